@@ -1,0 +1,74 @@
+"""Pytrees of arrays as a vector space.
+
+Scalars are cast to the dtype of the leaf they meet, so a step size in float32 never promotes a
+bfloat16 model nor demotes a float64 one.
+"""
+
+import functools
+import operator
+
+import jax
+import jax.numpy as jnp
+
+from fcojax.types import Array, PyTree, Scalar
+
+
+def scale(factor: Scalar, x: PyTree) -> PyTree:
+    """Every leaf times ``factor``, in the leaf's dtype."""
+    return jax.tree.map(lambda leaf: jnp.asarray(factor, leaf.dtype) * leaf, x)
+
+
+def add_scaled(x: PyTree, factor: Scalar, y: PyTree) -> PyTree:
+    """``x + factor * y``, leaf by leaf, in the dtypes of ``x``."""
+    return jax.tree.map(lambda a, b: a + jnp.asarray(factor, a.dtype) * b.astype(a.dtype), x, y)
+
+
+def add(x: PyTree, y: PyTree) -> PyTree:
+    """``x + y``."""
+    return jax.tree.map(operator.add, x, y)
+
+
+def sub(x: PyTree, y: PyTree) -> PyTree:
+    """``x - y``."""
+    return jax.tree.map(operator.sub, x, y)
+
+
+def zeros_like(x: PyTree) -> PyTree:
+    """The zero vector of the space ``x`` lives in."""
+    return jax.tree.map(jnp.zeros_like, x)
+
+
+def total(per_leaf: PyTree) -> Array:
+    """The sum of one scalar per leaf; zero for an empty tree."""
+    leaves = jax.tree.leaves(per_leaf)
+    return functools.reduce(operator.add, leaves) if leaves else jnp.zeros(())
+
+
+def vdot(x: PyTree, y: PyTree) -> Array:
+    """The Euclidean inner product over all leaves."""
+    return total(jax.tree.map(lambda a, b: jnp.sum(a * b), x, y))
+
+
+def norm(x: PyTree) -> Array:
+    """The Euclidean norm over all leaves."""
+    return jnp.sqrt(vdot(x, x))
+
+
+def where(condition: Array, x: PyTree, y: PyTree) -> PyTree:
+    """``x`` where the scalar ``condition`` holds, else ``y``; what is not taken cannot leak."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), x, y)
+
+
+def all_finite(x: PyTree) -> Array:
+    """Whether every entry of every floating leaf is finite."""
+    checks = [
+        jnp.all(jnp.isfinite(leaf))
+        for leaf in jax.tree.leaves(x)
+        if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+    ]
+    return functools.reduce(operator.and_, checks, jnp.asarray(True))
+
+
+def num_bytes(x: PyTree) -> int:
+    """Bytes of all leaves; works on arrays and on ``jax.ShapeDtypeStruct``."""
+    return sum(leaf.size * jnp.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(x))
