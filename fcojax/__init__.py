@@ -1,1 +1,28 @@
-"""fcojax."""
+"""Federated composite optimisation in JAX.
+
+min_w (1/M) sum_m p_m F_m(w) + psi(w): many clients with local losses, one shared penalty,
+constraint or manifold.
+"""
+
+from fcojax import algorithms, problems, transforms
+from fcojax.algorithms.local import local_epochs, local_steps
+from fcojax.engine.cohort import coin_flips, everyone, uniform_cohort
+from fcojax.engine.run import run
+from fcojax.problems.clients import ClientData, from_clients, from_rows
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ClientData",
+    "algorithms",
+    "coin_flips",
+    "everyone",
+    "from_clients",
+    "from_rows",
+    "local_epochs",
+    "local_steps",
+    "problems",
+    "run",
+    "transforms",
+    "uniform_cohort",
+]

@@ -1,1 +1,35 @@
-"""."""
+"""One file, one paper, one factory."""
+
+from fcojax.algorithms.base import Algorithm, ClientResult, Cohort, takes
+from fcojax.algorithms.fed_avg import fed_avg, fed_avg_subgradient
+from fcojax.algorithms.fed_dual_avg import fed_dual_avg, fed_dual_avg_osp
+from fcojax.algorithms.fed_mid import fed_mid, fed_mid_osp
+from fcojax.algorithms.local import (
+    Batch,
+    Local,
+    Work,
+    local_epochs,
+    local_steps,
+    mean_gradient,
+    mean_loss,
+)
+
+__all__ = [
+    "Algorithm",
+    "Batch",
+    "ClientResult",
+    "Cohort",
+    "Local",
+    "Work",
+    "fed_avg",
+    "fed_avg_subgradient",
+    "fed_dual_avg",
+    "fed_dual_avg_osp",
+    "fed_mid",
+    "fed_mid_osp",
+    "local_epochs",
+    "local_steps",
+    "mean_gradient",
+    "mean_loss",
+    "takes",
+]

@@ -1,1 +1,1 @@
-"""."""
+"""What is minimised: losses, populations, and the problems of the sources."""

@@ -1,0 +1,106 @@
+r"""FedAvg and its subgradient form: local steps, averaged in the primal.
+
+McMahan, Moore, Ramage, Hampson and Aguera y Arcas, "Communication-efficient learning of deep
+networks from decentralized data", AISTATS 2017; in the notation of Yuan, Zaheer and Reddi,
+"Federated composite optimization", ICML 2021, Algorithm 1.
+"""
+
+from typing import NamedTuple
+
+import jax
+
+from fcojax import tree
+from fcojax.algorithms.base import Algorithm, ClientResult, takes
+from fcojax.algorithms.local import mean_gradient
+from fcojax.problems.problem import Loss
+from fcojax.transforms.penalty import Penalty
+from fcojax.types import Scalar
+
+
+class Rates(NamedTuple):
+    """``client_lr`` is eta_c, ``server_lr`` is eta_s."""
+
+    client_lr: Scalar = 0.01
+    server_lr: Scalar = 1.0
+
+
+class PenalisedRates(NamedTuple):
+    """``client_lr`` is eta_c, ``server_lr`` is eta_s, ``penalty_scale`` is the strength of psi."""
+
+    client_lr: Scalar = 0.01
+    server_lr: Scalar = 1.0
+    penalty_scale: Scalar = 0.1
+
+
+@takes(Rates)
+def fed_avg(loss: Loss) -> Algorithm:
+    r"""Federated averaging, for a loss with no penalty.
+
+    With K local steps and cohort S_r a round is
+
+    .. math:: w^m_{k+1} = w^m_k - \eta_c \nabla f(w^m_k; \xi^m_k), \quad w^m_0 = w_r, \qquad
+              w_{r+1} = w_r + \eta_s \sum_{m \in S_r} p_m (w^m_K - w_r).
+
+    Its server state and its message are the parameters; clients keep no state.
+    """
+    gradient = mean_gradient(loss)
+
+    def step(hparams, w, batch):
+        return tree.add_scaled(w, -hparams.client_lr, gradient(w, batch))
+
+    return _averaging(step)
+
+
+@takes(PenalisedRates)
+def fed_avg_subgradient(
+    loss: Loss, penalty: Penalty, *, after_gradient_step: bool = True
+) -> Algorithm:
+    r"""FedAvg on the loss plus a subgradient of the penalty, with no prox anywhere.
+
+    The local step adds :math:`s \in \partial \psi` to the gradient. The subgradient is the one
+    that automatic differentiation of ``penalty.value`` picks, which for l1 is
+    :math:`\lambda\,\mathrm{sign}(w)` with sign(0) = 0. An indicator has no use for it: its
+    value has gradient zero inside its set.
+
+    Args:
+      loss: one loss per example.
+      penalty: psi; only its value is used.
+      after_gradient_step: take the subgradient at the point that the gradient step has reached,
+        as the reference code does; otherwise at the same point as the gradient, as printed.
+
+    References:
+      Yuan, Zaheer and Reddi, 2021, section 1 and Figure 1, where it is called FedAvg(d).
+    """
+    gradient = mean_gradient(loss)
+    subgradient = jax.grad(penalty.value)
+
+    def step(hparams, w, batch):
+        descended = tree.add_scaled(w, -hparams.client_lr, gradient(w, batch))
+        at = descended if after_gradient_step else w
+        return tree.add_scaled(
+            descended, -hparams.client_lr, subgradient(at, hparams.penalty_scale)
+        )
+
+    return _averaging(step)
+
+
+def _averaging(step) -> Algorithm:
+    """Local steps from the server's point, then the mean displacement times ``server_lr``."""
+
+    def init(hparams, params):
+        return params, ()
+
+    def broadcast(hparams, server):
+        return server
+
+    def client_update(hparams, message, client, local, key):
+        end = local.scan(lambda w, batch: step(hparams, w, batch), message)
+        return ClientResult(client, tree.sub(end, message), {})
+
+    def server_update(hparams, server, mean_upload, cohort, key):
+        return tree.add_scaled(server, hparams.server_lr, mean_upload)
+
+    def model(hparams, server):
+        return server
+
+    return Algorithm(init, broadcast, client_update, server_update, model)

@@ -1,0 +1,89 @@
+r"""FedDualAvg: averaging in the dual, the model read through the mirror.
+
+Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, Algorithm 3 and section 5.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.algorithms.base import Algorithm, ClientResult, takes
+from fcojax.algorithms.fed_avg import PenalisedRates
+from fcojax.algorithms.local import mean_gradient
+from fcojax.problems.problem import Loss
+from fcojax.transforms.mirror import Mirror
+from fcojax.types import Array, Params
+
+
+class DualPoint(NamedTuple):
+    """A dual point z, and the total step size behind it, with which psi enters the model."""
+
+    dual: Params
+    elapsed: Array
+
+
+@takes(PenalisedRates)
+def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Algorithm:
+    r"""Federated dual averaging, with :math:`P_t` the mirror step of ``mirror``.
+
+    The server keeps :math:`(z_r, T_r)`, starting at :math:`(\nabla h(w_0), 0)`; a round is
+
+    .. math::
+       w^m_k &= P_{T_r + \eta_c k}(z^m_k), \qquad
+       z^m_{k+1} = z^m_k - \eta_c \nabla f(w^m_k; \xi^m_k), \quad z^m_0 = z_r \\
+       z_{r+1} &= z_r + \eta_s \sum_m p_m (z^m_K - z_r), \qquad
+       T_{r+1} = T_r + \eta_s \sum_m p_m \eta_c K_m
+
+    and the model is :math:`P_{T_r}(z_r)`. Gradients are taken at primal points and added up in the
+    dual, where averaging keeps the sparsity that averaging models destroys. The elapsed time is
+    never reset, so the penalty keeps its weight against the sum of all gradients.
+
+    Args:
+      loss: one loss per example.
+      mirror: the geometry, with its penalty.
+      client_prox: whether clients read the model through the penalty, or through
+        :math:`\nabla h^*` alone as FedDualAvg-OSP does.
+    """
+    gradient = mean_gradient(loss)
+
+    def model(hparams, point):
+        return mirror.to_primal(point.dual, point.elapsed, hparams.penalty_scale)
+
+    def local_model(hparams, point):
+        return model(hparams, point) if client_prox else mirror.from_dual(point.dual)
+
+    def init(hparams, params):
+        return DualPoint(mirror.to_dual(params), jnp.zeros_like(jnp.asarray(hparams.client_lr))), ()
+
+    def broadcast(hparams, server):
+        return server
+
+    def client_update(hparams, message, client, local, key):
+        def step(point, batch):
+            slope = gradient(local_model(hparams, point), batch)
+            return DualPoint(
+                tree.add_scaled(point.dual, -hparams.client_lr, slope),
+                point.elapsed + hparams.client_lr,
+            )
+
+        end = local.scan(step, message)
+        # Not end.elapsed - message.elapsed, which cancels in float32 once T_r is large.
+        elapsed = local.num_steps.astype(message.elapsed.dtype) * hparams.client_lr
+        return ClientResult(client, DualPoint(tree.sub(end.dual, message.dual), elapsed), {})
+
+    def server_update(hparams, server, mean_upload, cohort, key):
+        return tree.add_scaled(server, hparams.server_lr, mean_upload)
+
+    return Algorithm(init, broadcast, client_update, server_update, model)
+
+
+@takes(PenalisedRates)
+def fed_dual_avg_osp(loss: Loss, mirror: Mirror) -> Algorithm:
+    """FedDualAvg-OSP, "only server proximal": clients never see the penalty.
+
+    Its dual sequence is FedAvg's sequence of models for any penalty, while the penalty's weight
+    grows with time. With l1 the model therefore tends to zero: the result depends on when one
+    stops, and there is no right fixed point.
+    """
+    return fed_dual_avg(loss, mirror, client_prox=False)

@@ -1,0 +1,203 @@
+"""How much a client works in a round, and the handle through which it sees its own examples."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import shuffle
+from fcojax.problems.problem import Loss
+from fcojax.types import Array, Key, Params, PyTree
+
+
+class Batch(NamedTuple):
+    """Examples with a leading axis, and their weights: 1 for a real one, 0 for padding."""
+
+    examples: PyTree
+    weights: Array
+
+
+class Work(NamedTuple):
+    """What one client does in one round; made by ``local_steps`` or ``local_epochs``."""
+
+    num_steps: int | None
+    num_epochs: int | None
+    batch_size: int | None
+    replace: bool
+
+    def max_steps(self, max_size: int) -> int:
+        """Steps of a client with ``max_size`` examples, the most that any client takes."""
+        if self.num_steps is not None:
+            return self.num_steps
+        assert self.num_epochs is not None
+        return -(-self.num_epochs * max_size // (self.batch_size or max_size))
+
+
+def local_steps(num_steps: int, batch_size: int | None = None, *, replace: bool = False) -> Work:
+    """Every client takes exactly ``num_steps`` steps, as in the paper.
+
+    Each step draws ``batch_size`` examples of the client, independently of its other steps.
+
+    Args:
+      num_steps: K, the same for every client.
+      batch_size: examples a step; ``None`` for all of them. A client with fewer uses all it has.
+      replace: draw with replacement. By default the examples of one batch are distinct.
+    """
+    _refuse_count("num_steps", num_steps)
+    _refuse_count("batch_size", batch_size, optional=True)
+    return Work(num_steps, None, batch_size, replace)
+
+
+def local_epochs(num_epochs: int, batch_size: int | None = None) -> Work:
+    """Every client walks ``num_epochs`` times through its examples, as in the reference code.
+
+    The examples are reshuffled for each epoch, then cut into batches that may straddle two
+    epochs; the last, short batch is kept. Client m takes ``ceil(num_epochs * n_m / batch_size)``
+    steps, so clients of different sizes take different numbers of steps.
+    """
+    _refuse_count("num_epochs", num_epochs)
+    _refuse_count("batch_size", batch_size, optional=True)
+    return Work(None, num_epochs, batch_size, False)
+
+
+def _refuse_count(name: str, value: int | None, optional: bool = False) -> None:
+    if value is None and optional:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        alternative = " or None" if optional else ""
+        raise ValueError(f"{name} is {value!r}; pass a whole number of at least 1{alternative}.")
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["rows", "offset", "num_examples", "key"],
+    meta_fields=["work", "min_size", "max_size"],
+)
+@dataclasses.dataclass(frozen=True)
+class Local:
+    """One client's view of the population, handed to ``client_update``.
+
+    It is a handle and not a copy: a minibatch is gathered from the rows of all clients, inside
+    the step that uses it.
+
+    Attributes:
+      rows: the examples of all clients on this device.
+      offset: the client's first row.
+      num_examples: how many rows are the client's own.
+      key: the luck of the client's minibatches in this round.
+      work: how much the client works; the same for everyone.
+      min_size, max_size: examples of the smallest and the largest client.
+    """
+
+    rows: PyTree
+    offset: Array
+    num_examples: Array
+    key: Key
+    work: Work
+    min_size: int
+    max_size: int
+
+    @property
+    def num_steps(self) -> Array:
+        """Steps this client takes; ``scan`` leaves the carry alone in those beyond."""
+        work = self.work
+        if work.num_epochs is None:
+            return jnp.asarray(work.num_steps, jnp.int32)
+        if work.batch_size is None:
+            return jnp.asarray(work.num_epochs, jnp.int32)
+        return (work.num_epochs * self.num_examples + work.batch_size - 1) // work.batch_size
+
+    def full(self) -> Batch:
+        """All examples of this client, padded to the largest client's number."""
+        num_rows = jax.tree.leaves(self.rows)[0].shape[0]
+        # The last clients' slices would run past the end: start early and mask what is not theirs.
+        start = jnp.minimum(self.offset, num_rows - self.max_size)
+        examples = jax.tree.map(
+            lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, self.max_size), self.rows
+        )
+        if self.min_size == self.max_size:
+            return Batch(examples, jnp.ones(self.max_size))
+        row = jnp.arange(self.max_size, dtype=jnp.int32) - (self.offset - start)
+        return Batch(examples, _as_weights((row >= 0) & (row < self.num_examples)))
+
+    def scan(self, step: Callable[[PyTree, Batch], PyTree], carry: PyTree) -> PyTree:
+        """The local steps: folds ``step(carry, batch) -> carry`` over this round's batches."""
+        if self.work.batch_size is None:
+            everything = self.full()
+            num_steps = self.work.num_steps or self.work.num_epochs
+            return _repeat(lambda carry: step(carry, everything), carry, num_steps)
+        indices, weights = self.draw()
+        num_steps = indices.shape[0]
+        fewer_steps_for_some = self.work.max_steps(self.min_size) < num_steps
+
+        def one_step(carry, drawn):
+            index, rows, weights = drawn
+            weights = jnp.ones(rows.shape[0]) if weights is None else weights
+
+            def take(carry):
+                examples = jax.tree.map(
+                    lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), self.rows
+                )
+                return step(carry, Batch(examples, weights))
+
+            if not fewer_steps_for_some:
+                return take(carry), None
+            return jax.lax.cond(index < self.num_steps, take, lambda carry: carry, carry), None
+
+        drawn = (jnp.arange(num_steps, dtype=jnp.int32), self.offset + indices, weights)
+        return jax.lax.scan(one_step, carry, drawn)[0]
+
+    def draw(self) -> tuple[Array, Array | None]:
+        """Which of its examples each step uses, and their weights, ``None`` if all are real.
+
+        The indices have one row a step and count from the client's first row. Steps beyond
+        ``num_steps``, and examples of weight zero, hold indices that are in bounds and no more.
+        """
+        work, size = self.work, self.num_examples
+        shape = (work.max_steps(self.max_size), work.batch_size or self.max_size)
+        step = jnp.arange(shape[0], dtype=jnp.int32)[:, None]
+        place = jnp.arange(shape[1], dtype=jnp.int32)[None, :]
+        if work.batch_size is None:
+            indices = jnp.broadcast_to(jnp.minimum(place, size - 1), shape)
+            real, all_real = place < size, self.min_size == self.max_size
+        elif work.num_epochs is not None:
+            position = step * shape[1] + place
+            epoch = position // size
+            indices = shuffle.permuted(self.key, size, epoch, position - epoch * size)
+            real = position < work.num_epochs * size
+            all_real = self.min_size == self.max_size and (
+                work.num_epochs * self.max_size % shape[1] == 0
+            )
+        elif work.replace:
+            return shuffle.uniform_indices(self.key, size, shape), None
+        else:
+            indices = shuffle.permuted(self.key, size, step, place)
+            real, all_real = place < size, self.min_size >= shape[1]
+        return indices, None if all_real else _as_weights(jnp.broadcast_to(real, shape))
+
+
+def _as_weights(real: Array) -> Array:
+    return jnp.where(real, 1.0, 0.0)
+
+
+def _repeat(step: Callable[[PyTree], PyTree], carry: PyTree, num_times: int | None) -> PyTree:
+    return jax.lax.scan(lambda carry, _: (step(carry), None), carry, length=num_times)[0]
+
+
+def mean_loss(loss: Loss) -> Callable[[Params, Batch], Array]:
+    """The weighted mean over a batch of a per-example loss; padding can neither count nor leak."""
+
+    def value(params, batch):
+        losses = loss(params, batch.examples)
+        weights = batch.weights.astype(losses.dtype)
+        return jnp.sum(jnp.where(weights > 0, weights * losses, 0)) / jnp.sum(weights)
+
+    return value
+
+
+def mean_gradient(loss: Loss) -> Callable[[Params, Batch], Params]:
+    """The gradient in the parameters of ``mean_loss``."""
+    return jax.grad(mean_loss(loss))

@@ -1,0 +1,248 @@
+"""One round: draw the cohort, broadcast, let the clients work, take one mean, step the server.
+
+The weighted mean of the uploads is the only thing that crosses clients. It is accumulated chunk
+after chunk, so memory is one chunk of clients and not one cohort.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.algorithms.base import Algorithm, ClientResult
+from fcojax.algorithms.local import Local, Work
+from fcojax.engine.cohort import Sampler
+from fcojax.problems.clients import ClientData
+from fcojax.types import Array, Key, PyTree
+
+# Purposes that randomness is split by before anything else, so that no stream meets another.
+COHORT, CLIENT, BATCHES, SERVER = range(4)
+
+# A chunk of clients should stay in a core's cache between a client's first step and its last; an
+# accelerator would rather have all clients at once.
+_CHUNK_BYTES = {"cpu": 1 << 20}
+_CHUNK_BYTES_ELSEWHERE = 2 << 30
+
+
+class Plan(NamedTuple):
+    """How rounds are driven; static, hashable, and equal when its parts are.
+
+    Attributes:
+      work: how much each client does.
+      cohort: who takes part.
+      client_chunk_size: clients that work side by side under ``vmap``; ``None`` picks it.
+    """
+
+    work: Work
+    cohort: Sampler
+    client_chunk_size: int | None = None
+
+
+class Tally(NamedTuple):
+    """Sums over the clients seen so far."""
+
+    weighted: tuple[PyTree, dict]  # uploads and metrics, each times its client's weight
+    weight: Array
+    participants: Array
+    dropped: Array
+
+
+def one_round(
+    algorithm: Algorithm,
+    plan: Plan,
+    hparams: PyTree,
+    data: ClientData,
+    server: PyTree,
+    clients: PyTree,
+    key: Key,
+    index: Array,
+) -> tuple[PyTree, PyTree, dict[str, Array]]:
+    """Round ``index`` from the given states to the next ones, and what there is to say of it.
+
+    Runs on one device, or inside ``shard_map`` on each device of the ``clients`` axis with that
+    device's part of ``data`` and ``clients``. Uploads that are not finite are dropped with weight
+    zero and counted; a round in which nothing is left changes nothing.
+    """
+    cohort = plan.cohort(purpose_key(key, COHORT, index), index, data.num_clients)
+    message = algorithm.broadcast(hparams, server)
+    tally, clients = _clients_work(
+        algorithm, plan, hparams, data, message, clients, cohort, key, index
+    )
+    population_weight = jnp.sum(data.weights)
+    if data.mesh is not None:
+        tally, population_weight = jax.lax.psum((tally, population_weight), "clients")
+    weight = jnp.where(tally.weight > 0, tally.weight, 1)
+    mean_upload, metrics = tree.scale(1 / weight, tally.weighted)
+    cohort = cohort._replace(fraction=tally.weight / population_weight)
+    moved = algorithm.server_update(
+        hparams, server, mean_upload, cohort, purpose_key(key, SERVER, index)
+    )
+    heard = (tally.weight > 0) & tree.all_finite(mean_upload)
+    counts = {"participants": tally.participants, "dropped": tally.dropped}
+    return tree.where(heard, moved, server), clients, metrics | counts
+
+
+def purpose_key(key: Key, purpose: int, index: Array) -> Key:
+    """The key of one purpose in one round."""
+    return jax.random.fold_in(jax.random.fold_in(key, purpose), index)
+
+
+def local_handle(data: ClientData, work: Work, key: Key, index: Array, client: Array, row: Array):
+    """The handle of global client ``client``, whose entry in this device's lists is ``row``."""
+    return Local(
+        rows=data.examples,
+        offset=data.offsets[row],
+        num_examples=data.offsets[row + 1] - data.offsets[row],
+        key=jax.random.fold_in(purpose_key(key, BATCHES, index), client),
+        work=work,
+        min_size=data.min_size,
+        max_size=data.max_size,
+    )
+
+
+def draws(
+    plan: Plan, data: ClientData, key: Key, index: Array
+) -> tuple[Array, Array, Array, Array]:
+    """The luck of round ``index`` without its work, for those who replay a run elsewhere.
+
+    Returns:
+      The members, their weights, and for each the indices of its minibatches among its own
+      examples with their weights, zero also in the steps that a client does not take.
+    """
+    cohort = plan.cohort(purpose_key(key, COHORT, index), index, data.num_clients)
+    members = cohort.members
+    if members is None:
+        members = jnp.arange(data.num_clients, dtype=jnp.int32)
+
+    def batches(client):
+        local = local_handle(data, plan.work, key, index, client, client)
+        indices, weights = local.draw()
+        weights = jnp.ones(indices.shape) if weights is None else weights
+        taken = jnp.arange(indices.shape[0], dtype=jnp.int32) < local.num_steps
+        return indices, jnp.where(taken[:, None], weights, 0)
+
+    return members, cohort.weights * data.weights[members], *jax.vmap(batches)(members)
+
+
+def _clients_work(algorithm, plan, hparams, data, message, clients, cohort, key, index):
+    """Runs the cohort's clients that this device owns; their tally, and all states put back."""
+    first_client = 0
+    can_be_absent = plan.cohort.can_be_absent
+    members, weights = cohort.members, cohort.weights
+    if data.mesh is not None:
+        first_client = jax.lax.axis_index("clients") * data.clients_per_shard
+        can_be_absent = True
+        if members is None:
+            members = first_client + jnp.arange(data.clients_per_shard, dtype=jnp.int32)
+            weights = jnp.where(members < data.num_clients, 1.0, 0.0)
+        mine = (members >= first_client) & (members < first_client + data.clients_per_shard)
+        # Own members first: the chunks after them are empty and are skipped.
+        order = jnp.argsort(~mine)
+        members, weights = members[order], jnp.where(mine, weights, 0)[order]
+    elif members is None:
+        members = jnp.arange(data.num_clients, dtype=jnp.int32)
+    num_places = members.shape[0]
+    chunk_size = plan.client_chunk_size or _pick_chunk_size(plan.work, data, message, num_places)
+    num_chunks = -(-num_places // chunk_size)
+    chunk_size = -(-num_places // num_chunks)
+    padding = num_chunks * chunk_size - num_places
+    can_be_absent = can_be_absent or padding > 0
+    rows = jnp.pad(members - first_client, (0, padding))
+    rows = jnp.clip(rows, 0, data.clients_per_shard - 1)
+    weights = jnp.pad(weights, (0, padding))
+    weights = jnp.where(weights > 0, weights * data.weights[rows], 0)
+    client_key = purpose_key(key, CLIENT, index)
+
+    def one_client(row, client_state) -> ClientResult:
+        client = first_client + row
+        local = local_handle(data, plan.work, key, index, client, row)
+        return algorithm.client_update(
+            hparams, message, client_state, local, jax.random.fold_in(client_key, client)
+        )
+
+    def chunk_results(rows, before):
+        if chunk_size > 1:
+            return jax.vmap(one_client)(rows, before)
+        return tree_expand(one_client(rows[0], jax.tree.map(lambda leaf: leaf[0], before)))
+
+    def one_chunk(carry, chunk):
+        tally, clients = carry
+        rows, weights = chunk
+        before = jax.tree.map(lambda leaf: leaf[rows], clients)
+        if can_be_absent:
+            nothing = jax.tree.map(
+                lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+                jax.eval_shape(chunk_results, rows, before),
+            )
+            result = jax.lax.cond(
+                jnp.any(weights > 0),
+                chunk_results,
+                lambda rows, before: nothing,
+                rows,
+                before,
+            )
+        else:
+            result = chunk_results(rows, before)
+        tally, heard = _add(tally, result, weights)
+        # Rows beyond the end are not written: absent and dropped clients keep their state.
+        target = jnp.where(heard, rows, data.clients_per_shard)
+        clients = jax.tree.map(
+            lambda all_rows, new: all_rows.at[target].set(new, mode="drop"), clients, result.state
+        )
+        return (tally, clients), None
+
+    chunks = (rows.reshape(num_chunks, chunk_size), weights.reshape(num_chunks, chunk_size))
+    start = (_empty_tally(one_client, rows, clients, weights), clients)
+    if num_chunks == 1:
+        return one_chunk(start, jax.tree.map(lambda leaf: leaf[0], chunks))[0]
+    return jax.lax.scan(one_chunk, start, chunks)[0]
+
+
+def tree_expand(x: PyTree) -> PyTree:
+    """Every leaf with a leading axis of length one."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], x)
+
+
+def _empty_tally(one_client, rows, clients, weights) -> Tally:
+    row = jax.tree.map(lambda leaf: leaf[0], clients)
+    result = jax.eval_shape(one_client, rows[0], row)
+    weighted = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), (result.upload, result.metrics)
+    )
+    none = jnp.zeros((), jnp.int32)
+    return Tally(weighted, jnp.zeros((), weights.dtype), none, none)
+
+
+def _add(tally: Tally, result: ClientResult, weights: Array) -> tuple[Tally, Array]:
+    """The tally with one more chunk in it, and which of the chunk's clients were heard."""
+    present = weights > 0
+    heard = present & jax.vmap(tree.all_finite)(result.upload)
+    weights = jnp.where(heard, weights, 0)
+
+    def accumulate(total, terms):
+        columns = weights.astype(terms.dtype).reshape(-1, *(1,) * (terms.ndim - 1))
+        # Masked before it is multiplied: zero times NaN is NaN.
+        counted = jnp.where(heard.reshape(columns.shape), columns * terms, 0)
+        return total + jnp.sum(counted, axis=0)
+
+    weighted = jax.tree.map(accumulate, tally.weighted, (result.upload, result.metrics))
+    tally = Tally(
+        weighted,
+        tally.weight + jnp.sum(weights),
+        tally.participants + jnp.sum(present, dtype=jnp.int32),
+        tally.dropped + jnp.sum(present & ~heard, dtype=jnp.int32),
+    )
+    return tally, heard
+
+
+def _pick_chunk_size(work: Work, data: ClientData, message: PyTree, num_places: int) -> int:
+    """As many clients as keep a step's working set within the backend's budget."""
+    row_bytes = sum(
+        leaf.dtype.itemsize * leaf.size // leaf.shape[0] for leaf in jax.tree.leaves(data.examples)
+    )
+    examples_a_step = min(work.batch_size or data.max_size, data.max_size)
+    # A step holds its examples, its iterate, the model read from it, and the gradient.
+    client_bytes = examples_a_step * row_bytes + 3 * tree.num_bytes(message)
+    budget = _CHUNK_BYTES.get(jax.default_backend(), _CHUNK_BYTES_ELSEWHERE)
+    return max(1, min(num_places, budget // max(client_bytes, 1)))

@@ -1,0 +1,79 @@
+"""What is minimised: a loss, the clients that hold its data, and where to start."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax.problems.clients import ClientData, sum_over_shards
+from fcojax.types import Array, Key, Params, PyTree
+
+Loss = Callable[[Params, PyTree], Array]  # (params, examples) -> one loss per example
+
+
+class Problem(NamedTuple):
+    """A federated problem, up to the penalty that is added to it.
+
+    Attributes:
+      loss: ``(params, examples) -> one loss per example``.
+      train: the clients that take part.
+      validation: clients that only judge, or ``None``.
+      init: ``(key) -> params``, a start point.
+      measures: ``(params) -> dict`` of scalars that tell how good a point is beyond its loss.
+    """
+
+    loss: Loss
+    train: ClientData
+    validation: ClientData | None
+    init: Callable[[Key], Params]
+    measures: Callable[[Params], dict[str, Array]] = lambda params: {}
+
+
+def population_loss(
+    loss: Loss, params: Params, data: ClientData, rows_at_once: int = 8192
+) -> Array:
+    r"""F(params), the weighted mean over clients of each client's mean loss over its examples.
+
+    .. math:: F(w) = \sum_m p_m F_m(w) / \sum_m p_m, \qquad
+              F_m(w) = \tfrac{1}{n_m} \sum_{i \le n_m} f(w; \xi_{m,i})
+
+    The rows are visited in blocks of ``rows_at_once``, so memory does not grow with the data. On
+    a mesh every device visits its own rows and only one number crosses.
+    """
+
+    def share_of_this_shard(shard, params):
+        return _weighted_loss_sum(loss, params, shard, rows_at_once), jnp.sum(shard.weights)
+
+    weighted_loss, weight = sum_over_shards(share_of_this_shard, data, params)
+    return weighted_loss / weight.astype(weighted_loss.dtype)
+
+
+def _weighted_loss_sum(loss: Loss, params: Params, data: ClientData, rows_at_once: int) -> Array:
+    num_rows = jax.tree.leaves(data.examples)[0].shape[0]
+    rows_at_once = min(rows_at_once, num_rows)
+    sizes = jnp.diff(data.offsets)
+    row_weights = jnp.repeat(
+        data.weights / jnp.maximum(sizes, 1).astype(data.weights.dtype),
+        sizes,
+        total_repeat_length=num_rows,
+    )
+    row = jnp.arange(num_rows, dtype=jnp.int32)
+    row_weights = jnp.where(row < data.offsets[-1], row_weights, 0)
+
+    def add_block(total, block):
+        # The last block starts early enough to fit; the rows it repeats weigh nothing there.
+        first = block * rows_at_once
+        start = jnp.minimum(first, num_rows - rows_at_once)
+        fresh = jnp.arange(rows_at_once, dtype=jnp.int32) >= first - start
+        rows = jax.tree.map(
+            lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, rows_at_once), data.examples
+        )
+        weights = jax.lax.dynamic_slice_in_dim(row_weights, start, rows_at_once)
+        losses = loss(params, rows)
+        weights = jnp.where(fresh, weights, 0).astype(losses.dtype)
+        return total + jnp.sum(jnp.where(weights > 0, weights * losses, 0)), None
+
+    num_blocks = -(-num_rows // rows_at_once)
+    dtype = jax.eval_shape(loss, params, data.examples).dtype
+    return jax.lax.scan(add_block, jnp.zeros((), dtype), jnp.arange(num_blocks, dtype=jnp.int32))[0]

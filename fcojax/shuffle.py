@@ -1,0 +1,75 @@
+"""Random permutations of ``range(size)``, one position at a time and without a sort.
+
+Drawing S of M clients, or a minibatch of B examples, needs a few positions of a permutation and not
+the permutation. A keyed bijection gives each position in O(1), with no table and no rejection.
+
+Reference: Hoang, Morris and Rogaway, "An enciphering scheme based on a card shuffle", CRYPTO 2012.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from fcojax.types import Array, Key
+
+# Two positions keep their distance through a round unless just one of them is swapped, which has
+# probability 1/2; the random shift that comes first makes a single position exactly uniform.
+_NUM_ROUNDS = 16
+
+
+def permuted(key: Key, size: Array | int, stream: Array, position: Array) -> Array:
+    """Entry ``position`` of the random permutation of ``range(size)`` that ``stream`` names.
+
+    Permutations of different streams, or of different keys, are independent. Each round pairs x
+    with ``pivot - x`` modulo ``size`` and swaps the pair on the toss of a coin that both share.
+
+    Args:
+      key: the source of randomness.
+      size: how many there are to permute; may be traced.
+      stream: which permutation, integers that broadcast against ``position``.
+      position: which entries, integers in ``[0, size)``; other positions give an arbitrary index.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> order = permuted(jax.random.key(0), 5, jnp.zeros(5, int), jnp.arange(5))
+      >>> sorted(order.tolist())
+      [0, 1, 2, 3, 4]
+    """
+    seed = jax.random.bits(key, (2,), jnp.uint32)
+    size = jnp.maximum(jnp.asarray(size), 1).astype(jnp.uint32)
+    stream = _mix(stream.astype(jnp.uint32) * jnp.uint32(0x9E3779B9) + seed[0]) ^ seed[1]
+    # One row of numbers a round and stream, kept apart lest they be computed per position.
+    rounds = jnp.arange(_NUM_ROUNDS + 1, dtype=jnp.uint32).reshape(-1, *(1,) * stream.ndim)
+    salts = _mix(stream[None] + rounds * jnp.uint32(0x85EBCA6B))
+    pivots = _scaled(salts, size)
+    salts, pivots = jax.lax.optimization_barrier((salts, pivots))
+    x = _wrapped(jnp.minimum(position.astype(jnp.uint32), size - 1) + pivots[0], size)
+    for salt, pivot in zip(salts[1:], pivots[1:], strict=True):
+        partner = _wrapped(pivot + (size - x), size)
+        coin = (jnp.maximum(x, partner) ^ salt) * jnp.uint32(0x9E3779B1)
+        coin = (coin ^ (coin >> 15)) * jnp.uint32(0x846CA68B)
+        x = jnp.where(coin >> 31 == 1, partner, x)
+    return x.astype(jnp.int32)
+
+
+def _scaled(bits: Array, size: Array) -> Array:
+    """Random words to ``range(size)``, by a product: a remainder costs ten times as much."""
+    fraction = (bits >> 8).astype(jnp.float32) * jnp.float32(2**-24)
+    return jnp.minimum((fraction * size.astype(jnp.float32)).astype(jnp.uint32), size - 1)
+
+
+def _wrapped(x: Array, size: Array) -> Array:
+    """``x`` modulo ``size``, for x below twice the size."""
+    return jnp.where(x >= size, x - size, x)
+
+
+def uniform_indices(key: Key, size: Array | int, shape: tuple[int, ...]) -> Array:
+    """Independent uniform draws from ``range(size)``, with replacement."""
+    bits = jax.random.bits(key, shape, jnp.uint32)
+    return (bits % jnp.maximum(jnp.asarray(size), 1).astype(jnp.uint32)).astype(jnp.int32)
+
+
+def _mix(x: Array) -> Array:
+    """A bijection of 32-bit words in which every input bit reaches every output bit."""
+    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+    return x ^ (x >> 16)

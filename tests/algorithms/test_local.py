@@ -1,0 +1,114 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcojax.algorithms.local import Batch, local_epochs, local_steps, mean_gradient, mean_loss
+from fcojax.engine.round import local_handle
+from fcojax.problems.clients import from_clients
+
+SIZES = (5, 2, 7)
+
+
+def population(sizes=SIZES):
+    """Every example is its own name: client * 100 + row."""
+    return from_clients([{"name": 100.0 * m + np.arange(n)} for m, n in enumerate(sizes)])
+
+
+def visits(work, client, sizes=SIZES, seed=0):
+    """The examples each step saw, and their weights, as the scan hands them out."""
+    data = population(sizes)
+    num_steps = work.max_steps(data.max_size)
+    width = work.batch_size or data.max_size
+
+    def step(carry, batch):
+        index, names, weights = carry
+        return (
+            index + 1,
+            names.at[index].set(batch.examples["name"]),
+            weights.at[index].set(batch.weights),
+        )
+
+    local = local_handle(data, work, jax.random.key(seed), jnp.array(3), client, client)
+    start = jnp.array(0), jnp.zeros((num_steps, width)), jnp.zeros((num_steps, width))
+    index, names, weights = jax.jit(local.scan, static_argnums=0)(step, start)
+    assert index == local.num_steps
+    return np.asarray(names), np.asarray(weights)
+
+
+@pytest.mark.parametrize("client", range(3))
+@pytest.mark.parametrize(("epochs", "batch_size"), [(1, 2), (2, 3), (3, 7)])
+def test_an_epoch_visits_every_example_once(client, epochs, batch_size):
+    names, weights = visits(local_epochs(epochs, batch_size), client)
+    seen, times = np.unique(names[weights > 0], return_counts=True)
+    assert np.array_equal(seen, 100 * client + np.arange(SIZES[client]))
+    assert (times == epochs).all()
+    steps_taken = int((weights.sum(axis=1) > 0).sum())
+    assert steps_taken == -(-epochs * SIZES[client] // batch_size)
+    # Only the last batch may be short, and each epoch is complete before the next begins.
+    flat = names.reshape(-1)[weights.reshape(-1) > 0].reshape(epochs, SIZES[client])
+    assert (np.sort(flat, axis=1) == seen).all()
+    assert (weights[: steps_taken - 1] == 1).all()
+
+
+def test_epochs_are_reshuffled():
+    names, _ = visits(local_epochs(2, 7), 2)
+    assert not np.array_equal(names[0], names[1])
+
+
+@pytest.mark.parametrize("client", range(3))
+def test_steps_draw_distinct_examples_of_the_client(client):
+    names, weights = visits(local_steps(6, 4), client)
+    real = min(4, SIZES[client])
+    assert (weights.sum(axis=1) == real).all()
+    for drawn, weight in zip(names, weights, strict=True):
+        assert len(set(drawn[weight > 0])) == real
+        assert set(drawn[weight > 0]) <= set(100 * client + np.arange(SIZES[client]))
+
+
+def test_steps_are_independent_of_each_other():
+    names, _ = visits(local_steps(400, 1), 0)
+    pairs = np.unique(np.stack([names[:-1, 0], names[1:, 0]]), axis=1, return_counts=True)[1]
+    assert len(pairs) == 25 and pairs.max() < 3 * pairs.mean()
+
+
+def test_replacement_may_repeat_and_ignores_the_size():
+    names, weights = visits(local_steps(5, 20, replace=True), 1)
+    assert (weights == 1).all()
+    assert set(names.reshape(-1)) == {100.0, 101.0}
+
+
+@pytest.mark.parametrize("client", range(3))
+@pytest.mark.parametrize("work", [local_steps(2), local_epochs(2)])
+def test_the_full_batch_is_every_example_and_nothing_else(client, work):
+    names, weights = visits(work, client)
+    for drawn, weight in zip(names, weights, strict=True):
+        assert np.array_equal(drawn[weight > 0], 100 * client + np.arange(SIZES[client]))
+
+
+def test_padding_neither_counts_nor_leaks():
+    """A padded example whose loss is not finite changes neither the loss nor its gradient."""
+
+    def loss(w, examples):
+        return jnp.log(examples) * w
+
+    batch = Batch(jnp.array([1.0, jnp.e, 0.0]), jnp.array([1.0, 1.0, 0.0]))
+    assert mean_loss(loss)(jnp.array(2.0), batch) == pytest.approx(1.0)
+    real = Batch(batch.examples[:2], batch.weights[:2])
+    gradient = mean_gradient(lambda w, x: w**2 * x)
+    assert gradient(3.0, batch) == pytest.approx(gradient(3.0, real))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: local_steps(0), "num_steps is 0"),
+        (lambda: local_steps(2.5), "num_steps is 2.5"),
+        (lambda: local_steps(1, 0), "batch_size is 0"),
+        (lambda: local_epochs(-1, 4), "num_epochs is -1"),
+        (lambda: local_epochs(True, 4), "num_epochs is True"),
+    ],
+)
+def test_impossible_work_is_refused(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()

@@ -1,0 +1,85 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcojax.problems.clients import from_clients, from_rows
+from fcojax.problems.problem import population_loss
+
+
+def rows(*sizes, seed=0):
+    rng = np.random.default_rng(seed)
+    return [{"x": rng.standard_normal((n, 3)), "y": rng.standard_normal(n)} for n in sizes]
+
+
+def squared(w, examples):
+    return (examples["x"] @ w - examples["y"]) ** 2
+
+
+def test_clients_keep_their_rows_in_order():
+    clients = rows(3, 1, 4)
+    data = from_clients(clients)
+    assert (data.num_clients, data.min_size, data.max_size) == (3, 1, 4)
+    for m, client in enumerate(clients):
+        mine = slice(*data.offsets[m : m + 2].tolist())
+        assert np.array_equal(data.examples["x"][mine], client["x"])
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 3, 8, 100])
+@pytest.mark.parametrize("weights", [None, "examples", [0.5, 2.0, 0.25]])
+def test_population_loss_is_the_weighted_mean_of_client_means(rows_at_once, weights):
+    clients = rows(3, 1, 4)
+    data = from_clients(clients, weights)
+    w = jnp.array([1.0, -2.0, 0.5])
+    p = {"examples": np.array([3, 1, 4]), "NoneType": np.ones(3)}.get(
+        weights if isinstance(weights, str) else type(weights).__name__, weights
+    )
+    means = [np.mean((c["x"] @ np.asarray(w) - c["y"]) ** 2) for c in clients]
+    expected = np.average(means, weights=p)
+    assert population_loss(squared, w, data, rows_at_once) == pytest.approx(expected, rel=1e-14)
+
+
+def test_weighing_by_examples_pools_the_data():
+    clients = rows(5, 2)
+    w = jnp.ones(3)
+    pooled = np.concatenate([squared(np.ones(3), c) for c in clients]).mean()
+    assert population_loss(squared, w, from_clients(clients, "examples")) == pytest.approx(pooled)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: from_clients([]), "no clients"),
+        (lambda: from_clients([{"x": np.ones((2, 3))}, {"z": np.ones((2, 3))}]), "fields"),
+        (lambda: from_clients([{"x": np.ones((2, 3))}, {"x": np.ones((2, 4))}]), "field x"),
+        (lambda: from_clients([{"x": np.ones((2, 3)), "y": np.ones(3)}]), "client 0"),
+        (lambda: from_rows({"x": np.ones((3, 1))}, [3, 0]), "client 1 has 0 examples"),
+        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 2]), "add up to 4 but there are 3"),
+        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], [1.0]), "2 clients"),
+        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], [1.0, -1.0]), "negative"),
+        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], "rows"), '"rows"'),
+        (
+            lambda: from_rows({"x": np.array([[0.0], [1.0], [np.nan]])}, [2, 1]),
+            "field x of client 1 is not finite in its row 0",
+        ),
+        (
+            lambda: from_rows({"x": np.array([[0.0], [-np.inf], [1.0]])}, [2, 1]),
+            "field x of client 0 is not finite in its row 1",
+        ),
+    ],
+)
+def test_bad_populations_are_refused_in_a_sentence(build, message):
+    with pytest.raises(ValueError, match=message) as error:
+        build()
+    assert "\n" not in str(error.value)
+
+
+def test_population_loss_differentiates_and_maps():
+    data = from_clients(rows(3, 4))
+    w = jnp.array([1.0, -2.0, 0.5])
+    gradient = jax.grad(lambda w: population_loss(squared, w, data))(w)
+    step = 1e-6
+    for i in range(3):
+        ahead, behind = w.at[i].add(step), w.at[i].add(-step)
+        slope = population_loss(squared, ahead, data) - population_loss(squared, behind, data)
+        assert gradient[i] == pytest.approx(float(slope) / (2 * step), rel=1e-6)

@@ -1,0 +1,72 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from fcojax import shuffle
+
+
+def whole(key, size, stream=0):
+    positions = jnp.arange(size)
+    return shuffle.permuted(key, size, jnp.full_like(positions, stream), positions)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 1000, 4097])
+def test_it_is_a_permutation(size):
+    order = np.asarray(whole(jax.random.key(size), size))
+    assert np.array_equal(np.sort(order), np.arange(size))
+
+
+def test_size_may_be_traced_and_the_answer_is_the_same():
+    key = jax.random.key(0)
+    traced = jax.jit(lambda n: shuffle.permuted(key, n, jnp.zeros(5, int), jnp.arange(5)))(9)
+    assert np.array_equal(traced, whole(key, 9)[:5])
+
+
+def test_a_large_population_needs_no_table():
+    size = 2**30 + 12345
+    members = shuffle.permuted(jax.random.key(3), size, jnp.zeros(1000, int), jnp.arange(1000))
+    assert len(set(members.tolist())) == 1000
+    assert int(members.min()) >= 0 and int(members.max()) < size
+    # Spread over the whole range, not its low end.
+    assert stats.kstest(np.asarray(members) / size, "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+def test_all_orders_are_equally_likely(size):
+    count = 40_000
+    orders = jax.jit(jax.vmap(lambda key: whole(key, size)))(
+        jax.random.split(jax.random.key(1), count)
+    )
+    codes = np.asarray(orders) @ (size ** np.arange(size))
+    observed = np.unique(codes, return_counts=True)[1]
+    expected = np.prod(np.arange(1, size + 1))
+    assert len(observed) == expected
+    assert stats.chisquare(observed).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("lag", [1, 2, 5])
+def test_neighbours_in_position_are_strangers_in_value(lag):
+    """Ordered pairs of entries are uniform over the pairs of distinct values."""
+    size, count = 11, 60_000
+    orders = np.asarray(
+        jax.jit(jax.vmap(lambda key: whole(key, size)))(jax.random.split(jax.random.key(2), count))
+    )
+    observed = np.bincount(orders[:, 0] * size + orders[:, lag], minlength=size * size)
+    pairs = observed.reshape(size, size)[~np.eye(size, dtype=bool)]
+    assert np.trace(observed.reshape(size, size)) == 0
+    assert stats.chisquare(pairs).pvalue > 1e-3
+
+
+def test_streams_of_one_key_are_independent():
+    size, count = 8, 30_000
+    streams = jnp.arange(count)
+    first = shuffle.permuted(jax.random.key(5), size, streams, jnp.zeros_like(streams))
+    pairs = np.bincount(np.asarray(first[:-1]) * size + np.asarray(first[1:]), minlength=size**2)
+    assert stats.chisquare(pairs).pvalue > 1e-3
+
+
+def test_draws_with_replacement_are_uniform():
+    drawn = np.asarray(shuffle.uniform_indices(jax.random.key(0), 7, (70_000,)))
+    assert stats.chisquare(np.bincount(drawn, minlength=7)).pvalue > 1e-3
