@@ -1,0 +1,71 @@
+"""The population spread over the devices of a mesh.
+
+Each device owns a run of clients with their examples and their states. In a round every device
+knows the whole cohort from the key and works for those members it owns; only the sum of uploads
+and a few counts cross. The cohort is the one that a single device would draw.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax.problems.clients import ClientData
+
+
+def client_mesh(num_devices: int | None = None) -> jax.sharding.Mesh:
+    """A mesh with one axis, ``clients``, over the first ``num_devices`` devices, or all."""
+    devices = jax.devices()
+    num_devices = len(devices) if num_devices is None else num_devices
+    if not 1 <= num_devices <= len(devices):
+        raise ValueError(
+            f"num_devices is {num_devices} but JAX sees {len(devices)}; pass at most that, or on a "
+            "CPU set jax_num_cpu_devices before the first use of JAX."
+        )
+    # shard_map is told where everything lies, so nothing is left to be inferred.
+    return jax.make_mesh(
+        (num_devices,),
+        ("clients",),
+        axis_types=(jax.sharding.AxisType.Auto,),
+        devices=devices[:num_devices],
+    )
+
+
+def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
+    """The same population, cut into equal runs of clients over the mesh's ``clients`` axis.
+
+    Devices whose clients have fewer rows are padded to the one with most; clients of weight zero
+    and without rows make up the numbers where the mesh does not divide the population.
+    """
+    if data.mesh is not None:
+        raise ValueError("the population is on a mesh already; shard the original.")
+    if "clients" not in mesh.shape:
+        raise ValueError(f"the mesh has axes {mesh.axis_names}; it needs one named clients.")
+    sharded = dataclasses.replace(data, mesh=mesh)
+    num_shards, per_shard = sharded.num_shards, sharded.clients_per_shard
+    offsets = np.asarray(data.offsets)
+    first = np.minimum(np.arange(num_shards + 1) * per_shard, data.num_clients)
+    bounds = offsets[first]
+    num_rows = int(np.diff(bounds).max())
+    local = np.minimum(first[:-1, None] + np.arange(per_shard + 1), first[1:, None])
+    weights = np.zeros(num_shards * per_shard, data.weights.dtype)
+    weights[: data.num_clients] = np.asarray(data.weights)
+
+    def cut(leaf):
+        leaf = np.asarray(leaf)
+        if (np.diff(bounds) == num_rows).all():
+            return leaf
+        parts = [leaf[start:end] for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
+        pad = [(0, 0)] * (leaf.ndim - 1)
+        return np.concatenate([np.pad(part, [(0, num_rows - len(part)), *pad]) for part in parts])
+
+    placement = jax.sharding.NamedSharding(mesh, sharded.shard_spec)
+    return dataclasses.replace(
+        sharded,
+        examples=jax.tree.map(lambda leaf: jax.device_put(cut(leaf), placement), data.examples),
+        offsets=jax.device_put(
+            jnp.asarray((offsets[local] - bounds[:-1, None]).reshape(-1), jnp.int32), placement
+        ),
+        weights=jax.device_put(weights, placement),
+    )

@@ -1,0 +1,341 @@
+import functools
+import math
+import re
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import tree
+from fcojax.algorithms import Algorithm, ClientResult
+from fcojax.engine.round import Plan, one_round
+from fcojax.engine.run import as_arrays, block
+from fcojax.engine.run import start as start_state
+from fcojax.engine.sharding import client_mesh, shard_clients
+from fcojax.transforms import euclidean
+from tests import federations
+
+KEY = jax.random.key(3)
+SAMPLED = {"work": fcojax.local_epochs(1, 3), "cohort": fcojax.uniform_cohort(3)}
+
+
+@functools.cache
+def ragged(dtype=np.float64):
+    return fcojax.from_clients(jax.tree.map(lambda x: x.astype(dtype), federations.clients()))
+
+
+class Scale(NamedTuple):
+    scale: float = 1.0
+
+
+def counting():
+    """Clients count the rounds they took part in; the server counts uploads of its own number."""
+
+    def client_update(hparams, message, client, local, key):
+        return ClientResult(client + 1, jnp.ones(()), {"size": local.num_examples.astype(float)})
+
+    return Algorithm(
+        init=lambda hparams, params: (params, jnp.zeros(())),
+        broadcast=lambda hparams, server: server,
+        client_update=client_update,
+        server_update=lambda hparams, server, mean, cohort, key: server + mean * cohort.fraction,
+        model=lambda hparams, server: server,
+    )
+
+
+def poisoned(bad_clients):
+    """FedAvg whose named clients upload NaN and whose state would turn into NaN with it."""
+    honest = federations.algorithm("fed_avg")
+    bad = jnp.asarray(bad_clients, jnp.int32)
+
+    def init(hparams, params):
+        return honest.init(hparams, params)[0], jnp.zeros(())
+
+    def client_update(hparams, message, client, local, key):
+        result = honest.client_update(hparams, message, (), local, key)
+        spoiled = jnp.any(local.num_examples == bad)
+        upload = jax.tree.map(lambda leaf: jnp.where(spoiled, jnp.nan, leaf), result.upload)
+        state = jnp.where(spoiled, jnp.nan, client + 1)
+        return ClientResult(state, upload, {"loss": jnp.where(spoiled, jnp.nan, 1.0)})
+
+    return honest._replace(init=init, client_update=client_update)
+
+
+def test_scan_equals_a_python_loop():
+    name = "fed_dual_avg"
+    chosen, rates = federations.algorithm(name), as_arrays(federations.hparams(name))
+    data = ragged()
+    server, client = chosen.init(rates, federations.start())
+    plan = Plan(SAMPLED["work"], SAMPLED["cohort"])
+    step = jax.jit(functools.partial(one_round, chosen, plan))
+    looped = []
+    for index in range(5):
+        server, client, _ = step(rates, data, server, client, KEY, jnp.int32(index))
+        looped.append(federations.as_vector(chosen.model(rates, server)))
+    scanned = federations.models(chosen, rates, data, KEY, num_rounds=5, **SAMPLED)
+    np.testing.assert_allclose(scanned, looped, rtol=1e-13)
+
+
+@pytest.mark.parametrize("eval_every", [2, 5])
+def test_blocks_only_change_when_one_looks(eval_every):
+    chosen, rates = federations.algorithm("fed_mid"), federations.hparams("fed_mid")
+    every = federations.models(chosen, rates, ragged(), KEY, num_rounds=10, **SAMPLED)
+    some = federations.models(
+        chosen, rates, ragged(), KEY, num_rounds=10, eval_every=eval_every, **SAMPLED
+    )
+    np.testing.assert_allclose(some, every[eval_every - 1 :: eval_every], rtol=1e-13)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-6)])
+@pytest.mark.parametrize("cohort", [fcojax.everyone(), fcojax.uniform_cohort(4)])
+def test_chunks_do_not_change_the_result(cohort, dtype, tolerance):
+    chosen, rates = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
+    start = jax.tree.map(lambda leaf: leaf.astype(dtype), federations.start())
+    results = [
+        fcojax.run(
+            chosen, rates, start, ragged(dtype), KEY, num_rounds=6, work=fcojax.local_epochs(1, 3),
+            cohort=cohort, client_chunk_size=chunk,
+        )[0]
+        for chunk in (1, 2, 3, 5, None)
+    ]  # fmt: skip
+    for other in results[1:]:
+        chex.assert_trees_all_equal_dtypes(other, start)
+        chex.assert_trees_all_close(other, results[0], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
+@pytest.mark.parametrize("cohort", [fcojax.everyone(), fcojax.uniform_cohort(3)])
+def test_a_mesh_changes_nothing_but_where_the_work_is_done(cohort, num_devices):
+    chosen, rates = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
+    options = {"num_rounds": 6, "work": fcojax.local_epochs(1, 3), "cohort": cohort}
+    single = federations.models(chosen, rates, ragged(), KEY, **options)
+    sharded = shard_clients(ragged(), client_mesh(num_devices))
+    assert sharded.sizes.tolist() == ragged().sizes.tolist()
+    spread = federations.models(chosen, rates, sharded, KEY, **options)
+    np.testing.assert_allclose(spread, single, rtol=1e-12, atol=1e-13)
+
+
+def test_client_states_on_a_mesh_stay_with_their_clients():
+    options = {"num_rounds": 9, "cohort": fcojax.uniform_cohort(2), "work": fcojax.local_steps(1)}
+    plan = Plan(options["work"], options["cohort"])
+    chosen, rates = counting(), as_arrays(Scale())
+
+    def counts(data):
+        state = start_state(chosen, rates, jnp.zeros(()), data)
+        state, metrics = jax.jit(functools.partial(block, chosen, plan, 9))(rates, data, state, KEY)
+        return state, metrics
+
+    single, metrics = counts(ragged())
+    spread, spread_metrics = counts(shard_clients(ragged(), client_mesh(2)))
+    assert single.clients.sum() == 18 and metrics["participants"] == 18
+    assert np.array_equal(spread.clients[:5], single.clients)
+    assert spread.server == pytest.approx(float(single.server))
+    assert spread_metrics["size"] == pytest.approx(float(metrics["size"]))
+
+
+def test_only_the_mean_upload_and_scalars_cross_devices():
+    chosen, rates = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
+    rates, data = as_arrays(rates), shard_clients(ragged(), client_mesh(2))
+    state = start_state(chosen, rates, federations.start(), data)
+    plan = Plan(fcojax.local_steps(2, 2), fcojax.uniform_cohort(3))
+    text = (
+        jax.jit(functools.partial(block, chosen, plan, 4))
+        .lower(rates, data, state, KEY)
+        .compile()
+        .as_text()
+    )
+    collectives = [
+        line
+        for line in text.splitlines()
+        if any(f" {op}(" in line or f" {op}-start(" in line for op in COLLECTIVES)
+    ]
+    assert collectives, "the devices must exchange something"
+    sizes = [size for line in collectives for size in _crossing_sizes(line)]
+    model_size = federations.DIM + 1
+    assert all(" all-reduce" in line for line in collectives)
+    assert max(sizes) <= model_size
+    # One model, its elapsed time and the tally's scalars, not a cohort's worth of anything.
+    assert sum(sizes) <= model_size + 8
+
+
+COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter")
+
+
+def _crossing_sizes(line):
+    """Entries of each array that a collective of the compiled program returns."""
+    shapes = line.split(" = ", 1)[1].split(" all-", 1)[0]
+    for dims in re.findall(r"[a-z]+\d+\[([\d,]*)\]", shapes):
+        yield math.prod(int(dim) for dim in dims.split(",") if dim)
+
+
+def test_the_same_key_gives_the_same_run_and_another_key_another():
+    chosen, rates = federations.algorithm("fed_mid"), federations.hparams("fed_mid")
+    first, again = (
+        federations.models(chosen, rates, ragged(), KEY, **SAMPLED, num_rounds=5) for _ in range(2)
+    )
+    other = federations.models(chosen, rates, ragged(), jax.random.key(4), **SAMPLED, num_rounds=5)
+    assert np.array_equal(first, again)
+    assert not np.allclose(first, other)
+
+
+def test_client_states_are_written_back_for_members_only():
+    chosen, data = counting(), ragged()
+    plan = Plan(fcojax.local_steps(1), fcojax.uniform_cohort(2))
+    members = [
+        fcojax.uniform_cohort(2)(
+            fcojax.engine.round.purpose_key(KEY, 0, jnp.int32(r)), jnp.int32(r), 5
+        ).members
+        for r in range(7)
+    ]
+    state = start_state(chosen, as_arrays(Scale()), jnp.zeros(()), data)
+    state, metrics = jax.jit(functools.partial(block, chosen, plan, 7))(
+        as_arrays(Scale()), data, state, KEY
+    )
+    expected = np.bincount(np.concatenate(members), minlength=5)
+    assert state.clients.tolist() == expected.tolist()
+    assert metrics["participants"] == 14 and metrics["dropped"] == 0
+    assert state.server == pytest.approx(7 * 2 / 5)  # fraction of the population, summed
+    sizes = np.asarray(data.sizes)
+    assert metrics["size"] == pytest.approx(sizes[np.concatenate(members)].mean())
+
+
+@pytest.mark.parametrize("chunk", [1, None])
+def test_non_finite_uploads_weigh_nothing_and_are_counted(chunk):
+    """A client that returns NaN is a client that was not there."""
+    sizes = np.asarray(ragged().sizes)
+    bad = 2
+    honest = federations.algorithm("fed_avg")
+    rates = federations.hparams("fed_avg")
+    options = {"num_rounds": 4, "work": fcojax.local_steps(2), "client_chunk_size": chunk}
+    spoiled, history = fcojax.run(
+        poisoned([sizes[bad]]), rates, federations.start(), ragged(), KEY, **options
+    )
+    rest = fcojax.from_clients([c for m, c in enumerate(federations.clients()) if m != bad])
+    clean, _ = fcojax.run(honest, rates, federations.start(), rest, KEY, **options)
+    chex.assert_trees_all_close(spoiled, clean, rtol=1e-12)
+    assert history["dropped"].tolist() == [1] * 4
+    assert history["participants"].tolist() == [5] * 4
+    assert np.allclose(history["loss"], 1.0)
+
+
+def test_a_round_without_a_finite_upload_changes_nothing():
+    chosen, rates, data = poisoned(federations.RAGGED), federations.hparams("fed_avg"), ragged()
+    model, history = fcojax.run(
+        chosen, rates, federations.start(), data, KEY, num_rounds=3, work=fcojax.local_steps(1)
+    )
+    chex.assert_trees_all_equal(model, federations.start())
+    assert history["dropped"].tolist() == [5, 5, 5]
+    plan = Plan(fcojax.local_steps(1), fcojax.everyone())
+    state = start_state(chosen, as_arrays(rates), federations.start(), data)
+    state, _ = block(chosen, plan, 1, as_arrays(rates), data, state, KEY)
+    assert state.clients.tolist() == [0.0] * 5  # a dropped client keeps the state it had
+
+
+def test_an_empty_cohort_changes_nothing():
+    chosen, rates = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
+    history = federations.models(
+        chosen, rates, ragged(), KEY, num_rounds=40, work=fcojax.local_steps(1),
+        cohort=fcojax.coin_flips(0.05),
+    )  # fmt: skip
+    _, counts = fcojax.run(
+        chosen, rates, federations.start(), ragged(), KEY, num_rounds=40,
+        work=fcojax.local_steps(1), cohort=fcojax.coin_flips(0.05),
+    )  # fmt: skip
+    empty = np.flatnonzero(np.asarray(counts["participants"])[1:] == 0) + 1
+    assert 20 < len(empty) < 40
+    assert np.array_equal(history[empty], history[empty - 1])
+
+
+@pytest.mark.parametrize("name", federations.NAMES)
+def test_three_rates_compile_once(name):
+    """A learning rate is a number, not a program."""
+    chosen, traces = federations.algorithm(name), []
+
+    def client_update(*args):
+        traces.append(args)
+        return chosen.client_update(*args)
+
+    counted = chosen._replace(client_update=client_update)
+    counts = []
+    for rate in (0.01, 0.02, 0.04):
+        rates = federations.hparams(name, client_lr=rate)
+        fcojax.run(
+            counted, rates, federations.start(), ragged(), KEY, num_rounds=2,
+            work=fcojax.local_steps(1),
+        )  # fmt: skip
+        counts.append(len(traces))
+    assert counts[0] > 0 and counts[2] == counts[0]
+
+
+def test_a_field_with_a_rounds_axis_is_a_schedule():
+    chosen, data = federations.algorithm("fed_mid"), ragged()
+    rates = np.array([0.05, 0.04, 0.02, 0.01])
+    scheduled = federations.hparams("fed_mid")._replace(client_lr=rates)
+    models = federations.models(chosen, scheduled, data, KEY, num_rounds=4, **SAMPLED)
+    state = start_state(chosen, as_arrays(scheduled), federations.start(), data)
+    plan = Plan(SAMPLED["work"], SAMPLED["cohort"])
+    for index, rate in enumerate(rates):
+        now = as_arrays(federations.hparams("fed_mid", client_lr=rate))
+        state, _ = block(chosen, plan, 1, now, data, state, KEY)
+        model = federations.as_vector(chosen.model(now, state.server))
+        np.testing.assert_allclose(models[index], model, rtol=1e-13)
+
+
+def test_a_run_can_be_mapped_and_differentiated():
+    """vmap over rates equals separate runs; the derivative in a rate equals its difference."""
+    chosen = federations.algorithm("fed_dual_avg")
+
+    def final(rate):
+        rates = federations.hparams("fed_dual_avg")._replace(client_lr=rate)
+        model, _ = fcojax.run(
+            chosen, rates, federations.start(), ragged(), KEY, num_rounds=3, **SAMPLED
+        )
+        return tree.vdot(model, model)
+
+    rates = jnp.array([0.01, 0.03])
+    np.testing.assert_allclose(jax.vmap(final)(rates), [final(rate) for rate in rates], rtol=1e-12)
+    step = 1e-6
+    slope = (final(0.02 + step) - final(0.02 - step)) / (2 * step)
+    assert float(jax.grad(final)(0.02)) == pytest.approx(float(slope), rel=1e-6)
+
+
+def test_nothing_leaves_the_device_inside_a_run():
+    chosen = federations.algorithm("fed_mid")
+    rates, start = as_arrays(federations.hparams("fed_mid")), federations.start()
+    options = {"num_rounds": 4, "eval_every": 2, **SAMPLED}
+    fcojax.run(chosen, rates, start, ragged(), KEY, **options)
+    with jax.transfer_guard_device_to_host("disallow"):
+        fcojax.run(chosen, rates, start, ragged(), KEY, **options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cohort": fcojax.uniform_cohort(6)}, "cohort_size is 6 but the problem has 5 clients"),
+        ({"work": fcojax.local_steps(1, 8)}, "batch_size is 8 but the largest client has 7"),
+        ({"num_rounds": 0}, "num_rounds is 0"),
+        ({"num_rounds": 2.0}, "num_rounds is 2.0"),
+        ({"eval_every": 3}, "eval_every is 3, which does not divide num_rounds = 4"),
+        ({"client_chunk_size": 0}, "client_chunk_size is 0"),
+        ({"hparams": {"client_lr": 0.0}}, "client_lr is 0.0; it must be finite and positive"),
+        ({"hparams": {"server_lr": -1.0}}, "server_lr is -1.0"),
+        ({"hparams": {"penalty_scale": -0.1}}, "penalty_scale is -0.1; it must be finite and zero"),
+        ({"hparams": {"client_lr": np.ones(3)}}, "client_lr has shape (3,)"),
+        ({"hparams": {"client_lr": float("nan")}}, "client_lr is nan"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_is_traced(changes, message):
+    def untraceable(params, rows):
+        raise AssertionError("the loss was traced")
+
+    chosen = fcojax.algorithms.fed_mid(untraceable, euclidean(federations.kernel_l1()))
+    options = {"num_rounds": 4, "work": fcojax.local_steps(1)} | changes
+    rates = federations.hparams("fed_mid")._replace(**options.pop("hparams", {}))
+    with pytest.raises(ValueError) as error:
+        fcojax.run(chosen, rates, federations.start(), ragged(), KEY, **options)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
