@@ -6,8 +6,10 @@ constraint or manifold.
 
 from fcojax import algorithms, problems, transforms
 from fcojax.algorithms.local import local_epochs, local_steps
+from fcojax.engine import reference
 from fcojax.engine.cohort import coin_flips, everyone, uniform_cohort
 from fcojax.engine.run import run
+from fcojax.engine.sweep import sweep
 from fcojax.problems.clients import ClientData, from_clients, from_rows
 
 __version__ = "0.1.0"
@@ -22,7 +24,9 @@ __all__ = [
     "local_epochs",
     "local_steps",
     "problems",
+    "reference",
     "run",
+    "sweep",
     "transforms",
     "uniform_cohort",
 ]

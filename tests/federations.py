@@ -68,7 +68,7 @@ def start(seed=7):
     return {"kernel": jnp.asarray(rng.standard_normal(DIM)), "bias": jnp.asarray(0.3)}
 
 
-def whole_model(params, context):
+def whole_model(hparams, params, context):
     """An ``observe`` that keeps the model itself, (kernel, bias) in one vector."""
     return {"model": as_vector(params)}
 

@@ -31,7 +31,7 @@ class Plan(NamedTuple):
     Attributes:
       work: how much each client does.
       cohort: who takes part.
-      client_chunk_size: clients that work side by side under ``vmap``; ``None`` picks it.
+      client_chunk_size: clients that work side by side under ``vmap``; ``None`` for all of them.
     """
 
     work: Work
@@ -143,10 +143,9 @@ def _clients_work(algorithm, plan, hparams, data, message, clients, cohort, key,
     elif members is None:
         members = jnp.arange(data.num_clients, dtype=jnp.int32)
     num_places = members.shape[0]
-    chunk_size = plan.client_chunk_size or _pick_chunk_size(plan.work, data, message, num_places)
-    num_chunks = -(-num_places // chunk_size)
-    chunk_size = -(-num_places // num_chunks)
-    padding = num_chunks * chunk_size - num_places
+    num_chunks = -(-num_places // (plan.client_chunk_size or num_places))
+    per_chunk = -(-num_places // num_chunks)
+    padding = num_chunks * per_chunk - num_places
     can_be_absent = can_be_absent or padding > 0
     rows = jnp.pad(members - first_client, (0, padding))
     rows = jnp.clip(rows, 0, data.clients_per_shard - 1)
@@ -162,7 +161,7 @@ def _clients_work(algorithm, plan, hparams, data, message, clients, cohort, key,
         )
 
     def chunk_results(rows, before):
-        if chunk_size > 1:
+        if per_chunk > 1:
             return jax.vmap(one_client)(rows, before)
         return tree_expand(one_client(rows[0], jax.tree.map(lambda leaf: leaf[0], before)))
 
@@ -192,7 +191,7 @@ def _clients_work(algorithm, plan, hparams, data, message, clients, cohort, key,
         )
         return (tally, clients), None
 
-    chunks = (rows.reshape(num_chunks, chunk_size), weights.reshape(num_chunks, chunk_size))
+    chunks = (rows.reshape(num_chunks, per_chunk), weights.reshape(num_chunks, per_chunk))
     start = (_empty_tally(one_client, rows, clients, weights), clients)
     if num_chunks == 1:
         return one_chunk(start, jax.tree.map(lambda leaf: leaf[0], chunks))[0]
@@ -236,13 +235,13 @@ def _add(tally: Tally, result: ClientResult, weights: Array) -> tuple[Tally, Arr
     return tally, heard
 
 
-def _pick_chunk_size(work: Work, data: ClientData, message: PyTree, num_places: int) -> int:
-    """As many clients as keep a step's working set within the backend's budget."""
+def chunk_size(work: Work, data: ClientData, state_bytes: int, num_places: int) -> int:
+    """As many clients as keep one step's working set within the backend's budget."""
     row_bytes = sum(
         leaf.dtype.itemsize * leaf.size // leaf.shape[0] for leaf in jax.tree.leaves(data.examples)
     )
     examples_a_step = min(work.batch_size or data.max_size, data.max_size)
     # A step holds its examples, its iterate, the model read from it, and the gradient.
-    client_bytes = examples_a_step * row_bytes + 3 * tree.num_bytes(message)
+    client_bytes = examples_a_step * row_bytes + 3 * state_bytes
     budget = _CHUNK_BYTES.get(jax.default_backend(), _CHUNK_BYTES_ELSEWHERE)
     return max(1, min(num_places, budget // max(client_bytes, 1)))

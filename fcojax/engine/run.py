@@ -11,15 +11,16 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.local import Work
 from fcojax.engine.check import check_run
 from fcojax.engine.cohort import Sampler, everyone
-from fcojax.engine.round import Plan, one_round
+from fcojax.engine.round import Plan, chunk_size, one_round
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 
-Observe = Callable[[Params, PyTree], dict[str, Array]]
+Observe = Callable[[PyTree, Params, PyTree], dict[str, Array]]
 
 
 class State(NamedTuple):
@@ -103,6 +104,30 @@ def as_arrays(hparams: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(float)), hparams)
 
 
+def with_chunk_size(
+    plan: Plan,
+    algorithm: Algorithm,
+    hparams: PyTree,
+    params: Params,
+    data: ClientData,
+    num_points: int = 1,
+) -> Plan:
+    """The plan with a chunk size that suits the backend, unless it names one.
+
+    ``num_points`` runs share a step's examples but each has states of its own.
+    """
+    if plan.client_chunk_size is not None:
+        return plan
+    message = jax.eval_shape(
+        lambda hparams, params: algorithm.broadcast(hparams, algorithm.init(hparams, params)[0]),
+        at_round(hparams, 0),
+        params,
+    )
+    num_places = plan.cohort.size(data.num_clients)
+    state_bytes = num_points * tree.num_bytes(message)
+    return plan._replace(client_chunk_size=chunk_size(plan.work, data, state_bytes, num_places))
+
+
 def run(
     algorithm: Algorithm,
     hparams: PyTree,
@@ -131,7 +156,7 @@ def run(
       num_rounds: R.
       work: ``local_steps(...)`` or ``local_epochs(...)``.
       cohort: who takes part; ``everyone()`` by default.
-      observe: ``(model, context) -> dict`` of scalars, asked after every ``eval_every`` rounds.
+      observe: ``(hparams, model, context) -> dict``, asked after every ``eval_every`` rounds.
       context: arrays that ``observe`` needs, say a validation set.
       eval_every: rounds between two looks; must divide ``num_rounds``.
       client_chunk_size: clients that work side by side; ``None`` picks it for the backend.
@@ -152,14 +177,28 @@ def run(
     """
     plan = Plan(work, cohort or everyone(), client_chunk_size)
     check_run(plan, hparams, data, num_rounds, eval_every)
-    return _run(
-        algorithm, plan, observe, num_rounds, eval_every, as_arrays(hparams), params, data, key,
-        context,
-    )  # fmt: skip
+    hparams = as_arrays(hparams)
+    plan = with_chunk_size(plan, algorithm, hparams, params, data)
+    return scan_blocks(
+        algorithm, plan, observe, num_rounds, eval_every, hparams, params, data, key, context
+    )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def _run(algorithm, plan, observe, num_rounds, eval_every, hparams, params, data, key, context):
+def scan_blocks(
+    algorithm: Algorithm,
+    plan: Plan,
+    observe: Observe | None,
+    num_rounds: int,
+    eval_every: int,
+    hparams: PyTree,
+    params: Params,
+    data: ClientData,
+    key: Key,
+    context: PyTree,
+) -> tuple[Params, dict[str, Array]]:
+    """``run`` with everything checked and chosen."""
+
     def body(state, _):
         state, metrics = block(algorithm, plan, eval_every, hparams, data, state, key)
         look = look_at(algorithm, observe, hparams, state, context)
@@ -177,4 +216,4 @@ def look_at(
     if observe is None:
         return {}
     now = at_round(hparams, jnp.maximum(state.round - 1, 0))
-    return observe(algorithm.model(now, state.server), context)
+    return observe(now, algorithm.model(now, state.server), context)

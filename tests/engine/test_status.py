@@ -1,0 +1,34 @@
+import math
+
+import pytest
+
+from fcojax.engine.status import verdict
+
+
+def curve(*values):
+    return [10 * i for i in range(len(values))], list(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "optimum", "status", "bad_round"),
+    [
+        ((5.0, 3.0, math.nan, 1.0), None, "diverged", 20),
+        ((5.0, math.inf), None, "diverged", 10),
+        ((5.0, 4.0, 80.0, 3.0), None, "diverged", 20),
+        ((5.0, 4.0, 3.0, 2.0, 1.0), None, "improving", 40),
+        ((5.0, 1.0, 1.0, 1.0, 1.0), None, "converged", 40),
+        ((5.0, 1.0, 1.0, 1.0, 1.0), 1.0, "converged", 40),
+        ((5.0, 1.0, 1.0, 1.0, 1.0), 0.5, "stalled", 40),
+    ],
+)
+def test_verdicts(values, optimum, status, bad_round):
+    found = verdict(*curve(*values), optimum)
+    assert (found.status, found.round) == (status, bad_round)
+    assert str(bad_round) in found.sentence
+
+
+def test_a_round_in_which_every_upload_was_dropped_is_divergence():
+    rounds, values = curve(5.0, 4.0, 4.0)
+    found = verdict(rounds, values, dropped=[0, 3, 30], participants=[0, 30, 30])
+    assert (found.status, found.round) == ("diverged", 20)
+    assert "no upload was finite" in found.sentence

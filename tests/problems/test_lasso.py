@@ -1,0 +1,93 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcojax.engine.reference import optimum
+from fcojax.problems.lasso import lasso, scale_max, squared_error
+from fcojax.problems.measures import support_recovery
+from tests import federations
+
+SMALL = {"num_clients": 30, "num_examples": 40, "dim": 12, "num_true": 5}
+
+
+def test_the_data_have_the_stated_moments():
+    problem = lasso(**SMALL, num_validation=7, mean_scale=2.0, noise_scale=0.5, seed=3)
+    x = np.asarray(problem.train.examples["x"]).reshape(30, 40, 12)
+    y = np.asarray(problem.train.examples["y"])
+    assert problem.validation.sizes.tolist() == [7] * 30
+    within = (x - x.mean(axis=1, keepdims=True)).var(axis=(0, 1)) * 40 / 39
+    np.testing.assert_allclose(within, 1.0, atol=0.15)
+    assert x.mean(axis=1).std() == pytest.approx(2.0, rel=0.1)
+    residual = y - x.reshape(-1, 12) @ (np.arange(12) < 5)
+    assert residual.std() == pytest.approx(0.5, rel=0.1)
+    # Validation clients share the means of the training clients.
+    fresh = np.asarray(problem.validation.examples["x"]).reshape(30, 7, 12).mean(axis=1)
+    assert np.abs(fresh - x.mean(axis=1)).mean() < 0.5
+
+
+def test_features_can_be_correlated():
+    problem = lasso(**SMALL, mean_scale=0.0, correlation=0.5)
+    correlations = np.corrcoef(np.asarray(problem.train.examples["x"]).T)
+    expected = 0.5 ** np.abs(np.subtract.outer(np.arange(12), np.arange(12)))
+    np.testing.assert_allclose(correlations, expected, atol=0.1)
+
+
+def test_the_same_seed_draws_the_same_problem():
+    first, again, other = lasso(**SMALL), lasso(**SMALL), lasso(**SMALL, seed=1)
+    assert np.array_equal(first.train.examples["x"], again.train.examples["x"])
+    assert not np.array_equal(first.train.examples["x"], other.train.examples["x"])
+
+
+def test_start_points_are_glorot_uniform_without_bias():
+    problem = lasso(**SMALL)
+    points = jax.vmap(problem.init)(jax.random.split(jax.random.key(0), 500))
+    limit = (6 / 13) ** 0.5
+    assert np.abs(points["kernel"]).max() <= limit
+    assert np.asarray(points["kernel"]).std() == pytest.approx(limit / 3**0.5, rel=0.03)
+    assert not points["bias"].any()
+
+
+def test_just_below_scale_max_something_is_found_and_above_it_nothing():
+    problem = lasso(**SMALL)
+    strength = float(scale_max(problem.train))
+    penalty = federations.kernel_l1()
+    below = optimum(problem, penalty, 0.999 * strength).params["kernel"]
+    above = optimum(problem, penalty, 1.001 * strength).params["kernel"]
+    assert (np.asarray(below) != 0).sum() >= 1
+    assert not np.asarray(above).any()
+
+
+def test_squared_error_has_no_half():
+    params = {"kernel": jnp.array([1.0, -1.0]), "bias": jnp.array(0.5)}
+    rows = {"x": jnp.array([[3.0, 1.0]]), "y": jnp.array([0.0])}
+    assert squared_error(params, rows).tolist() == [6.25]
+
+
+@pytest.mark.parametrize(
+    ("estimate", "truth", "expected"),
+    [
+        ([1.0, 1.0, 0.0, 0.0], [1, 0, 1, 0], (0.5, 0.5, 0.5, 0.5)),
+        ([0.0, 0.0], [1, 0], (0.0, 0.0, 0.0, 0.0)),  # nothing predicted: zero, not NaN
+        ([1e-3, 1.0], [1, 1], (0.5, 1.0, 0.5, 2 / 3)),  # below the cut is not found
+        ([-2.0, 3.0], [1, 1], (1.0, 1.0, 1.0, 1.0)),
+    ],
+)
+def test_support_recovery_by_hand(estimate, truth, expected):
+    found = support_recovery(jnp.array(estimate), np.array(truth), cut=1e-2)
+    np.testing.assert_allclose([found[name] for name in found], expected)
+    assert list(found) == ["density", "precision", "recall", "f1"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_true": 13}, "num_true is 13 of 12"),
+        ({"num_true": 0}, "num_true is 0"),
+        ({"correlation": 1.0}, "correlation is 1.0"),
+        ({"noise_scale": -1.0}, "negative"),
+    ],
+)
+def test_impossible_problems_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        lasso(**(SMALL | changes))
