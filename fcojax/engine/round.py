@@ -245,3 +245,19 @@ def chunk_size(work: Work, data: ClientData, state_bytes: int, num_places: int) 
     client_bytes = examples_a_step * row_bytes + 3 * state_bytes
     budget = _CHUNK_BYTES.get(jax.default_backend(), _CHUNK_BYTES_ELSEWHERE)
     return max(1, min(num_places, budget // max(client_bytes, 1)))
+
+
+def message_bytes(
+    algorithm: Algorithm, plan: Plan, hparams: PyTree, params: PyTree, data: ClientData
+) -> tuple[int, int]:
+    """Bytes that one client receives and sends in one round, read off the message pytrees."""
+
+    def one_client(hparams, params, data, key):
+        server, client = algorithm.init(hparams, params)
+        message = algorithm.broadcast(hparams, server)
+        zero = jnp.zeros((), jnp.int32)
+        local = local_handle(data.local(), plan.work, key, zero, zero, zero)
+        return message, algorithm.client_update(hparams, message, client, local, key).upload
+
+    down, up = jax.eval_shape(one_client, hparams, params, data, jax.random.key(0))
+    return tree.num_bytes(down), tree.num_bytes(up)

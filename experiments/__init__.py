@@ -1,0 +1,1 @@
+"""Experiments: a config in, rows and figures out."""

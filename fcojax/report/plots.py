@@ -1,0 +1,113 @@
+"""Rows to figures; nothing is computed here that a row does not say."""
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+from fcojax.report.rows import Row
+from fcojax.report.summary import curves
+
+# Okabe and Ito's palette, which the colour-blind can tell apart; one colour an algorithm for good,
+# and a line style too, for those who print in black.
+_STYLES = {
+    "fed_dual_avg": ("FedDualAvg", "#0072B2", "-"),
+    "fed_dual_avg_osp": ("FedDualAvg-OSP", "#56B4E9", "--"),
+    "fed_mid": ("FedMiD", "#D55E00", "-"),
+    "fed_mid_osp": ("FedMiD-OSP", "#E69F00", "--"),
+    "fed_avg": ("FedAvg", "#000000", "-"),
+    "fed_avg_subgradient": ("FedAvg, subgradient", "#999999", "--"),
+}
+_SPARE = ("#009E73", "#CC79A7", "#F0E442")
+
+
+class Panel(NamedTuple):
+    """One set of axes: a column of the rows over the rounds.
+
+    Attributes:
+      measure: the column.
+      label: what the vertical axis says, with the unit if there is one.
+      log: whether the vertical axis is logarithmic.
+    """
+
+    measure: str
+    label: str
+    log: bool = False
+
+
+def style(algorithm: str) -> tuple[str, str, str]:
+    """Name, colour and line style of an algorithm, the same in every figure."""
+    spare = _SPARE[sum(map(ord, algorithm)) % len(_SPARE)]
+    return _STYLES.get(algorithm, (algorithm, spare, "-."))
+
+
+def over_rounds(
+    path: os.PathLike,
+    panels: Sequence[Panel],
+    best_rows: dict[str, list[Row]],
+    title: str,
+    fields: dict[str, Sequence[str]],
+) -> None:
+    """Draws one panel per measure, one line per algorithm, and a band where there are seeds.
+
+    Args:
+      path: where the PNG goes.
+      panels: what to draw, left to right.
+      best_rows: per algorithm the rows of the one point of its grid that is shown.
+      title: stands above the panels.
+      fields: per algorithm the names of its hyperparameters, for the legend.
+    """
+    figure, axes = plt.subplots(1, len(panels), figsize=(3.4 * len(panels), 3.3), squeeze=False)
+    for axis, panel in zip(axes[0], panels, strict=True):
+        for algorithm, rows in best_rows.items():
+            name, colour, line = style(algorithm)
+            names = fields[algorithm]
+            rates = ", ".join(f"{field} {rows[0][field]:g}" for field in names)
+            rounds, values = _stacked(rows, names, panel.measure)
+            label = f"{name} ({rates})"
+            axis.plot(rounds, values.mean(axis=0), line, color=colour, label=label, linewidth=1.6)
+            if len(values) > 1:
+                low, high = values.min(axis=0), values.max(axis=0)
+                axis.fill_between(rounds, low, high, color=colour, alpha=0.2, linewidth=0)
+        if panel.measure == "objective":
+            _draw_optimum(axis, best_rows)
+        axis.set_xlabel("communication round")
+        axis.set_ylabel(panel.label)
+        axis.set_yscale("log" if panel.log else "linear")
+        axis.grid(alpha=0.3, linewidth=0.5)
+        axis.spines[["top", "right"]].set_visible(False)
+    lines, labels = axes[0][-1].get_legend_handles_labels()
+    figure.suptitle(title, fontsize=11)
+    figure.tight_layout(rect=(0, 0.06 + 0.055 * ((len(labels) + 1) // 2), 1, 1))
+    figure.legend(lines, labels, loc="lower center", ncols=2, frameon=False, fontsize=8)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _stacked(rows: Sequence[Row], fields: Sequence[str], measure: str):
+    """Rounds, and one line of values per seed; what was not finite is a gap in the line."""
+    (seeds,) = curves(rows, fields).values()
+    lines = [
+        [np.nan if row[measure] is None else row[measure] for row in curve]
+        for curve in seeds.values()
+    ]
+    rounds = [row["round"] for row in next(iter(seeds.values()))]
+    return np.array(rounds), np.array(lines, float)
+
+
+def _draw_optimum(axis, best_rows: dict[str, list[Row]]) -> None:
+    known = [
+        row["objective"] - row["suboptimality"]
+        for rows in best_rows.values()
+        for row in rows
+        if row.get("suboptimality") is not None and row["objective"] is not None
+    ]
+    if known:
+        axis.axhline(
+            float(np.median(known)), color="#555555", linestyle=":", linewidth=1.2, label="optimum"
+        )

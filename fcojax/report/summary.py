@@ -1,0 +1,91 @@
+"""Rows to the best hyperparameters of each algorithm, by a stated criterion."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fcojax.report.rows import Row
+
+
+class Criterion(NamedTuple):
+    """How points of a grid are ranked.
+
+    Attributes:
+      measure: the column that counts.
+      goal: ``max`` or ``min``.
+      last_rounds: it is averaged over this many rounds at the end, and over the seeds.
+    """
+
+    measure: str
+    goal: str
+    last_rounds: int
+
+
+def hparams_of(row: Row, fields: Sequence[str]) -> tuple:
+    """The point of the grid a row belongs to."""
+    return tuple(row.get(field) for field in fields)
+
+
+def curves(rows: Sequence[Row], fields: Sequence[str]) -> dict[tuple, dict[int, list[Row]]]:
+    """Rows by point of the grid, then by seed, in the order of the rounds."""
+    result: dict[tuple, dict[int, list[Row]]] = {}
+    for row in rows:
+        result.setdefault(hparams_of(row, fields), {}).setdefault(row["seed"], []).append(row)
+    for seeds in result.values():
+        for curve in seeds.values():
+            curve.sort(key=lambda row: row["round"])
+    return result
+
+
+def score(seeds: dict[int, list[Row]], criterion: Criterion) -> float:
+    """The criterion of one point; a run that was not finite or diverged scores worst."""
+    worst = -math.inf if criterion.goal == "max" else math.inf
+    values = []
+    for curve in seeds.values():
+        last = curve[-1]["round"]
+        tail = [row for row in curve if row["round"] > last - criterion.last_rounds]
+        numbers = [row[criterion.measure] for row in tail]
+        if None in numbers or curve[-1]["status"].startswith("diverged"):
+            return worst
+        values.append(sum(numbers) / len(numbers))
+    return sum(values) / len(values)
+
+
+def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) -> dict[str, Any]:
+    """One algorithm's best point, its score and verdict, and which points diverged when.
+
+    Args:
+      rows: all rows of the algorithm.
+      fields: the names of its hyperparameters.
+      criterion: how points are ranked; ties go to the point that comes first in the grid.
+    """
+    by_point = curves(rows, fields)
+    sign = -1 if criterion.goal == "max" else 1
+    scores = {point: score(seeds, criterion) for point, seeds in by_point.items()}
+    best = min(scores, key=lambda point: sign * scores[point])
+    ends = [curve[-1] for curve in by_point[best].values()]
+    diverged = [
+        {**dict(zip(fields, point, strict=True)), "seed": seed, "verdict": curve[-1]["status"]}
+        for point, seeds in by_point.items()
+        for seed, curve in seeds.items()
+        if curve[-1]["status"].startswith("diverged")
+    ]
+    return {
+        "best": dict(zip(fields, best, strict=True)),
+        "criterion": criterion._asdict(),
+        "score": scores[best],
+        "verdict": ends[0]["status"],
+        "last": {
+            name: sum(end[name] for end in ends) / len(ends)
+            for name, value in ends[0].items()
+            if name not in (*fields, "seed", "round") and _is_number_in_all(name, ends, value)
+        },
+        "points": len(by_point),
+        "seeds": len(by_point[best]),
+        "diverged": diverged,
+    }
+
+
+def _is_number_in_all(name: str, ends: Sequence[Row], value: Any) -> bool:
+    del value
+    return all(isinstance(end.get(name), int | float) for end in ends)
