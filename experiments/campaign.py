@@ -65,7 +65,8 @@ class Campaign:
         first = jax.tree.map(lambda column: column[0], grid)
         params = jax.eval_shape(self.problem.init, keys[0])
         plan = Plan(settings.work, settings.cohort, settings.client_chunk_size)
-        plan = with_chunk_size(plan, algorithm, first, params, data, sweeps.num_points(grid))
+        points = sweeps.num_points(grid) * len(settings.seeds)
+        plan = with_chunk_size(plan, algorithm, first, params, data, points)
         states = sweeps.start_all(algorithm, self.problem.init, grid, data, keys)
         directory = (self.workdir / "checkpoints" / name).absolute()
         with ocp.training.Checkpointer(
@@ -162,11 +163,8 @@ class Recorder:
     def add(self, rounds: int, look: dict[str, np.ndarray]) -> None:
         """One row for each point and seed."""
         fresh = [
-            self._row(
-                rounds, point, seed, {name: values[point, seed] for name, values in look.items()}
-            )
-            for point in range(len(self.points))
-            for seed in range(len(self.seeds))
+            self._row(rounds, place, {name: values[place] for name, values in look.items()})
+            for place in np.ndindex(len(self.points), len(self.seeds))
         ]
         tidy.append(self.path, fresh)
         self.rows += fresh

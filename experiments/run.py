@@ -16,6 +16,7 @@ import sys
 
 import jax
 from absl import app, flags
+from absl import logging as absl_logging
 from ml_collections import config_flags
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -150,7 +151,9 @@ def _run() -> int:
 
 
 def _prepare_jax() -> None:
-    """The persistent compilation cache, unless the user has chosen one."""
+    """Quiet logs, one CPU device a core, and a compilation cache that outlives the process."""
+    jax.config.update("jax_num_cpu_devices", os.cpu_count())
+    absl_logging.set_verbosity(absl_logging.WARNING)
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
     if not jax.config.jax_compilation_cache_dir:
         cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()

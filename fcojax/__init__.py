@@ -9,6 +9,7 @@ from fcojax.algorithms.local import local_epochs, local_steps
 from fcojax.engine import reference
 from fcojax.engine.cohort import coin_flips, everyone, uniform_cohort
 from fcojax.engine.run import run
+from fcojax.engine.sharding import client_mesh, shard_clients, spread_clients
 from fcojax.engine.sweep import sweep
 from fcojax.problems.clients import ClientData, from_clients, from_rows
 
@@ -17,6 +18,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ClientData",
     "algorithms",
+    "client_mesh",
     "coin_flips",
     "everyone",
     "from_clients",
@@ -26,6 +28,8 @@ __all__ = [
     "problems",
     "reference",
     "run",
+    "shard_clients",
+    "spread_clients",
     "sweep",
     "transforms",
     "uniform_cohort",

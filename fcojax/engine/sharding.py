@@ -11,7 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax.algorithms.base import Algorithm
+from fcojax.algorithms.local import Work
+from fcojax.engine.cohort import Sampler, everyone
+from fcojax.engine.round import Plan
+from fcojax.engine.run import with_chunk_size
 from fcojax.problems.clients import ClientData
+from fcojax.types import Params, PyTree
 
 
 def client_mesh(num_devices: int | None = None) -> jax.sharding.Mesh:
@@ -69,3 +75,28 @@ def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
         ),
         weights=jax.device_put(weights, placement),
     )
+
+
+def spread_clients(
+    algorithm: Algorithm,
+    hparams: PyTree,
+    params: Params,
+    data: ClientData,
+    *,
+    work: Work,
+    cohort: Sampler | None = None,
+    num_points: int = 1,
+) -> ClientData:
+    """The population on as many devices as pay for themselves: all of them, or the one it is on.
+
+    Devices pay when a client's step is so large that clients work one by one, and every device has
+    at least two clients a round to work for. Small steps are over before the devices have met.
+    """
+    num_devices = len(jax.devices())
+    plan = with_chunk_size(
+        Plan(work, cohort or everyone()), algorithm, hparams, params, data, num_points
+    )
+    places = plan.cohort.size(data.num_clients)
+    if num_devices == 1 or plan.client_chunk_size != 1 or places < 2 * num_devices:
+        return data
+    return shard_clients(data, client_mesh())

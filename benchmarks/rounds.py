@@ -1,0 +1,229 @@
+"""Milliseconds a round, beside the same algorithm by hand in numpy.
+
+    python -m benchmarks.rounds --workload=W1 [--algorithm=fed_dual_avg] [--repeats=5]
+
+Prints one JSON line. XLA on a CPU lands in a fast or a slow state per process, so each side runs in
+``--repeats`` fresh processes, alternating, on the same cohorts and minibatches; medians and minima
+of both are reported, and the objective that each side reached.
+"""
+
+import json
+import os
+import pathlib
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+from absl import app, flags
+
+from benchmarks import by_hand
+from benchmarks.workloads import WORKLOADS, Workload, draw, objective, start
+
+FLAGS = flags.FLAGS
+_TIMED = 5  # timings inside a process, of which the median counts
+
+
+def measure_numpy(workload: Workload, algorithm: str, draws: str) -> dict:
+    """The numpy side, in a process that never imports JAX."""
+    x, y = draw(workload)
+    stored = np.load(draws)
+    members = stored["members"] if workload.cohort_size else None
+    indices = stored["indices"] if workload.batch_size else None
+
+    def timed():
+        return by_hand.run(algorithm, workload, x, y, members, indices, workload.num_rounds)
+
+    milliseconds, params = _time(timed, workload.num_rounds)
+    return {"ms_per_round": milliseconds, "objective": _judge(workload, algorithm, params, x, y)}
+
+
+def measure_ours(workload: Workload, algorithm: str, key_seed: int) -> dict:
+    """Our side: default settings, no tuning."""
+    import jax
+
+    jax.config.update("jax_num_cpu_devices", os.cpu_count())
+    x, y = draw(workload)
+    setup = ours(workload, algorithm, x, y)
+    before = time.perf_counter()
+    jax.block_until_ready(setup(jax.random.key(key_seed)))
+    first_run = time.perf_counter() - before
+    milliseconds, params = _time(
+        lambda: jax.block_until_ready(setup(jax.random.key(key_seed))), workload.num_rounds
+    )
+    params = jax.tree.map(np.asarray, params)
+    return {
+        "ms_per_round": milliseconds,
+        "objective": _judge(workload, algorithm, params, x, y),
+        "first_run_s": first_run,
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def ours(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
+    """``key -> model`` by the library, as a user would set it up."""
+    import jax
+
+    import fcojax
+    from experiments.settings import build_algorithm
+    from fcojax.problems import Problem
+    from fcojax.transforms import l1, named, on_subtree
+
+    data = fcojax.from_rows({"x": x, "y": y}, [workload.num_examples] * workload.num_clients)
+    problem = Problem(losses(workload.model), data, None, lambda key: start(workload))
+    chosen = build_algorithm(algorithm, problem, on_subtree(l1(), named("kernel")))
+    hparams = getattr(fcojax.algorithms, algorithm).Hparams(client_lr=workload.client_lr)
+    if "penalty_scale" in hparams._fields:
+        hparams = hparams._replace(penalty_scale=workload.penalty_scale)
+    work, cohort = plan(workload)
+    params = jax.tree.map(jax.numpy.asarray, start(workload))
+    data = fcojax.spread_clients(chosen, hparams, params, data, work=work, cohort=cohort)
+
+    def run(key):
+        return fcojax.run(
+            chosen, hparams, params, data, key, num_rounds=workload.num_rounds,
+            eval_every=workload.num_rounds, work=work, cohort=cohort,
+        )[0]  # fmt: skip
+
+    return run
+
+
+def plan(workload: Workload):
+    """How much a client works, and who takes part."""
+    import fcojax
+
+    if workload.epoch:
+        work = fcojax.local_epochs(1, workload.batch_size)
+    else:
+        work = fcojax.local_steps(workload.num_steps, workload.batch_size)
+    if workload.cohort_size is None:
+        return work, fcojax.everyone()
+    return work, fcojax.uniform_cohort(workload.cohort_size)
+
+
+def losses(model: str):
+    """The loss of a linear model, one number an example."""
+    import jax
+    import jax.numpy as jnp
+
+    def scores(params, rows):
+        return rows["x"] @ params["kernel"] + params["bias"]
+
+    def least_squares(params, rows):
+        return (scores(params, rows) - rows["y"]) ** 2
+
+    def logistic(params, rows):
+        score = scores(params, rows)
+        return jnp.logaddexp(0, score) - rows["y"] * score
+
+    def softmax(params, rows):
+        score = scores(params, rows)
+        picked = jnp.take_along_axis(score, rows["y"][:, None], axis=1)[:, 0]
+        return jax.nn.logsumexp(score, axis=1) - picked
+
+    return {"least_squares": least_squares, "logistic": logistic, "softmax": softmax}[model]
+
+
+def store_draws(workload: Workload, key_seed: int, path: pathlib.Path) -> None:
+    """The cohorts and minibatches that the run with this key will draw."""
+    import jax
+    import jax.numpy as jnp
+
+    import fcojax
+    from fcojax.engine.round import Plan, draws
+
+    names = np.zeros((workload.num_clients * workload.num_examples, 1), np.float32)
+    data = fcojax.from_rows(names, [workload.num_examples] * workload.num_clients)
+    work, cohort = plan(workload)
+    rounds = jnp.arange(workload.num_rounds, dtype=jnp.int32)
+    drawn = jax.lax.map(
+        lambda index: draws(Plan(work, cohort), data, jax.random.key(key_seed), index), rounds
+    )
+    members, _, indices, weights = map(np.asarray, drawn)
+    assert (weights == 1).all(), "the numpy side knows no padding"
+    np.savez(path, members=members, indices=indices)
+
+
+def _time(timed, num_rounds: int) -> tuple[float, dict]:
+    timed()
+    times, result = [], None
+    for _ in range(_TIMED):
+        before = time.perf_counter()
+        result = timed()
+        times.append(1e3 * (time.perf_counter() - before) / num_rounds)
+    return statistics.median(times), result
+
+
+def _judge(workload, algorithm, params, x, y) -> float:
+    def loss(scores, labels):
+        return by_hand.loss(workload.model, scores, labels)
+
+    return objective(loss, workload, params, x, y, penalised=algorithm != "fed_avg")
+
+
+def _in_fresh_process(side: str, draws: pathlib.Path) -> dict:
+    command = [
+        sys.executable, "-m", "benchmarks.rounds", f"--workload={FLAGS.workload}",
+        f"--algorithm={FLAGS.algorithm}", f"--side={side}", f"--draws={draws}",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the {side} side failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def compare(workload_name: str, algorithm: str, repeats: int) -> dict:
+    """Both sides in alternating fresh processes; the JSON line as a dict."""
+    with tempfile.TemporaryDirectory() as folder:
+        draws = pathlib.Path(folder) / "draws.npz"
+        store_draws(WORKLOADS[workload_name], 0, draws)
+        sides: dict[str, list[dict]] = {"ours": [], "numpy": []}
+        for _ in range(repeats):
+            for side, results in sides.items():
+                results.append(_in_fresh_process(side, draws))
+
+    def median(side, name):
+        return statistics.median(result[name] for result in sides[side])
+
+    def least(side, name):
+        return min(result[name] for result in sides[side])
+
+    ours, theirs = median("ours", "ms_per_round"), median("numpy", "ms_per_round")
+    return {
+        "workload": workload_name,
+        "algorithm": algorithm,
+        "ms_per_round": round(ours, 4),
+        "ms_per_round_min": round(least("ours", "ms_per_round"), 4),
+        "numpy_ms_per_round": round(theirs, 4),
+        "numpy_ms_per_round_min": round(least("numpy", "ms_per_round"), 4),
+        "ratio": round(ours / theirs, 3),
+        "first_run_s": round(median("ours", "first_run_s"), 2),
+        "peak_rss_mb": round(median("ours", "peak_rss_mb")),
+        "objective": median("ours", "objective"),
+        "numpy_objective": median("numpy", "objective"),
+        "repeats": repeats,
+    }
+
+
+def main(argv: list[str]) -> None:
+    """Prints the JSON line, or plays one side in a fresh process."""
+    del argv
+    workload = WORKLOADS[FLAGS.workload]
+    if FLAGS.side == "ours":
+        print(json.dumps(measure_ours(workload, FLAGS.algorithm, 0)))
+    elif FLAGS.side == "numpy":
+        print(json.dumps(measure_numpy(workload, FLAGS.algorithm, FLAGS.draws)))
+    else:
+        print(json.dumps(compare(FLAGS.workload, FLAGS.algorithm, FLAGS.repeats)))
+
+
+if __name__ == "__main__":
+    flags.DEFINE_enum("workload", "W1", list(WORKLOADS), "Which workload.")
+    flags.DEFINE_enum("algorithm", "fed_dual_avg", by_hand.ALGORITHMS, "Which algorithm.")
+    flags.DEFINE_integer("repeats", 5, "Fresh processes per side.", lower_bound=1)
+    flags.DEFINE_enum("side", None, ["ours", "numpy"], "Play one side in this process.")
+    flags.DEFINE_string("draws", None, "File of cohorts and minibatches, for the numpy side.")
+    app.run(main)

@@ -1,0 +1,88 @@
+"""The reference workloads, as arrays that both sides read.
+
+W1: least squares + l1, 64 clients of 128 x 1024, ten a round, ten steps of batch 10.
+W2: binary logistic + l1, 59 clients of 18 x 39,912, all of them, five full-batch steps.
+W3: softmax regression of 62 classes + l1, 3,400 clients of 100 x 784, ten a round, one epoch.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Workload(NamedTuple):
+    """Sizes and numbers; what is ``None`` does not apply.
+
+    Attributes:
+      model: ``least_squares``, ``logistic`` or ``softmax``.
+      num_clients, num_examples, dim, num_classes: the shapes.
+      cohort_size: members a round, or ``None`` for everyone.
+      num_steps: local steps.
+      batch_size: examples a step, or ``None`` for all.
+      epoch: whether the batches walk through the examples once, reshuffled.
+      num_rounds: rounds that are timed together.
+      client_lr, penalty_scale: numbers at which the workload converges.
+    """
+
+    model: str
+    num_clients: int
+    num_examples: int
+    dim: int
+    num_classes: int | None
+    cohort_size: int | None
+    num_steps: int
+    batch_size: int | None
+    epoch: bool
+    num_rounds: int
+    client_lr: float
+    penalty_scale: float
+
+
+WORKLOADS = {
+    "W1": Workload("least_squares", 64, 128, 1024, None, 10, 10, 10, False, 500, 0.01, 0.05),
+    "W2": Workload("logistic", 59, 18, 39_912, None, None, 5, None, False, 50, 1e-4, 1e-3),
+    "W3": Workload("softmax", 3400, 100, 784, 62, 10, 5, 20, True, 100, 0.01, 1e-4),
+    # Small enough for a test of the command itself.
+    "toy": Workload("least_squares", 6, 12, 8, None, 3, 2, 4, False, 8, 0.01, 0.05),
+}
+
+
+def draw(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
+    """Features and labels of all clients, client after client, in float32."""
+    rng = np.random.default_rng(0)
+    clients, dim = workload.num_clients, workload.dim
+    x = rng.standard_normal((clients, workload.num_examples, dim), dtype=np.float32)
+    x += np.float32(0.1) * rng.standard_normal((clients, 1, dim), dtype=np.float32)
+    x = x.reshape(-1, dim)
+    if workload.model == "softmax":
+        return x, rng.integers(0, workload.num_classes, len(x), dtype=np.int32)
+    truth = (np.arange(dim) < dim // 2).astype(np.float32)
+    score = x @ truth + rng.standard_normal(len(x), dtype=np.float32)
+    if workload.model == "logistic":
+        return x, (score > 0).astype(np.float32)
+    return x, score
+
+
+def start(workload: Workload) -> dict[str, np.ndarray]:
+    """The zero model."""
+    outputs = () if workload.num_classes is None else (workload.num_classes,)
+    kernel = np.zeros((workload.dim, *outputs), np.float32)
+    return {"kernel": kernel, "bias": np.zeros(outputs, np.float32)}
+
+
+def objective(
+    loss: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    workload: Workload,
+    params: dict[str, np.ndarray],
+    x: np.ndarray,
+    y: np.ndarray,
+    penalised: bool,
+) -> float:
+    """F + psi of a model on all data, in blocks and in numpy, the same judge for both sides."""
+    total = 0.0
+    for first in range(0, len(x), 8192):
+        rows = slice(first, first + 8192)
+        total += float(loss(x[rows] @ params["kernel"] + params["bias"], y[rows]).sum())
+    penalty = workload.penalty_scale * float(np.abs(params["kernel"]).sum())
+    return total / len(x) + (penalty if penalised else 0.0)

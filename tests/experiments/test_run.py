@@ -1,0 +1,201 @@
+"""The command, as a user types it: in a process of its own, on a toy."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from fcojax.report import rows as tidy
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+TOY = [
+    "--config=configs/lasso.py",
+    "--config.num_clients=6",
+    "--config.num_examples=8",
+    "--config.dim=12",
+    "--config.num_true=4",
+    "--config.cohort_size=3",
+    "--config.num_steps=2",
+    "--config.batch_size=4",
+    "--config.num_rounds=20",
+    "--config.eval_every=5",
+    "--config.client_lr=0.01,0.03",
+    "--config.server_lr=1.0",
+    "--config.criterion_rounds=10",
+]
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "experiments.run", *arguments]
+
+
+def environment():
+    cache = os.fspath(ROOT / ".jax_cache")
+    return os.environ | {"JAX_COMPILATION_CACHE_DIR": cache, "MPLCONFIGDIR": cache}
+
+
+def launch(*arguments):
+    return subprocess.run(
+        command(*arguments),
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run of two algorithms, one of which has a diverging point."""
+    workdir = tmp_path_factory.mktemp("runs") / "toy"
+    arguments = [
+        *TOY,
+        f"--workdir={workdir}",
+        "--config.algorithms=fed_dual_avg,fed_mid",
+        "--config.client_lr=0.03,1e6",
+        "--config.seeds=0,1",
+    ]
+    done = launch(*arguments)
+    assert done.returncode == 0, done.stderr
+    return workdir, arguments, done
+
+
+def test_it_leaves_everything_behind(finished):
+    workdir, _, done = finished
+    left = {path.relative_to(workdir).as_posix() for path in workdir.rglob("*") if path.is_file()}
+    assert {
+        "config.json",
+        "rows.jsonl",
+        "summary.json",
+        "models/fed_dual_avg.npz",
+        "models/fed_mid.npz",
+        "figures/curves.png",
+    } <= left
+    assert "fed_dual_avg" in done.stdout and "Traceback" not in done.stderr
+    config = json.loads((workdir / "config.json").read_text())
+    assert config["config"]["num_clients"] == 6 and "jax" in config["versions"]
+    model = np.load(workdir / "models" / "fed_dual_avg.npz")
+    assert model["kernel"].shape == (12,) and model["bias"].shape == ()
+
+
+def test_rows_say_all_that_they_must(finished):
+    workdir, _, _ = finished
+    rows = tidy.load(workdir / "rows.jsonl")
+    # 2 algorithms x 2 rates x 2 seeds x the start and 4 looks.
+    assert len(rows) == 2 * 2 * 2 * 5
+    wanted = "algorithm client_lr server_lr penalty_scale seed round status objective loss"
+    wanted += " suboptimality bytes_up bytes_down density precision recall f1 validation_loss"
+    for row in rows:
+        assert set(wanted.split()) <= set(row)
+    healthy = [row for row in rows if row["client_lr"] == pytest.approx(0.03)]
+    assert all(row["suboptimality"] > -1e-6 for row in healthy)
+    # Three clients a round; down go z (12 + 1 floats) and the elapsed time, up come the same.
+    last = next(row for row in reversed(healthy) if row["algorithm"] == "fed_dual_avg")
+    assert last["round"] == 20
+    assert last["bytes_down"] == last["bytes_up"] == 20 * 3 * (13 + 1) * 4
+
+
+def test_a_diverging_point_gets_a_verdict_and_stops_nobody(finished):
+    workdir, _, _ = finished
+    summary = json.loads((workdir / "summary.json").read_text())
+    for name in ("fed_dual_avg", "fed_mid"):
+        entry = summary["algorithms"][name]
+        assert entry["best"]["client_lr"] == pytest.approx(0.03)
+        assert not entry["verdict"].startswith("diverged")
+        assert len(entry["diverged"]) == 2
+        assert entry["diverged"][0]["verdict"].startswith("diverged at round 5")
+    bad = [r for r in tidy.load(workdir / "rows.jsonl") if r["client_lr"] > 1 and r["round"] == 20]
+    assert all(row["status"].startswith("diverged at round 5") for row in bad)
+
+
+def test_a_finished_run_says_so_and_does_nothing(finished):
+    workdir, arguments, _ = finished
+    before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
+    again = launch(*arguments)
+    assert again.returncode == 0 and "nothing to do" in again.stdout
+    assert before == {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
+
+
+def test_another_config_is_not_mixed_into_the_same_workdir(finished):
+    workdir, arguments, _ = finished
+    other = launch(*arguments, "--config.num_rounds=40")
+    assert other.returncode == 2
+    assert "num_rounds = 20 and this one has 40; pass another --workdir" in one_line(other)
+
+
+def test_the_same_seed_gives_the_same_rows_and_an_interrupted_run_resumes(tmp_path):
+    arguments = [*TOY, "--config.algorithms=fed_mid", "--config.num_rounds=400"]
+    whole = launch(*arguments, f"--workdir={tmp_path / 'whole'}")
+    assert whole.returncode == 0, whole.stderr
+    broken = tmp_path / "broken"
+    with subprocess.Popen(
+        command(*arguments, f"--workdir={broken}"),
+        cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and len(tidy.load(broken / "rows.jsonl")) < 20:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "the same command goes on from here" in errors and "Traceback" not in errors
+    partial = tidy.load(broken / "rows.jsonl")
+    assert 20 <= len(partial) < 2 * 81
+    resumed = launch(*arguments, f"--workdir={broken}")
+    assert resumed.returncode == 0, resumed.stderr
+    rows = tidy.load(broken / "rows.jsonl")
+    assert rows[: len(partial)] == partial
+    assert rows == tidy.load(tmp_path / "whole" / "rows.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config.num_round=5"], "no key num_round; did you mean num_rounds?"),
+        (["--config.algorithms=fed_dual_av"], "no algorithm fed_dual_av; did you mean"),
+        (["--config.cohort_size=7"], "cohort_size is 7 but the problem has 6 clients"),
+        (["--config.batch_size=9"], "batch_size is 9 but the largest client has 8 examples"),
+        (["--config.client_lr=0.0"], "client_lr is 0.0; it must be finite and positive"),
+        (["--config.client_lr=abc"], "client_lr contains 'abc'"),
+        (["--config.num_rounds=0"], "num_rounds is 0"),
+        (["--config.num_rounds=2.5"], "invalid literal for int() with base 10: '2.5'"),
+        (["--config.eval_every=3"], "eval_every is 3, which does not divide num_rounds = 20"),
+        (["--config.num_true=13"], "num_true is 13 of 12"),
+        (["--config.criterion=f2"], "no measure f2 to rank by; did you mean f1?"),
+        (["--config.penalty_scale=-1.0"], "penalty_scale is -1.0"),
+        (["--wrkdir=x"], "Unknown command line flag 'wrkdir'"),
+        (["stray"], "unexpected argument stray"),
+    ],
+)
+def test_mistakes_end_in_one_line_and_exit_code_2(arguments, message, tmp_path):
+    done = launch(*TOY, f"--workdir={tmp_path / 'w'}", *arguments)
+    assert done.returncode == 2
+    assert message in one_line(done)
+    assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workdir=x"], "--config=FILE is missing"),
+        (["--config=configs/lasso.py"], "--workdir=DIR is missing"),
+        (["--config=configs/laso.py", "--workdir=x"], "no config file configs/laso.py"),
+    ],
+)
+def test_missing_flags_are_named(arguments, message):
+    done = launch(*arguments)
+    assert done.returncode == 2 and message in one_line(done)
+
+
+def one_line(done):
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    assert len(lines) == 1, done.stderr
+    return lines[0]

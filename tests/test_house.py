@@ -1,0 +1,97 @@
+"""The plan of the house, kept by reading the source: who imports whom, and how long a file is."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+SOURCES = sorted(
+    path
+    for folder in ("fcojax", "experiments", "benchmarks", "configs")
+    for path in (ROOT / folder).rglob("*.py")
+)
+# Top to bottom; a module may import from its own group and from those above it.
+GROUPS = ("types", "tree", "shuffle", "problems", "transforms", "algorithms", "engine", "report")
+BANNED = ("utils", "util", "helpers", "helper", "misc", "common")
+# Hyperparameters and data stay on the device; only these parts of the engine look from the host.
+HOST_SIDE = ("check.py", "sharding.py", "cohort.py", "status.py")
+
+
+def imports(path):
+    """Every module that a file imports, by full name."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def group(module):
+    """The group of a ``fcojax`` module, or ``None``."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "fcojax" and len(parts) > 1 else None
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_one_way(path):
+    relative = path.relative_to(ROOT)
+    if relative.parts[0] != "fcojax" or relative.name == "__init__.py" and len(relative.parts) == 2:
+        return
+    own = relative.parts[1].removesuffix(".py")
+    for module in imports(path):
+        top = module.split(".")[0]
+        assert top not in ("experiments", "benchmarks", "configs", "tests"), module
+        other = group(module)
+        if other in GROUPS:
+            assert GROUPS.index(other) <= GROUPS.index(own), f"{relative} imports {module}"
+        elif top == "fcojax" and other is not None:
+            raise AssertionError(f"{relative} imports {module}, which is in no group")
+
+
+def test_geometry_knows_no_clients_and_the_engine_no_algorithm():
+    for path in (ROOT / "fcojax" / "transforms").glob("*.py"):
+        assert not [m for m in imports(path) if group(m) in ("problems", "algorithms")], path
+    known = {"base", "local"}
+    for path in (ROOT / "fcojax" / "engine").glob("*.py"):
+        for module in imports(path):
+            if module.startswith("fcojax.algorithms."):
+                assert module.split(".")[2] in known, f"{path} imports {module}"
+
+
+def test_only_experiments_and_benchmarks_see_flags():
+    for path in (ROOT / "fcojax").rglob("*.py"):
+        assert not [m for m in imports(path) if m.split(".")[0] in ("absl", "ml_collections")], path
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_are_short_and_say_what_they_are(path):
+    text = path.read_text("utf-8")
+    assert len(text.splitlines()) <= 400
+    assert path.stem not in BANNED
+    assert ast.get_docstring(ast.parse(text)), f"{path} has no docstring"
+
+
+def test_algorithms_and_the_engine_stay_on_the_device():
+    for folder in ("algorithms", "engine"):
+        for path in (ROOT / "fcojax" / folder).glob("*.py"):
+            if path.name not in HOST_SIDE:
+                assert "numpy" not in set(imports(path)), f"{path} uses numpy"
+
+
+def test_no_private_jax():
+    for path in SOURCES:
+        private = [m for m in imports(path) if m.startswith("jax.") and "._" in m]
+        assert not private, f"{path} imports {private}"
+
+
+def test_importing_the_library_starts_no_backend():
+    check = (
+        "import fcojax, jax; from jax._src import xla_bridge; "
+        "assert not xla_bridge.backends_are_initialized()"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True, cwd=ROOT)
