@@ -20,8 +20,8 @@ TITLE = "Federated LASSO: recovery of the true support"
 PANELS = (
     Panel("f1", "F1 score of the support"),
     Panel("recall", "recall of the support"),
-    Panel("density", "density, share of nonzero weights"),
-    Panel("objective", "objective, F + psi", log=True),
+    Panel("density", "density (share of nonzero weights)"),
+    Panel("objective", "objective F + psi", log=True),
 )
 
 

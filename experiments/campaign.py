@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -95,25 +96,22 @@ class Campaign:
             pending: list[tuple[int, PyTree]] = []
             first_block = behind // settings.eval_every
             last_block = settings.num_rounds // settings.eval_every
-            try:
+            with deferred_interrupt() as interrupt:
                 for block in range(first_block, last_block):
                     with self.around_block(block):
                         states, look = advance(states, keys, context)
                         pending.append(((block + 1) * settings.eval_every, look))
                         self._write_down(pending[:-1], recorder)
                         del pending[:-1]
+                    if interrupt.asked:
+                        break
                     if time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
                         self._write_down(pending, recorder)
                         pending.clear()
                         _save(checkpoints, states, began)
                         saved = time.monotonic()
-            except KeyboardInterrupt:
-                # Whatever has been computed is worth keeping.
                 self._write_down(pending, recorder)
                 _save(checkpoints, states, began)
-                raise
-            self._write_down(pending, recorder)
-            _save(checkpoints, states, began)
         summary = summarise(recorder.rows, grid._fields, settings.criterion)
         summary["seconds"] = round(time.monotonic() - began, 3)
         self._save_model(name, algorithm, grid, states, summary["best"])
@@ -140,6 +138,33 @@ class Campaign:
         }
         (self.workdir / "models").mkdir(exist_ok=True)
         np.savez(self.workdir / "models" / f"{name}.npz", **arrays)
+
+
+class Interrupt:
+    """Whether the user has asked to stop."""
+
+    asked = False
+
+
+@contextlib.contextmanager
+def deferred_interrupt() -> Iterator[Interrupt]:
+    """Holds Ctrl-C back to the end of a block, where there is a state to save; twice is at once.
+
+    Donated buffers are gone while a block is being dispatched; stopped there, nothing is left.
+    """
+    interrupt = Interrupt()
+
+    def take_note(number, frame):
+        interrupt.asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, take_note)
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interrupt.asked:
+        raise KeyboardInterrupt
 
 
 class Recorder:

@@ -18,6 +18,7 @@ import jax
 from absl import app, flags
 from absl import logging as absl_logging
 from ml_collections import config_flags
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -86,12 +87,12 @@ def main(argv: list[str]) -> None:
 
 def _run() -> int:
     _prepare_jax()
-    path = config_flags.get_config_filename(flags.FLAGS["config"])
-    if not path:
+    if not flags.FLAGS["config"].present:
         raise Refused("--config=FILE is missing; the configs we ship are in configs/.")
     if not WORKDIR.value:
         raise Refused("--workdir=DIR is missing; it says where results go.")
-    module, config = load_module(path), CONFIG.value
+    module = load_module(config_flags.get_config_filename(flags.FLAGS["config"]))
+    config = CONFIG.value
     if QUICK.value:
         with config.unlocked():
             module.quick(config)
@@ -102,7 +103,7 @@ def _run() -> int:
     resolved = json.loads(config.to_json_best_effort())
     summary = _claim(workdir, resolved)
     if summary.get("finished"):
-        console.print(f"{workdir} is finished already; nothing to do.")
+        console.print(f"{workdir} is finished already; nothing to do.", soft_wrap=True)
         return 0
     problem, penalty = module.problem(config), module.penalty(config)
     plan = Plan(settings.work, settings.cohort, settings.client_chunk_size)
@@ -145,7 +146,9 @@ def _run() -> int:
         _write_events(workdir)
     tidy.write_json(workdir / "summary.json", summary | {"finished": True})
     console.print(_table(summary, settings.criterion))
-    console.print(f"rows, summary and models are in {workdir}; the figure is {drawn}.")
+    console.print(
+        f"rows, summary and models are in {workdir}; the figure is {drawn}.", soft_wrap=True
+    )
     entries = summary["algorithms"].values()
     return 0 if any(not entry["verdict"].startswith("diverged") for entry in entries) else 1
 
@@ -241,11 +244,11 @@ def _table(summary: dict, criterion) -> Table:
     varied = [field for field in fields if len(set(columns[field])) > 1 or len(entries) == 1]
     fixed = ", ".join(f"{field} {columns[field][0]:g}" for field in fields if field not in varied)
     title = f"best by {criterion.measure} over the last {criterion.last_rounds} rounds"
-    table = Table(title=f"{title}; {fixed}" if fixed else title)
-    table.add_column("algorithm")
-    for heading in (*varied, criterion.measure, "suboptimality", "diverged", "seconds"):
+    table = Table(title=f"{title}; {fixed}" if fixed else title, box=box.SIMPLE)
+    table.add_column("algorithm", no_wrap=True)
+    for heading in (*varied, criterion.measure, "suboptimal", "diverged", "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict")
+    table.add_column("verdict", no_wrap=True)
     for name, entry in entries.items():
         table.add_row(
             name,
@@ -254,7 +257,7 @@ def _table(summary: dict, criterion) -> Table:
             _short(entry["last"].get("suboptimality")),
             f"{len(entry['diverged'])}/{entry['points'] * entry['seeds']}",
             f"{entry['seconds']:.1f}",
-            entry["verdict"],
+            entry["verdict"].split(":")[0],
         )
     return table
 

@@ -62,31 +62,56 @@ def over_rounds(
       title: stands above the panels.
       fields: per algorithm the names of its hyperparameters, for the legend.
     """
-    figure, axes = plt.subplots(1, len(panels), figsize=(3.4 * len(panels), 3.3), squeeze=False)
-    for axis, panel in zip(axes[0], panels, strict=True):
+    columns = 2 if len(panels) > 1 else 1
+    lines = -(-len(panels) // columns)
+    figure, grid = plt.subplots(lines, columns, figsize=(7.0, 2.5 * lines + 0.7), squeeze=False)
+    axes = grid.flat[: len(panels)]
+    for unused in grid.flat[len(panels) :]:
+        unused.set_visible(False)
+    shared = _shared_hparams(best_rows, fields)
+    for axis, panel in zip(axes, panels, strict=True):
         for algorithm, rows in best_rows.items():
             name, colour, line = style(algorithm)
             names = fields[algorithm]
-            rates = ", ".join(f"{field} {rows[0][field]:g}" for field in names)
+            own = [f"{field} {rows[0][field]:g}" for field in names if field not in shared]
             rounds, values = _stacked(rows, names, panel.measure)
-            label = f"{name} ({rates})"
+            label = f"{name} ({', '.join(own)})" if own else name
             axis.plot(rounds, values.mean(axis=0), line, color=colour, label=label, linewidth=1.6)
             if len(values) > 1:
                 low, high = values.min(axis=0), values.max(axis=0)
                 axis.fill_between(rounds, low, high, color=colour, alpha=0.2, linewidth=0)
         if panel.measure == "objective":
             _draw_optimum(axis, best_rows)
-        axis.set_xlabel("communication round")
-        axis.set_ylabel(panel.label)
+        axis.set_xlabel("communication round", fontsize=8)
+        axis.set_ylabel(panel.label, fontsize=8)
+        axis.tick_params(labelsize=7.5)
         axis.set_yscale("log" if panel.log else "linear")
+        axis.tick_params(which="minor", labelsize=6.5)
         axis.grid(alpha=0.3, linewidth=0.5)
         axis.spines[["top", "right"]].set_visible(False)
-    lines, labels = axes[0][-1].get_legend_handles_labels()
-    figure.suptitle(title, fontsize=11)
-    figure.tight_layout(rect=(0, 0.06 + 0.055 * ((len(labels) + 1) // 2), 1, 1))
-    figure.legend(lines, labels, loc="lower center", ncols=2, frameon=False, fontsize=8)
+    handles, labels = axes[-1].get_legend_handles_labels()
+    for axis in axes[:-1]:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            if label not in labels:
+                handles, labels = [*handles, handle], [*labels, label]
+    given = ", ".join(f"{field} {value:g}" for field, value in shared.items())
+    figure.suptitle(f"{title} ({given})" if given else title, fontsize=10)
+    height = 0.2 * ((len(labels) + 1) // 2) / figure.get_figheight()
+    figure.tight_layout(rect=(0, height + 0.01, 1, 1))
+    figure.legend(handles, labels, loc="lower center", ncols=2, frameon=False, fontsize=7.5)
     figure.savefig(path, dpi=150)
     plt.close(figure)
+
+
+def _shared_hparams(best_rows, fields) -> dict[str, float]:
+    """Hyperparameters that all algorithms have and agree on; they need no place in the legend."""
+    first = next(iter(best_rows.values()))[0]
+    return {
+        field: first[field]
+        for field in next(iter(fields.values()))
+        if len(best_rows) > 1
+        and all(rows[0].get(field) == first[field] for rows in best_rows.values())
+    }
 
 
 def _stacked(rows: Sequence[Row], fields: Sequence[str], measure: str):

@@ -57,12 +57,12 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
     Args:
       rows: all rows of the algorithm.
       fields: the names of its hyperparameters.
-      criterion: how points are ranked; ties go to the point that comes first in the grid.
+      criterion: how points are ranked; a tie goes to the point with the lower last objective.
     """
     by_point = curves(rows, fields)
     sign = -1 if criterion.goal == "max" else 1
     scores = {point: score(seeds, criterion) for point, seeds in by_point.items()}
-    best = min(scores, key=lambda point: sign * scores[point])
+    best = min(scores, key=lambda point: (sign * scores[point], _last_objective(by_point[point])))
     ends = [curve[-1] for curve in by_point[best].values()]
     diverged = [
         {**dict(zip(fields, point, strict=True)), "seed": seed, "verdict": curve[-1]["status"]}
@@ -77,8 +77,8 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
         "verdict": ends[0]["status"],
         "last": {
             name: sum(end[name] for end in ends) / len(ends)
-            for name, value in ends[0].items()
-            if name not in (*fields, "seed", "round") and _is_number_in_all(name, ends, value)
+            for name in ends[0]
+            if name not in (*fields, "seed", "round") and _are_numbers(name, ends)
         },
         "points": len(by_point),
         "seeds": len(by_point[best]),
@@ -86,6 +86,10 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
     }
 
 
-def _is_number_in_all(name: str, ends: Sequence[Row], value: Any) -> bool:
-    del value
+def _are_numbers(name: str, ends: Sequence[Row]) -> bool:
     return all(isinstance(end.get(name), int | float) for end in ends)
+
+
+def _last_objective(seeds: dict[int, list[Row]]) -> float:
+    ends = [curve[-1].get("objective") for curve in seeds.values()]
+    return math.inf if None in ends else sum(ends) / len(ends)

@@ -1,0 +1,79 @@
+import pathlib
+
+import pytest
+
+import fcojax
+from experiments.settings import algorithm_names, build_algorithm, load_module, resolve
+from fcojax.problems import lasso
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+MODULE = load_module(str(ROOT / "configs" / "lasso.py"))
+
+
+def config(**changes):
+    result = MODULE.get_config()
+    with result.ignore_type():
+        result.update(changes)
+    return result
+
+
+def test_the_config_is_what_its_docstring_says():
+    settings = resolve(config())
+    assert set(settings.grids) == {"fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp"}
+    assert all(grid.client_lr.shape == (49,) for grid in settings.grids.values())
+    assert settings.work == fcojax.local_steps(10, 10)
+    assert settings.cohort == fcojax.uniform_cohort(10)
+
+
+def test_grids_are_set_for_all_algorithms_or_for_one():
+    settings = resolve(config(own_grids={"fed_mid": {"client_lr": (0.5,)}}, server_lr=(1.0, 2.0)))
+    assert settings.grids["fed_mid"].client_lr.tolist() == [0.5, 0.5]
+    assert settings.grids["fed_dual_avg"].client_lr.shape == (14,)
+
+
+def test_epochs_win_over_steps_and_no_cohort_size_is_everyone():
+    settings = resolve(config(num_epochs=2, cohort_size=None))
+    assert settings.work == fcojax.local_epochs(2, 10)
+    assert settings.cohort == fcojax.everyone()
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_every_algorithm_of_the_library_can_be_launched(name):
+    problem = lasso(num_clients=2, num_examples=2, dim=3, num_true=1)
+    algorithm = build_algorithm(name, problem, MODULE.penalty(config()))
+    assert isinstance(algorithm, fcojax.algorithms.Algorithm)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"algorithms": ()}, "algorithms is empty"),
+        ({"algorithms": ("fed_dual_avg,fed_mit",)}, "no algorithm fed_mit; did you mean fed_mid?"),
+        ({"client_lr": (0.0,)}, "client_lr is 0.0; it must be finite and positive"),
+        ({"client_lr": ("abc",)}, "client_lr contains 'abc'"),
+        ({"client_lr": ()}, "client_lr is empty"),
+        ({"server_lr": (float("inf"),)}, "server_lr contains inf"),
+        ({"penalty_scale": (-1.0,)}, "penalty_scale is -1.0"),
+        ({"num_rounds": 0}, "num_rounds is 0"),
+        ({"eval_every": 3}, "eval_every is 3, which does not divide num_rounds = 500"),
+        ({"cohort_size": -2}, "cohort_size is -2"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"num_steps": None}, "neither num_steps nor num_epochs"),
+        ({"client_chunk_size": 0}, "client_chunk_size is 0"),
+        ({"seeds": (1, 1)}, "seeds is (1, 1)"),
+        ({"seeds": (0.5,)}, "seeds is (0.5,)"),
+        ({"criterion_goal": "most"}, "criterion_goal is 'most'"),
+    ],
+)
+def test_impossible_values_are_named(changes, message):
+    with pytest.raises(ValueError) as error:
+        resolve(config(**changes))
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_config_that_lacks_a_part_is_refused(tmp_path):
+    path = tmp_path / "half.py"
+    path.write_text("def get_config():\n    return {}\n")
+    with pytest.raises(ValueError, match="does not define quick"):
+        load_module(str(path))
