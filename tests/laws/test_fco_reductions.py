@@ -420,6 +420,31 @@ def test_a_quadratic_mirror_is_a_change_of_variables(name, geometry):
     assert_same(w, models(build(name, mirror=moved_mirror), rates, y) @ inverse)
 
 
+STIFFNESS = 2.5
+stiff = quadratic_mirror(
+    STIFFNESS * jnp.eye(DIM),
+    plain_l1,
+    lambda z, step, scale: plain_l1.prox(z, step, scale) / STIFFNESS,
+)
+
+
+@pytest.mark.parametrize(("server_prox", "power"), [(True, 1), (False, 0)])
+def test_mirror_descent_under_a_stiffer_mirror_takes_shorter_steps(server_prox, power):
+    """Under h = q|w|^2/2 both rates are divided by q, for the server adds w's to grad h(w) = q w.
+
+    A prox of time t becomes one of t/q. On the clients that is what a rate of eta_c/q has anyway;
+    on the server, where the product of the rates has lost q twice, the strength makes up for one.
+    """
+    rates, short = (
+        federations.hparams("fed_mid", 0.4 / q, 1.5 / q, 0.1 * q**power) for q in (1.0, STIFFNESS)
+    )
+    options = {"client_prox": not server_prox, "server_prox": server_prox}
+    ours = points("fed_mid", rates, population(), THREE_STEPS, mirror=stiff, **options)
+    expected = points("fed_mid", short, population(), THREE_STEPS, **options)
+    assert np.any(expected == 0) == server_prox
+    assert_same(ours, expected)
+
+
 entropic = Mirror(
     potential=lambda x: jnp.sum(x * jnp.log(x)),
     to_dual=lambda x: 1 + jnp.log(x),
