@@ -9,6 +9,7 @@ import numpy as np
 import fcojax
 from fcojax import algorithms
 from fcojax.engine.round import Plan, draws
+from fcojax.engine.run import State, as_arrays, block
 from fcojax.transforms import euclidean, l1, named, on_subtree
 
 DIM = 4
@@ -40,8 +41,33 @@ def loss(params, rows):
     return (rows["x"] @ params["kernel"] + params["bias"] - rows["y"]) ** 2
 
 
+def quadratic(w, rows):
+    """Every row holds one example's f(w) = w'Aw/2 - c'w."""
+    return 0.5 * jnp.einsum("i,nij,j->n", w, rows["A"], w) - rows["c"] @ w
+
+
 @functools.cache
-def algorithm(name, penalty=None, **options):
+def quadratic_clients(sizes=RAGGED, dim=DIM, seed=0, low=0.4, high=1.6):
+    """Heterogeneous quadratics: own axes and optima, curvatures between ``low`` and ``high``."""
+    rng = np.random.default_rng(seed)
+
+    def curvature():
+        axes = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
+        return (axes * rng.uniform(low, high, dim)) @ axes.T
+
+    return [
+        {"A": np.stack([curvature() for _ in range(n)]), "c": rng.standard_normal((n, dim))}
+        for n in sizes
+    ]
+
+
+def client_means(clients):
+    """(A_m, c_m) of every client's mean quadratic, stacked."""
+    return tuple(np.stack([client[name].mean(axis=0) for client in clients]) for name in "Ac")
+
+
+@functools.cache
+def algorithm(name, penalty=None, *, loss=loss, mirror=None, **options):
     """The named algorithm on ``loss``; cached, because a rebuilt one is compiled anew."""
     penalty = penalty or kernel_l1()
     factory = getattr(algorithms, name)
@@ -49,7 +75,25 @@ def algorithm(name, penalty=None, **options):
         return factory(loss)
     if name == "fed_avg_subgradient":
         return factory(loss, penalty, **options)
-    return factory(loss, euclidean(penalty), **options)
+    return factory(loss, mirror or euclidean(penalty), **options)
+
+
+@functools.cache
+def revealing(chosen):
+    """The same algorithm, whose model is all of its server's state."""
+    return chosen._replace(model=lambda hparams, server: server)
+
+
+def servers(chosen, rates, params, data, key, **options):
+    """The server's state after every look, leaves with a leading axis of looks."""
+    options = {"observe": whole_server} | options
+    _, history = fcojax.run(revealing(chosen), rates, params, data, key, **options)
+    return jax.tree.map(np.asarray, history["server"])
+
+
+def whole_server(server, context):
+    """An ``observe`` for ``revealing``."""
+    return {"server": server}
 
 
 @functools.cache
@@ -81,6 +125,18 @@ def models(chosen, rates, data, key, **options):
     """The model after every round, one row a round."""
     options = {"num_rounds": 20, "observe": whole_model} | options
     return np.asarray(fcojax.run(chosen, rates, start(), data, key, **options)[1]["model"])
+
+
+@functools.cache
+def _jitted_round(chosen, work):
+    return jax.jit(functools.partial(block, chosen, Plan(work, fcojax.everyone()), 1))
+
+
+def after_one_round(chosen, work, rates, data, server):
+    """The server after round 0 of everyone from ``server``, for clients without a state."""
+    state = State(server, (), jnp.zeros((), jnp.int32))
+    key = jax.random.key(0)
+    return _jitted_round(chosen, work)(as_arrays(rates), data, state, key)[0].server
 
 
 def replay(data, key, num_rounds, work, cohort):

@@ -1,0 +1,568 @@
+"""Exact identities between the algorithms, and between them and their classical ancestors.
+
+Clients hold quadratics, so gradients are one line of numpy: f(w) = w'Aw/2 - c'w for each example.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import tree
+from fcojax.algorithms.fed_dual_avg import DualPoint
+from fcojax.transforms import Mirror, Penalty, euclidean, l1, zero
+from tests import federations
+from tests.federations import DIM, client_means, quadratic, quadratic_clients
+
+KEY = jax.random.key(5)
+DUAL = ("fed_dual_avg", "fed_dual_avg_osp")
+SAMPLED = {
+    "num_rounds": 6,
+    "work": fcojax.local_epochs(2, 3),
+    "cohort": fcojax.uniform_cohort(3),
+}
+THREE_STEPS = {"num_rounds": 6, "work": fcojax.local_steps(3)}
+ONE_STEP = {"num_rounds": 8, "work": fcojax.local_steps(1)}
+RADIUS = 0.5
+START = np.array([1.0, -0.6, 0.3, 0.8])
+plain_l1, nothing = l1(), zero()
+
+
+@functools.cache
+def population(weights="examples"):
+    return fcojax.from_clients(quadratic_clients(), weights)
+
+
+def pooled_gradient(w):
+    """Of the population that weighs clients by their examples."""
+    rows = quadratic_clients()
+    curvature = np.concatenate([client["A"] for client in rows]).mean(axis=0)
+    return curvature @ w - np.concatenate([client["c"] for client in rows]).mean(axis=0)
+
+
+def build(name, penalty=plain_l1, **options):
+    return federations.algorithm(name, penalty, loss=quadratic, **options)
+
+
+def servers(name, rates, data, setting, start=START, **options):
+    """The server's state after every round."""
+    return federations.servers(
+        build(name, **options), rates, jnp.asarray(start), data, KEY, **setting
+    )
+
+
+def points(name, *args, **kwargs):
+    """What the server adds uploads to, after every round: the model, or the dual point."""
+    server = servers(name, *args, **kwargs)
+    return server.dual if name in DUAL else server
+
+
+def models(chosen, rates, server):
+    """The models that go with a sequence of server states."""
+    return np.asarray(jax.vmap(lambda now: chosen.model(rates, now))(server))
+
+
+def soft(v, threshold):
+    return np.sign(v) * np.maximum(np.abs(v) - threshold, 0)
+
+
+def assert_same(ours, expected, tolerance=1e-12):
+    expected = np.asarray(expected)
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+@functools.cache
+def fed_avg_on_samples():
+    rates = federations.hparams("fed_avg", client_lr=0.2, server_lr=1.3)
+    result = points("fed_avg", rates, population(), SAMPLED)
+    assert np.abs(np.diff(result, axis=0)).max(axis=1).min() > 1e-3
+    return result
+
+
+@pytest.mark.parametrize("name", [name for name in federations.NAMES if name != "fed_avg"])
+def test_without_a_penalty_all_six_are_fed_avg(name):
+    """Every round, with partial cohorts, minibatches, weights and unequal numbers of steps."""
+    rates = federations.hparams(name, client_lr=0.2, server_lr=1.3, penalty_scale=0.0)
+    assert_same(points(name, rates, population(), SAMPLED), fed_avg_on_samples())
+
+
+def test_dual_averaging_with_server_prox_only_is_fed_avg_read_through_the_mirror():
+    """z_r is FedAvg's w_r whatever the penalty, and the model is P_T(z_r), T the elapsed time."""
+    name, scale = "fed_dual_avg_osp", 0.05
+    rates = federations.hparams(name, client_lr=0.2, server_lr=1.3, penalty_scale=scale)
+    server = servers(name, rates, population(), SAMPLED)
+    assert_same(server.dual, fed_avg_on_samples())
+    expected = soft(fed_avg_on_samples(), server.elapsed[:, None] * scale)
+    assert np.ptp(np.count_nonzero(expected, axis=1)) > 0
+    assert_same(models(build(name), rates, server), expected)
+
+
+@pytest.mark.parametrize(("client_lr", "server_lr"), [(0.3, 0.5), (0.05, 3.0)])
+def test_one_local_step_of_dual_averaging_is_dual_averaging(client_lr, server_lr):
+    """w_r = P_{gamma r}(z_r), z_{r+1} = z_r - gamma grad F(w_r), gamma the product of the rates."""
+    name, scale, gamma = "fed_dual_avg", 0.2, client_lr * server_lr
+    rates = federations.hparams(name, client_lr, server_lr, scale)
+    z, expected = START, []
+    for r in range(8):
+        z = z - gamma * pooled_gradient(soft(z, gamma * r * scale))
+        expected.append(z)
+    assert_same(points(name, rates, population(), ONE_STEP), expected)
+
+
+@pytest.mark.parametrize(("client_lr", "server_lr"), [(0.3, 0.5), (0.05, 3.0)])
+def test_one_local_step_with_server_prox_only_is_proximal_gradient(client_lr, server_lr):
+    """w_{r+1} = prox_{gamma psi}(w_r - gamma grad F(w_r)), gamma the product of the rates."""
+    name, scale, gamma = "fed_mid_osp", 0.2, client_lr * server_lr
+    rates = federations.hparams(name, client_lr, server_lr, scale)
+    w, expected = START, []
+    for _ in range(8):
+        w = soft(w - gamma * pooled_gradient(w), gamma * scale)
+        expected.append(w)
+    assert_same(points(name, rates, population(), ONE_STEP), expected)
+
+
+def test_clients_that_are_all_alike_do_centralised_dual_averaging():
+    """With eta_s = 1 the R rounds of K steps are R K steps of one machine."""
+    name, client_lr, scale = "fed_dual_avg", 0.2, 0.3
+    only = quadratic_clients()[0]
+    rates = federations.hparams(name, client_lr, 1.0, scale)
+    (curvature,), (slope,) = client_means([only])
+    z, expected = START, []
+    for step in range(18):
+        w = soft(z, client_lr * step * scale)
+        z = z - client_lr * (curvature @ w - slope)
+        expected.append(z)
+    ours = points(name, rates, fcojax.from_clients([only] * 3, [1.0, 2.0, 0.5]), THREE_STEPS)
+    assert_same(ours, expected[2::3])
+
+
+def into_ball(v, radius):
+    return v / max(np.linalg.norm(v) / radius, 1.0)
+
+
+def l2_ball():
+    def value(x, scale):
+        return jnp.where(tree.norm(x) <= scale, 0.0, jnp.inf)
+
+    def prox(v, step, scale):
+        return v / jnp.maximum(tree.norm(v) / scale, 1.0)
+
+    return Penalty(value, prox)
+
+
+ball = l2_ball()
+
+
+def pulled_outward():
+    """The clients with a common pull, strong enough to hold the optimum on the sphere."""
+    return [client | {"c": client["c"] + 1.0} for client in quadratic_clients()]
+
+
+def test_on_a_convex_set_small_server_steps_need_no_server_projection():
+    """For 0 < eta_s <= 1 the server moves inside the set, where the projection does nothing.
+
+    With eta_s = 1 that is projected gradient descent on every client, averaged every K steps;
+    with a longer server step the projection matters.
+    """
+    start = np.array([0.3, -0.1, 0.0, 0.2])
+    data = fcojax.from_clients(pulled_outward(), "examples")
+
+    def both(server_lr):
+        rates = federations.hparams("fed_mid", 0.2, server_lr, RADIUS)
+        return [
+            points("fed_mid", rates, data, THREE_STEPS, start, penalty=ball, server_prox=prox)
+            for prox in (True, False)
+        ]
+
+    for server_lr in (0.3, 1.0):
+        assert_same(*both(server_lr))
+    assert np.abs(np.subtract(*both(3.0))).max() > 1e-2
+
+    w, expected = start, []
+    weights = np.array(federations.RAGGED) / sum(federations.RAGGED)
+    touched = False
+    for _ in range(6):
+        ends = []
+        for curvature, slope in zip(*client_means(pulled_outward()), strict=True):
+            end = w
+            for _ in range(3):
+                moved = end - 0.2 * (curvature @ end - slope)
+                end = into_ball(moved, RADIUS)
+                touched |= np.linalg.norm(moved) > RADIUS
+            ends.append(end)
+        w = weights @ np.array(ends)
+        expected.append(w)
+    assert touched
+    assert_same(both(1.0)[0], expected)
+
+
+def test_the_mean_dual_point_follows_the_mean_gradient():
+    """With eta_s = 1 the server's dual is the mean of the clients' duals after each local step.
+
+    The mean moves by zbar_{k+1} = zbar_k - eta_c sum_m p_m grad F_m(P_{T + eta_c k}(z^m_k)), each
+    client's z^m_k being what it would reach were it alone in the federation.
+    """
+    name, client_lr, scale, elapsed = "fed_dual_avg", 0.2, 0.3, 0.7
+    rates = federations.hparams(name, client_lr, 1.0, scale)
+    chosen, clients = build(name), quadratic_clients(sizes=(1, 1, 1))
+    weights = np.array([0.5, 0.2, 0.3])
+    everybody = fcojax.from_clients(clients, weights)
+    server = DualPoint(jnp.asarray(START), jnp.asarray(elapsed))
+
+    def dual_after(num_steps, data):
+        if num_steps == 0:
+            return START
+        work = fcojax.local_steps(num_steps)
+        return np.asarray(federations.after_one_round(chosen, work, rates, data, server).dual)
+
+    curvatures, slopes = client_means(clients)
+    for k in range(3):
+        alone = np.stack([dual_after(k, fcojax.from_clients([client])) for client in clients])
+        mean = dual_after(k, everybody)
+        assert_same(mean, weights @ alone)
+        read = soft(alone, (elapsed + client_lr * k) * scale)
+        gradients = np.einsum("mij,mj->mi", curvatures, read) - slopes
+        assert_same(dual_after(k + 1, everybody), mean - client_lr * weights @ gradients)
+
+
+def linear(w, rows):
+    """An example whose gradient is the same everywhere."""
+    return rows["a"] @ w
+
+
+def test_with_constant_gradients_the_server_adds_up_rates_times_gradients():
+    """z_r = w_0 - eta_s eta_c sum of p-weighted gradients, T_r = eta_s sum of p_m eta_c K_m.
+
+    Client m takes K_m = ceil(2 n_m / 3) steps. FedMiD-OSP subtracts the same, and its prox of a
+    round weighs what that round added to T.
+    """
+    rng = np.random.default_rng(2)
+    clients = [{"a": rng.standard_normal((n, DIM))} for n in federations.RAGGED]
+    data = fcojax.from_clients(clients, "examples")
+    client_lr, server_lr, scale = 0.2, 1.7, 0.1
+    num_steps = np.array([-(-2 * n // 3) for n in federations.RAGGED])
+    z, w, elapsed, unequal = START, START, 0.0, False
+    duals, times, primals = [], [], []
+    for cohort in federations.replay(data, KEY, **SAMPLED):
+        weights = np.array([weight for _, weight, _ in cohort])
+        members = [member for member, _, _ in cohort]
+        sums = np.array(
+            [
+                sum(
+                    np.average(clients[member]["a"][rows], axis=0, weights=real)
+                    for rows, real in batches[: num_steps[member]]
+                )
+                for member, _, batches in cohort
+            ]
+        )
+        unequal |= len(set(num_steps[members])) > 1
+        step = server_lr * client_lr * np.average(sums, axis=0, weights=weights)
+        time = server_lr * client_lr * np.average(num_steps[members], weights=weights)
+        z, elapsed, w = z - step, elapsed + time, soft(w - step, time * scale)
+        duals.append(z), times.append(elapsed), primals.append(w)
+
+    assert unequal
+
+    def ours(name):
+        chosen = federations.algorithm(name, plain_l1, loss=linear)
+        rates = federations.hparams(name, client_lr, server_lr, scale)
+        return federations.servers(chosen, rates, jnp.asarray(START), data, KEY, **SAMPLED)
+
+    server = ours("fed_dual_avg")
+    assert_same(server.dual, duals)
+    assert_same(server.elapsed, times)
+    assert_same(ours("fed_mid_osp"), primals)
+
+
+def test_one_client_and_one_step_of_mirror_descent_doubles_the_penalty():
+    """Soft thresholds add up: S(S(v, a), a) = S(v, 2a), so this is proximal gradient at 2 psi."""
+    client_lr, scale = 0.2, 0.15
+    only = quadratic_clients()[0]
+    (curvature,), (slope,) = client_means([only])
+    w, expected = START, []
+    for _ in range(8):
+        w = soft(w - client_lr * (curvature @ w - slope), client_lr * 2 * scale)
+        expected.append(w)
+    rates = federations.hparams("fed_mid", client_lr, 1.0, scale)
+    assert_same(points("fed_mid", rates, fcojax.from_clients([only]), ONE_STEP), expected)
+
+
+@pytest.mark.parametrize("name", ["fed_avg", "fed_mid", "fed_dual_avg"])
+def test_on_quadratics_a_round_is_a_matrix_power(name):
+    """w_{r+1} = w_r + eta_s mean_m[((I - eta_c A_m)^K - I)(w_r - w_m)], w_m client m's optimum."""
+    client_lr, server_lr = 0.3, 1.2
+    curvatures, slopes = client_means(quadratic_clients())
+    optima = np.linalg.solve(curvatures, slopes[..., None])[..., 0]
+    shrinkage = np.linalg.matrix_power(np.eye(DIM) - client_lr * curvatures, 3) - np.eye(DIM)
+    w, expected = START, []
+    for _ in range(6):
+        w = w + server_lr * np.einsum("mij,mj->mi", shrinkage, w - optima).mean(axis=0)
+        expected.append(w)
+    rates = federations.hparams(name, client_lr, server_lr)
+    assert_same(points(name, rates, population(None), THREE_STEPS, penalty=nothing), expected)
+
+
+def test_local_steps_bias_fed_avg_unless_there_is_one_or_curvatures_agree():
+    """The limit solves sum_m (I - (I - eta_c A_m)^K)(w - w_m) = 0, which is not grad F(w) = 0."""
+    client_lr = 0.3
+    unequal = quadratic_clients(sizes=(1,) * 4)
+    alike = [client | {"A": unequal[0]["A"]} for client in unequal]
+
+    def limit(clients, num_steps):
+        setting = {"num_rounds": 200, "eval_every": 200, "work": fcojax.local_steps(num_steps)}
+        rates = federations.hparams("fed_avg", client_lr)
+        return points("fed_avg", rates, fcojax.from_clients(clients), setting)[-1]
+
+    def solution(clients, num_steps):
+        curvatures, slopes = client_means(clients)
+        optima = np.linalg.solve(curvatures, slopes[..., None])[..., 0]
+        shrinkage = np.linalg.matrix_power(np.eye(DIM) - client_lr * curvatures, num_steps)
+        moves = np.eye(DIM) - shrinkage
+        return np.linalg.solve(moves.sum(axis=0), np.einsum("mij,mj->i", moves, optima))
+
+    def optimum(clients):
+        curvatures, slopes = client_means(clients)
+        return np.linalg.solve(curvatures.sum(axis=0), slopes.sum(axis=0))
+
+    assert_same(limit(unequal, 3), solution(unequal, 3))
+    assert np.abs(limit(unequal, 3) - optimum(unequal)).max() > 1e-2
+    assert_same(limit(alike, 3), optimum(alike))
+    assert_same(limit(unequal, 1), optimum(unequal))
+
+
+@pytest.mark.parametrize("name", federations.NAMES)
+def test_scaling_the_problem_and_the_rate_against_each_other_changes_nothing(name):
+    """(f, psi, eta_c) and (c f, c psi, eta_c / c) have the same iterates."""
+    factor = 3.0
+    scaled = fcojax.from_clients(
+        jax.tree.map(lambda leaf: factor * leaf, quadratic_clients()), "examples"
+    )
+    ours, theirs = (
+        points(name, federations.hparams(name, lr, 1.3, scale), data, SAMPLED)
+        for lr, scale, data in [(0.2, 0.1, population()), (0.2 / factor, 0.1 * factor, scaled)]
+    )
+    assert_same(ours, theirs)
+
+
+def quadratic_mirror(curvature, penalty, to_primal):
+    """h(w) = w'Qw/2."""
+    return Mirror(
+        potential=lambda x: 0.5 * x @ curvature @ x,
+        to_dual=lambda x: curvature @ x,
+        from_dual=lambda z: jnp.linalg.solve(curvature, z),
+        to_primal=to_primal,
+        penalty=penalty,
+    )
+
+
+@functools.cache
+def two_views_of(geometry):
+    """Q^{1/2}, a mirror for h = w'Qw/2, and the Euclidean one that u = Q^{1/2} w turns it into."""
+    if geometry == "diagonal, l1":
+        q = jnp.array([0.5, 2.0, 1.0, 3.0])
+        root, absolute = jnp.diag(jnp.sqrt(q)), plain_l1
+
+        def to_primal(z, step, scale):
+            return plain_l1.prox(z, step, scale) / q
+
+        moved = Penalty(
+            value=lambda u, scale: scale * jnp.sum(jnp.abs(u) / jnp.sqrt(q)),
+            prox=lambda v, step, scale: plain_l1.prox(v * jnp.sqrt(q), step, scale) / jnp.sqrt(q),
+        )
+        return root, quadratic_mirror(jnp.diag(q), absolute, to_primal), euclidean(moved)
+
+    root = jnp.array(
+        [[1.5, 0.3, 0.0, 0.1], [0.3, 1.0, 0.2, 0.0], [0.0, 0.2, 0.7, 0.1], [0.1, 0.0, 0.1, 1.2]]
+    )
+    curvature, eye = root @ root, jnp.eye(DIM)
+
+    def ridge(metric):
+        """scale * w' metric w under h = |w|^2 / 2."""
+        return Penalty(
+            value=lambda w, scale: scale * w @ metric @ w,
+            prox=lambda v, step, scale: jnp.linalg.solve(eye + 2 * step * scale * metric, v),
+        )
+
+    def to_primal(z, step, scale):
+        return jnp.linalg.solve(curvature + 2 * step * scale * eye, z)
+
+    mirror = quadratic_mirror(curvature, ridge(eye), to_primal)
+    return root, mirror, euclidean(ridge(jnp.linalg.inv(curvature)))
+
+
+@pytest.mark.parametrize(
+    ("name", "geometry"),
+    [
+        ("fed_dual_avg", "diagonal, l1"),
+        ("fed_dual_avg", "full, squared l2"),
+        ("fed_dual_avg_osp", "full, squared l2"),
+    ],
+)
+def test_a_quadratic_mirror_is_a_change_of_variables(name, geometry):
+    """h = w'Qw/2 on (f, psi) is the Euclidean h on (f o Q^{-1/2}, psi o Q^{-1/2}).
+
+    Models correspond by u = Q^{1/2} w and dual points by y = Q^{-1/2} z.
+    """
+    root, mirror, moved_mirror = two_views_of(geometry)
+    inverse = np.linalg.inv(root)
+    moved = fcojax.from_clients(
+        [{"A": inverse @ c["A"] @ inverse, "c": c["c"] @ inverse} for c in quadratic_clients()],
+        "examples",
+    )
+    rates = federations.hparams(name, 0.1, 1.3, 0.3)
+    z = servers(name, rates, population(), THREE_STEPS, mirror=mirror)
+    y = servers(name, rates, moved, THREE_STEPS, root @ START, mirror=moved_mirror)
+    assert_same(z.dual, y.dual @ root)
+    w = models(build(name, mirror=mirror), rates, z)
+    assert_same(w, models(build(name, mirror=moved_mirror), rates, y) @ inverse)
+
+
+STIFFNESS = 2.5
+stiff = quadratic_mirror(
+    STIFFNESS * jnp.eye(DIM),
+    plain_l1,
+    lambda z, step, scale: plain_l1.prox(z, step, scale) / STIFFNESS,
+)
+
+
+@pytest.mark.parametrize(("server_prox", "power"), [(True, 1), (False, 0)])
+def test_mirror_descent_under_a_stiffer_mirror_takes_shorter_steps(server_prox, power):
+    """Under h = q|w|^2/2 both rates are divided by q, for the server adds w's to grad h(w) = q w.
+
+    A prox of time t becomes one of t/q. On the clients that is what a rate of eta_c/q has anyway;
+    on the server, where the product of the rates has lost q twice, the strength makes up for one.
+    """
+    rates, short = (
+        federations.hparams("fed_mid", 0.4 / q, 1.5 / q, 0.1 * q**power) for q in (1.0, STIFFNESS)
+    )
+    options = {"client_prox": not server_prox, "server_prox": server_prox}
+    ours = points("fed_mid", rates, population(), THREE_STEPS, mirror=stiff, **options)
+    expected = points("fed_mid", short, population(), THREE_STEPS, **options)
+    assert np.any(expected == 0) == server_prox
+    assert_same(ours, expected)
+
+
+entropic = Mirror(
+    potential=lambda x: jnp.sum(x * jnp.log(x)),
+    to_dual=lambda x: 1 + jnp.log(x),
+    from_dual=jax.nn.softmax,
+    to_primal=lambda z, step, scale: jax.nn.softmax(z),
+    penalty=nothing,
+)
+
+
+def test_on_the_simplex_dual_averaging_is_exponentiated_gradient():
+    """w_{r+1} is proportional to w_r exp(-gamma grad F(w_r)); a constant added to z is not seen.
+
+    Since z_0 = 1 + log w_0, the constant is a factor of w_0.
+    """
+    name, client_lr, server_lr = "fed_dual_avg", 0.4, 1.5
+    start = np.array([0.4, 0.3, 0.2, 0.1])
+    rates = federations.hparams(name, client_lr, server_lr)
+
+    def iterates(start):
+        server = servers(name, rates, population(), ONE_STEP, start, mirror=entropic)
+        return models(build(name, mirror=entropic), rates, server)
+
+    w, expected = start, []
+    for _ in range(8):
+        w = w * np.exp(-client_lr * server_lr * pooled_gradient(w))
+        w = w / w.sum()
+        expected.append(w)
+    assert_same(iterates(start), expected)
+    assert_same(iterates(7.0 * start), expected)
+
+
+@pytest.mark.parametrize("name", federations.NAMES)
+def test_the_order_of_the_clients_does_not_matter(name):
+    """With exact gradients the clients may be renamed."""
+    order = np.array([3, 0, 4, 1, 2])
+    clients, weights = quadratic_clients(), np.array([0.5, 2.0, 1.0, 0.7, 1.3])
+    rates = federations.hparams(name, 0.2, 1.3, 0.2)
+    ours, theirs = (
+        points(name, rates, fcojax.from_clients([clients[m] for m in who], weights[who]),
+               THREE_STEPS)
+        for who in (np.arange(5), order)
+    )  # fmt: skip
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["fed_avg", "fed_mid", "fed_dual_avg"])
+def test_a_client_may_be_split_into_two_of_half_the_weight(name):
+    """Two clients with the same data and exact gradients are one with their joint weight."""
+    clients, weights = quadratic_clients(), np.array([0.5, 2.0, 1.0, 0.7, 1.3])
+    rates = federations.hparams(name, 0.2, 1.3, 0.2)
+    whole = fcojax.from_clients(clients, weights)
+    halves = np.append(weights * [1, 1, 0.5, 1, 1], 0.5 * weights[2])
+    split = fcojax.from_clients([*clients, clients[2]], halves)
+    ours, theirs = (points(name, rates, data, THREE_STEPS) for data in (split, whole))
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["fed_mid", "fed_dual_avg"])
+def test_zero_stays_put_if_the_penalty_outweighs_every_client(name):
+    """With lambda >= max_m |grad F_m(0)|_inf no local step leaves zero, not even by a bit."""
+    strongest = np.abs(client_means(quadratic_clients())[1]).max()
+    zeros = np.zeros(DIM)
+
+    def visited(scale):
+        rates = federations.hparams(name, 0.2, 1.3, scale)
+        server = servers(name, rates, population(), THREE_STEPS, zeros)
+        return models(build(name), rates, server)
+
+    # The sums behind z and T round differently, hence the margin.
+    assert np.all(visited(strongest * (1 + 1e-9)) == 0)
+    assert np.any(visited(0.1 * strongest) != 0)
+
+
+@pytest.mark.parametrize(("factor", "leaves"), [(1 + 1e-9, False), (1 - 1e-9, True)])
+def test_one_step_of_dual_averaging_leaves_zero_when_the_optimum_does(factor, leaves):
+    """With K = 1 the least lambda that keeps the model at zero is |grad F(0)|_inf."""
+    name, zeros = "fed_dual_avg", np.zeros(DIM)
+    rates = federations.hparams(name, 0.3, 0.5, factor * np.abs(pooled_gradient(zeros)).max())
+    server = servers(name, rates, population(), ONE_STEP, zeros)
+    assert np.any(models(build(name), rates, server) != 0) == leaves
+
+
+def fenced(w, rows):
+    """``quadratic``, with a gradient that is NaN outside the ball."""
+    inside = jnp.sqrt(w @ w) <= RADIUS * (1 + 1e-12)
+    return quadratic(w, rows) + jnp.where(inside, 0.0, jnp.nan) * jnp.sum(w)
+
+
+@pytest.mark.parametrize(
+    ("name", "stays_inside"),
+    [("fed_mid", True), ("fed_dual_avg", True), ("fed_dual_avg_osp", False)],
+)
+def test_clients_with_a_projection_take_no_gradient_outside_the_set(name, stays_inside):
+    """All client points are feasible, and so are all models; without the client prox, they stray.
+
+    A gradient outside the set is NaN here, and a client whose upload is NaN is counted.
+    """
+    chosen = federations.algorithm(name, ball, loss=fenced)
+    rates = federations.hparams(name, 0.4, 1.3, RADIUS)
+    start = jnp.array([0.3, -0.1, 0.0, 0.2])
+    data = fcojax.from_clients(pulled_outward(), "examples")
+    _, history = fcojax.run(
+        chosen, rates, start, data, KEY, observe=lambda w, _: {"norm": tree.norm(w)}, **THREE_STEPS
+    )
+    assert (history["dropped"].sum() == 0) == stays_inside
+    assert np.all(history["norm"] <= RADIUS * (1 + 1e-12))
+    assert not stays_inside or history["norm"].max() > 0.9 * RADIUS
+
+
+def test_what_the_penalty_does_not_touch_is_its_own_dual_point():
+    """With psi on the kernel alone, the model's bias is that of z and its kernel is thresholded."""
+    name, scale = "fed_dual_avg", 0.6
+    chosen = federations.algorithm(name)
+    rates = federations.hparams(name, 0.02, 1.3, scale)
+    data = fcojax.from_clients(federations.clients())
+    server = federations.servers(chosen, rates, federations.start(), data, KEY, **THREE_STEPS)
+    model = jax.vmap(lambda now: chosen.model(rates, now))(server)
+    assert np.array_equal(model["bias"], server.dual["bias"])
+    expected = soft(server.dual["kernel"], scale * server.elapsed[:, None])
+    assert np.any(expected == 0)
+    assert_same(model["kernel"], expected)
