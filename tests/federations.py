@@ -91,7 +91,7 @@ def servers(chosen, rates, params, data, key, **options):
     return jax.tree.map(np.asarray, history["server"])
 
 
-def whole_server(server, context):
+def whole_server(hparams, server, context):
     """An ``observe`` for ``revealing``."""
     return {"server": server}
 

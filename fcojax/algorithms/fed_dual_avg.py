@@ -37,7 +37,8 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
 
     and the model is :math:`P_{T_r}(z_r)`. Gradients are taken at primal points and added up in the
     dual, where averaging keeps the sparsity that averaging models destroys. The elapsed time is
-    never reset, so the penalty keeps its weight against the sum of all gradients.
+    never reset, so the penalty keeps its weight against the sum of all gradients. A schedule of
+    ``penalty_scale`` applies the strength of the moment to all of the elapsed time.
 
     Args:
       loss: one loss per example.
@@ -47,8 +48,8 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
     """
     gradient = mean_gradient(loss)
 
-    def model(hparams, point):
-        return mirror.to_primal(point.dual, point.elapsed, hparams.penalty_scale)
+    def model(hparams, server):
+        return mirror.to_primal(server.dual, server.elapsed, hparams.penalty_scale)
 
     def local_model(hparams, point):
         return model(hparams, point) if client_prox else mirror.from_dual(point.dual)

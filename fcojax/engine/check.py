@@ -1,7 +1,7 @@
 """What can be known to be wrong before anything is traced, said in a sentence."""
 
-import jax
 import numpy as np
+from jax.core import Tracer
 
 from fcojax.engine.round import Plan
 from fcojax.problems.clients import ClientData
@@ -36,7 +36,7 @@ def check_run(
 def check_hparams(hparams: PyTree, num_rounds: int | None = None) -> None:
     """Raises unless rates are positive, strengths not negative, and schedules long enough."""
     for name, value in zip(hparams._fields, hparams, strict=True):
-        if isinstance(value, jax.core.Tracer):
+        if isinstance(value, Tracer):
             continue
         value = np.asarray(value)
         positive = name.endswith("_lr")

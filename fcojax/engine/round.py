@@ -61,8 +61,8 @@ def one_round(
     """Round ``index`` from the given states to the next ones, and what there is to say of it.
 
     Runs on one device, or inside ``shard_map`` on each device of the ``clients`` axis with that
-    device's part of ``data`` and ``clients``. Uploads that are not finite are dropped with weight
-    zero and counted; a round in which nothing is left changes nothing.
+    device's part of ``data`` and ``clients``. A client whose upload or new state is not finite is
+    dropped with weight zero and counted; a round in which nothing is left changes nothing.
     """
     cohort = plan.cohort(purpose_key(key, COHORT, index), index, data.num_clients)
     message = algorithm.broadcast(hparams, server)
@@ -163,7 +163,8 @@ def _clients_work(algorithm, plan, hparams, data, message, clients, cohort, key,
     def chunk_results(rows, before):
         if per_chunk > 1:
             return jax.vmap(one_client)(rows, before)
-        return tree_expand(one_client(rows[0], jax.tree.map(lambda leaf: leaf[0], before)))
+        result = one_client(rows[0], jax.tree.map(lambda leaf: leaf[0], before))
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], result)
 
     def one_chunk(carry, chunk):
         tally, clients = carry
@@ -198,11 +199,6 @@ def _clients_work(algorithm, plan, hparams, data, message, clients, cohort, key,
     return jax.lax.scan(one_chunk, start, chunks)[0]
 
 
-def tree_expand(x: PyTree) -> PyTree:
-    """Every leaf with a leading axis of length one."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], x)
-
-
 def _empty_tally(one_client, rows, clients, weights) -> Tally:
     row = jax.tree.map(lambda leaf: leaf[0], clients)
     result = jax.eval_shape(one_client, rows[0], row)
@@ -216,7 +212,7 @@ def _empty_tally(one_client, rows, clients, weights) -> Tally:
 def _add(tally: Tally, result: ClientResult, weights: Array) -> tuple[Tally, Array]:
     """The tally with one more chunk in it, and which of the chunk's clients were heard."""
     present = weights > 0
-    heard = present & jax.vmap(tree.all_finite)(result.upload)
+    heard = present & jax.vmap(tree.all_finite)((result.upload, result.state))
     weights = jnp.where(heard, weights, 0)
 
     def accumulate(total, terms):

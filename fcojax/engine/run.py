@@ -58,7 +58,8 @@ def block(
 ) -> tuple[State, dict[str, Array]]:
     """``num_rounds`` rounds from ``state``, with the metrics of its clients over the block.
 
-    Client metrics are averaged over the rounds; ``participants`` and ``dropped`` are added up.
+    Client metrics are averaged over the rounds in which a client was heard, NaN if there were none;
+    ``participants`` and ``dropped`` are added up.
     """
 
     def rounds(hparams, data, state, key):
@@ -76,25 +77,27 @@ def block(
             return State(server, clients, state.round + 1), metrics
 
         state, metrics = jax.lax.scan(body, state, length=num_rounds)
-        counts = {name: jnp.sum(metrics.pop(name)) for name in ("participants", "dropped")}
-        return state, {name: jnp.mean(values, axis=0) for name, values in metrics.items()} | counts
+        counts = {name: metrics.pop(name) for name in ("participants", "dropped")}
+        heard = counts["participants"] > counts["dropped"]
+        means = {name: jnp.mean(values, axis=0, where=heard) for name, values in metrics.items()}
+        return state, means | {name: jnp.sum(values) for name, values in counts.items()}
 
     if data.mesh is None:
         return rounds(hparams, data, state, key)
     everywhere = jax.sharding.PartitionSpec()
-    states = State(everywhere, data.shard_spec, everywhere)
+    states = (everywhere, data.shard_spec, everywhere)  # of server, clients, round
     return jax.shard_map(
-        rounds,
+        lambda hparams, data, state, key: rounds(hparams, data, State(*state), key),
         mesh=data.mesh,
         in_specs=(everywhere, data.shard_spec, states, everywhere),
-        out_specs=(states, everywhere),
+        out_specs=(State(*states), everywhere),  # pyright: ignore[reportArgumentType]
         # Every device computes the same server state from the same mean; that is not inferred
         # through a scan whose carry starts out replicated.
         check_vma=False,
-    )(hparams, data, state, key)
+    )(hparams, data, tuple(state), key)
 
 
-def at_round(hparams: PyTree, index: Array) -> PyTree:
+def at_round(hparams: PyTree, index: Array | int) -> PyTree:
     """The hyperparameters of one round: a field with a leading axis is a schedule over rounds."""
     return jax.tree.map(lambda leaf: leaf[index] if jnp.ndim(leaf) else leaf, hparams)
 

@@ -1,11 +1,12 @@
 """How good a point is beyond its loss: jittable functions of the parameters."""
 
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from fcojax.types import Array
 
 
-def support_recovery(estimate: Array, truth: Array, cut: float) -> dict[str, Array]:
+def support_recovery(estimate: Array, truth: ArrayLike, cut: float) -> dict[str, Array]:
     r"""How well the support of ``estimate`` matches that of ``truth``.
 
     With :math:`A = \{i: |w_i| > cut\}` and T the support of the truth: density :math:`|A| / d`,
@@ -18,7 +19,7 @@ def support_recovery(estimate: Array, truth: Array, cut: float) -> dict[str, Arr
       {'density': 0.75, 'precision': 0.667, 'recall': 1.0, 'f1': 0.8}
     """
     dtype = jnp.result_type(float)
-    found, true = jnp.abs(estimate) > cut, truth != 0
+    found, true = jnp.abs(estimate) > cut, jnp.asarray(truth) != 0
     num_found, num_true, num_both = (
         jnp.sum(where).astype(dtype) for where in (found, true, found & true)
     )

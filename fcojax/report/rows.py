@@ -37,7 +37,7 @@ def keep(path: os.PathLike, wanted: Callable[[Row], bool]) -> None:
 
 def read(path: os.PathLike):
     """The rows as a pandas frame, for those who have pandas."""
-    import pandas
+    import pandas  # pyright: ignore[reportMissingImports]
 
     return pandas.DataFrame(load(path))
 

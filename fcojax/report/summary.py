@@ -92,4 +92,4 @@ def _are_numbers(name: str, ends: Sequence[Row]) -> bool:
 
 def _last_objective(seeds: dict[int, list[Row]]) -> float:
     ends = [curve[-1].get("objective") for curve in seeds.values()]
-    return math.inf if None in ends else sum(ends) / len(ends)
+    return sum(math.inf if end is None else end for end in ends) / len(ends)

@@ -12,7 +12,7 @@ import pytest
 import fcojax
 from fcojax import tree
 from fcojax.algorithms import Algorithm, ClientResult
-from fcojax.engine.round import Plan, one_round
+from fcojax.engine.round import Plan, message_bytes, one_round
 from fcojax.engine.run import as_arrays, block
 from fcojax.engine.run import start as start_state
 from fcojax.engine.sharding import client_mesh, shard_clients
@@ -235,6 +235,22 @@ def test_a_round_without_a_finite_upload_changes_nothing():
     assert state.clients.tolist() == [0.0] * 5  # a dropped client keeps the state it had
 
 
+def test_client_metrics_are_averaged_over_the_rounds_in_which_a_client_was_heard():
+    chosen, data = counting(), from_equal_clients()
+    plan = Plan(fcojax.local_steps(1), fcojax.coin_flips(0.05))
+    state = start_state(chosen, as_arrays(Scale()), jnp.zeros(()), data)
+    one_block = jax.jit(functools.partial(block, chosen, plan), static_argnums=0)
+    _, metrics = one_block(20, as_arrays(Scale()), data, state, KEY)
+    assert 0 < metrics["participants"] < 20
+    assert metrics["size"] == pytest.approx(4.0)  # every client has four examples
+    _, nobody = one_block(1, as_arrays(Scale()), data, state, jax.random.key(1))
+    assert nobody["participants"] == 0 and np.isnan(nobody["size"])
+
+
+def from_equal_clients():
+    return fcojax.from_clients([{"x": np.ones(4)}] * 5)
+
+
 def test_an_empty_cohort_changes_nothing():
     chosen, rates = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
     history = federations.models(
@@ -339,3 +355,37 @@ def test_bad_input_is_refused_before_anything_is_traced(changes, message):
         fcojax.run(chosen, rates, federations.start(), ragged(), KEY, **options)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_devices_are_used_when_a_client_is_work_enough_for_one():
+    algorithm, rates = federations.algorithm("fed_avg"), federations.hparams("fed_avg")
+    wide = fcojax.from_clients([{"x": np.ones((400, 400)), "y": np.ones(400)}] * 4)
+    params = {"kernel": jnp.zeros(400), "bias": jnp.zeros(())}
+    spread = functools.partial(fcojax.spread_clients, algorithm, rates)
+    assert spread(params, wide, work=fcojax.local_steps(1)).num_shards == 2
+    assert spread(params, wide, work=fcojax.local_steps(1, 4)).mesh is None
+    few = fcojax.uniform_cohort(3)
+    assert spread(params, wide, work=fcojax.local_steps(1), cohort=few).mesh is None
+
+
+def test_bytes_are_read_off_the_messages():
+    params = federations.start()  # 4 + 1 numbers of 8 bytes
+    plan = Plan(fcojax.local_steps(1, 2), fcojax.everyone())
+    sent = {
+        name: message_bytes(
+            federations.algorithm(name),
+            plan,
+            as_arrays(federations.hparams(name)),
+            params,
+            ragged(),
+        )
+        for name in ("fed_avg", "fed_mid", "fed_dual_avg")
+    }
+    # FedMiD sends the elapsed time up; FedDualAvg sends it both ways.
+    assert sent == {"fed_avg": (40, 40), "fed_mid": (40, 48), "fed_dual_avg": (48, 48)}
+
+
+@pytest.mark.parametrize("num_devices", [0, 3])
+def test_a_mesh_needs_devices_that_exist(num_devices):
+    with pytest.raises(ValueError, match=f"num_devices is {num_devices} but JAX sees 2"):
+        client_mesh(num_devices)

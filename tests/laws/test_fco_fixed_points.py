@@ -167,7 +167,7 @@ def test_dual_averaging_with_server_prox_only_ends_at_zero():
     """
     name, client_lr, server_lr, scale, num_rounds = "fed_dual_avg_osp", 0.1, 1.5, 0.05, 200
     options = {"num_rounds": num_rounds, "work": fcojax.local_steps(2)}
-    options |= {"observe": lambda model, _: {"model": model}}
+    options |= {"observe": lambda hparams, model, _: {"model": model}}
 
     def models(name):
         rates = federations.hparams(name, client_lr, server_lr, scale)
@@ -254,7 +254,7 @@ def test_the_averaged_iterate_has_the_guarantee_and_the_last_one_has_the_zeros()
     best, start = solution(), np.ones(12)
     _, history = fcojax.run(
         build(name), rates, jnp.asarray(start), population(), KEY, num_rounds=200,
-        work=fcojax.local_steps(1), observe=lambda model, _: {"model": model},
+        work=fcojax.local_steps(1), observe=lambda hparams, model, _: {"model": model},
     )  # fmt: skip
     models = np.asarray(history["model"])
     counts = np.arange(1, 201)

@@ -547,7 +547,13 @@ def test_clients_with_a_projection_take_no_gradient_outside_the_set(name, stays_
     start = jnp.array([0.3, -0.1, 0.0, 0.2])
     data = fcojax.from_clients(pulled_outward(), "examples")
     _, history = fcojax.run(
-        chosen, rates, start, data, KEY, observe=lambda w, _: {"norm": tree.norm(w)}, **THREE_STEPS
+        chosen,
+        rates,
+        start,
+        data,
+        KEY,
+        observe=lambda hparams, w, _: {"norm": tree.norm(w)},
+        **THREE_STEPS,
     )
     assert (history["dropped"].sum() == 0) == stays_inside
     assert np.all(history["norm"] <= RADIUS * (1 + 1e-12))
