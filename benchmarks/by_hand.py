@@ -41,10 +41,10 @@ def loss(model: str, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return normaliser - scores[np.arange(len(labels)), labels]
 
 
-def soft(v: np.ndarray, threshold: float, out: np.ndarray) -> np.ndarray:
+def soft(v: np.ndarray, threshold: float | np.floating, out: np.ndarray) -> np.ndarray:
     """Soft thresholding into a buffer."""
-    threshold = np.float32(threshold)
-    np.clip(v, -threshold, threshold, out=out)
+    bound = np.float32(threshold)
+    np.clip(v, -bound, bound, out=out)
     return np.subtract(v, out, out=out)
 
 

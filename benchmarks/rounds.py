@@ -148,8 +148,7 @@ def store_draws(workload: Workload, key_seed: int, path: pathlib.Path) -> None:
 
 
 def _time(timed, num_rounds: int) -> tuple[float, dict]:
-    timed()
-    times, result = [], None
+    times, result = [], timed()
     for _ in range(_TIMED):
         before = time.perf_counter()
         result = timed()

@@ -7,6 +7,7 @@ one's numbers are read, so the device does not wait for the disk.
 import contextlib
 import dataclasses
 import functools
+import os
 import pathlib
 import signal
 import time
@@ -71,7 +72,8 @@ class Campaign:
         states = sweeps.start_all(algorithm, self.problem.init, grid, data, keys)
         directory = (self.workdir / "checkpoints" / name).absolute()
         with ocp.training.Checkpointer(
-            directory, preservation_policy=ocp.training.preservation_policies.LatestN(1)
+            os.fspath(directory),
+            preservation_policy=ocp.training.preservation_policies.LatestN(1),  # pyright: ignore
         ) as checkpoints:
             states, seconds = _restore(checkpoints, states)
             behind = int(states.round.reshape(-1)[0])

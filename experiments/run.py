@@ -7,12 +7,14 @@ The same command resumes a run that was interrupted; a finished run says so and 
 
 import contextlib
 import importlib.metadata
+import importlib.util
 import json
 import logging
 import os
 import pathlib
 import subprocess
 import sys
+from typing import NoReturn
 
 import jax
 from absl import app, flags
@@ -64,7 +66,7 @@ def _explain(argv: list[str], error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def _leave(message: str) -> None:
+def _leave(message: str) -> NoReturn:
     sys.stderr.write(f"experiments.run: {' '.join(message.split())}\n")
     sys.exit(2)
 
@@ -91,6 +93,8 @@ def _run() -> int:
         raise Refused("--config=FILE is missing; the configs we ship are in configs/.")
     if not WORKDIR.value:
         raise Refused("--workdir=DIR is missing; it says where results go.")
+    if TENSORBOARD.value and importlib.util.find_spec("tensorboardX") is None:
+        raise Refused("--tensorboard needs tensorboardX; pip install 'fcojax[tensorboard]'.")
     module = load_module(config_flags.get_config_filename(flags.FLAGS["config"]))
     config = CONFIG.value
     if QUICK.value:
@@ -158,7 +162,7 @@ def _prepare_jax() -> None:
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
     absl_logging.set_verbosity(absl_logging.WARNING)
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
-    if not jax.config.jax_compilation_cache_dir:
+    if not jax.config.values["jax_compilation_cache_dir"]:
         cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
         jax.config.update("jax_compilation_cache_dir", os.fspath(cache / "fcojax" / "jax"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
@@ -222,12 +226,8 @@ def _profiler(workdir: pathlib.Path):
 
 
 def _write_events(workdir: pathlib.Path) -> None:
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError:
-        raise Refused(
-            "--tensorboard needs tensorboardX; pip install 'fcojax[tensorboard]'."
-        ) from None
+    from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
+
     for name, entry in json.loads((workdir / "summary.json").read_text())["algorithms"].items():
         with SummaryWriter(os.fspath(workdir / "tensorboard" / name)) as writer:
             for row in figures.best_rows(workdir, name, entry):

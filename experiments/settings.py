@@ -89,12 +89,11 @@ def resolve(config: ConfigDict) -> Settings:
     for name in names:
         if name not in algorithm_names():
             raise ValueError(f"there is no algorithm {name}; {suggest(name, algorithm_names())}")
-    for key in ("num_rounds", "eval_every"):
-        _whole(config, key)
-    if config.num_rounds % config.eval_every:
+    num_rounds, eval_every = _whole(config, "num_rounds"), _whole(config, "eval_every")
+    if num_rounds % eval_every:
         raise ValueError(
-            f"eval_every is {config.eval_every}, which does not divide num_rounds = "
-            f"{config.num_rounds}; pass a divisor."
+            f"eval_every is {eval_every}, which does not divide num_rounds = {num_rounds}; "
+            "pass a divisor."
         )
     if config.criterion_goal not in ("max", "min"):
         raise ValueError(f"criterion_goal is {config.criterion_goal!r}; pass max or min.")
@@ -103,14 +102,14 @@ def resolve(config: ConfigDict) -> Settings:
         raise ValueError(f"seeds is {seeds}; pass distinct whole numbers.")
     return Settings(
         grids={name: _grid(name, config) for name in names},
-        num_rounds=config.num_rounds,
-        eval_every=config.eval_every,
+        num_rounds=num_rounds,
+        eval_every=eval_every,
         seeds=tuple(int(seed) for seed in seeds),
         work=_work(config),
         cohort=_cohort(config),
-        client_chunk_size=_whole(config, "client_chunk_size", optional=True),
+        client_chunk_size=_whole_or_none(config, "client_chunk_size"),
         criterion=Criterion(
-            config.criterion, config.criterion_goal, _whole(config, "criterion_rounds") or 1
+            str(config.criterion), config.criterion_goal, _whole(config, "criterion_rounds")
         ),
         penalty_scales=_numbers("penalty_scale", config.penalty_scale),
     )
@@ -118,7 +117,7 @@ def resolve(config: ConfigDict) -> Settings:
 
 def _grid(name: str, config: ConfigDict) -> PyTree:
     hparams = getattr(fcojax.algorithms, name).Hparams
-    own = config.get("own_grids", ConfigDict()).get(name, ConfigDict())
+    own = (config.to_dict().get("own_grids") or {}).get(name, {})
     values = {
         field: _numbers(field, own.get(field, config.get(field)))
         for field in hparams._fields
@@ -128,9 +127,9 @@ def _grid(name: str, config: ConfigDict) -> PyTree:
 
 
 def _work(config: ConfigDict) -> Work:
-    steps = _whole(config, "num_steps", optional=True)
-    epochs = _whole(config, "num_epochs", optional=True)
-    batch_size = _whole(config, "batch_size", optional=True)
+    steps = _whole_or_none(config, "num_steps")
+    epochs = _whole_or_none(config, "num_epochs")
+    batch_size = _whole_or_none(config, "batch_size")
     # num_steps has a default in most configs, so naming epochs is what decides.
     if epochs is not None:
         return fcojax.local_epochs(epochs, batch_size)
@@ -140,7 +139,7 @@ def _work(config: ConfigDict) -> Work:
 
 
 def _cohort(config: ConfigDict) -> Sampler:
-    size = _whole(config, "cohort_size", optional=True)
+    size = _whole_or_none(config, "cohort_size")
     return fcojax.everyone() if size is None else fcojax.uniform_cohort(size)
 
 
@@ -161,10 +160,12 @@ def _numbers(key: str, value: Any) -> tuple[float, ...]:
     return values
 
 
-def _whole(config: ConfigDict, key: str, optional: bool = False) -> int | None:
+def _whole_or_none(config: ConfigDict, key: str) -> int | None:
+    return None if config.get(key) is None else _whole(config, key)
+
+
+def _whole(config: ConfigDict, key: str) -> int:
     value = config.get(key)
-    if value is None and optional:
-        return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{key} is {value!r}; pass a whole number of at least 1.")
     return value

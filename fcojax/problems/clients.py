@@ -164,8 +164,8 @@ def _weights(weights: Any, sizes: np.ndarray) -> np.ndarray:
 
 def _rows(examples: PyTree, whose: str) -> int:
     fields = list(_by_field([examples]))
-    counts = {name: np.shape(leaf)[0] if np.ndim(leaf) else None for name, leaf in fields}
-    if not counts or None in counts.values() or len(set(counts.values())) > 1:
+    counts = {name: np.shape(leaf)[0] if np.ndim(leaf) else 0 for name, leaf in fields}
+    if not counts or 0 in counts.values() or len(set(counts.values())) > 1:
         raise ValueError(
             f"the fields of {whose} have {counts} rows; all need the same number, at least one."
         )
