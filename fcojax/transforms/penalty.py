@@ -40,7 +40,12 @@ def zero() -> Penalty:
       >>> zero().prox(jnp.array([3.0, -1.0]), 1.0, 1.0).tolist()
       [3.0, -1.0]
     """
-    return Penalty(value=lambda x, scale: jnp.zeros(()), prox=lambda v, step, scale: v)
+
+    def value(x, scale):
+        del scale
+        return tree.total(jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), x))
+
+    return Penalty(value, prox=lambda v, step, scale: v)
 
 
 def soft_threshold(v: jax.Array, threshold: Scalar) -> jax.Array:
