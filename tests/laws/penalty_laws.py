@@ -68,6 +68,10 @@ class Row:
         return jax.jit(lambda x, scale: self.penalty.value(self.to_tree(x), scale))
 
     @functools.cached_property
+    def compiled_scale_max(self):
+        return jax.jit(lambda gradient: self.penalty.scale_max(self.to_tree(gradient)))
+
+    @functools.cached_property
     def compiled_gradient(self):
         def read(v, step, scale, weights):
             return jnp.vdot(weights, self.flat_prox(v, step, scale))
@@ -196,10 +200,10 @@ def zero_step_is_the_identity(row, v, w, step, scale):
 
 
 def zero_is_optimal_exactly_above_scale_max(row, v, w, step, scale):
-    """Prox-gradient on ``<v, x> + |x|^2 / 2`` from zero; the step stays where MCP is convex."""
+    """Prox-gradient from zero on f with gradient v there; the step stays where MCP is convex."""
     del w, scale
-    least = float(row.penalty.scale_max(row.to_tree(jnp.asarray(v))))
-    step = min(step, 1.0)
+    least = float(row.compiled_scale_max(v))
+    step = min(step, 0.25)
     assert np.isfinite(least) and least >= 0.0
     above = row.prox(-step * v, step, least * (1.0 + 1e-9) + 1e-12)
     assert close(above, 0.0 * v, 1e-12)
