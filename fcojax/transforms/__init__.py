@@ -1,15 +1,19 @@
 """The geometry: penalties, constraints, mirror maps. It has never heard of a client."""
 
-from fcojax.transforms.calculus import named, on_subtree
-from fcojax.transforms.constraint import (
-    affine,
-    box,
-    half_space,
-    l2_ball,
-    linf_ball,
-    non_negative,
+from fcojax.transforms.calculus import (
+    named,
+    on_subtree,
+    per_entry,
+    per_leaf,
+    precomposed,
+    rotated,
+    scaled,
+    translated,
+    with_box,
 )
+from fcojax.transforms.constraint import affine, box, half_space, l2_ball, linf_ball, non_negative
 from fcojax.transforms.mirror import Mirror, euclidean
+from fcojax.transforms.moreau import conjugate, moreau_envelope
 from fcojax.transforms.nonconvex import l0_ball, mcp, scad
 from fcojax.transforms.norms import group_l2, l2, l_inf, sparse_group
 from fcojax.transforms.penalty import Penalty, l1, soft_threshold, zero
@@ -29,6 +33,7 @@ __all__ = [
     "Penalty",
     "affine",
     "box",
+    "conjugate",
     "elastic_net",
     "euclidean",
     "group_l2",
@@ -43,16 +48,24 @@ __all__ = [
     "l_inf",
     "linf_ball",
     "mcp",
+    "moreau_envelope",
     "named",
     "non_negative",
     "non_negative_l1",
     "on_orthant",
     "on_subtree",
+    "per_entry",
+    "per_leaf",
     "power",
+    "precomposed",
+    "rotated",
     "scad",
+    "scaled",
     "simplex",
     "soft_threshold",
     "sparse_group",
+    "translated",
     "weighted_l1",
+    "with_box",
     "zero",
 ]
