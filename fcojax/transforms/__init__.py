@@ -27,6 +27,7 @@ from fcojax.transforms.separable import (
     weighted_l1,
 )
 from fcojax.transforms.simplex import l1_ball, simplex
+from fcojax.transforms.spectral import nuclear, nuclear_ball, psd, rank_ball, spectral_ball
 
 __all__ = [
     "Mirror",
@@ -52,18 +53,23 @@ __all__ = [
     "named",
     "non_negative",
     "non_negative_l1",
+    "nuclear",
+    "nuclear_ball",
     "on_orthant",
     "on_subtree",
     "per_entry",
     "per_leaf",
     "power",
     "precomposed",
+    "psd",
+    "rank_ball",
     "rotated",
     "scad",
     "scaled",
     "simplex",
     "soft_threshold",
     "sparse_group",
+    "spectral_ball",
     "translated",
     "weighted_l1",
     "with_box",
