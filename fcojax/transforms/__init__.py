@@ -12,12 +12,15 @@ from fcojax.transforms.calculus import (
     with_box,
 )
 from fcojax.transforms.constraint import affine, box, half_space, l2_ball, linf_ball, non_negative
-from fcojax.transforms.mirror import Mirror, euclidean
+from fcojax.transforms.entropy import burg, entropic_simplex, entropy, hypentropy
+from fcojax.transforms.mirror import Mirror, divergence, euclidean
 from fcojax.transforms.moreau import conjugate, moreau_envelope
 from fcojax.transforms.nonconvex import l0_ball, mcp, scad
 from fcojax.transforms.norms import group_l2, l2, l_inf, sparse_group
+from fcojax.transforms.p_norm import p_norm
 from fcojax.transforms.penalty import Penalty, l1, soft_threshold, zero
 from fcojax.transforms.power import power
+from fcojax.transforms.quadratic import diagonal, quadratic
 from fcojax.transforms.separable import (
     elastic_net,
     huber,
@@ -34,12 +37,18 @@ __all__ = [
     "Penalty",
     "affine",
     "box",
+    "burg",
     "conjugate",
+    "diagonal",
+    "divergence",
     "elastic_net",
+    "entropic_simplex",
+    "entropy",
     "euclidean",
     "group_l2",
     "half_space",
     "huber",
+    "hypentropy",
     "l0_ball",
     "l1",
     "l1_ball",
@@ -57,11 +66,13 @@ __all__ = [
     "nuclear_ball",
     "on_orthant",
     "on_subtree",
+    "p_norm",
     "per_entry",
     "per_leaf",
     "power",
     "precomposed",
     "psd",
+    "quadratic",
     "rank_ball",
     "rotated",
     "scad",

@@ -50,3 +50,20 @@ def euclidean(penalty: Penalty) -> Mirror:
         to_primal=penalty.prox,
         penalty=penalty,
     )
+
+
+def divergence(mirror: Mirror, u: Params, v: Params) -> jax.Array:
+    r"""The Bregman divergence of h, :math:`h(u) - h(v) - \langle \nabla h(v), u - v \rangle`.
+
+    It is not negative, zero only for u = v, and at least ``m/2 |u - v|^2`` where h is m-strongly
+    convex in that norm. For points closer than the square root of the machine precision, rounding
+    is larger than the answer.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax.transforms.penalty import zero
+      >>> float(divergence(euclidean(zero()), jnp.array([3.0, 4.0]), jnp.zeros(2)))
+      12.5
+    """
+    slope = tree.vdot(mirror.to_dual(v), tree.sub(u, v))
+    return mirror.potential(u) - mirror.potential(v) - slope
