@@ -9,9 +9,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from fcojax import tree
-from fcojax.transforms.penalty import Penalty
+from fcojax.transforms.penalty import Penalty, largest
 from fcojax.types import Array, PyTree, Scalar
 
 PathPredicate = Callable[[tuple, jax.Array], bool]
@@ -56,14 +57,12 @@ def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
             leaves[i] = leaf
         return jax.tree.unflatten(structure, leaves)
 
-    scale_max = None
-    if penalty.scale_max is not None:
-        inner = penalty.scale_max
+    def chosen_leaves(gradient):
+        leaves, chosen, _ = split(gradient)
+        return [leaves[i] for i in chosen]
 
-        def scale_max(gradient):
-            leaves, chosen, _ = split(gradient)
-            return inner([leaves[i] for i in chosen])
-
+    inner = penalty.scale_max
+    scale_max = None if inner is None else lambda gradient: inner(chosen_leaves(gradient))
     return Penalty(value, prox, scale_max, penalty.convex)
 
 
@@ -102,14 +101,8 @@ def per_leaf(penalty: Penalty) -> Penalty:
     def prox(v, step, scale):
         return jax.tree.map(lambda leaf: penalty.prox(leaf, step, scale), v)
 
-    scale_max = None
-    if penalty.scale_max is not None:
-        inner = penalty.scale_max
-
-        def scale_max(gradient):
-            each = [inner(leaf) for leaf in jax.tree.leaves(gradient) if leaf.size]
-            return jnp.max(jnp.stack(each))
-
+    inner = penalty.scale_max
+    scale_max = None if inner is None else lambda gradient: largest(jax.tree.map(inner, gradient))
     return Penalty(value, prox, scale_max, penalty.convex)
 
 
@@ -147,14 +140,11 @@ def per_entry(penalty: Penalty) -> Penalty:
             return jax.tree.map(one_leaf, v, step)
         return jax.tree.map(lambda leaf: one_leaf(leaf, step), v)
 
-    scale_max = None
-    if penalty.scale_max is not None:
-        inner = penalty.scale_max
+    def entries(x):
+        return jax.tree.map(jnp.ravel, x)
 
-        def scale_max(gradient):
-            each = [jax.vmap(inner)(leaf.ravel()) for leaf in jax.tree.leaves(gradient)]
-            return jnp.max(jnp.concatenate(each))
-
+    inner = penalty.scale_max and jax.vmap(penalty.scale_max)
+    scale_max = None if inner is None else lambda g: largest(jax.tree.map(inner, entries(g)))
     return Penalty(value, prox, scale_max, penalty.convex)
 
 
@@ -164,37 +154,29 @@ def scaled(penalty: Penalty, factor: Scalar) -> Penalty:
     .. math:: \mathrm{prox}_{t c \psi}(v) = \mathrm{prox}_{(tc) \psi}(v)
 
     It serves to weigh parts of a model against each other under one swept ``scale``. An indicator
-    stays what it is. ``scale_max`` is divided by c: where there is one, psi is linear in ``scale``.
+    stays what it is. ``scale_max`` is that of the gradient over c.
 
     Example:
       >>> from fcojax.transforms.penalty import l1
       >>> scaled(l1(), 2.0).prox(jnp.array([3.0, 0.5]), 1.0, 1.0).tolist()
       [1.0, 0.0]
     """
-    if not isinstance(factor, jax.core.Tracer) and not float(factor) > 0:
+    if is_concrete(factor) and not float(factor) > 0:
         raise ValueError(
             f"scaled was given the factor {factor}, which has to be positive; "
             "use zero() to switch a penalty off."
         )
 
     def value(x, scale):
-        inner = penalty.value(x, scale)
-        return jnp.asarray(factor, inner.dtype) * inner
+        once = penalty.value(x, scale)
+        return jnp.asarray(factor, once.dtype) * once
 
-    scale_max = None
-    if penalty.scale_max is not None:
-        inner_max = penalty.scale_max
+    def prox(v, step, scale):
+        return penalty.prox(v, step * factor, scale)
 
-        def scale_max(gradient):
-            largest = inner_max(gradient)
-            return largest / jnp.asarray(factor, largest.dtype)
-
-    return Penalty(
-        value,
-        lambda v, step, scale: penalty.prox(v, step * factor, scale),
-        scale_max,
-        penalty.convex,
-    )
+    inner = penalty.scale_max
+    scale_max = None if inner is None else lambda g: inner(tree.scale(1 / factor, g))
+    return Penalty(value, prox, scale_max, penalty.convex)
 
 
 def translated(penalty: Penalty, shift: PyTree) -> Penalty:
@@ -281,7 +263,7 @@ def rotated(penalty: Penalty, matrix: Array) -> Penalty:
         raise ValueError(
             f"rotated was given a matrix of shape {jnp.shape(matrix)}; it has to be square."
         )
-    if not isinstance(matrix, jax.core.Tracer):
+    if is_concrete(matrix):
         concrete = np.asarray(matrix, np.float64)
         defect = float(np.max(np.abs(concrete @ concrete.T - np.eye(len(concrete))), initial=0.0))
         allowed = 100 * float(jnp.finfo(matrix.dtype).eps) * len(concrete)
@@ -300,16 +282,12 @@ def rotated(penalty: Penalty, matrix: Array) -> Penalty:
     def prox(v, step, scale):
         return adjoint(penalty.prox(forward(v), step, scale))
 
-    scale_max = None
-    if penalty.scale_max is not None:
-        inner = penalty.scale_max
+    def value(x, scale):
+        return penalty.value(forward(x), scale)
 
-        def scale_max(gradient):
-            return inner(forward(gradient))
-
-    return Penalty(
-        lambda x, scale: penalty.value(forward(x), scale), prox, scale_max, penalty.convex
-    )
+    inner = penalty.scale_max
+    scale_max = None if inner is None else lambda gradient: inner(forward(gradient))
+    return Penalty(value, prox, scale_max, penalty.convex)
 
 
 def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
@@ -341,7 +319,7 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
             "with_box was given a penalty that is not convex, and clipping its prox would not "
             "solve the boxed problem; pass a convex one."
         )
-    if _concrete((lower, upper)):
+    if is_concrete((lower, upper)):
         for low, high in _paired(jax.tree.leaves(lower), jax.tree.leaves(upper)):
             if not np.all(np.asarray(low) <= np.asarray(high)):
                 raise ValueError(
@@ -366,8 +344,9 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
     return Penalty(value, prox, None, True)
 
 
-def _concrete(numbers: PyTree) -> bool:
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(numbers))
+def is_concrete(numbers: PyTree) -> bool:
+    """Whether the numbers can be looked at, which those under jit, vmap or grad cannot."""
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(numbers))
 
 
 def _paired(lows: list, highs: list) -> list[tuple]:

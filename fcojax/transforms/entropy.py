@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.transforms.mirror import Mirror
+from fcojax.transforms.calculus import is_concrete
+from fcojax.transforms.mirror import Mirror, checked
 from fcojax.transforms.penalty import l1
 from fcojax.transforms.simplex import simplex
 from fcojax.types import Params, Scalar
@@ -38,13 +39,14 @@ def entropy() -> Mirror:
     def to_primal(z, step, scale):
         return _each(lambda leaf: jnp.exp(leaf - 1 - _strength(leaf, step, scale)), z)
 
-    return Mirror(
+    mirror = Mirror(
         potential=_negative_entropy,
         to_dual=lambda x: _each(_one_plus_log, x),
         from_dual=lambda z: _each(lambda leaf: jnp.exp(leaf - 1), z),
         to_primal=to_primal,
         penalty=l1(),
     )
+    return checked("entropy", mirror)
 
 
 def entropic_simplex() -> Mirror:
@@ -69,13 +71,14 @@ def entropic_simplex() -> Mirror:
         del step
         return tree.scale(scale, _softmax(z))
 
-    return Mirror(
+    mirror = Mirror(
         potential=_negative_entropy,
         to_dual=lambda x: _each(_one_plus_log, x),
         from_dual=_softmax,
         to_primal=to_primal,
         penalty=simplex(),
     )
+    return checked("entropic_simplex", mirror)
 
 
 def hypentropy(beta: Scalar) -> Mirror:
@@ -102,7 +105,7 @@ def hypentropy(beta: Scalar) -> Mirror:
     References:
       Ghai, Hazan and Singer, Exponentiated gradient meets gradient descent, 2020.
     """
-    if not isinstance(beta, jax.core.Tracer) and not float(beta) > 0:
+    if is_concrete(beta) and not float(beta) > 0:
         raise ValueError(f"hypentropy was given beta = {beta}, which has to be positive.")
     penalty = l1()
 
@@ -158,7 +161,7 @@ def burg() -> Mirror:
     def to_dual(x):
         return _each(lambda leaf: -1 / jnp.maximum(leaf, jnp.finfo(leaf.dtype).tiny), x)
 
-    return Mirror(
+    mirror = Mirror(
         potential=potential,
         to_dual=to_dual,
         from_dual=lambda z: _each(lambda leaf: inverse(-leaf), z),
@@ -167,6 +170,7 @@ def burg() -> Mirror:
         ),
         penalty=l1(),
     )
+    return checked("burg", mirror)
 
 
 def _each(function: Callable[[jax.Array], jax.Array], x: Params) -> Params:

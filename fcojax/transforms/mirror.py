@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 
 from fcojax import tree
+from fcojax.transforms import penalty as penalties
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Params, Scalar
 
@@ -50,6 +51,12 @@ def euclidean(penalty: Penalty) -> Mirror:
         to_primal=penalty.prox,
         penalty=penalty,
     )
+
+
+def checked(name: str, mirror: Mirror) -> Mirror:
+    """The same mirror, which refuses a negative step or scale where it can see one."""
+    guarded = penalties.checked(name, Penalty(mirror.penalty.value, mirror.to_primal))
+    return mirror._replace(to_primal=guarded.prox)
 
 
 def divergence(mirror: Mirror, u: Params, v: Params) -> jax.Array:

@@ -7,6 +7,7 @@ Algorithms, 2014, sections 2.5 and 3.1.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -129,6 +130,7 @@ def moreau_envelope(penalty: Penalty) -> Callable[[Params, Scalar, PyTree], jax.
     return with_floats
 
 
-def _precision(x: PyTree) -> jnp.finfo:
+def _precision(x: PyTree) -> Any:
+    """What ``jnp.finfo`` says of the leaves."""
     leaves = jax.tree.leaves(x)
     return jnp.finfo(leaves[0].dtype if leaves else jnp.result_type(float))

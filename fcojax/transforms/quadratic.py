@@ -11,8 +11,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
-from fcojax.transforms.calculus import per_entry
-from fcojax.transforms.mirror import Mirror
+from fcojax.transforms.calculus import is_concrete, per_entry
+from fcojax.transforms.mirror import Mirror, checked
 from fcojax.transforms.penalty import Penalty
 from fcojax.transforms.separable import l2_squared
 from fcojax.types import Array, PyTree
@@ -42,7 +42,7 @@ def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
       [2.0, 0.5]
     """
     for leaf in jax.tree.leaves(weights):
-        if not isinstance(leaf, jax.core.Tracer) and not np.all(np.asarray(leaf) > 0):
+        if is_concrete(leaf) and not np.all(np.asarray(leaf) > 0):
             raise ValueError(
                 f"diagonal was given a least weight of {np.min(np.asarray(leaf))}; every weight "
                 "has to be positive."
@@ -110,7 +110,7 @@ def quadratic(matrix: Array) -> Mirror:
             f"quadratic was given a matrix of shape {jnp.shape(matrix)}; it has to be square."
         )
     curvatures, basis = jnp.linalg.eigh(matrix)
-    if not isinstance(matrix, jax.core.Tracer):
+    if is_concrete(matrix):
         if not np.allclose(matrix, matrix.T, rtol=1e-5, atol=0.0):
             raise ValueError(
                 "quadratic was given a matrix that is not symmetric; pass (Q + Q.T) / 2."
@@ -141,10 +141,11 @@ def quadratic(matrix: Array) -> Mirror:
 
         return spectral(z, shrink)
 
-    return Mirror(
+    mirror = Mirror(
         potential=lambda x: 0.5 * tree.vdot(x, to_dual(x)),
         to_dual=to_dual,
         from_dual=lambda z: spectral(z, lambda q, y: y / q),
         to_primal=to_primal,
         penalty=l2_squared(),
     )
+    return checked("quadratic", mirror)
