@@ -113,9 +113,7 @@ MIRRORS = {
         a_mirror_step(lambda x: 0.5 * WEIGHTS @ cp.square(x)),
     ),
     "diagonal box": (
-        transforms.diagonal(
-            jnp.asarray(WEIGHTS), transforms.with_box(transforms.zero(), -0.2, 0.5)
-        ),
+        transforms.diagonal(jnp.asarray(WEIGHTS), transforms.box(-0.2, 0.5)),
         a_mirror_step(
             lambda x: 0.5 * WEIGHTS @ cp.square(x), nothing, lambda x: [x >= -0.2, x <= 0.5]
         ),

@@ -13,7 +13,7 @@ from fcojax.transforms.calculus import (
 )
 from fcojax.transforms.constraint import affine, box, half_space, l2_ball, linf_ball, non_negative
 from fcojax.transforms.entropy import burg, entropic_simplex, entropy, hypentropy
-from fcojax.transforms.mirror import Mirror, divergence, euclidean
+from fcojax.transforms.mirror import Mirror, divergence, euclidean, side_by_side
 from fcojax.transforms.moreau import conjugate, moreau_envelope
 from fcojax.transforms.nonconvex import l0_ball, mcp, scad
 from fcojax.transforms.norms import group_l2, l2, l_inf, sparse_group
@@ -77,6 +77,7 @@ __all__ = [
     "rotated",
     "scad",
     "scaled",
+    "side_by_side",
     "simplex",
     "soft_threshold",
     "sparse_group",

@@ -34,36 +34,36 @@ def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
       {'bias': Array(0.5, ...), 'kernel': Array([2., 0.], ...)}
     """
 
-    def split(x):
-        paths, structure = jax.tree_util.tree_flatten_with_path(x)
-        leaves = [leaf for _, leaf in paths]
-        chosen = [i for i, (path, leaf) in enumerate(paths) if touches(path, leaf)]
-        if not chosen:
-            raise ValueError(
-                "on_subtree touches none of the leaves "
-                f"{[jax.tree_util.keystr(path) for path, _ in paths]}; "
-                "use zero() if nothing is to be penalised, or mend the predicate."
-            )
-        return leaves, chosen, structure
-
     def value(x, scale):
-        leaves, chosen, _ = split(x)
-        return penalty.value([leaves[i] for i in chosen], scale)
+        return penalty.value(split_leaves(x, touches)[0], scale)
 
     def prox(v, step, scale):
-        leaves, chosen, structure = split(v)
-        moved = penalty.prox([leaves[i] for i in chosen], step, scale)
-        for i, leaf in zip(chosen, moved, strict=True):
-            leaves[i] = leaf
-        return jax.tree.unflatten(structure, leaves)
-
-    def chosen_leaves(gradient):
-        leaves, chosen, _ = split(gradient)
-        return [leaves[i] for i in chosen]
+        chosen, rest, join = split_leaves(v, touches)
+        return join(penalty.prox(chosen, step, scale), rest)
 
     inner = penalty.scale_max
-    scale_max = None if inner is None else lambda gradient: inner(chosen_leaves(gradient))
+    scale_max = None if inner is None else lambda g: inner(split_leaves(g, touches)[0])
     return Penalty(value, prox, scale_max, penalty.convex)
+
+
+def split_leaves(x: PyTree, touches: PathPredicate) -> tuple[list, list, Callable]:
+    """The leaves that are touched, the others, and ``join(touched, others)`` to put them back."""
+    paths, structure = jax.tree_util.tree_flatten_with_path(x)
+    is_chosen = [touches(path, leaf) for path, leaf in paths]
+    if not any(is_chosen):
+        raise ValueError(
+            "the predicate touches none of the leaves "
+            f"{[jax.tree_util.keystr(path) for path, _ in paths]}; mend it, or leave the subtree "
+            "out if nothing is to be chosen."
+        )
+
+    def join(chosen, rest):
+        chosen, rest = iter(chosen), iter(rest)
+        return jax.tree.unflatten(structure, [next(chosen if yes else rest) for yes in is_chosen])
+
+    leaves = list(zip(is_chosen, (leaf for _, leaf in paths), strict=True))
+    chosen = [leaf for yes, leaf in leaves if yes]
+    return chosen, [leaf for yes, leaf in leaves if not yes], join
 
 
 def named(*names: str) -> PathPredicate:

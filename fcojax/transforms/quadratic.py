@@ -27,13 +27,13 @@ def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
                        = \mathrm{prox}_{(t/q_i) \psi}(z_i / q_i)
 
     With l1 this is soft(z, t lambda) / q, with a box clip(z / q, a, b), with the squared norm
-    z / (q + 2 t lambda). Only a sum over entries splits like this, so psi is *taken* to be one: the
-    mirror carries ``per_entry(penalty)``, which is the penalty itself for l1, elastic net, Huber, a
-    power, a box or the orthant, and refuses those that need a matrix.
+    z / (q + 2 t lambda). Only a sum over entries, the same for all, splits like this: l1, elastic
+    net, Huber, a power, a box of two numbers, the orthant. A penalty whose prox couples entries has
+    no closed form in this metric and is refused.
 
     Args:
       weights: q > 0, a pytree of arrays like x, or one number for all entries.
-      penalty: psi of a single entry, the same for all.
+      penalty: psi, a sum over entries.
 
     Example:
       >>> from fcojax.transforms.penalty import l1
@@ -48,6 +48,7 @@ def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
                 "has to be positive."
             )
     psi = per_entry(penalty)
+    _require_sum_over_entries(penalty)
 
     def spread(x):
         if jax.tree.structure(weights) == jax.tree.structure(x):
@@ -82,6 +83,18 @@ def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
         return psi.prox(from_dual(z), steps, scale)
 
     return Mirror(lambda x: 0.5 * tree.vdot(x, to_dual(x)), to_dual, from_dual, to_primal, psi)
+
+
+def _require_sum_over_entries(penalty: Penalty) -> None:
+    with jax.ensure_compile_time_eval():
+        probe = jnp.array([2.0, -1.5, 0.25])
+        jointly, singly = (psi.prox(probe, 1.0, 1.0) for psi in (penalty, per_entry(penalty)))
+        if is_concrete((jointly, singly)) and not np.allclose(jointly, singly):
+            raise ValueError(
+                f"diagonal was given a penalty that couples entries: its prox of {probe} is "
+                f"{jointly}, and {singly} entry by entry. That pair has no closed form; pass a sum "
+                "over entries such as l1(), or use euclidean(penalty)."
+            )
 
 
 def quadratic(matrix: Array) -> Mirror:

@@ -48,9 +48,7 @@ PENALTIES = {
         member=lambda x, scale: np.clip(x, -0.5, 1.5),
     ),
     "conjugate of l1": Row(transforms.conjugate(transforms.l1()), TREE, member=in_cube),
-    "conjugate of a box": Row(
-        transforms.conjugate(transforms.with_box(transforms.zero(), -1.0, 2.0)), TREE
-    ),
+    "conjugate of a box": Row(transforms.conjugate(transforms.box(-1.0, 2.0)), TREE),
 }
 
 

@@ -119,7 +119,7 @@ MIRRORS = {
     "diagonal l2_squared": diagonal_row(transforms.l2_squared()),
     "diagonal huber": diagonal_row(transforms.huber(0.7)),
     "diagonal box": diagonal_row(
-        transforms.with_box(transforms.zero(), -0.5, 1.5),
+        transforms.box(-0.5, 1.5),
         feasible=lambda x, scale: np.clip(x, -0.5, 1.5),
         domain_of_psi=False,
     ),
@@ -152,6 +152,17 @@ MIRRORS = {
         lambda u, v: 0.5 * np.sum((u - v) ** 2) / np.max(np.maximum(u, v)) ** 2,
         inside=positive,
         dual=lambda z: -np.abs(z) - 0.05,
+    ),
+    "side_by_side": Row(
+        transforms.side_by_side(
+            transforms.named("kernel"),
+            transforms.hypentropy(BETA),
+            transforms.euclidean(transforms.zero()),
+        ),
+        lambda u, v: (
+            0.5 * np.sum((u[:1] - v[:1]) ** 2)
+            + 0.5 * l1_norm(u[1:] - v[1:]) ** 2 / (largest_sum(u[1:], v[1:]) + 4 * BETA)
+        ),
     ),
 }
 
@@ -402,6 +413,15 @@ def test_burg_without_a_minimiser_answers_infinity():
     assert found.tolist() == [0.5, np.inf]
 
 
+def test_a_diagonal_metric_may_be_built_under_jit():
+    @jax.jit
+    def step(weights, z):
+        return transforms.diagonal(weights, transforms.l1()).to_primal(z, 1.0, 1.0)
+
+    found = step(jnp.array([1.0, 4.0]), jnp.array([3.0, 3.0]))
+    assert found.tolist() == [2.0, 0.5]
+
+
 @pytest.mark.parametrize(
     "build, sentence",
     [
@@ -421,10 +441,10 @@ def test_burg_without_a_minimiser_answers_infinity():
             lambda: transforms.diagonal([1.0], transforms.l1()).to_dual(jnp.ones(3)),
             "pass one number or a pytree",
         ),
-        (
-            lambda: transforms.diagonal(1.0, transforms.nuclear()).to_primal(jnp.eye(2), 1.0, 1.0),
-            "not a matrix",
-        ),
+        (lambda: transforms.diagonal(1.0, transforms.nuclear()), "not a matrix"),
+        (lambda: transforms.diagonal(1.0, transforms.simplex()), "couples entries"),
+        (lambda: transforms.diagonal(1.0, transforms.l2()), "couples entries"),
+        (lambda: transforms.entropy().to_primal(jnp.ones(2), 1.0, -1.0), "scale -1.0"),
     ],
 )
 def test_what_cannot_be_built_is_refused(build, sentence):
