@@ -10,6 +10,7 @@ from fcojax.transforms.constraint import (
     non_negative,
 )
 from fcojax.transforms.mirror import Mirror, euclidean
+from fcojax.transforms.monotone import monotone
 from fcojax.transforms.nonconvex import l0_ball, mcp, scad
 from fcojax.transforms.norms import group_l2, l2, l_inf, sparse_group
 from fcojax.transforms.penalty import Penalty, l1, soft_threshold, zero
@@ -23,6 +24,7 @@ from fcojax.transforms.separable import (
     weighted_l1,
 )
 from fcojax.transforms.simplex import l1_ball, simplex
+from fcojax.transforms.total_variation import fused_lasso, total_variation
 
 __all__ = [
     "Mirror",
@@ -31,6 +33,7 @@ __all__ = [
     "box",
     "elastic_net",
     "euclidean",
+    "fused_lasso",
     "group_l2",
     "half_space",
     "huber",
@@ -43,6 +46,7 @@ __all__ = [
     "l_inf",
     "linf_ball",
     "mcp",
+    "monotone",
     "named",
     "non_negative",
     "non_negative_l1",
@@ -53,6 +57,7 @@ __all__ = [
     "simplex",
     "soft_threshold",
     "sparse_group",
+    "total_variation",
     "weighted_l1",
     "zero",
 ]
