@@ -14,6 +14,7 @@ from fcojax.transforms.calculus import (
 from fcojax.transforms.constraint import affine, box, half_space, l2_ball, linf_ball, non_negative
 from fcojax.transforms.entropy import burg, entropic_simplex, entropy, hypentropy
 from fcojax.transforms.mirror import Mirror, divergence, euclidean, side_by_side
+from fcojax.transforms.monotone import monotone
 from fcojax.transforms.moreau import conjugate, moreau_envelope
 from fcojax.transforms.nonconvex import l0_ball, mcp, scad
 from fcojax.transforms.norms import group_l2, l2, l_inf, sparse_group
@@ -31,6 +32,7 @@ from fcojax.transforms.separable import (
 )
 from fcojax.transforms.simplex import l1_ball, simplex
 from fcojax.transforms.spectral import nuclear, nuclear_ball, psd, rank_ball, spectral_ball
+from fcojax.transforms.total_variation import fused_lasso, total_variation
 
 __all__ = [
     "Mirror",
@@ -45,6 +47,7 @@ __all__ = [
     "entropic_simplex",
     "entropy",
     "euclidean",
+    "fused_lasso",
     "group_l2",
     "half_space",
     "huber",
@@ -58,6 +61,7 @@ __all__ = [
     "l_inf",
     "linf_ball",
     "mcp",
+    "monotone",
     "moreau_envelope",
     "named",
     "non_negative",
@@ -82,6 +86,7 @@ __all__ = [
     "soft_threshold",
     "sparse_group",
     "spectral_ball",
+    "total_variation",
     "translated",
     "weighted_l1",
     "with_box",

@@ -192,8 +192,8 @@ def on_orthant(penalty: Penalty) -> Penalty:
 
     This holds when psi depends on the absolute values of the entries and grows with each of
     them: l1, weighted_l1, l2_squared, elastic_net, huber, power, l2, l_inf, group_l2,
-    sparse_group, mcp, scad. It also holds for total_variation and fused_lasso, and does not for a
-    function of signed entries in general. The point 0 answers 0.
+    sparse_group, mcp, scad. It does not hold for total_variation or anything else that sees signs.
+    The point 0 answers 0.
 
     Example:
       >>> on_orthant(l1()).prox(jnp.array([3.0, -3.0]), step=1.0, scale=1.0).tolist()

@@ -96,6 +96,9 @@ PENALTIES = {
     "group_l2 by label": Row(transforms.group_l2(labels=LABELS), TREE),
     "sparse_group by axis": Row(transforms.sparse_group(0.3, axis=0), MATRIX),
     "sparse_group by label": Row(transforms.sparse_group(0.7, labels=LABELS), TREE),
+    "total_variation": Row(transforms.total_variation(), VECTOR),
+    "total_variation of rows": Row(transforms.total_variation(), TREE),
+    "fused_lasso": Row(transforms.fused_lasso(0.4), VECTOR),
     "non_negative_l1": Row(transforms.non_negative_l1(), TREE, member=positive),
     "group_l2 on_orthant": Row(
         transforms.on_orthant(transforms.group_l2(axis=1)), MATRIX, member=positive
@@ -120,6 +123,12 @@ PENALTIES = {
     ),
     "affine": Row(
         transforms.affine(EQUATIONS, EQUATIONS.sum(axis=1)), TREE, indicator=True, member=on_affine
+    ),
+    "monotone": Row(
+        transforms.monotone(), VECTOR, indicator=True, member=lambda x, scale: np.sort(x)
+    ),
+    "monotone columns": Row(
+        transforms.monotone(axis=0), MATRIX, indicator=True, member=lambda x, scale: np.sort(x)
     ),
     "l0_ball": Row(transforms.l0_ball(2), TREE, indicator=True, member=first_two),
 }
