@@ -285,26 +285,37 @@ def nothing_is_ever_nan(row):
 
 
 def structure_shapes_and_dtypes_are_kept(row):
-    exact = row("to_primal", row.dual(generic(6)), 0.7, 0.6)
-    narrow = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), to_tree(row.dual(generic(6))))
-    inside = jax.tree.map(jnp.float32, to_tree(row.inside(generic(6), 0.6)))
+    """In float32, whatever the dtype of step and scale."""
+    z, x = row.dual(generic(6)), row.inside(generic(6), 0.6)
+    narrow_z, narrow_x = (jax.tree.map(jnp.float32, to_tree(each)) for each in (z, x))
+
+    def points(z, x, step, scale):
+        mirror = row.mirror
+        return mirror.to_primal(z, step, scale), mirror.to_dual(x), mirror.from_dual(z)
+
+    def sizes(x):
+        return row.mirror.potential(x), transforms.divergence(row.mirror, x, x)
+
     for number in (float, np.float64, jnp.float32, jnp.float64):
-        found = row.mirror.to_primal(narrow, number(0.7), number(0.6))
-        assert close(ravel_pytree(found)[0].astype(float), exact, 1e-4, exact)
-        for answer in (found, row.mirror.to_dual(inside), row.mirror.from_dual(narrow)):
+        for answer in jax.eval_shape(points, narrow_z, narrow_x, number(0.7), number(0.6)):
             assert jax.tree.structure(answer) == jax.tree.structure(TREE)
-            for before, after in zip(*map(jax.tree.leaves, (narrow, answer)), strict=True):
+            for before, after in zip(*map(jax.tree.leaves, (TREE, answer)), strict=True):
                 assert (after.shape, after.dtype) == (before.shape, jnp.float32)
-    assert row.mirror.potential(inside).dtype == jnp.float32
-    assert transforms.divergence(row.mirror, inside, inside).dtype == jnp.float32
+    assert all(size.dtype == jnp.float32 for size in jax.eval_shape(sizes, narrow_x))
+    found = ravel_pytree(jax.jit(row.mirror.to_primal)(narrow_z, 0.7, 0.6))[0]
+    exact = row("to_primal", z, 0.7, 0.6)
+    assert close(found.astype(float), exact, 1e-4, exact)
 
 
 def vmap_equals_a_loop(row):
     """Over dual points, steps and scales at once."""
     batch = np.stack([row.dual(generic(seed)) for seed in (7, 8)])
     steps, scales = np.array([0.2, 1.5]), np.array([0.3, 0.9])
-    found = jax.vmap(row.mirror.to_primal)(jax.vmap(to_tree)(batch), steps, scales)
-    found = jax.vmap(lambda x: ravel_pytree(x)[0])(found)
+
+    def one(z, step, scale):
+        return ravel_pytree(row.mirror.to_primal(to_tree(z), step, scale))[0]
+
+    found = jax.jit(jax.vmap(one))(batch, steps, scales)
     looped = [row("to_primal", *each) for each in zip(batch, steps, scales, strict=True)]
     assert close(found, np.stack(looped), 1e-12, looped)
 
