@@ -91,9 +91,9 @@ def hypentropy(beta: Scalar) -> Mirror:
                      = \beta \sinh(\mathrm{soft}(z, t\lambda))
 
     Entries with :math:`|z_i| \le t\lambda` become exactly zero. For beta large against x this is
-    gradient descent, with :math:`h \approx |x|^2 / 2\beta`; for beta small, the exponentiated
-    gradient with signs. In d dimensions h is :math:`1/(B + d\beta)`-strongly convex in the l1 norm
-    on the points with :math:`\|x\|_1 \le B`.
+    gradient descent, as :math:`h \approx |x|^2 / 2\beta` up to a constant; for beta small, the
+    exponentiated gradient with signs. In d dimensions h is :math:`1/(B + d\beta)`-strongly convex
+    in the l1 norm on the points with :math:`\|x\|_1 \le B`.
 
     Args:
       beta: positive, where the map turns from linear to logarithmic.

@@ -72,14 +72,15 @@ def moreau_envelope(penalty: Penalty) -> Callable[[Params, Scalar, PyTree], jax.
     .. math:: M(v; t, \lambda) = \min_x\; \psi(x; \lambda) + \frac{1}{2t} |x - v|^2
 
     For a convex psi it is differentiable everywhere with a 1/t-Lipschitz gradient and has the
-    minimisers of psi. Its derivatives are given in closed form and do not pass through the prox:
+    minimisers of psi. Two derivatives are stated and do not pass through that of the prox:
 
     .. math::
         \nabla_v M = (v - \mathrm{prox}_{t\psi}(v))/t, \qquad
         \partial_t M = -|v - \mathrm{prox}_{t\psi}(v)|^2 / 2t^2.
 
-    The envelope of a set is half the squared distance to it over t; Huber is the envelope of l1.
-    At step zero the answer is psi(v) and its gradient is answered as zero.
+    The one in lambda does, since for a ball it is a multiplier that the value does not show. The
+    envelope of a set is half the squared distance to it over t; Huber is the envelope of l1. At
+    step zero the answer is psi(v) and its gradient is answered as zero.
 
     Example:
       >>> from fcojax.transforms.penalty import l1
@@ -90,20 +91,18 @@ def moreau_envelope(penalty: Penalty) -> Callable[[Params, Scalar, PyTree], jax.
       [1.0, 0.5]
     """
 
-    def parts(v, step, scale):
+    def at_prox(v, step, scale):
         nearest = penalty.prox(v, step, scale)
         offset = tree.sub(v, nearest)
         square = tree.vdot(offset, offset)
-        moves = step > 0
-        safe = jnp.where(moves, step, jnp.ones_like(step))  # step zero: no division by it
-        distance = jnp.where(moves, 0.5 * square / safe.astype(square.dtype), 0.0)
-        return nearest, offset, square, moves, safe, distance
+        rate = jnp.where(step > 0, 1 / jnp.where(step > 0, step, 1), 0)  # step zero: rate zero
+        return nearest, offset, square, rate.astype(square.dtype)
 
     def direct(v, step, scale):
-        nearest, _, square, moves, _, distance = parts(v, step, scale)
-        inner = penalty.value(nearest, scale).astype(square.dtype)
-        inner = jnp.where(~moves & (square > 0), jnp.inf, inner)  # outside a set, at step zero
-        return inner + distance
+        nearest, _, square, rate = at_prox(v, step, scale)
+        value = penalty.value(nearest, scale).astype(square.dtype)
+        outside = (step == 0) & (square > 0)  # a set that v is not in
+        return jnp.where(outside, jnp.inf, value + 0.5 * rate * square)
 
     @jax.custom_jvp
     def envelope(v, step, scale):
@@ -114,8 +113,7 @@ def moreau_envelope(penalty: Penalty) -> Callable[[Params, Scalar, PyTree], jax.
         v, step, scale = primals
         v_dot, step_dot, scale_dot = tangents
         answer, by_scale = jax.jvp(lambda s: direct(v, step, s), (scale,), (scale_dot,))
-        _, offset, square, moves, safe, _ = parts(v, step, scale)
-        rate = jnp.where(moves, 1 / safe, jnp.zeros_like(safe)).astype(square.dtype)
+        _, offset, square, rate = at_prox(v, step, scale)
         by_input = rate * tree.vdot(offset, v_dot)
         by_step = -0.5 * rate**2 * square * step_dot.astype(square.dtype)
         return answer, by_input + by_step + by_scale
