@@ -14,7 +14,14 @@ from optax import projections
 
 from fcojax import tree
 from fcojax.transforms.norms import root
-from fcojax.transforms.penalty import Penalty, checked, indicator, largest, require_shapes_of
+from fcojax.transforms.penalty import (
+    Penalty,
+    checked,
+    indicator,
+    largest,
+    require_shapes_of,
+    strength,
+)
 from fcojax.types import PyTree
 
 
@@ -32,13 +39,13 @@ def l2_ball() -> Penalty:
 
     def value(x, scale):
         norm = root(tree.vdot(x, x))
-        return indicator(norm - jnp.asarray(scale, norm.dtype), scale)
+        return indicator(norm - strength(scale, norm), scale)
 
     def prox(v, step, scale):
         # optax.projections.projection_l2_ball is NaN where the point and the radius are both 0.
         del step
         norm = root(tree.vdot(v, v))
-        radius = jnp.asarray(scale, norm.dtype)
+        radius = strength(scale, norm)
         outside = norm > radius
         factor = jnp.where(outside, radius / jnp.where(outside, norm, 1.0), 1.0)
         return tree.scale(factor, v)
@@ -58,11 +65,13 @@ def linf_ball() -> Penalty:
 
     def value(x, scale):
         top = largest(jax.tree.map(jnp.abs, x))
-        return indicator(top - jnp.asarray(scale, top.dtype), scale)
+        return indicator(top - strength(scale, top), scale)
 
     def prox(v, step, scale):
         del step
-        return projections.projection_linf_ball(v, scale)
+        return jax.tree.map(
+            lambda leaf: projections.projection_linf_ball(leaf, strength(scale, leaf)), v
+        )
 
     return checked("linf_ball", Penalty(value, prox))
 

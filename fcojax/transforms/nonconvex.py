@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
-from fcojax.transforms.penalty import Penalty, checked, indicator, largest, soft_threshold
+from fcojax.transforms.penalty import Penalty, checked, indicator, largest, soft_threshold, strength
 
 
 def mcp(reach: float) -> Penalty:
@@ -46,24 +46,24 @@ def mcp(reach: float) -> Penalty:
 
     def value(x, scale):
         def one(leaf):
-            strength = jnp.asarray(scale, leaf.dtype)
-            size = jnp.minimum(jnp.abs(leaf), reach * strength)
-            return jnp.sum(size * (strength - size / (2 * reach)))
+            level = strength(scale, leaf)
+            size = jnp.minimum(jnp.abs(leaf), reach * level)
+            return jnp.sum(size * (level - size / (2 * reach)))
 
         return tree.total(jax.tree.map(one, x))
 
     def prox(v, step, scale):
         def shrink(leaf):
-            step_size, strength = (jnp.asarray(number, leaf.dtype) for number in (step, scale))
+            pace, level = strength(step, leaf), strength(scale, leaf)
             size = jnp.abs(leaf)
-            gentle = step_size < reach
-            bend = jnp.where(gentle, 1 - step_size / reach, 1.0)
+            gentle = pace < reach
+            bend = jnp.where(gentle, 1 - pace / reach, 1.0)
             firm = jnp.where(
-                size <= reach * strength,
-                soft_threshold(leaf, step_size * strength) / bend,
+                size <= reach * level,
+                soft_threshold(leaf, pace * level) / bend,
                 leaf,
             )
-            last_zero = strength * jnp.sqrt(jnp.maximum(step_size, reach) * reach)
+            last_zero = level * jnp.sqrt(jnp.maximum(pace, reach) * reach)
             return jnp.where(gentle, firm, jnp.where(size > last_zero, leaf, 0.0))
 
         return jax.tree.map(shrink, v)
@@ -105,34 +105,34 @@ def scad(reach: float) -> Penalty:
 
     def value(x, scale):
         def one(leaf):
-            strength = jnp.asarray(scale, leaf.dtype)
+            level = strength(scale, leaf)
             size = jnp.abs(leaf)
-            past = jnp.clip(size - strength, 0.0, (reach - 1) * strength)
+            past = jnp.clip(size - level, 0.0, (reach - 1) * level)
             slope_lost = past**2 / (2 * (reach - 1))
-            return jnp.sum(strength * jnp.minimum(size, reach * strength) - slope_lost)
+            return jnp.sum(level * jnp.minimum(size, reach * level) - slope_lost)
 
         return tree.total(jax.tree.map(one, x))
 
     def prox(v, step, scale):
         def shrink(leaf):
-            step_size, strength = (jnp.asarray(number, leaf.dtype) for number in (step, scale))
+            pace, level = strength(step, leaf), strength(scale, leaf)
             size = jnp.abs(leaf)
-            near = soft_threshold(leaf, step_size * strength)
-            gentle = step_size < reach - 1
-            room = jnp.where(gentle, reach - 1 - step_size, 1.0)
-            pulled = step_size * reach * strength * jnp.sign(leaf)
+            near = soft_threshold(leaf, pace * level)
+            gentle = pace < reach - 1
+            room = jnp.where(gentle, reach - 1 - pace, 1.0)
+            pulled = pace * reach * level * jnp.sign(leaf)
             middle = ((reach - 1) * leaf - pulled) / room
             smooth = jnp.where(
-                size <= (1 + step_size) * strength,
+                size <= (1 + pace) * level,
                 near,
-                jnp.where(size <= reach * strength, middle, leaf),
+                jnp.where(size <= reach * level, middle, leaf),
             )
             jump = jnp.where(
-                step_size <= reach + 1,
-                (reach + 1 + step_size) / 2,
-                jnp.sqrt(jnp.maximum(step_size, reach) * (reach + 1)),
+                pace <= reach + 1,
+                (reach + 1 + pace) / 2,
+                jnp.sqrt(jnp.maximum(pace, reach) * (reach + 1)),
             )
-            return jnp.where(gentle, smooth, jnp.where(size <= jump * strength, near, leaf))
+            return jnp.where(gentle, smooth, jnp.where(size <= jump * level, near, leaf))
 
         return jax.tree.map(shrink, v)
 

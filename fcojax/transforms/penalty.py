@@ -2,7 +2,7 @@ r"""Penalties: a convex function that is not smooth, and its prox.
 
 A penalty is two pure functions. Its strength is an argument and not a field, so that it is traced
 and can be swept; a factory fixes only functions and shapes. A negative strength is refused where
-it is a Python or numpy number; a traced one cannot be looked at, and has no meaning.
+it is a Python or numpy number; a traced one cannot be looked at, and counts as 0.
 """
 
 from collections.abc import Callable
@@ -59,14 +59,20 @@ def checked(name: str, penalty: Penalty) -> Penalty:
     return penalty._replace(value=value, prox=prox)
 
 
+def strength(number: Scalar, leaf: jax.Array) -> jax.Array:
+    """A step, scale or radius in the dtype of the leaf it is about to meet, and at least 0."""
+    number = jnp.asarray(number, leaf.dtype)
+    return jnp.where(number < 0, jnp.zeros_like(number), number)  # a maximum has slope 1/2 at 0
+
+
 def weight(step: Scalar, scale: Scalar, leaf: jax.Array) -> jax.Array:
     """``step * scale`` in the dtype of the leaf it is about to meet."""
-    return jnp.asarray(step, leaf.dtype) * jnp.asarray(scale, leaf.dtype)
+    return strength(step, leaf) * strength(scale, leaf)
 
 
 def scaled(scale: Scalar, measure: jax.Array) -> jax.Array:
     """``scale * measure``, in the dtype of the measure."""
-    return jnp.asarray(scale, measure.dtype) * measure
+    return strength(scale, measure) * measure
 
 
 def indicator(violation: jax.Array, scale: Scalar = 0.0) -> jax.Array:
