@@ -22,6 +22,7 @@ from sklearn.isotonic import isotonic_regression
 from fcojax import transforms
 
 VECTORS = ((1_000,), (100_000,), (1_000_000,), (64, 1_000))
+MATRICES = ((32, 32), (128, 128), (512, 512), (1024, 1024), (64, 32, 32))
 
 
 class Case(NamedTuple):
@@ -99,6 +100,17 @@ def cube_root_shrink(v, strength=0.7):
     return np.sign(v) * 2 * np.abs(v) / (1 + np.sqrt(1 + 12 * strength * np.abs(v)))
 
 
+def singular_value_threshold(v, threshold=1.0):
+    left, values, right = np.linalg.svd(v, full_matrices=False)
+    kept = np.maximum(values - v.dtype.type(threshold), 0)
+    return (left * kept[..., None, :]) @ right
+
+
+def eigenvalue_clip(v):
+    values, basis = np.linalg.eigh((v + np.swapaxes(v, -1, -2)) / 2)
+    return (basis * np.maximum(values, 0)[..., None, :]) @ np.swapaxes(basis, -1, -2)
+
+
 CASES = {
     "copy": Case(lambda v: v + 0, np.copy),
     "l1": Case(prox(transforms.l1(), 1.0, 0.7), soft_threshold),
@@ -131,6 +143,10 @@ CASES = {
         prox(transforms.monotone(), 1.0, 1.0), per_row(isotonic_regression), label="scikit-learn"
     ),
     "total_variation": Case(prox(transforms.total_variation(), 1.0, 1.0), None),
+    "nuclear": Case(
+        lambda v: transforms.nuclear().prox(v, 1.0, 1.0), singular_value_threshold, MATRICES
+    ),
+    "psd": Case(lambda v: transforms.psd().prox(v, 1.0, 1.0), eigenvalue_clip, MATRICES),
 }
 
 
