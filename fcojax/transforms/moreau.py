@@ -78,7 +78,8 @@ def moreau_envelope(penalty: Penalty) -> Callable[[Params, Scalar, PyTree], jax.
         \nabla_v M = (v - \mathrm{prox}_{t\psi}(v))/t, \qquad
         \partial_t M = -|v - \mathrm{prox}_{t\psi}(v)|^2 / 2t^2.
 
-    The one in lambda does, since for a ball it is a multiplier that the value does not show. The
+    The one in lambda does, since for a ball it is a multiplier that the value does not show; it is
+    right wherever the prox is differentiable, so for l1 not at entries of exactly t lambda. The
     envelope of a set is half the squared distance to it over t; Huber is the envelope of l1. At
     step zero the answer is psi(v) and its gradient is answered as zero.
 
