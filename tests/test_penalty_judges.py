@@ -10,6 +10,7 @@ from sklearn.isotonic import isotonic_regression
 from sklearn.linear_model import ElasticNet, Lasso
 
 from fcojax import transforms
+from fcojax.transforms.total_variation import costs_in_order, costs_in_parallel
 
 SIZE = 9
 STEP, SCALE = 0.7, 0.9
@@ -122,6 +123,15 @@ def test_total_variation_is_certified_by_its_dual(name, strength):
     assert np.max(np.abs(dual)) <= strength + room
     gap = strength * np.sum(np.abs(np.diff(x))) + np.vdot(dual[:-1], np.diff(x))
     assert abs(gap) <= room * v.size
+
+
+def test_costs_in_parallel_are_those_in_order():
+    """Only one of the two runs in the prox, on a CPU the first."""
+    rng = np.random.default_rng(5)
+    room = np.where(np.arange(500) % 100 == 0, 0.0, 0.4)
+    price = rng.normal(size=500)
+    expected = costs_in_order(price, room)
+    np.testing.assert_allclose(costs_in_parallel(price, room), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from fcojax import tree
 from fcojax.transforms.blocks import along_axis, block_means, block_numbers, differences
 from fcojax.transforms.penalty import Penalty, checked, largest, scaled, soft_threshold, weight
 from fcojax.transforms.separable import require_fraction
+from fcojax.types import Array
 
 _NUM_HALVINGS = 60  # of an interval: past the last bit of a float64
 
@@ -142,7 +143,9 @@ def _cut(flat, signal_begins, strength):
         # What being above costs more than being below, for the block up to here: what it was
         # before, clipped since a cut costs strength, plus the price of this entry.
         room = jnp.where(begins, 0.0, strength)
-        _, dearer, _ = jax.lax.associative_scan(_follow, (price, price - room, price + room))
+        dearer = jax.lax.platform_dependent(
+            price, room, cpu=costs_in_order, default=costs_in_parallel
+        )
         # The first entry from here on that does not leave the choice to its successor decides.
         decided = ends | (jnp.abs(dearer) > strength)
         decider = jax.lax.cummin(jnp.where(decided, position, size), reverse=True)
@@ -154,12 +157,28 @@ def _cut(flat, signal_begins, strength):
     return jax.lax.while_loop(lambda state: state[1], cut, start)[0]
 
 
-def _follow(first, second):
-    """Composes two maps ``d -> clip(d + shift, low, high)``, given as triples."""
-    shift, low, high = first
-    then_shift, then_low, then_high = second
-    return (
-        shift + then_shift,
-        jnp.clip(low + then_shift, then_low, then_high),
-        jnp.clip(high + then_shift, then_low, then_high),
-    )
+def costs_in_order(price: Array, room: Array) -> Array:
+    """The running cost ``d_i = price_i + clip(d_{i-1}, -room_i, room_i)``, entry by entry."""
+
+    def follow(before, entry):
+        price, room = entry
+        now = price + jnp.clip(before, -room, room)
+        return now, now
+
+    return jax.lax.scan(follow, jnp.zeros((), price.dtype), (price, room))[1]
+
+
+def costs_in_parallel(price: Array, room: Array) -> Array:
+    """The same by composing maps ``d -> clip(d + shift, low, high)``, in logarithmic depth."""
+
+    def compose(first, second):
+        shift, low, high = first
+        then_shift, then_low, then_high = second
+        return (
+            shift + then_shift,
+            jnp.clip(low + then_shift, then_low, then_high),
+            jnp.clip(high + then_shift, then_low, then_high),
+        )
+
+    # The first entry begins a signal and has no room, so every running map is a constant: its low.
+    return jax.lax.associative_scan(compose, (price, price - room, price + room))[1]
