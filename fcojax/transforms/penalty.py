@@ -1,7 +1,8 @@
 r"""Penalties: a convex function that is not smooth, and its prox.
 
 A penalty is two pure functions. Its strength is an argument and not a field, so that it is traced
-and can be swept; a factory fixes only functions and shapes.
+and can be swept; a factory fixes only functions and shapes. A negative strength is refused where
+it is a Python or numpy number; a traced one cannot be looked at, and counts as 0.
 """
 
 from collections.abc import Callable
@@ -9,9 +10,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fcojax import tree
-from fcojax.types import Params, Scalar
+from fcojax.types import Params, PyTree, Scalar
 
 
 class Penalty(NamedTuple):
@@ -19,7 +21,8 @@ class Penalty(NamedTuple):
 
     Attributes:
       value: ``(x, scale) -> psi(x; scale)``. ``scale`` is the strength of a norm or the radius of
-        a ball; an indicator answers 0 inside its set and infinity outside.
+        a ball; an indicator answers 0 inside its set and infinity outside, where inside means up
+        to ``(1 + scale)`` times the square root of the machine epsilon.
       prox: ``(v, step, scale) -> argmin_x step * psi(x; scale) + |x - v|^2 / 2``. An indicator
         projects at every step, zero included.
       scale_max: ``(gradient at zero) -> the least scale at which zero minimises f + psi``, or
@@ -33,6 +36,67 @@ class Penalty(NamedTuple):
     convex: bool = True
 
 
+def checked(name: str, penalty: Penalty) -> Penalty:
+    """The same penalty, which refuses a negative step or scale where it can see one."""
+
+    def check(argument, number):
+        visible = isinstance(number, int | float | np.ndarray | np.generic)
+        if visible and not np.all(np.greater_equal(number, 0)):
+            raise ValueError(
+                f"{name} was given {argument} {number}, but strengths, radii and steps are at "
+                "least 0; pass a non-negative number."
+            )
+
+    def value(x, scale):
+        check("scale", scale)
+        return penalty.value(x, scale)
+
+    def prox(v, step, scale):
+        check("step", step)
+        check("scale", scale)
+        return penalty.prox(v, step, scale)
+
+    return penalty._replace(value=value, prox=prox)
+
+
+def strength(number: Scalar, leaf: jax.Array) -> jax.Array:
+    """A step, scale or radius in the dtype of the leaf it is about to meet, and at least 0."""
+    number = jnp.asarray(number, leaf.dtype)
+    return jnp.where(number < 0, jnp.zeros_like(number), number)  # a maximum has slope 1/2 at 0
+
+
+def weight(step: Scalar, scale: Scalar, leaf: jax.Array) -> jax.Array:
+    """``step * scale`` in the dtype of the leaf it is about to meet."""
+    return strength(step, leaf) * strength(scale, leaf)
+
+
+def scaled(scale: Scalar, measure: jax.Array) -> jax.Array:
+    """``scale * measure``, in the dtype of the measure."""
+    return strength(scale, measure) * measure
+
+
+def indicator(violation: jax.Array, scale: Scalar = 0.0) -> jax.Array:
+    """Zero where the violation of a constraint is no more than rounding, else infinity."""
+    room = np.sqrt(jnp.finfo(violation.dtype).eps) * (1 + jnp.asarray(scale, violation.dtype))
+    return jnp.where(violation <= room, 0.0, jnp.inf).astype(violation.dtype)
+
+
+def largest(per_entry: PyTree) -> jax.Array:
+    """The largest entry over all leaves, or 0 if there is none above it."""
+    leaves = jax.tree.leaves(per_entry)
+    return jnp.max(jnp.stack([jnp.max(leaf, initial=0.0) for leaf in leaves]))
+
+
+def require_shapes_of(x: PyTree, given: PyTree, name: str) -> None:
+    """Raises unless ``given``, which a factory was handed, has the structure and shapes of x."""
+    wanted, found = (jax.tree.map(jnp.shape, t) for t in (x, given))
+    if jax.tree.structure(x) != jax.tree.structure(given) or wanted != found:
+        raise ValueError(
+            f"{name} has shapes {found} but the point has shapes {wanted}; "
+            "build the penalty for the structure it is used on."
+        )
+
+
 def zero() -> Penalty:
     """No penalty: the value is 0 and the prox is the identity.
 
@@ -40,7 +104,12 @@ def zero() -> Penalty:
       >>> zero().prox(jnp.array([3.0, -1.0]), 1.0, 1.0).tolist()
       [3.0, -1.0]
     """
-    return Penalty(value=lambda x, scale: jnp.zeros(()), prox=lambda v, step, scale: v)
+
+    def value(x, scale):
+        del scale
+        return tree.total(jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), x))
+
+    return Penalty(value, prox=lambda v, step, scale: v)
 
 
 def soft_threshold(v: jax.Array, threshold: Scalar) -> jax.Array:
@@ -68,14 +137,12 @@ def l1() -> Penalty:
     """
 
     def value(x, scale):
-        absolute = tree.total(jax.tree.map(lambda leaf: jnp.sum(jnp.abs(leaf)), x))
-        return jnp.asarray(scale, absolute.dtype) * absolute
+        return scaled(scale, tree.total(jax.tree.map(lambda leaf: jnp.sum(jnp.abs(leaf)), x)))
 
     def prox(v, step, scale):
-        return jax.tree.map(lambda leaf: soft_threshold(leaf, step * scale), v)
+        return jax.tree.map(lambda leaf: soft_threshold(leaf, weight(step, scale, leaf)), v)
 
     def scale_max(gradient):
-        largest = [jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(gradient) if leaf.size]
-        return jnp.max(jnp.stack(largest))
+        return largest(jax.tree.map(jnp.abs, gradient))
 
-    return Penalty(value, prox, scale_max)
+    return checked("l1", Penalty(value, prox, scale_max))

@@ -1,0 +1,321 @@
+"""The laws of a penalty, for any test file with a table of rows.
+
+A row names a penalty, a point that fixes the shapes, and the traits that decide which laws apply.
+Laws see points as flat float64 vectors; a row carries its own compiled functions, so that a law
+may be run on many examples at the price of one compilation.
+
+    @pytest.mark.parametrize("law, name", pairs(LAWS, PENALTIES))
+    @given(data=st.data())
+    def test_law(law, name, data):
+        law(PENALTIES[name], *data.draw(examples(PENALTIES[name])))
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+from hypothesis.extra import numpy as hypothesis_numpy
+
+from fcojax.transforms.penalty import Penalty
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Row:
+    """A penalty with what a law must know about it.
+
+    Attributes:
+      penalty: the penalty under test; whether it is convex is its own field.
+      point: a float64 point of the space; only its structure and shapes matter.
+      indicator: psi is 0 on a set and infinite outside, so the prox is a projection.
+      member: ``(flat point, scale) -> flat point of the domain``, written without the prox; any map
+        onto (part of) the domain will do. None: psi is finite everywhere.
+      smooth_prox: the prox is differentiable at almost every point, so finite differences apply.
+      scale: the scale of the examples that are not drawn by hypothesis.
+      tolerance: how far from an identity rounding may lead, relative to the size of its terms.
+    """
+
+    penalty: Penalty
+    point: Any
+    indicator: bool = False
+    member: Callable | None = None
+    smooth_prox: bool = True
+    scale: float = 0.6
+    tolerance: float = 1e-9
+
+    @functools.cached_property
+    def size(self):
+        return jax.flatten_util.ravel_pytree(self.point)[0].size
+
+    def to_tree(self, flat):
+        return jax.flatten_util.ravel_pytree(self.point)[1](flat)
+
+    def flat_prox(self, v, step, scale):
+        moved = self.penalty.prox(self.to_tree(v), step, scale)
+        return jax.flatten_util.ravel_pytree(moved)[0]
+
+    @functools.cached_property
+    def compiled_prox(self):
+        return jax.jit(self.flat_prox)
+
+    @functools.cached_property
+    def compiled_value(self):
+        return jax.jit(lambda x, scale: self.penalty.value(self.to_tree(x), scale))
+
+    @functools.cached_property
+    def compiled_scale_max(self):
+        return jax.jit(lambda gradient: self.penalty.scale_max(self.to_tree(gradient)))
+
+    @functools.cached_property
+    def compiled_gradient(self):
+        def read(v, step, scale, weights):
+            return jnp.vdot(weights, self.flat_prox(v, step, scale))
+
+        return jax.jit(jax.grad(read, argnums=(0, 1, 2)))
+
+    def prox(self, v, step, scale):
+        return np.asarray(self.compiled_prox(v, float(step), float(scale)))
+
+    def value(self, x, scale):
+        return float(self.compiled_value(x, float(scale)))
+
+    def in_domain(self, x, scale):
+        return x if self.member is None else np.asarray(self.member(x, scale))
+
+    def objective(self, x, v, step, scale):
+        return step * self.value(x, scale) + 0.5 * np.sum((x - v) ** 2)
+
+    def normal(self, seed, *shape):
+        """Generic points: no ties, no zeros, almost surely on no kink."""
+        return 2.0 * np.random.default_rng(seed).normal(size=(*shape, self.size))
+
+
+def examples(row: Row):
+    """Two flat points, a step and a scale; ties and zeros are common in the points."""
+    entries = st.floats(-4.0, 4.0, width=16, allow_subnormal=False)
+    points = hypothesis_numpy.arrays(np.float64, row.size, elements=entries)
+    positive = st.floats(0.0625, 4.0, width=16)
+    return st.tuples(points, points, positive, positive)
+
+
+def pairs(laws: dict, rows: dict) -> list:
+    """Every law with every row it speaks about, for ``pytest.mark.parametrize``."""
+    return [
+        (law, name) for law, applies in laws.items() for name, row in rows.items() if applies(row)
+    ]
+
+
+def close(x, y, tolerance, *sizes):
+    """Whether ``x`` and ``y`` agree up to rounding in terms as large as the points ``sizes``."""
+    room = tolerance * (1.0 + max((np.max(np.abs(s), initial=0.0) for s in sizes), default=0.0))
+    return np.max(np.abs(np.asarray(x) - np.asarray(y)), initial=0.0) <= room
+
+
+# Laws over drawn examples: (row, v, w, step, scale).
+
+
+def prox_beats_every_other_point(row, v, w, step, scale):
+    best = row.prox(v, step, scale)
+    least = row.objective(best, v, step, scale)
+    assert np.isfinite(least)
+    room = row.tolerance * (1.0 + abs(least) + np.vdot(v, v))
+    other = row.in_domain(w, scale)
+    rivals = [other, row.in_domain(v, scale), row.in_domain(0.0 * v, scale)]
+    if row.penalty.convex:
+        rivals += [best + t * (other - best) for t in (1e-1, 1e-3)]
+    rivals += [row.in_domain(best + 1e-2 * w, scale)]
+    for rival in rivals:
+        assert least <= row.objective(rival, v, step, scale) + room
+
+
+def prox_residual_is_a_subgradient(row, v, w, step, scale):
+    """Fenchel and Young with equality: ``(v - p) / step`` supports psi at p.
+
+    This is the decomposition of v into the prox of psi and of its conjugate, without a conjugate.
+    """
+    best = row.prox(v, step, scale)
+    slope = (v - best) / step
+    other = row.in_domain(w, scale)
+    gap = row.value(other, scale) - row.value(best, scale) - np.vdot(slope, other - best)
+    assert gap >= -row.tolerance * (1.0 + np.vdot(v, v) + np.vdot(other, other)) / step
+
+
+def moreau_decomposition(row, v, w, step, scale):
+    """The prox of the conjugate, computed from ours, maps to ours when conjugated again."""
+    del w
+
+    def conjugate_prox(z, s):
+        return z - s * row.prox(z / s, 1.0 / s, scale)
+
+    best = row.prox(v, step, scale)
+    again = v - step * conjugate_prox(v / step, 1.0 / step)
+    assert close(best, again, row.tolerance, v, v / step)
+
+
+def envelope_has_the_residual_as_gradient(row, v, w, step, scale):
+    def envelope(u):
+        return row.objective(row.prox(u, step, scale), u, step, scale) / step
+
+    width = 1e-5
+    direction = w / max(1.0, np.linalg.norm(w))
+    rise = (envelope(v + width * direction) - envelope(v - width * direction)) / (2 * width)
+    slope = np.vdot(v - row.prox(v, step, scale), direction) / step
+    assert abs(rise - slope) <= (2 * width + 1e-3 * width * (1.0 + np.vdot(v, v))) / step
+
+
+def prox_is_firmly_nonexpansive(row, v, w, step, scale):
+    difference = row.prox(v, step, scale) - row.prox(w, step, scale)
+    room = row.tolerance * (1.0 + np.vdot(v, v) + np.vdot(w, w))
+    assert np.vdot(difference, difference) <= np.vdot(difference, v - w) + room
+
+
+def projection_is_feasible(row, v, w, step, scale):
+    assert row.value(row.prox(v, step, scale), scale) == 0.0
+    assert row.value(row.in_domain(w, scale), scale) == 0.0
+
+
+def projection_is_idempotent(row, v, w, step, scale):
+    del w
+    once = row.prox(v, step, scale)
+    assert close(row.prox(once, step, scale), once, row.tolerance, v)
+
+
+def projection_ignores_the_step(row, v, w, step, scale):
+    del w
+    once = row.prox(v, step, scale)
+    assert np.array_equal(row.prox(v, 0.0, scale), once)
+    assert np.array_equal(row.prox(v, 7.0 * step, scale), once)
+
+
+def zero_step_is_the_identity(row, v, w, step, scale):
+    """On the domain; a penalty with a constraint inside still projects onto it."""
+    del w, step
+    inside = row.in_domain(v, scale)
+    assert close(row.prox(inside, 0.0, scale), inside, row.tolerance, v)
+
+
+def zero_is_optimal_exactly_above_scale_max(row, v, w, step, scale):
+    """Prox-gradient from zero on f with gradient v there; the step stays where MCP is convex."""
+    del w, scale
+    least = float(row.compiled_scale_max(v))
+    step = min(step, 0.25)
+    assert np.isfinite(least) and least >= 0.0
+    above = row.prox(-step * v, step, least * (1.0 + 1e-9) + 1e-12)
+    assert close(above, 0.0 * v, 1e-12)
+    if least > 1e-3:
+        assert np.any(row.prox(-step * v, step, 0.999 * least) != 0.0)
+
+
+def _convex(row):
+    return row.penalty.convex
+
+
+def _indicator(row):
+    return row.indicator
+
+
+LAWS = {
+    prox_beats_every_other_point: lambda row: True,
+    prox_residual_is_a_subgradient: _convex,
+    moreau_decomposition: _convex,
+    envelope_has_the_residual_as_gradient: _convex,
+    prox_is_firmly_nonexpansive: _convex,
+    projection_is_feasible: _indicator,
+    projection_is_idempotent: _indicator,
+    projection_ignores_the_step: _indicator,
+    zero_step_is_the_identity: lambda row: not row.indicator,
+    zero_is_optimal_exactly_above_scale_max: lambda row: row.penalty.scale_max is not None,
+}
+
+
+# Laws on fixed examples: (row).
+
+
+def degenerate_inputs_are_finite(row):
+    """Zero point, zero step, zero scale, equal entries: finite answers and finite gradients."""
+    weights = row.normal(0)
+    for v in (np.zeros(row.size), np.ones(row.size), row.normal(1)):
+        for step in (0.0, 0.5):
+            for scale in (0.0, row.scale):
+                best = row.prox(v, step, scale)
+                assert np.all(np.isfinite(best)), (v, step, scale)
+                assert np.isfinite(row.value(best, scale)), (v, step, scale)
+                for slope in row.compiled_gradient(v, step, scale, weights):
+                    assert np.all(np.isfinite(slope)), (v, step, scale)
+
+
+def jitted_equals_eager(row):
+    v = jnp.asarray(row.normal(2))
+    assert close(row.flat_prox(v, 0.7, row.scale), row.prox(v, 0.7, row.scale), 1e-12, v)
+    best = row.prox(v, 0.7, row.scale)
+    eager = row.penalty.value(row.to_tree(jnp.asarray(best)), row.scale)
+    assert close(eager, row.value(best, row.scale), 1e-12, v)
+
+
+def structure_shapes_and_dtypes_are_kept(row):
+    """In float32 and float64, whatever the dtype of step and scale."""
+    exact = row.prox(row.normal(3), 0.7, row.scale)
+    narrow = jax.tree.map(
+        lambda leaf: leaf.astype(jnp.float32), row.to_tree(jnp.asarray(row.normal(3)))
+    )
+    for number in (float, jnp.float32, jnp.float64):
+        moved = row.penalty.prox(narrow, number(0.7), number(row.scale))
+        assert jax.tree.structure(moved) == jax.tree.structure(narrow)
+        for before, after in zip(jax.tree.leaves(narrow), jax.tree.leaves(moved), strict=True):
+            assert (after.shape, after.dtype) == (before.shape, jnp.float32)
+        flat = np.asarray(jax.flatten_util.ravel_pytree(moved)[0], np.float64)
+        assert close(flat, exact, 2e-5, exact)
+    value = row.penalty.value(moved, jnp.float64(row.scale))
+    assert (value.shape, value.dtype) == ((), jnp.float32)
+    assert np.isfinite(value)
+    assert row.compiled_prox(row.normal(3), 0.7, row.scale).dtype == jnp.float64
+
+
+def vmap_equals_a_loop(row):
+    """Over a batch of points, and over scales and steps at once."""
+    batch = row.normal(4, 3)
+    steps = np.array([0.2, 1.5])
+    scales = row.scale * np.array([0.5, 2.0])
+    over_scales = jax.vmap(row.flat_prox, in_axes=(None, 0, 0))
+    mapped = jax.jit(jax.vmap(over_scales, in_axes=(0, None, None)))(batch, steps, scales)
+    looped = [[row.prox(v, t, s) for t, s in zip(steps, scales, strict=True)] for v in batch]
+    assert close(mapped, looped, 1e-11, batch)
+
+
+def gradients_match_finite_differences(row):
+    """In the point, the step and the scale, at generic points."""
+    width = 1e-6
+
+    def rise(weights, v, step=0.0, scale=0.0, *, at):
+        ahead = row.prox(at + width * v, 0.7 + width * step, row.scale + width * scale)
+        behind = row.prox(at - width * v, 0.7 - width * step, row.scale - width * scale)
+        return np.vdot(weights, ahead - behind) / (2 * width)
+
+    for seed in range(3):
+        v, weights, direction = row.normal(5 + seed, 3)
+        direction /= np.linalg.norm(direction)
+        by_v, by_step, by_scale = row.compiled_gradient(v, 0.7, row.scale, weights)
+        room = 1e-5 * np.sum(np.abs(weights))
+        assert abs(np.vdot(by_v, direction) - rise(weights, direction, at=v)) <= room
+        assert abs(by_step - rise(weights, 0.0 * v, step=1.0, at=v)) <= room
+        assert abs(by_scale - rise(weights, 0.0 * v, scale=1.0, at=v)) <= room
+
+
+FIXED_LAWS = {
+    degenerate_inputs_are_finite: lambda row: True,
+    jitted_equals_eager: lambda row: True,
+    structure_shapes_and_dtypes_are_kept: lambda row: True,
+    vmap_equals_a_loop: lambda row: True,
+    gradients_match_finite_differences: lambda row: row.smooth_prox,
+}
+
+
+def prox_and_projection_are_conjugate(primal: Row, dual: Row, v, step, scale):
+    """A norm and the ball of its dual norm: ``v = prox(v) + step * project(v / step)``."""
+    rest = step * dual.prox(v / step, 1.0, scale)
+    assert close(primal.prox(v, step, scale) + rest, v, primal.tolerance, v)

@@ -1,0 +1,223 @@
+"""Penalties made from other penalties: the laws of any penalty, and what each construction says."""
+
+import hypothesis.extra.numpy as hypothesis_numpy
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from fcojax import transforms
+from tests.laws.penalty_laws import FIXED_LAWS, LAWS, Row, close, examples, pairs
+
+TREE = {"bias": jnp.zeros(()), "empty": jnp.zeros((0,)), "kernel": jnp.zeros((2, 3))}
+VECTOR = jnp.zeros(4)
+SHIFT = {"bias": jnp.array(0.3), "empty": jnp.zeros(0), "kernel": jnp.arange(6.0).reshape(2, 3)}
+ROTATION = jnp.linalg.qr(jax.random.normal(jax.random.key(0), (4, 4)))[0]
+
+
+def fold(x):
+    """Sums and differences of neighbours over sqrt(2): orthogonal, one level of a Haar wavelet."""
+    even, odd = x[0::2], x[1::2]
+    return {"sum": (even + odd) / 2**0.5, "difference": (even - odd) / 2**0.5}
+
+
+def unfold(y):
+    pairs_of = jnp.stack([y["sum"] + y["difference"], y["sum"] - y["difference"]], axis=-1)
+    return pairs_of.reshape(-1) / 2**0.5
+
+
+def in_cube(x, scale):
+    return np.clip(x, -scale, scale)
+
+
+ON_KERNELS = transforms.on_subtree(transforms.l1(), transforms.named("kernel"))
+
+PENALTIES = {
+    "on_subtree": Row(ON_KERNELS._replace(scale_max=None), TREE),  # what is free is never zero
+    "per_leaf": Row(transforms.per_leaf(transforms.l1()), TREE),
+    "per_entry": Row(transforms.per_entry(transforms.l1()), TREE),
+    "scaled": Row(transforms.scaled(transforms.l1(), 2.5), TREE),
+    "translated": Row(transforms.translated(transforms.l1(), SHIFT), TREE),
+    "precomposed": Row(transforms.precomposed(transforms.l1(), fold, unfold), VECTOR),
+    "rotated": Row(transforms.rotated(transforms.l1(), ROTATION), VECTOR),
+    "with_box": Row(
+        transforms.with_box(transforms.l1(), -0.5, 1.5),
+        TREE,
+        member=lambda x, scale: np.clip(x, -0.5, 1.5),
+    ),
+    "conjugate of l1": Row(transforms.conjugate(transforms.l1()), TREE, member=in_cube),
+    "conjugate of a box": Row(transforms.conjugate(transforms.box(-1.0, 2.0)), TREE),
+}
+
+
+@pytest.mark.parametrize("law, name", pairs(LAWS, PENALTIES))
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_law(law, name, data):
+    law(PENALTIES[name], *data.draw(examples(PENALTIES[name])))
+
+
+@pytest.mark.parametrize("law, name", pairs(FIXED_LAWS, PENALTIES))
+def test_fixed_law(law, name):
+    law(PENALTIES[name])
+
+
+points = hypothesis_numpy.arrays(
+    np.float64, 4, elements=st.floats(-4.0, 4.0, width=16, allow_subnormal=False)
+)
+positive = st.floats(0.0625, 4.0, width=16)
+many = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+def test_on_subtree_leaves_the_rest_alone():
+    moved = ON_KERNELS.prox(SHIFT, 1.0, 10.0)
+    assert np.array_equal(moved["bias"], SHIFT["bias"])
+    assert not np.any(moved["kernel"])
+    assert float(ON_KERNELS.value(SHIFT, 2.0)) == 30.0
+    assert float(ON_KERNELS.scale_max(SHIFT)) == 5.0
+
+
+def test_on_subtree_refuses_to_touch_nothing():
+    penalty = transforms.on_subtree(transforms.l1(), transforms.named("kernle"))
+    with pytest.raises(ValueError, match="touches none of the leaves"):
+        penalty.prox(SHIFT, 1.0, 1.0)
+
+
+def test_per_leaf_gives_every_leaf_its_own_ball():
+    ball = transforms.l1_ball()
+    model = {"first": jnp.array([3.0, 0.0]), "second": jnp.array([0.0, 4.0])}
+    each = transforms.per_leaf(ball).prox(model, 1.0, 1.0)
+    jointly = ball.prox(model, 1.0, 1.0)
+    assert np.allclose(each["first"], [1.0, 0.0]) and np.allclose(each["second"], [0.0, 1.0])
+    assert np.allclose(jointly["first"], [0.0, 0.0]) and np.allclose(jointly["second"], [0.0, 1.0])
+
+
+def test_per_entry_turns_the_norm_into_a_sum():
+    v = jnp.array([3.0, -1.0, 0.5])
+    entries = transforms.per_entry(transforms.l2())
+    assert np.allclose(entries.prox(v, 0.7, 1.0), transforms.l1().prox(v, 0.7, 1.0))
+    assert np.allclose(entries.value(v, 2.0), 9.0)
+
+
+def test_precomposition_with_a_choice_of_coordinates_frees_the_others():
+    penalty = transforms.precomposed(
+        transforms.l1(), lambda x: x[:2], lambda y: jnp.concatenate([y, jnp.zeros(2)])
+    )
+    moved = penalty.prox(jnp.array([3.0, 0.5, 0.5, -7.0]), 1.0, 1.0)
+    assert moved.tolist() == [2.0, 0.0, 0.5, -7.0]
+
+
+@many
+@given(points, positive, positive)
+def test_conjugate_of_l1_is_the_projection_onto_the_cube(v, step, scale):
+    project = transforms.conjugate(transforms.l1())
+    for t in (step, 0.0):
+        assert close(project.prox(v, t, scale), in_cube(v, scale), 1e-14, v)
+    assert close(project.value(in_cube(v, scale), scale), 0.0, 1e-12)
+
+
+@many
+@given(points, positive, positive)
+def test_twice_conjugate_is_the_penalty(v, step, scale):
+    again = transforms.conjugate(transforms.conjugate(transforms.l1()))
+    assert close(again.prox(v, step, scale), transforms.l1().prox(v, step, scale), 1e-12, v)
+
+
+@many
+@given(points, positive)
+def test_conjugate_of_the_squared_norm_is_the_squared_norm(y, scale):
+    """The conjugate of ``scale |x|^2`` is ``|y|^2 / (4 scale)``; T = 1/sqrt(eps) costs 1e-7."""
+    found = transforms.conjugate(transforms.l2_squared()).value(y, scale)
+    assert abs(found - np.vdot(y, y) / (4 * scale)) <= 1e-6 * (1 + np.vdot(y, y))
+
+
+def test_conjugate_takes_a_value_that_is_known():
+    penalty = transforms.conjugate(transforms.l1(), lambda y, scale: jnp.zeros(()))
+    assert penalty.value(jnp.array([9.0]), 1.0) == 0.0
+
+
+envelope = transforms.moreau_envelope(transforms.l1())
+compiled = jax.jit(envelope)
+slopes = jax.jit(jax.grad(envelope, argnums=(0, 1, 2)))
+
+
+@many
+@given(points, points, positive, positive)
+def test_envelope_is_the_least_value(v, other, step, scale):
+    bound = scale * np.abs(other).sum() + np.sum((other - v) ** 2) / (2 * step)
+    assert compiled(v, step, scale) <= bound * (1 + 1e-12)
+    assert compiled(v, step, scale) <= scale * np.abs(v).sum() * (1 + 1e-12)
+
+
+@many
+@given(points, positive, positive)
+def test_envelope_and_that_of_the_conjugate_share_the_square(v, step, scale):
+    dual = transforms.moreau_envelope(
+        transforms.conjugate(transforms.l1(), lambda y, scale: jnp.zeros(()))
+    )
+    total = envelope(v, step, scale) + dual(v / step, 1 / step, scale)
+    assert close(total, np.vdot(v, v) / (2 * step), 1e-12, np.vdot(v, v) / step)
+
+
+@many
+@given(points, positive, positive)
+def test_envelope_slopes_are_those_of_huber(v, step, scale):
+    """The envelope of l1 is Huber, whose three derivatives are known."""
+    by_v, by_step, by_scale = slopes(v, step, scale)
+    far = np.abs(v) > step * scale
+    assert close(by_v, np.where(far, scale * np.sign(v), v / step), 1e-12, v / step)
+    assert close(by_step, -0.5 * np.sum(np.where(far, scale, v / step) ** 2), 1e-12, 64 / step**2)
+    if not np.any(np.abs(v) == step * scale):  # a kink of the prox, which this slope goes through
+        assert close(by_scale, np.sum(np.where(far, np.abs(v) - step * scale, 0.0)), 1e-12, v, 16)
+
+
+def test_envelope_of_a_ball_is_half_the_squared_distance():
+    half_square = transforms.moreau_envelope(transforms.l2_ball())
+    v = jnp.array([3.0, 4.0])
+    assert np.allclose(half_square(v, 2.0, 1.0), 4.0)
+    by_v, by_step, by_radius = jax.grad(half_square, argnums=(0, 1, 2))(v, 2.0, 1.0)
+    assert np.allclose(by_v, [1.2, 1.6])
+    assert np.allclose(by_step, -2.0)
+    assert np.allclose(by_radius, -2.0)
+
+
+def test_envelope_has_a_second_derivative():
+    found = jax.jit(jax.hessian(envelope))(jnp.array([3.0, 0.5]), 2.0, 1.0)
+    assert np.allclose(found, [[0.0, 0.0], [0.0, 0.5]])
+
+
+def test_envelope_at_step_zero_is_the_penalty():
+    v = jnp.array([3.0, -0.5])
+    assert float(envelope(v, 0.0, 2.0)) == 7.0
+    assert all(np.all(np.isfinite(slope)) for slope in jax.tree.leaves(slopes(v, 0.0, 2.0)))
+    assert transforms.moreau_envelope(transforms.l2_ball())(v, 0.0, 1.0) == np.inf
+
+
+def test_envelope_keeps_the_dtype_and_maps_over_a_batch():
+    batch = jnp.ones((3, 2), jnp.float32)
+    found = jax.vmap(envelope, in_axes=(0, None, 0))(batch, 1, jnp.arange(3.0))
+    assert found.dtype == jnp.float32
+    assert np.allclose(found, [0.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    "build, sentence",
+    [
+        (lambda: transforms.scaled(transforms.l1(), -1.0), "factor -1.0"),
+        (lambda: transforms.rotated(transforms.l1(), jnp.ones((2, 2))), "orthogonal"),
+        (lambda: transforms.rotated(transforms.l1(), jnp.ones((2, 3))), "square"),
+        (lambda: transforms.with_box(transforms.l1(), 1.0, 0.0), "the box is empty"),
+        (lambda: transforms.with_box(transforms.l1(), 0.0, {"a": -1.0}), "the box is empty"),
+        (lambda: transforms.with_box(transforms.mcp(3.0), 0.0, 1.0), "not convex"),
+        (lambda: transforms.conjugate(transforms.mcp(3.0)), "not convex"),
+        (
+            lambda: transforms.with_box(transforms.l1(), 0.0, [1.0]).prox(jnp.ones(1), 1.0, 1.0),
+            "do not fit",
+        ),
+    ],
+)
+def test_what_cannot_be_built_is_refused(build, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        build()

@@ -1,0 +1,157 @@
+"""Every penalty and constraint on vectors and pytrees, against every law it should obey."""
+
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from fcojax import transforms
+from tests.laws.penalty_laws import (
+    FIXED_LAWS,
+    LAWS,
+    Row,
+    examples,
+    pairs,
+    prox_and_projection_are_conjugate,
+)
+
+TREE = {"bias": jnp.zeros(()), "empty": jnp.zeros((0,)), "kernel": jnp.zeros((2, 3))}
+VECTOR = jnp.zeros(8)
+MATRIX = jnp.zeros((3, 4))
+WEIGHTS = {
+    "bias": 0.5,
+    "empty": np.zeros(0),
+    "kernel": np.array([[1.0, 2.0, 0.5], [1.0, 1.0, 3.0]]),
+}
+LABELS = {
+    "bias": np.array(1),
+    "empty": np.zeros(0, int),
+    "kernel": np.array([[0, 1, 0], [3, 0, 1]]),
+}
+LOWER = {
+    "bias": -1.0,
+    "empty": np.zeros(0),
+    "kernel": np.array([[-1.0, 0.0, 1.0], [-np.inf, 2, 0]]),
+}
+NORMAL = {
+    "bias": 1.0,
+    "empty": np.zeros(0),
+    "kernel": np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 3.0]]),
+}
+EQUATIONS = np.array([[1.0, 0, 2, 0, -1, 0, 1], [0, 1, 1, 0, 0, 3, 0], [1, 1, 3, 0, -1, 3, 1]])
+
+
+def positive(x, scale):
+    del scale
+    return np.abs(x)
+
+
+def on_simplex(x, scale):
+    return scale * (np.abs(x) + 1.0) / np.sum(np.abs(x) + 1.0)
+
+
+def in_ball(order):
+    def member(x, scale):
+        return x * scale / max(np.linalg.norm(x, order), scale, 1e-300)
+
+    return member
+
+
+def in_half_space(x, scale):
+    del scale
+    normal = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(NORMAL)])
+    return x if normal @ x <= 0.5 else x + 2 * (0.5 - normal @ x) / (normal @ normal) * normal
+
+
+def on_affine(x, scale):
+    del scale
+    start = np.linalg.lstsq(EQUATIONS, EQUATIONS.sum(axis=1), rcond=None)[0]
+    null = np.linalg.svd(EQUATIONS)[2][2:]  # the third equation is the sum of the others
+    return start + null.T @ (null @ x)
+
+
+def first_two(x, scale):
+    del scale
+    return np.where(np.arange(x.size) < 2, x, 0.0)
+
+
+PENALTIES = {
+    "zero": Row(transforms.zero(), TREE),
+    "l1": Row(transforms.l1(), TREE),
+    "weighted_l1": Row(transforms.weighted_l1(WEIGHTS), TREE),
+    "l2_squared": Row(transforms.l2_squared(), TREE),
+    "elastic_net": Row(transforms.elastic_net(0.7), TREE),
+    "huber": Row(transforms.huber(0.8), TREE),
+    "power 1.1": Row(transforms.power(1.1), TREE),
+    "power 3/2": Row(transforms.power(1.5), TREE),
+    "power 2": Row(transforms.power(2), TREE),
+    "power 2.7": Row(transforms.power(2.7), TREE),
+    "power 3": Row(transforms.power(3), TREE),
+    "power 10": Row(transforms.power(10), TREE),
+    "l2": Row(transforms.l2(), TREE),
+    "l_inf": Row(transforms.l_inf(), TREE),
+    "group_l2 by axis": Row(transforms.group_l2(axis=1), MATRIX),
+    "group_l2 by label": Row(transforms.group_l2(labels=LABELS), TREE),
+    "sparse_group by axis": Row(transforms.sparse_group(0.3, axis=0), MATRIX),
+    "sparse_group by label": Row(transforms.sparse_group(0.7, labels=LABELS), TREE),
+    "total_variation": Row(transforms.total_variation(), VECTOR),
+    "total_variation of rows": Row(transforms.total_variation(), TREE),
+    "fused_lasso": Row(transforms.fused_lasso(0.4), VECTOR),
+    "non_negative_l1": Row(transforms.non_negative_l1(), TREE, member=positive),
+    "group_l2 on_orthant": Row(
+        transforms.on_orthant(transforms.group_l2(axis=1)), MATRIX, member=positive
+    ),
+    "mcp": Row(transforms.mcp(3.0), TREE),
+    "mcp of short reach": Row(transforms.mcp(0.5), TREE),
+    "scad": Row(transforms.scad(3.7), TREE),
+    "scad of short reach": Row(transforms.scad(2.1), TREE),
+    "simplex": Row(transforms.simplex(), TREE, indicator=True, member=on_simplex),
+    "l1_ball": Row(transforms.l1_ball(), TREE, indicator=True, member=in_ball(1)),
+    "l2_ball": Row(transforms.l2_ball(), TREE, indicator=True, member=in_ball(2)),
+    "linf_ball": Row(transforms.linf_ball(), TREE, indicator=True, member=in_ball(np.inf)),
+    "box": Row(
+        transforms.box(LOWER, 2.0),
+        TREE,
+        indicator=True,
+        member=lambda x, scale: np.array([0.5, 0.5, 0.5, 1.5, -(x[4] ** 2), 2, 0]),
+    ),
+    "non_negative": Row(transforms.non_negative(), TREE, indicator=True, member=positive),
+    "half_space": Row(
+        transforms.half_space(NORMAL, 0.5), TREE, indicator=True, member=in_half_space
+    ),
+    "affine": Row(
+        transforms.affine(EQUATIONS, EQUATIONS.sum(axis=1)), TREE, indicator=True, member=on_affine
+    ),
+    "monotone": Row(
+        transforms.monotone(), VECTOR, indicator=True, member=lambda x, scale: np.sort(x)
+    ),
+    "monotone columns": Row(
+        transforms.monotone(axis=0), MATRIX, indicator=True, member=lambda x, scale: np.sort(x)
+    ),
+    "l0_ball": Row(transforms.l0_ball(2), TREE, indicator=True, member=first_two),
+}
+
+CONJUGATES = {"l1": "linf_ball", "l2": "l2_ball", "l_inf": "l1_ball"}
+
+
+@pytest.mark.parametrize("law, name", pairs(LAWS, PENALTIES))
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_law(law, name, data):
+    law(PENALTIES[name], *data.draw(examples(PENALTIES[name])))
+
+
+@pytest.mark.parametrize("law, name", pairs(FIXED_LAWS, PENALTIES))
+def test_fixed_law(law, name):
+    law(PENALTIES[name])
+
+
+@pytest.mark.parametrize("name", CONJUGATES)
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_norm_is_conjugate_to_ball_of_dual_norm(name, data):
+    primal, dual = PENALTIES[name], PENALTIES[CONJUGATES[name]]
+    v, _, step, scale = data.draw(examples(primal))
+    prox_and_projection_are_conjugate(primal, dual, v, step, scale)

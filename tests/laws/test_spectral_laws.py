@@ -1,0 +1,263 @@
+"""Penalties and constraints on matrices: the laws of any penalty, and what is special to them."""
+
+import functools
+
+import hypothesis.extra.numpy as hypothesis_numpy
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from fcojax import transforms
+from tests.laws.penalty_laws import FIXED_LAWS, LAWS, Row, close, examples, pairs
+
+WIDE = {"empty": jnp.zeros((0, 2)), "kernel": jnp.zeros((2, 3))}
+TALL = jnp.zeros((4, 2))
+STACK = jnp.zeros((2, 2, 2))
+SQUARE = jnp.zeros((3, 3))
+
+
+def into_nuclear_ball(shape):
+    """Divided by the nuclear norm where that is too large: feasible, though not the nearest."""
+
+    def member(x, scale):
+        matrices = x.reshape(shape)
+        size = np.linalg.norm(matrices, "nuc", axis=(-2, -1), keepdims=True)
+        return (matrices * np.minimum(1.0, scale / np.maximum(size, 1e-300))).ravel()
+
+    return member
+
+
+def into_spectral_ball(shape):
+    """Divided by the Frobenius norm, which is the larger one."""
+
+    def member(x, scale):
+        matrices = x.reshape(shape)
+        size = np.linalg.norm(matrices, axis=(-2, -1), keepdims=True)
+        return (matrices * np.minimum(1.0, scale / np.maximum(size, 1e-300))).ravel()
+
+    return member
+
+
+def into_cone(x, scale):
+    """A square: ``B B^T`` is positive semidefinite."""
+    del scale
+    return (x.reshape(3, 3) @ x.reshape(3, 3).T).ravel()
+
+
+def into_rank_one(x, scale):
+    del scale
+    matrix = x.reshape(3, 3)
+    return np.outer(matrix[0], matrix[:, 1]).ravel()
+
+
+PENALTIES = {
+    "nuclear, wide": Row(transforms.nuclear(), WIDE),
+    "nuclear, tall": Row(transforms.nuclear(), TALL),
+    "nuclear, stack": Row(transforms.nuclear(), STACK),
+    "nuclear_ball, wide": Row(
+        transforms.nuclear_ball(), WIDE, indicator=True, member=into_nuclear_ball((2, 3))
+    ),
+    "nuclear_ball, stack": Row(
+        transforms.nuclear_ball(), STACK, indicator=True, member=into_nuclear_ball((2, 2, 2))
+    ),
+    "spectral_ball": Row(
+        transforms.spectral_ball(),
+        TALL,
+        indicator=True,
+        member=into_spectral_ball((4, 2)),
+        scale=1.5,
+    ),
+    "psd": Row(transforms.psd(), SQUARE, indicator=True, member=into_cone),
+    "rank_ball": Row(transforms.rank_ball(1), SQUARE, indicator=True, member=into_rank_one),
+}
+
+
+@pytest.mark.parametrize("law, name", pairs(LAWS, PENALTIES))
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_law(law, name, data):
+    law(PENALTIES[name], *data.draw(examples(PENALTIES[name])))
+
+
+@pytest.mark.parametrize("law, name", pairs(FIXED_LAWS, PENALTIES))
+def test_fixed_law(law, name):
+    law(PENALTIES[name])
+
+
+matrices = hypothesis_numpy.arrays(
+    np.float64, (4, 2), elements=st.floats(-4.0, 4.0, width=16, allow_subnormal=False)
+)
+numbers = st.floats(0.0625, 4.0, width=16)
+seeds = st.integers(0, 2**16)
+many = settings(max_examples=25, deadline=None, derandomize=True)
+
+SINGULAR_VALUE_MAPS = {
+    "nuclear": transforms.nuclear(),
+    "nuclear_ball": transforms.nuclear_ball(),
+    "spectral_ball": transforms.spectral_ball(),
+}
+PROX = {name: jax.jit(penalty.prox) for name, penalty in SINGULAR_VALUE_MAPS.items()}
+
+
+def orthogonal(seed, size):
+    return np.linalg.qr(np.random.default_rng(seed).normal(size=(size, size)))[0]
+
+
+@pytest.mark.parametrize("name", SINGULAR_VALUE_MAPS)
+@many
+@given(matrices, seeds, numbers, numbers)
+def test_prox_commutes_with_rotations_from_either_side(name, v, seed, step, scale):
+    left, right = orthogonal(seed, 4), orthogonal(seed + 1, 2)
+    turned = PROX[name](left @ v @ right, step, scale)
+    assert close(turned, left @ PROX[name](v, step, scale) @ right, 1e-12, v)
+
+
+@pytest.mark.parametrize("name", SINGULAR_VALUE_MAPS)
+@many
+@given(matrices, numbers, numbers)
+def test_prox_commutes_with_the_transpose(name, v, step, scale):
+    assert close(PROX[name](v.T, step, scale), PROX[name](v, step, scale).T, 1e-12, v)
+
+
+ON_A_DIAGONAL = {
+    "nuclear": transforms.l1(),
+    "nuclear_ball": transforms.l1_ball(),
+    "spectral_ball": transforms.linf_ball(),
+}
+
+
+@pytest.mark.parametrize("name", ON_A_DIAGONAL)
+@many
+@given(hypothesis_numpy.arrays(np.float64, 3, elements=st.floats(-4.0, 4.0)), numbers, numbers)
+def test_on_a_diagonal_it_is_the_penalty_of_vectors(name, d, step, scale):
+    expected = ON_A_DIAGONAL[name].prox(jnp.asarray(d), step, scale)
+    assert close(PROX[name](np.diag(d), step, scale), np.diag(expected), 1e-12, d)
+
+
+def test_nuclear_prox_has_the_rank_that_the_threshold_leaves():
+    basis = orthogonal(0, 4)[:, :2]
+    v = basis @ np.diag([3.0, 0.5]) @ orthogonal(1, 2)
+    moved = PROX["nuclear"](v, 1.0, 1.0)
+    assert np.allclose(np.linalg.svd(moved, compute_uv=False), [2.0, 0.0], atol=1e-14)
+
+
+def test_rank_ball_misses_by_the_singular_values_it_drops():
+    v = np.random.default_rng(0).normal(size=(5, 4))
+    values = np.linalg.svd(v, compute_uv=False)
+    for k in range(5):
+        moved = transforms.rank_ball(k).prox(jnp.asarray(v), 1.0, 1.0)
+        assert np.linalg.matrix_rank(moved) == k
+        assert np.allclose(np.sum((v - moved) ** 2), np.sum(values[k:] ** 2), atol=1e-12)
+
+
+def test_psd_takes_the_symmetric_part_first():
+    v = np.random.default_rng(0).normal(size=(4, 4))
+    project = transforms.psd().prox
+    assert np.allclose(project(v, 1.0, 1.0), project((v + v.T) / 2, 1.0, 1.0), atol=1e-15)
+    split = project((v + v.T) / 2, 1.0, 1.0) - project(-(v + v.T) / 2, 1.0, 1.0)
+    assert np.allclose(split, (v + v.T) / 2, atol=1e-14)
+
+
+# Derivatives where a plain derivative of the decomposition divides by zero.
+
+
+def directional(function, v, along, width=1e-6):
+    return (function(v + width * along) - function(v - width * along)) / (2 * width)
+
+
+@functools.cache
+def derivatives(name):
+    """``(v, along, weights) ->`` the slope of the prox along a direction, forward and reverse."""
+
+    def both(v, along, weights):
+        def read(v):
+            return jnp.vdot(weights, SINGULAR_VALUE_MAPS[name].prox(v, 0.5, 0.9))
+
+        return jax.jvp(read, (v,), (along,))[1], jnp.vdot(jax.grad(read)(v), along)
+
+    return jax.jit(both)
+
+
+REPEATED = {
+    "identity": np.eye(4, 3),
+    "orthogonal": orthogonal(2, 4)[:, :3],
+    "twice": orthogonal(3, 4)[:, :3] @ np.diag([2.0, 2.0, 0.3]) @ orthogonal(4, 3),
+    "almost": np.diag([2.0, 2.0 + 1e-9, 1.0, 0.0])[:, :3],
+    "rank one": np.outer([1.0, 2.0, 2.0, 0.0], [0.0, 0.6, 0.8]),
+}
+
+
+@pytest.mark.parametrize("name", SINGULAR_VALUE_MAPS)
+@pytest.mark.parametrize("case", REPEATED)
+def test_derivative_at_repeated_singular_values(name, case):
+    """All three are smooth here: no singular value sits at the threshold."""
+    v = REPEATED[case]
+    along, weights = np.random.default_rng(5).normal(size=(2, 4, 3))
+    expected = directional(lambda v: np.vdot(weights, PROX[name](v, 0.5, 0.9)), v, along)
+    assert np.allclose(derivatives(name)(v, along, weights), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", SINGULAR_VALUE_MAPS)
+def test_derivative_of_a_wide_matrix_is_that_of_its_transpose(name):
+    v, along, weights = np.random.default_rng(6).normal(size=(3, 4, 3))
+    tall = derivatives(name)(v, along, weights)
+    assert np.allclose(derivatives(name)(v.T, along.T, weights.T), tall, atol=1e-13)
+
+
+@pytest.mark.parametrize("eigenvalues", [[1.0, 1.0, -2.0], [-1.0, -1.0, -1.0], [3.0, 1.0, -1.0]])
+def test_derivative_of_the_cone_at_repeated_eigenvalues(eigenvalues):
+    basis = orthogonal(7, 3)
+    v = jnp.asarray(basis @ np.diag(eigenvalues) @ basis.T)
+    along = jnp.asarray(np.random.default_rng(8).normal(size=v.shape))
+
+    def project(v):
+        return transforms.psd().prox(v, 1.0, 1.0)
+
+    found = jax.jvp(project, (v,), (along,))[1]
+    assert np.allclose(found, directional(project, v, along), atol=1e-8)
+
+
+@pytest.mark.parametrize("name", [*SINGULAR_VALUE_MAPS, "psd", "rank_ball"])
+def test_derivatives_are_finite_at_the_zero_matrix_and_at_ties(name):
+    others = {"psd": transforms.psd(), "rank_ball": transforms.rank_ball(1)}
+    prox = (SINGULAR_VALUE_MAPS | others)[name].prox
+    cases = jnp.stack([jnp.zeros((3, 3)), jnp.eye(3), jnp.diag(jnp.array([1.0, 0.0, 0.0]))])
+    jacobians = jax.jit(jax.vmap(jax.jacobian(lambda v: prox(v, 0.5, 1.0))))(cases)
+    assert np.all(np.isfinite(jacobians))
+
+
+def test_a_batch_in_the_leaf_is_a_batch_by_vmap():
+    stack = jnp.asarray(np.random.default_rng(9).normal(size=(2, 3, 4, 2)))
+    for prox in PROX.values():
+        mapped = jax.vmap(jax.vmap(lambda v, prox=prox: prox(v, 0.5, 1.0)))(stack)
+        assert np.allclose(prox(stack, 0.5, 1.0), mapped, atol=1e-14)
+
+
+def test_single_precision_is_as_good_as_it_can_be():
+    v = np.random.default_rng(10).normal(size=(64, 48))
+    for prox in PROX.values():
+        wide = np.asarray(prox(v, 1.0, 3.0))
+        narrow = np.asarray(prox(v.astype(np.float32), 1.0, 3.0))
+        assert narrow.dtype == np.float32
+        size = np.linalg.norm(v, 2)
+        assert np.linalg.norm(wide - narrow, 2) <= 16 * np.finfo(np.float32).eps * size
+
+
+@pytest.mark.parametrize(
+    "build, sentence",
+    [
+        (lambda: transforms.nuclear().prox(jnp.ones(3), 1.0, 1.0), r"\(3,\), which is not a"),
+        (lambda: transforms.nuclear().value([jnp.eye(2), jnp.ones(())], 1.0), "not a matrix"),
+        (lambda: transforms.psd().prox(jnp.ones((2, 3)), 1.0, 1.0), r"\(2, 3\); only a square"),
+        (lambda: transforms.rank_ball(-1), "k = -1"),
+        (lambda: transforms.rank_ball(3).prox(jnp.ones((2, 5)), 1.0, 1.0), "at most 2"),
+        (lambda: transforms.nuclear().prox(jnp.eye(2), 1.0, -1.0), "scale -1.0"),
+        (lambda: transforms.nuclear_ball().prox(jnp.eye(2), 1.0, -1.0), "scale -1.0"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(build, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        build()
