@@ -147,9 +147,6 @@ def product(manifolds: PyTree) -> Manifold:
             ) from error
 
     def leafwise(maps):
-        if any(one is None for one in maps):
-            return None
-
         def apply(*points):
             parts = [split(point) for point in points]
             return structure.unflatten([f(*p) for f, *p in zip(maps, *parts, strict=True)])
@@ -161,15 +158,21 @@ def product(manifolds: PyTree) -> Manifold:
         parts = zip(factors, split(like), keys, strict=True)
         return structure.unflatten([factor.random_point(part, k) for factor, part, k in parts])
 
+    def if_all_have(name):
+        maps = [getattr(factor, name) for factor in factors]
+        return None if any(one is None for one in maps) else leafwise(maps)
+
     riesz = None
     if any(factor.riesz is not None for factor in factors):
         riesz = leafwise([factor.riesz or (lambda gradient: gradient) for factor in factors])
     return Manifold(
-        **{
-            name: leafwise([getattr(factor, name) for factor in factors])
-            for name in ("project", "to_tangent", "retract", "inverse_retract", "exp", "log")
-        },
+        project=leafwise([factor.project for factor in factors]),
+        to_tangent=leafwise([factor.to_tangent for factor in factors]),
+        retract=leafwise([factor.retract for factor in factors]),
         random_point=random_point,
         reach=min((factor.reach for factor in factors), default=float("inf")),
+        inverse_retract=if_all_have("inverse_retract"),
+        exp=if_all_have("exp"),
+        log=if_all_have("log"),
         riesz=riesz,
     )

@@ -5,6 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from fcojax.transforms.manifold import Manifold
 from fcojax.transforms.polar import matmul, polar, special_polar
@@ -93,7 +94,7 @@ def generalised_stiefel(metric: Array) -> Manifold:
     """
     if metric.ndim != 2 or metric.shape[0] != metric.shape[1]:
         raise ValueError(f"the metric has shape {metric.shape}; pass a square matrix (d, d).")
-    if not isinstance(metric, jax.core.Tracer):
+    if not isinstance(metric, Tracer):
         values = np.asarray(metric, np.float64)
         if not np.allclose(values, values.T) or not np.linalg.eigvalsh(values)[0] > 0:
             raise ValueError(
