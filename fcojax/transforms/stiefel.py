@@ -141,7 +141,7 @@ def orthogonal() -> Manifold:
     ``log`` where :math:`x^T y` turns a plane by pi, and there are several.
 
     Example:
-      >>> orthogonal().project(jnp.diag(jnp.array([2.0, -3.0]))).tolist()
+      >>> orthogonal().project(jnp.diag(jnp.array([2.0, -3.0]))).round().tolist()
       [[1.0, 0.0], [0.0, -1.0]]
     """
 
@@ -172,7 +172,7 @@ def rotation() -> Manifold:
     The other maps are those of ``orthogonal``.
 
     Example:
-      >>> rotation().project(jnp.diag(jnp.array([2.0, -1.0]))).tolist()
+      >>> rotation().project(jnp.diag(jnp.array([2.0, -1.0]))).round().tolist()
       [[1.0, 0.0], [0.0, 1.0]]
     """
 

@@ -1,0 +1,1 @@
+"""Timings, against the plain way of doing the same."""
