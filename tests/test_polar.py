@@ -127,6 +127,14 @@ def test_half_precision_is_computed_in_single():
     x = polar(jnp.asarray(matrix((20, 4)), jnp.bfloat16))
     assert x.dtype == jnp.bfloat16
     assert infeasibility(x) <= 2e-2
+    gradient = jax.grad(lambda y: jnp.sum(polar(y)))(x)
+    assert gradient.dtype == jnp.bfloat16
+    assert np.all(np.isfinite(np.asarray(gradient, np.float32)))
+
+
+def test_matrices_without_entries_are_their_own_factor():
+    empty = jnp.zeros((3, 0))
+    assert polar(empty).shape == jax.grad(lambda y: jnp.sum(polar(y)))(empty).shape == (3, 0)
 
 
 @pytest.mark.parametrize(

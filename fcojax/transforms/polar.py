@@ -125,8 +125,7 @@ def _orthonormal(y, method, special):
         )
     if method not in METHODS:
         raise ValueError(f"method is {method!r}; choose one of {', '.join(METHODS)}.")
-    half = jnp.finfo(y.dtype).bits < 32
-    wide = y.astype(jnp.float32) if half else y
+    wide = _widen(y)
     if wide.size == 0:
         return y
     x = METHODS[method](wide)
@@ -139,7 +138,14 @@ def _orthonormal(y, method, special):
 def _orthonormal_jvp(method, special, primals, tangents):
     (y,), (dy,) = primals, tangents
     x = _orthonormal(y, method, special)
-    return x, polar_differential(x, y, dy)
+    if y.size == 0:
+        return x, dy
+    return x, polar_differential(_widen(x), _widen(y), _widen(dy)).astype(x.dtype)
+
+
+def _widen(matrix):
+    """Half precision as float32, for which there are decompositions."""
+    return matrix.astype(jnp.float32) if jnp.finfo(matrix.dtype).bits < 32 else matrix
 
 
 def polar_differential(x: Array, y: Array, dy: Array) -> Array:

@@ -186,6 +186,18 @@ def test_derivative_of_project_off_the_manifold_matches_differences(name, seed):
     assert gap(slope(name, "project")(y, v), difference) <= 1e-6
 
 
+@pytest.mark.parametrize("name", ROWS)
+def test_reverse_mode_is_the_transpose_of_forward_mode(name):
+    _, row, x, _, v, w = draw(name, 0)
+    y = add(x, 0.3, w)
+
+    def pull(y, cotangent):
+        return jax.vjp(row.manifold.project, y)[1](cotangent)[0]
+
+    back = jax.jit(jax.vmap(pull))(y, w)
+    np.testing.assert_allclose(inner(back, v), inner(w, slope(name, "project")(y, v)), atol=1e-11)
+
+
 @law(ROWS)
 def test_to_tangent_is_an_orthogonal_projection(name, seed):
     m, row, x, _, v, w = draw(name, seed)
