@@ -1,4 +1,4 @@
-"""The geometry: penalties, constraints, mirror maps. It has never heard of a client."""
+"""The geometry: penalties, constraints, mirror maps, manifolds. It has never heard of a client."""
 
 from fcojax.transforms.calculus import (
     named,
@@ -13,6 +13,15 @@ from fcojax.transforms.calculus import (
 )
 from fcojax.transforms.constraint import affine, box, half_space, l2_ball, linf_ball, non_negative
 from fcojax.transforms.entropy import burg, entropic_simplex, entropy, hypentropy
+from fcojax.transforms.grassmann import fixed_rank, grassmann, grassmann_projector
+from fcojax.transforms.manifold import (
+    Manifold,
+    distance,
+    flat,
+    product,
+    riemannian_gradient,
+    transport,
+)
 from fcojax.transforms.mirror import Mirror, divergence, euclidean, side_by_side
 from fcojax.transforms.monotone import monotone
 from fcojax.transforms.moreau import conjugate, moreau_envelope
@@ -20,6 +29,7 @@ from fcojax.transforms.nonconvex import l0_ball, mcp, scad
 from fcojax.transforms.norms import group_l2, l2, l_inf, sparse_group
 from fcojax.transforms.p_norm import p_norm
 from fcojax.transforms.penalty import Penalty, l1, soft_threshold, zero
+from fcojax.transforms.polar import polar, special_polar
 from fcojax.transforms.power import power
 from fcojax.transforms.quadratic import diagonal, quadratic
 from fcojax.transforms.separable import (
@@ -32,9 +42,12 @@ from fcojax.transforms.separable import (
 )
 from fcojax.transforms.simplex import l1_ball, simplex
 from fcojax.transforms.spectral import nuclear, nuclear_ball, psd, rank_ball, spectral_ball
+from fcojax.transforms.sphere import oblique, sphere
+from fcojax.transforms.stiefel import generalised_stiefel, orthogonal, rotation, stiefel
 from fcojax.transforms.total_variation import fused_lasso, total_variation
 
 __all__ = [
+    "Manifold",
     "Mirror",
     "Penalty",
     "affine",
@@ -42,12 +55,18 @@ __all__ = [
     "burg",
     "conjugate",
     "diagonal",
+    "distance",
     "divergence",
     "elastic_net",
     "entropic_simplex",
     "entropy",
     "euclidean",
+    "fixed_rank",
+    "flat",
     "fused_lasso",
+    "generalised_stiefel",
+    "grassmann",
+    "grassmann_projector",
     "group_l2",
     "half_space",
     "huber",
@@ -68,26 +87,36 @@ __all__ = [
     "non_negative_l1",
     "nuclear",
     "nuclear_ball",
+    "oblique",
     "on_orthant",
     "on_subtree",
+    "orthogonal",
     "p_norm",
     "per_entry",
     "per_leaf",
+    "polar",
     "power",
     "precomposed",
+    "product",
     "psd",
     "quadratic",
     "rank_ball",
+    "riemannian_gradient",
     "rotated",
+    "rotation",
     "scad",
     "scaled",
     "side_by_side",
     "simplex",
     "soft_threshold",
     "sparse_group",
+    "special_polar",
     "spectral_ball",
+    "sphere",
+    "stiefel",
     "total_variation",
     "translated",
+    "transport",
     "weighted_l1",
     "with_box",
     "zero",

@@ -1,0 +1,111 @@
+"""Time per method of the Stiefel projection, against a batched SVD in the same run.
+
+    python -m benchmarks.stiefel [--methods gram,eigh] [--repeats 21] [--dtype float32] [--quick]
+
+Prints one JSON line per method, shape and kind of input. All methods alternate with numpy's and
+jax's SVD, so that every one sees the same machine; medians are compared, with the faster of the
+two SVDs. ``infeasibility`` is the largest ``|X^T X - I|`` and ``difference`` that to the SVD's
+answer in float64, so faster cannot mean less done.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax.transforms.polar import METHODS, default_method, polar
+
+SHAPES = ((64, 784, 5), (1, 784, 5), (64, 784, 16), (64, 32, 32), (1, 256, 256))
+INPUTS = ("near", "gaussian")  # points of the manifold off by 0.05, and standard normal matrices
+
+
+def draw(kind: str, shape: tuple, dtype: str) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal(shape)
+    if kind == "near":
+        noise = rng.standard_normal(shape)
+        noise *= 0.05 / np.linalg.norm(noise, 2, axis=(-2, -1), keepdims=True)
+        y = np.linalg.qr(y)[0] + noise
+    return y.astype(dtype)
+
+
+def numpy_svd(y):
+    left, _, right = np.linalg.svd(y, full_matrices=False)
+    return left @ right
+
+
+@jax.jit
+def jax_svd(y):
+    left, _, right = jnp.linalg.svd(y, full_matrices=False)
+    return left @ right
+
+
+def medians(ways: dict, repeats: int) -> dict:
+    """Median seconds of each ``(function, argument)``, all of them in turn."""
+    for function, argument in ways.values():
+        jax.block_until_ready(function(argument))  # compile
+    times = {name: [] for name in ways}
+    for _ in range(repeats):
+        for name, (function, argument) in ways.items():
+            start = time.perf_counter()
+            jax.block_until_ready(function(argument))
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(taken) for name, taken in times.items()}
+
+
+def rows(
+    methods: tuple[str, ...], shapes: tuple = SHAPES, dtype: str = "float32", repeats: int = 21
+) -> Iterator[dict]:
+    """One row per shape, kind of input and method."""
+    for shape in shapes:
+        for kind in INPUTS:
+            y = draw(kind, shape, dtype)
+            placed = jnp.asarray(y)
+            exact = numpy_svd(y.astype(np.float64))
+            ways = {
+                name: (jax.jit(jax.vmap(partial(polar, method=name))), placed) for name in methods
+            }
+            ways |= {"numpy svd": (numpy_svd, y), "jax svd": (jax_svd, placed)}
+            seconds = medians(ways, repeats)
+            judge = min(("numpy svd", "jax svd"), key=lambda name: seconds[name])
+            for name in methods:
+                project, argument = ways[name]
+                x = np.asarray(project(argument), np.float64)
+                gram = np.swapaxes(x, -1, -2) @ x - np.eye(shape[-1])
+                yield {
+                    "transform": f"stiefel, {name}, {kind}",
+                    "shape": list(shape),
+                    "dtype": dtype,
+                    "device": jax.devices()[0].device_kind,
+                    "seconds": seconds[name],
+                    "against": judge,
+                    "their_seconds": seconds[judge],
+                    "times_faster": round(seconds[judge] / seconds[name], 2),
+                    "difference": float(np.abs(x - exact).max()),
+                    "infeasibility": float(np.linalg.norm(gram, axis=(-2, -1)).max()),
+                }
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description="Time per method of the Stiefel projection.")
+    parser.add_argument("--methods", default=default_method(), help="comma-separated, or all")
+    parser.add_argument("--repeats", type=int, default=21)
+    parser.add_argument("--dtype", default="float32", choices=["float32", "float64"])
+    parser.add_argument("--quick", action="store_true", help="the first shape, once")
+    options = parser.parse_args(arguments)
+    if options.dtype == "float64":
+        jax.config.update("jax_enable_x64", True)
+    methods = tuple(METHODS if options.methods == "all" else options.methods.split(","))
+    shapes, repeats = (SHAPES[:1], 1) if options.quick else (SHAPES, options.repeats)
+    for row in rows(methods, shapes, options.dtype, repeats):
+        print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()

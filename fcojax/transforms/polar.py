@@ -1,0 +1,343 @@
+r"""The orthonormal polar factor: the nearest matrix with orthonormal columns, and its derivative.
+
+Every iteration here has the form ``Y <- Y W`` with W a small matrix made from the Gram matrix
+``Y^T Y`` alone, so that tall matrices meet nothing but matrix products.
+"""
+
+import functools
+import operator
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from fcojax.types import Array, Scalar
+
+Step = Callable[[Array, Array], tuple[Array, Array]]
+
+# Above this many columns a product with a small matrix is a dot; up to it, a sum of outer products,
+# which XLA fuses into one pass over the tall factor (784 x 5, batch 64: 0.06 ms, as a dot 0.5 ms).
+_MAX_SLICED = 8
+_MAX_PASSES = 40
+_MAX_CONDITION = 400  # of the Gram matrix: an error of 5e-5 in float32, 1e-13 in float64
+
+# Minimax quintics a s + b s^3 + c s^5, composed in this order, for singular values in [1e-3, 1].
+_POLAR_EXPRESS = (
+    (8.28721201814563, -23.595886519098837, 17.300387312530933),
+    (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+    (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+    (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+    (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
+    (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
+    (1.8750014808534479, -1.2500016453999487, 0.3750001645474248),
+    (1.875, -1.25, 0.375),
+)
+
+
+def polar(y: Array, method: str | None = None) -> Array:
+    r"""The matrix with orthonormal columns nearest to ``y``, of shape (d, k) with d >= k.
+
+    .. math:: P(y) = \mathrm{argmin}_{X^T X = I} |X - y|_F = U V^T \quad\text{for } y = U S V^T
+
+    It is unique where y has full rank. A y without full rank (to rounding) gets one of its nearest
+    points, that of a singular value decomposition; ``polar(0)`` is the first k unit vectors.
+
+    The derivative is that of the polar decomposition y = U H, and not that of the iteration; at a
+    y with orthonormal columns it is the orthogonal projection on the tangent space. Where y has
+    not full rank, the directions in which P jumps are left out of it.
+
+    Args:
+      y: a real matrix. Batches come through ``vmap``, and stop together.
+      method: one of
+
+        * ``"gram"``: Newton-Schulz for the inverse square root of the k x k Gram matrix, then one
+          product, and both again if the condition number of y is above 2. Products only.
+        * ``"eigh"``: the same, with the root from an eigendecomposition of the Gram matrix.
+        * ``"newton_schulz"``: the quintic iteration on y itself.
+        * ``"polar_express"``: minimax quintics on y itself, fewer steps from far away.
+        * ``"svd"``, ``"qdwh"``: the thin decomposition; dynamically weighted Halley iteration.
+
+        The first four leave a y that is too ill-conditioned for them to ``"svd"``: the Gram matrix
+        has no accurate root beyond a condition number of about 20, the others do not converge
+        where y has not full rank. It costs nothing where there is no such y; one in a batch sends
+        the batch there. ``None`` takes ``default_method()``.
+
+    Example:
+      >>> (100 * polar(jnp.array([[3.0], [4.0]]))).round().tolist()
+      [[60.0], [80.0]]
+
+    References:
+      Higham, Functions of Matrices, 2008, chapter 8.
+      Nakatsukasa, Bai and Gygi, Optimizing Halley's iteration, 2010 (``qdwh``).
+      Amsel, Persson, Musco and Gower, The Polar Express, 2025 (``polar_express``).
+    """
+    return _orthonormal(y, method or default_method(), False)
+
+
+def special_polar(y: Array, method: str | None = None) -> Array:
+    r"""The rotation (orthogonal, determinant 1) nearest to the square matrix ``y``.
+
+    .. math:: U\, \mathrm{diag}(1, \ldots, 1, \det(U V^T))\, V^T \quad\text{for } y = U S V^T
+
+    Where the polar factor of y is a reflection and the least singular value is not simple, there
+    are several nearest rotations and one of them is returned.
+
+    Example:
+      >>> special_polar(jnp.diag(jnp.array([3.0, -1.0]))).round().tolist()
+      [[1.0, 0.0], [0.0, 1.0]]
+    """
+    if y.ndim == 2 and y.shape[0] != y.shape[1]:
+        raise ValueError(f"a rotation is square, but the matrix has shape {y.shape}; pass (d, d).")
+    return _orthonormal(y, method or default_method(), True)
+
+
+def default_method() -> str:
+    """The fastest method measured on this backend.
+
+    Median milliseconds of ``python -m benchmarks.stiefel --methods all`` in float32, 2-core x86
+    CPU, 2026-11-21; "near" is 0.05 off the manifold, "normal" a Gaussian matrix; numpy and jax
+    stand for their SVD with the product:
+
+    ==================== ===== ===== ====== ======= ===== ===== ===== =====
+    batch x d x k        gram  eigh  newton express svd   qdwh  numpy jax
+    ==================== ===== ===== ====== ======= ===== ===== ===== =====
+    64 x 784 x 5, near    0.97  0.97   2.96    17.5  3.56  8.48  3.60
+    64 x 784 x 5, normal  0.83  0.92   5.00    15.8  3.21  7.75  3.62
+    64 x 784 x 16, near   1.41  2.25   1.80    6.36  14.4  27.9        15.1
+    64 x 32 x 32, near    0.89  4.54   0.84    3.14  6.41  7.26        6.47
+    64 x 32 x 32, normal  17.2  17.9   26.6    7.94  8.73  77.4        10.5
+    ==================== ===== ===== ====== ======= ===== ===== ===== =====
+
+    Only the faster of numpy and jax is given. Square Gaussian matrices are ill-conditioned, and
+    the first three end in the SVD. Other backends were not measured: they get ``"gram"`` too,
+    because it is made of products where a small SVD or eigendecomposition is latency.
+    """
+    return "gram"
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def _orthonormal(y, method, special):
+    if y.ndim != 2 or y.shape[0] < y.shape[1]:
+        raise ValueError(
+            f"orthonormal columns need a matrix with at least as many rows as columns, but the "
+            f"shape is {y.shape}; transpose it, or use vmap over leading axes."
+        )
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}; choose one of {', '.join(METHODS)}.")
+    wide = _widen(y)
+    if wide.size == 0:
+        return y
+    x = METHODS[method](wide)
+    if special:
+        x = _repair(jnp.linalg.slogdet(x)[0] < 0, _turn, wide, x)
+    return x.astype(y.dtype)
+
+
+@_orthonormal.defjvp
+def _orthonormal_jvp(method, special, primals, tangents):
+    (y,), (dy,) = primals, tangents
+    x = _orthonormal(y, method, special)
+    if y.size == 0:
+        return x, dy
+    return x, polar_differential(_widen(x), _widen(y), _widen(dy)).astype(x.dtype)
+
+
+def _widen(matrix):
+    """Half precision as float32, for which there are decompositions."""
+    return matrix.astype(jnp.float32) if jnp.finfo(matrix.dtype).bits < 32 else matrix
+
+
+def polar_differential(x: Array, y: Array, dy: Array) -> Array:
+    r"""The differential of the polar factor at y in the direction dy, where x is that factor.
+
+    With y = x H and H symmetric it is, for the skew solution of the Sylvester equation,
+
+    .. math:: dx = x \Omega + (I - x x^T)\, dy\, H^{-1}, \qquad
+              H \Omega + \Omega H = x^T dy - dy^T x.
+
+    The eigenvalues of H may be negative (as for rotations), their sums may not. Both equations are
+    solved from one eigendecomposition of H, but differentiated as equations: repeated eigenvalues,
+    the rule and not the exception at a point of the manifold, harm no second derivative.
+    """
+    inner = matmul(x.T, y)
+    h = 0.5 * (inner + inner.T)
+    values, vectors = jnp.linalg.eigh(jax.lax.stop_gradient(h))
+    floor = jnp.finfo(h.dtype).eps * jnp.max(jnp.abs(values), initial=0)
+
+    def reciprocal(denominators):
+        singular = denominators <= floor  # a jump of P: leave this direction out
+        return jnp.where(singular, 0, 1 / jnp.where(singular, 1, denominators))
+
+    def solve_sylvester(_, right):
+        rotated = matmul(matmul(vectors.T, right), vectors)
+        rotated = rotated * reciprocal(values[:, None] + values[None, :])
+        return matmul(matmul(vectors, rotated), vectors.T)
+
+    def solve_right(_, right):
+        return matmul(matmul(right, vectors) * reciprocal(values)[None, :], vectors.T)
+
+    turn = matmul(x.T, dy)
+    omega = jax.lax.custom_linear_solve(
+        lambda w: matmul(h, w) + matmul(w, h), turn - turn.T, solve_sylvester, symmetric=True
+    )
+    if x.shape[0] == x.shape[1]:
+        return matmul(x, omega)
+    outside = dy - matmul(x, turn)
+    outside = jax.lax.custom_linear_solve(
+        lambda w: matmul(w, h), outside, solve_right, symmetric=True
+    )
+    return matmul(x, omega) + outside
+
+
+def matmul(a: Array, b: Array) -> Array:
+    """``a @ b`` in the full precision of the dtype: TF32 would cost feasibility, 1e-3 for 2e-7."""
+    if 0 < b.shape[0] <= _MAX_SLICED and b.shape[0] == b.shape[1]:
+        outer = (a[:, i : i + 1] * b[i : i + 1, :] for i in range(b.shape[0]))
+        return functools.reduce(operator.add, outer)
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
+
+
+def _repair(needed, fix, y, x):
+    """``fix(y, x)`` where ``needed``, else x: a ``cond`` which vmap leaves lazy.
+
+    Under vmap a cond runs both branches for everyone; a loop of at most one pass runs not at all
+    if nobody needs it. The pass overwrites y, or XLA would hoist work on it out of the loop.
+    """
+
+    def once(state):
+        _, y, x = state
+        x = fix(y, x)
+        return jnp.zeros_like(needed), x, x
+
+    return jax.lax.while_loop(lambda state: state[0], once, (needed, y, x))[2]
+
+
+def _turn(y, x):
+    """The nearest rotation, given that the polar factor x of y is a reflection."""
+    h = matmul(x.T, y)
+    least = jnp.linalg.eigh(0.5 * (h + h.T))[1][:, :1]
+    return x - 2 * matmul(matmul(x, least), least.T)
+
+
+def _svd(y):
+    left, _, right = jnp.linalg.svd(y, full_matrices=False)
+    x = matmul(left, right)
+    # One cubic step: what LAPACK returns in float32 is orthonormal to 1e-5 at k = 100 only.
+    return 1.5 * x - 0.5 * matmul(x, matmul(x.T, x))
+
+
+def _qdwh(y):
+    return jax.scipy.linalg.polar(y, method="qdwh")[0]
+
+
+def _iterate(step: Step, y: Array) -> Array:
+    """``y <- y W`` with ``W, error = step(gram, count)`` until ``error`` is a few roundings.
+
+    ``error`` is what the step itself foretells of its result, so that no Gram matrix is formed
+    only to look at it: the Gram matrix is a third of the work.
+    """
+    tolerance = 3 * jnp.finfo(y.dtype).eps
+
+    def unfinished(state):
+        _, error, count = state
+        return (error > tolerance) & (count < _MAX_PASSES)  # a NaN ends the loop as well
+
+    def advance(state):
+        y, _, count = state
+        factor, error = step(matmul(y.T, y), count)
+        return matmul(y, factor), error, count + 1
+
+    # The first step stands before the loop: XLA parallelises it on a CPU, and no loop body.
+    first = advance((y, jnp.full((), jnp.inf, y.dtype), 0))
+    x, error, _ = jax.lax.while_loop(unfinished, advance, first)
+    return _repair(~(error <= tolerance), lambda y, _: _svd(y), y, x)
+
+
+def _row_sum(matrix):
+    """The largest absolute row sum, which bounds the spectral norm."""
+    return jnp.max(jnp.sum(jnp.abs(matrix), axis=1))
+
+
+def _in_reach(gram):
+    """A scalar that brings the singular values into (0, sqrt(2)], 1 if they are there already."""
+    bound = jnp.minimum(_row_sum(gram), jnp.sqrt(jnp.sum(gram**2)))
+    return jnp.where((bound > 0.5) & (bound < 2), 1, jax.lax.rsqrt(bound))
+
+
+def _quintic(gram, a: Scalar = 1.875, b: Scalar = -1.25, c: Scalar = 0.375):
+    """``a I + b G + c G^2``; Newton-Schulz unless told otherwise."""
+    return a * jnp.eye(gram.shape[0], dtype=gram.dtype) + b * gram + c * matmul(gram, gram)
+
+
+def _distance_to_identity(gram):
+    return jnp.sqrt(jnp.sum((gram - jnp.eye(gram.shape[0], dtype=gram.dtype)) ** 2))
+
+
+def _newton_schulz_step(gram, count):
+    del count
+    scale = _in_reach(gram)
+    gram = gram * scale**2
+    return scale * _quintic(gram), _distance_to_identity(gram) ** 3  # cubic convergence
+
+
+def _polar_express_step(gram, count):
+    scale = jnp.where(count == 0, jax.lax.rsqrt(jnp.trace(gram)) / 1.01, 1)
+    gram = gram * scale**2
+    distance = _distance_to_identity(gram)
+    table = jnp.asarray(_POLAR_EXPRESS, gram.dtype)
+    index = jnp.where(distance < 0.1, len(table) - 1, jnp.minimum(count, len(table) - 1))
+    return scale * _quintic(gram, *table[index]), distance**3
+
+
+def _rounding(gram, root):
+    """The rounding error of ``y root``: eps times the condition number of the Gram matrix.
+
+    Above _MAX_CONDITION it is NaN: another pass would return orthonormal columns, but a product of
+    two inexact roots is not symmetric, and the columns not the nearest ones.
+    """
+    condition = _row_sum(gram) * _row_sum(root) ** 2
+    return jnp.finfo(gram.dtype).eps * jnp.where(condition < _MAX_CONDITION, condition, jnp.nan)
+
+
+def _eigh_step(gram, count):
+    del count
+    values, vectors = jnp.linalg.eigh(gram)
+    root = matmul(vectors * jax.lax.rsqrt(values)[None, :], vectors.T)
+    rest = matmul(matmul(root, gram), root)
+    eye = jnp.eye(gram.shape[0], dtype=gram.dtype)
+    return matmul(root, 1.5 * eye - 0.5 * rest), _rounding(gram, root)
+
+
+def _gram_step(gram, count):
+    del count
+    scale = _in_reach(gram)
+    # Rounding cannot do better than eps; the step after the cube root of it arrives there.
+    near = jnp.cbrt(jnp.finfo(gram.dtype).eps)
+
+    def unfinished(state):
+        _, _, distance, count = state
+        return (distance > near) & (count < _MAX_PASSES)
+
+    def advance(state):
+        square, root, _, count = state  # square -> I and root -> gram^(-1/2), as a pair
+        product = matmul(root, square)
+        factor = _quintic(product)
+        distance = _distance_to_identity(product)
+        return matmul(square, factor), matmul(factor, root), distance, count + 1
+
+    eye = jnp.eye(gram.shape[0], dtype=gram.dtype)
+    start = gram * scale**2, eye, jnp.full((), jnp.inf, gram.dtype), 0
+    _, root, distance, _ = jax.lax.while_loop(unfinished, advance, start)
+    root = scale * root
+    return root, jnp.where(distance <= near, _rounding(gram, root), jnp.nan)
+
+
+METHODS = {
+    "gram": partial(_iterate, _gram_step),
+    "eigh": partial(_iterate, _eigh_step),
+    "newton_schulz": partial(_iterate, _newton_schulz_step),
+    "polar_express": partial(_iterate, _polar_express_step),
+    "svd": _svd,
+    "qdwh": _qdwh,
+}

@@ -1,0 +1,348 @@
+"""What every manifold obeys. A new manifold is tested by adding a row to ROWS.
+
+hypothesis draws a seed, from which come BATCH points, tangents and vectors. The maps of a row are
+jitted once, each mapped over the batch; the laws are written on what they return.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fcojax import tree
+from fcojax.transforms import (
+    Manifold,
+    fixed_rank,
+    flat,
+    generalised_stiefel,
+    grassmann,
+    grassmann_projector,
+    oblique,
+    orthogonal,
+    product,
+    riemannian_gradient,
+    rotation,
+    sphere,
+    stiefel,
+    transport,
+)
+
+BATCH = 8
+METRIC = jnp.diag(jnp.arange(1.0, 8.0)) + 0.3
+
+
+class Row(NamedTuple):
+    """A manifold, a shape of its points, and what is different about it.
+
+    ``order`` is the power of t in the distance of ``retract(x, t u)`` to ``exp(x, t u)``; ``size``
+    the norm of tangents for which exp, retract and their inverses are inverse; ``representative``
+    maps a point to what it stands for; ``metric`` applies the ambient inner product to a vector.
+    """
+
+    manifold: Manifold
+    like: object
+    order: int = 3
+    size: float = 0.5
+    representative: object = lambda x: x
+    metric: object = lambda v: v
+
+
+def like(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float64)
+
+
+ROWS = {
+    "sphere": Row(sphere(), like(3, 2)),
+    "oblique": Row(oblique(), like(6, 3)),
+    "stiefel": Row(stiefel(), like(7, 3)),
+    "stiefel by QR": Row(stiefel(retraction="qr", method="eigh"), like(7, 3), order=2),
+    "generalised stiefel": Row(
+        generalised_stiefel(METRIC), like(7, 3), metric=lambda v: np.asarray(METRIC) @ v
+    ),
+    "orthogonal": Row(orthogonal(), like(4, 4)),
+    "rotation": Row(rotation(), like(4, 4)),
+    "grassmann": Row(grassmann(), like(7, 3), representative=lambda x: x @ np.swapaxes(x, -1, -2)),
+    "grassmann projector": Row(grassmann_projector(2), like(5, 5), size=0.3),
+    "fixed rank": Row(fixed_rank(2), like(4, 6)),
+    "flat": Row(flat(), {"a": like(3), "b": like(), "none": like(0)}),
+    "product": Row(
+        product({"bias": flat(), "columns": oblique(), "units": [sphere()]}),
+        {"bias": like(), "columns": like(5, 2), "units": [like(3)]},
+    ),
+}
+INVERTIBLE = [name for name, row in ROWS.items() if row.manifold.inverse_retract]
+GEODESIC = [name for name, row in ROWS.items() if row.manifold.exp]
+LOGARITHMIC = [name for name, row in ROWS.items() if row.manifold.log]
+COMPACT = [name for name in ROWS if name not in ("generalised stiefel", "fixed rank", "flat")]
+CURVED = [name for name in ROWS if name != "flat"]
+
+seeds = st.integers(min_value=0, max_value=2**31 - 1)
+laws = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+@functools.cache
+def lifted(name):
+    """The manifold of the row with every map jitted over a batch."""
+    row = ROWS[name]
+    maps = {
+        field: jax.jit(jax.vmap(getattr(row.manifold, field)))
+        for field in row.manifold._fields
+        if field not in ("reach", "random_point") and getattr(row.manifold, field)
+    }
+    draw = jax.jit(jax.vmap(functools.partial(row.manifold.random_point, row.like)))
+    return row.manifold._replace(random_point=draw, **maps)
+
+
+@functools.cache
+def slope(name, field):
+    """The directional derivative of the last argument of a map, jitted over a batch."""
+    function = getattr(ROWS[name].manifold, field)
+
+    def along(*arguments):
+        *fixed, at, direction = arguments
+        return jax.jvp(functools.partial(function, *fixed), (at,), (direction,))[1]
+
+    return jax.jit(jax.vmap(along))
+
+
+def add(x, factor, y):
+    return jax.tree.map(lambda a, b: np.asarray(a) + factor * np.asarray(b), x, y)
+
+
+def inner(x, y):
+    """The inner products of two batches, one number an example."""
+    parts = jax.tree.map(lambda a, b: np.sum(np.reshape(a * b, (BATCH, -1)), axis=1), x, y)
+    return sum(jax.tree.leaves(parts))
+
+
+def norm(x):
+    return np.sqrt(inner(x, x))
+
+
+def gap(x, y):
+    return np.max(norm(add(x, -1.0, y)))
+
+
+def scaled(x, factor):
+    """Every example times its own factor."""
+
+    def one(leaf):
+        return np.asarray(leaf) * np.reshape(factor, (BATCH,) + (1,) * (np.ndim(leaf) - 1))
+
+    return jax.tree.map(one, x)
+
+
+def draw(name, seed):
+    """Points, tangents of norm ``size``, ambient vectors of norm 1, and the lifted manifold."""
+    m, row = lifted(name), ROWS[name]
+    rng = np.random.default_rng(seed)
+
+    def vectors():
+        v = jax.tree.map(lambda leaf: rng.standard_normal((BATCH, *leaf.shape)), row.like)
+        return scaled(v, 1 / norm(v))
+
+    x = m.random_point(jax.random.split(jax.random.key(seed), BATCH))
+    u = m.to_tangent(x, vectors())
+    return m, row, x, scaled(u, row.size / np.maximum(norm(u), 1e-3)), vectors(), vectors()
+
+
+def law(names):
+    def decorate(test):
+        return pytest.mark.parametrize("name", names)(laws(given(seed=seeds)(test)))
+
+    return decorate
+
+
+@law(ROWS)
+def test_project_is_idempotent_and_keeps_random_points(name, seed):
+    m, _, x, _, v, _ = draw(name, seed)
+    y = m.project(add(x, 3.0, v))
+    assert gap(m.project(x), x) <= 1e-13 * norm(x).max()
+    assert gap(m.project(y), y) <= 1e-13 * norm(y).max()
+
+
+@law(ROWS)
+def test_differential_of_project_is_the_tangent_projection(name, seed):
+    m, _, x, _, v, _ = draw(name, seed)
+    differential = slope(name, "project")(x, v)
+    tangent = m.to_tangent(x, v)
+    if name == "grassmann":  # as matrices, the points are those of Stiefel
+        assert gap(differential, lifted("stiefel").to_tangent(x, v)) <= 1e-10
+        differential = m.to_tangent(x, differential)
+    assert gap(differential, tangent) <= 1e-10
+
+
+@law(ROWS)
+def test_derivative_of_project_off_the_manifold_matches_differences(name, seed):
+    m, _, x, _, v, w = draw(name, seed)
+    y, step = add(x, 0.1 if name == "fixed rank" else 0.3, w), 1e-5
+    difference = add(m.project(add(y, step, v)), -1.0, m.project(add(y, -step, v)))
+    difference = scaled(difference, np.full(BATCH, 0.5 / step))
+    assert gap(slope(name, "project")(y, v), difference) <= 1e-6
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_reverse_mode_is_the_transpose_of_forward_mode(name):
+    _, row, x, _, v, w = draw(name, 0)
+    y = add(x, 0.3, w)
+
+    def pull(y, cotangent):
+        return jax.vjp(row.manifold.project, y)[1](cotangent)[0]
+
+    back = jax.jit(jax.vmap(pull))(y, w)
+    np.testing.assert_allclose(inner(back, v), inner(w, slope(name, "project")(y, v)), atol=1e-11)
+
+
+@law(ROWS)
+def test_to_tangent_is_an_orthogonal_projection(name, seed):
+    m, row, x, _, v, w = draw(name, seed)
+    tv, tw = m.to_tangent(x, v), m.to_tangent(x, w)
+    assert gap(m.to_tangent(x, tv), tv) <= 1e-12
+    np.testing.assert_allclose(inner(tv, row.metric(w)), inner(row.metric(v), tw), atol=1e-12)
+
+
+@law(COMPACT)
+def test_project_is_two_lipschitz_in_the_half_tube(name, seed):
+    m, row, x, _, v, w = draw(name, seed)
+    half = 0.5 * row.manifold.reach
+    depth = np.linspace(0, 1, BATCH)
+    y, z = add(x, half, v), add(x, 1.0, scaled(w, half * depth))
+    close = add(y, 1e-3, w)
+    for other in (z, close, x):
+        moved = norm(add(m.project(y), -1.0, m.project(other)))
+        assert np.all(moved <= 2 * norm(add(y, -1.0, other)) + 1e-12)
+
+
+def assert_order(distances, order):
+    """distances(t) falls like t^order between t = 2^-6 and 2^-7, where it is not yet rounding."""
+    far, near = distances(2.0**-6), distances(2.0**-7)
+    seen = near > 1e-11
+    np.testing.assert_allclose(np.log2(far[seen] / near[seen]), order, atol=0.2)
+
+
+@law(CURVED)
+def test_retraction_agrees_to_first_order(name, seed):
+    m, _, x, u, _, _ = draw(name, seed)
+
+    def off(t):
+        tu = scaled(u, np.full(BATCH, t))
+        return norm(add(m.retract(x, tu), -1.0, add(x, 1.0, tu)))
+
+    assert_order(off, 2)
+
+
+@law([name for name in GEODESIC if name != "flat"])
+def test_retraction_agrees_with_exp_to_its_order(name, seed):
+    m, row, x, u, _, _ = draw(name, seed)
+
+    def off(t):
+        tu = scaled(u, np.full(BATCH, t))
+        return norm(add(m.retract(x, tu), -1.0, m.exp(x, tu)))
+
+    assert_order(off, row.order)
+
+
+@law(INVERTIBLE)
+def test_inverse_retract_inverts_retract(name, seed):
+    m, row, x, u, _, _ = draw(name, seed)
+    y = m.retract(x, u)
+    found = m.inverse_retract(x, y)
+    assert gap(m.project(y), y) <= 1e-13
+    assert gap(found, u) <= 1e-12
+    assert gap(row.representative(m.retract(x, found)), row.representative(y)) <= 1e-12
+
+
+@law(GEODESIC)
+def test_exp_is_a_geodesic(name, seed):
+    """It stays on M, starts with velocity u, keeps its speed, and accelerates along normals."""
+    m, row, x, u, _, _ = draw(name, seed)
+    h = 1e-4
+
+    def motion(t):
+        here, ahead, behind = (m.exp(x, scaled(u, np.full(BATCH, t + d))) for d in (0.0, h, -h))
+        velocity = scaled(add(ahead, -1.0, behind), np.full(BATCH, 0.5 / h))
+        change = scaled(add(add(ahead, -2.0, here), 1.0, behind), np.full(BATCH, h**-2))
+        return here, velocity, change
+
+    (start, velocity, _), (here, later, change) = motion(0.0), motion(0.5)
+    assert gap(start, x) <= 1e-13
+    assert gap(velocity, u) <= 1e-8
+    assert gap(m.project(here), here) <= 1e-13
+    assert np.max(norm(m.to_tangent(here, change))) <= 1e-6
+    np.testing.assert_allclose(inner(later, row.metric(later)), inner(u, row.metric(u)), rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["sphere", "grassmann"])
+def test_exp_can_be_differentiated_at_zero(name):
+    _, _, x, u, _, _ = draw(name, 0)
+    assert gap(slope(name, "exp")(x, tree.zeros_like(u), u), u) <= 1e-12
+
+
+@law(LOGARITHMIC)
+def test_log_inverts_exp(name, seed):
+    m, row, x, u, _, _ = draw(name, seed)
+    y = m.exp(x, u)
+    found = m.log(x, y)
+    assert gap(found, u) <= 1e-12
+    assert gap(row.representative(m.exp(x, found)), row.representative(y)) <= 1e-12
+    assert np.max(norm(m.log(x, x))) <= 1e-13
+
+
+@law(LOGARITHMIC)
+def test_inverses_can_be_differentiated_at_coinciding_points(name, seed):
+    """All angles are equal there: the place at which singular vectors have no derivative."""
+    _, _, x, u, _, _ = draw(name, seed)
+    assert gap(slope(name, "inverse_retract")(x, x, u), u) <= 1e-11
+    assert gap(slope(name, "log")(x, x, u), u) <= 1e-11
+
+
+@law([name for name in ROWS if name != "fixed rank"])
+def test_riemannian_gradient_represents_the_differential(name, seed):
+    """<grad f, u> is the derivative of f along u, for f with Euclidean gradient g."""
+    m, row, x, u, g, _ = draw(name, seed)
+    if name == "grassmann":  # the gradient of a function of the subspace, |e_1^T x|^2 / 2
+        g = np.zeros_like(x)
+        g[:, 0] = x[:, 0]
+    gradient = riemannian_gradient(m, x, g)
+    np.testing.assert_allclose(inner(gradient, row.metric(u)), inner(g, u), atol=1e-12)
+    assert gap(m.to_tangent(x, gradient), gradient) <= 1e-12
+
+
+@law(ROWS)
+def test_transport_gives_tangents(name, seed):
+    m, _, x, u, _, _ = draw(name, seed)
+    y = m.retract(x, u)
+    w = transport(m, x, y, u)
+    assert gap(m.to_tangent(y, w), w) <= 1e-12
+    assert gap(transport(m, x, x, u), u) <= 1e-12
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_float32_is_kept_and_accurate(name):
+    m, row, x, u, v, _ = draw(name, 0)
+    y = add(x, 0.3, v)
+    narrow = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf, jnp.float32))
+    calls = [(m.project, y), (m.to_tangent, x, v), (m.retract, x, u), (m.exp, x, u)]
+    calls += [(m.inverse_retract, x, x), (m.log, x, x)]
+    for function, *arguments in calls:
+        if function is not None:
+            result = jax.eval_shape(function, *map(narrow, arguments))
+            assert {leaf.dtype for leaf in jax.tree.leaves(result)} == {jnp.dtype("float32")}
+    wide, result = m.project(y), m.project(narrow(y))
+    assert gap(result, wide) <= 3e-6 * (1 + norm(wide).max())
+    again = m.project(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), result))
+    assert gap(result, again) <= 1e-6 * (1 + norm(wide).max())  # feasible to rounding
+
+
+@pytest.mark.parametrize("name", ["sphere", "stiefel", "rotation", "grassmann projector"])
+def test_eager_gives_what_jit_and_vmap_give(name):
+    m, row, x, u, v, _ = draw(name, 0)
+    first = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf)[0])
+    y = add(x, 0.3, v)
+    eager = row.manifold.project(first(y))
+    assert tree.norm(tree.sub(eager, first(m.project(y)))) <= 1e-13
