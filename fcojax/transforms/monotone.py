@@ -33,7 +33,7 @@ def monotone(axis: int = -1) -> Penalty:
     References:
       Best and Chakravarti, Active set algorithms for isotonic regression, 1990; Luss, Rosset and
       Shahar, Efficient regularized isotonic regression with application to gene-gene interaction
-      search, 2012, section 2, for the cut of a block at its mean.
+      search, 2012, for the cut of a block at its mean.
     """
 
     def value(x, scale):

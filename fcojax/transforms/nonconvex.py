@@ -39,7 +39,7 @@ def mcp(reach: float) -> Penalty:
       [0.0, 1.0, 5.0]
 
     References:
-      Zhang, Nearly unbiased variable selection under minimax concave penalty, 2010, equation 2.2.
+      Zhang, Nearly unbiased variable selection under minimax concave penalty, 2010.
     """
     if not 0 < reach < math.inf:
         raise ValueError(f"mcp was given reach {reach}; pass a positive number, or use l1().")
@@ -98,7 +98,7 @@ def scad(reach: float) -> Penalty:
 
     References:
       Fan and Li, Variable selection via nonconcave penalized likelihood and its oracle properties,
-      2001, equation 2.8 for t = 1.
+      2001, for t = 1.
     """
     if not 2 < reach < math.inf:
         raise ValueError(f"scad was given reach {reach}; pass a number above 2, 3.7 is usual.")
@@ -158,7 +158,7 @@ def l0_ball(num_nonzero: int) -> Penalty:
       [0.0, -3.0, 0.0]
 
     References:
-      Blumensath and Davies, Iterative hard thresholding for compressed sensing, 2009, equation 3.
+      Blumensath and Davies, Iterative hard thresholding for compressed sensing, 2009.
     """
     if not num_nonzero >= 0 or num_nonzero != int(num_nonzero):
         raise ValueError(f"l0_ball was given num_nonzero {num_nonzero}; pass an integer from 0 on.")

@@ -51,7 +51,7 @@ def l2() -> Penalty:
       [1.5, 2.0]
 
     References:
-      Parikh and Boyd, Proximal Algorithms, 2014, section 6.5.1.
+      Parikh and Boyd, Proximal Algorithms, 2014, section 6.5.
     """
 
     def value(x, scale):
@@ -80,7 +80,7 @@ def l_inf() -> Penalty:
       [3.0, -1.0, 0.5]
 
     References:
-      Parikh and Boyd, Proximal Algorithms, 2014, section 6.5.2.
+      Parikh and Boyd, Proximal Algorithms, 2014, section 6.5.
     """
 
     def value(x, scale):
@@ -177,7 +177,7 @@ def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
 
     References:
       Yuan and Lin, Model selection and estimation in regression with grouped variables, 2006,
-      equation 2.1 with identity kernels; we do not weight groups by size.
+      with identity kernels; we do not weight groups by size.
     """
     groups = _groups("group_l2", axis, labels)
 
@@ -218,7 +218,7 @@ def sparse_group(
       [[1.5, 2.0, 0.0], [0.0, 0.0, 0.0]]
 
     References:
-      Simon, Friedman, Hastie and Tibshirani, A sparse-group lasso, 2013, equation 9.
+      Simon, Friedman, Hastie and Tibshirani, A sparse-group lasso, 2013.
     """
     require_fraction(l1_fraction, "sparse_group")
     groups = _groups("sparse_group", axis, labels)

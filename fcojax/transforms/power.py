@@ -33,7 +33,7 @@ def power(p: float) -> Penalty:
 
     References:
       Chaux, Combettes, Pesquet and Wajs, A variational formulation for frame-based inverse
-      problems, 2007, example 4.4; lambda is here outside the power.
+      problems, 2007, which tabulates the closed forms.
     """
     if not p > 1:
         raise ValueError(f"power was given p {p}; p must be above 1, so use l1() for p = 1.")

@@ -39,7 +39,7 @@ def weighted_l1(weights: PyTree) -> Penalty:
       [1.0, 0.5]
 
     References:
-      Zou, The adaptive lasso and its oracle properties, 2006, equation 4.
+      Zou, The adaptive lasso and its oracle properties, 2006.
     """
     least = min((float(np.min(w, initial=0.0)) for w in jax.tree.leaves(weights)), default=0.0)
     if not least >= 0:
@@ -109,7 +109,7 @@ def elastic_net(l1_fraction: float) -> Penalty:
       [0.6666666..., 0.0]
 
     References:
-      Zou and Hastie, Regularization and variable selection via the elastic net, 2005, section 2.
+      Zou and Hastie, Regularization and variable selection via the elastic net, 2005.
     """
     require_fraction(l1_fraction, "elastic_net")
     absolute, square = l1(), l2_squared()

@@ -78,7 +78,7 @@ def fused_lasso(l1_fraction: float, axis: int = -1) -> Penalty:
     References:
       Tibshirani, Saunders, Rosset, Zhu and Knight, Sparsity and smoothness via the fused lasso,
       2005; Friedman, Hastie, Hoefling and Tibshirani, Pathwise coordinate optimization, 2007,
-      proposition 1, for the order of the two.
+      for the order of the two.
     """
     require_fraction(l1_fraction, "fused_lasso")
     variation = total_variation(axis)
