@@ -4,7 +4,8 @@
 
 Prints one JSON line per case and size. Ours and theirs alternate, so that both see the same
 machine, and medians are compared; both answers are compared too, as ``difference``, so that faster
-cannot mean less done. A new transform is a new row of ``CASES``.
+cannot mean less done. A new transform is a new row of ``CASES``; the Stiefel projection, whose
+methods are compared in ``benchmarks.stiefel``, is shown with its default method.
 """
 
 import argparse
@@ -19,7 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.isotonic import isotonic_regression
 
+from benchmarks import stiefel
 from fcojax import transforms
+from fcojax.transforms.polar import default_method
 
 VECTORS = ((1_000,), (100_000,), (1_000_000,), (64, 1_000))
 MATRICES = ((32, 32), (128, 128), (512, 512), (1024, 1024), (64, 32, 32))
@@ -201,6 +204,11 @@ def main(arguments=None):
         for shape in case.shapes[:1] if options.quick else case.shapes:
             repeats = 1 if options.quick else options.repeats
             print(json.dumps(measure(name, case, shape, options.dtype, repeats)), flush=True)
+    if not options.only or options.only in "stiefel":
+        shapes = stiefel.SHAPES[:1] if options.quick else stiefel.SHAPES
+        repeats = 1 if options.quick else options.repeats
+        for row in stiefel.rows((default_method(),), shapes, options.dtype, repeats):
+            print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

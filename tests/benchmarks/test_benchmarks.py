@@ -1,0 +1,39 @@
+"""The benchmarks run, and both sides of each arrive at the same answer."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import by_hand
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+
+
+def json_lines(*arguments):
+    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": os.fspath(ROOT / ".jax_cache")}
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("algorithm", by_hand.ALGORITHMS)
+def test_ours_and_the_one_by_hand_reach_the_same_objective(algorithm):
+    (row,) = json_lines(
+        "benchmarks.rounds", "--workload=toy", f"--algorithm={algorithm}", "--repeats=1"
+    )
+    assert row["objective"] == pytest.approx(row["numpy_objective"], rel=1e-5)
+    assert {"ms_per_round", "first_run_s", "peak_rss_mb", "ratio"} <= set(row)
+
+
+def test_transforms_agree_with_the_plain_way():
+    rows = json_lines("benchmarks.transforms", "--quick")
+    assert len(rows) > 15 and any(row["transform"].startswith("stiefel") for row in rows)
+    for row in rows:
+        assert row.get("difference", 0.0) < 1e-4, row
