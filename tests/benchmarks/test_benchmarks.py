@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-from benchmarks import by_hand
-
 ROOT = pathlib.Path(__file__).parent.parent.parent
 
 
@@ -23,11 +21,8 @@ def json_lines(*arguments):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("algorithm", by_hand.ALGORITHMS)
-def test_ours_and_the_one_by_hand_reach_the_same_objective(algorithm):
-    (row,) = json_lines(
-        "benchmarks.rounds", "--workload=toy", f"--algorithm={algorithm}", "--repeats=1"
-    )
+def test_the_command_prints_both_sides_and_they_agree():
+    (row,) = json_lines("benchmarks.rounds", "--workload=toy", "--repeats=1")
     assert row["objective"] == pytest.approx(row["numpy_objective"], rel=1e-5)
     assert {"ms_per_round", "first_run_s", "peak_rss_mb", "ratio"} <= set(row)
 
