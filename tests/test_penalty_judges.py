@@ -204,3 +204,45 @@ def test_nonconvex_prox_is_the_best_point_of_a_fine_grid(penalty, step):
         objective = step * values + 0.5 * (grid - v) ** 2
         mine = step * penalty.value(x, SCALE) + 0.5 * (x - v) ** 2
         assert mine <= np.min(objective) + 1e-9
+
+
+# Polyhedra as linear programmes: the set, and ``A x <= b``, ``C x = d`` for it.
+IDENTITY = np.eye(SIZE)
+CUBE = np.vstack([IDENTITY, -IDENTITY])
+POLYHEDRA = {
+    "simplex": (
+        transforms.simplex(),
+        {"A_ub": -IDENTITY, "b_ub": np.zeros(SIZE), "A_eq": np.ones((1, SIZE)), "b_eq": [SCALE]},
+    ),
+    "linf_ball": (transforms.linf_ball(), {"A_ub": CUBE, "b_ub": np.full(2 * SIZE, SCALE)}),
+    "box": (
+        transforms.box(-0.5, 0.25),
+        {"A_ub": CUBE, "b_ub": np.repeat([0.25, 0.5], SIZE)},
+    ),
+    "half_space": (transforms.half_space(NORMAL, 0.3), {"A_ub": NORMAL[None], "b_ub": [0.3]}),
+    "monotone": (
+        transforms.monotone(),
+        {"A_ub": -np.diff(IDENTITY, axis=0), "b_ub": np.zeros(SIZE - 1)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POLYHEDRA)
+def test_a_linear_programme_finds_no_point_beyond_the_projection(name):
+    """p projects v on C if and only if no x in C has <v - p, x> above <v - p, p>."""
+    penalty, polyhedron = POLYHEDRA[name]
+    v = np.random.default_rng(3).normal(size=SIZE) * 2 + 3 * NORMAL
+    p = np.asarray(penalty.prox(v, STEP, SCALE))
+    assert np.abs(v - p).max() > 0.1  # v is outside
+    found = scipy.optimize.linprog(-(v - p), bounds=(None, None), **polyhedron)
+    assert found.success, found.message
+    assert -found.fun == pytest.approx((v - p) @ p, abs=1e-9)
+
+
+def test_a_linear_programme_finds_no_point_beyond_the_l1_ball():
+    """The l1 ball is the image of a simplex of twice its dimension: x = x+ - x-."""
+    v = np.random.default_rng(4).normal(size=SIZE)
+    p = np.asarray(transforms.l1_ball().prox(v, STEP, SCALE))
+    slope = np.concatenate([v - p, p - v])
+    found = scipy.optimize.linprog(-slope, A_ub=np.ones((1, 2 * SIZE)), b_ub=[SCALE])
+    assert -found.fun == pytest.approx((v - p) @ p, abs=1e-9)
