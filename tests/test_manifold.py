@@ -21,6 +21,8 @@ from fcojax.transforms import (
     stiefel,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def tangent_pair(manifold, shape, size=0.4):
     rng = np.random.default_rng(0)

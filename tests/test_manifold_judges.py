@@ -14,7 +14,10 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from pymanopt.manifolds import Grassmann, Oblique, SpecialOrthogonalGroup, Sphere, Stiefel
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pymanopt")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:pymanopt"),
+]
 
 PAIRS = {
     "sphere": (sphere(), lambda: Sphere(6), (6,)),

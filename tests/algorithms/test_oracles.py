@@ -1,5 +1,7 @@
 """The engine's iterates against the slow numpy version of each algorithm."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -41,22 +43,30 @@ SETTINGS = {
 }
 
 
+KEY = jax.random.key(11)
+
+
+@functools.cache
+def population(setting):
+    """The clients of a setting, and the luck of its twenty rounds."""
+    sizes, work, cohort, weights = SETTINGS[setting]
+    data = fcojax.from_clients(federations.clients(sizes), weights)
+    return data, federations.replay(data, KEY, 20, work, cohort)
+
+
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("name", federations.NAMES)
 def test_iterates_equal_the_oracle(name, setting):
-    sizes, work, cohort, weights = SETTINGS[setting]
-    clients = federations.clients(sizes)
-    data = fcojax.from_clients(clients, weights)
-    key = jax.random.key(11)
+    sizes, work, cohort, _ = SETTINGS[setting]
+    data, rounds = population(setting)
     rates = federations.hparams(name, client_lr=0.03, server_lr=0.8, penalty_scale=0.2)
     ours = federations.models(
-        federations.algorithm(name), rates, data, key, num_rounds=20, work=work, cohort=cohort
+        federations.algorithm(name), rates, data, KEY, num_rounds=20, work=work, cohort=cohort
     )
-    rounds = federations.replay(data, key, 20, work, cohort)
     expected = oracles.simulate(
         name,
         np.asarray(federations.as_vector(federations.start())),
-        clients,
+        federations.clients(sizes),
         rounds,
         0.03,
         0.8,

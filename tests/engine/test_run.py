@@ -100,7 +100,7 @@ def test_chunks_do_not_change_the_result(cohort, dtype, tolerance):
             chosen, rates, start, ragged(dtype), KEY, num_rounds=6, work=fcojax.local_epochs(1, 3),
             cohort=cohort, client_chunk_size=chunk,
         )[0]
-        for chunk in (1, 2, 3, 5, None)
+        for chunk in (1, 2, None)
     ]  # fmt: skip
     for other in results[1:]:
         chex.assert_trees_all_equal_dtypes(other, start)

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from fcojax import transforms
 from tests.laws.penalty_laws import FIXED_LAWS, LAWS, Row, close, examples, pairs
 
+pytestmark = pytest.mark.slow
+
 TREE = {"bias": jnp.zeros(()), "empty": jnp.zeros((0,)), "kernel": jnp.zeros((2, 3))}
 VECTOR = jnp.zeros(4)
 SHIFT = {"bias": jnp.array(0.3), "empty": jnp.zeros(0), "kernel": jnp.arange(6.0).reshape(2, 3)}

@@ -32,6 +32,8 @@ from fcojax.transforms import (
     transport,
 )
 
+pytestmark = pytest.mark.slow
+
 BATCH = 8
 METRIC = jnp.diag(jnp.arange(1.0, 8.0)) + 0.3
 

@@ -14,6 +14,8 @@ from fcojax import transforms
 from tests.laws.mirror_laws import FIXED_LAWS, LAWS, SIZE, Row, generic, to_tree
 from tests.laws.penalty_laws import close, pairs
 
+pytestmark = pytest.mark.slow
+
 WEIGHTS = np.array([2.0, 0.5, 1.0, 4.0, 1.5])
 GRAM = np.cov(np.random.default_rng(0).normal(size=(SIZE, 40))) + np.diag(WEIGHTS)
 BETA = 0.5

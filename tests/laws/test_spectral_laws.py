@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from fcojax import transforms
 from tests.laws.penalty_laws import FIXED_LAWS, LAWS, Row, close, examples, pairs
 
+pytestmark = pytest.mark.slow
+
 WIDE = {"empty": jnp.zeros((0, 2)), "kernel": jnp.zeros((2, 3))}
 TALL = jnp.zeros((4, 2))
 STACK = jnp.zeros((2, 2, 2))
