@@ -20,7 +20,6 @@ import jax
 from absl import app, flags
 from absl import logging as absl_logging
 from ml_collections import config_flags
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -244,9 +243,11 @@ def _table(summary: dict, criterion) -> Table:
     varied = [field for field in fields if len(set(columns[field])) > 1 or len(entries) == 1]
     fixed = ", ".join(f"{field} {columns[field][0]:g}" for field in fields if field not in varied)
     title = f"best by {criterion.measure} over the last {criterion.last_rounds} rounds"
-    table = Table(title=f"{title}; {fixed}" if fixed else title, box=box.SIMPLE)
+    table = Table(
+        title=f"{title}; {fixed}" if fixed else title, box=None, padding=(0, 1), pad_edge=False
+    )
     table.add_column("algorithm", no_wrap=True)
-    for heading in (*varied, criterion.measure, "suboptimal", "diverged", "seconds"):
+    for heading in (*varied, criterion.measure, "suboptimal", "diverged", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for name, entry in entries.items():
