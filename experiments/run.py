@@ -236,7 +236,7 @@ def _write_events(workdir: pathlib.Path) -> None:
 
 
 def _table(summary: dict, criterion) -> Table:
-    """One line an algorithm; hyperparameters that are the same for all stand in the title."""
+    """One line an algorithm; what all share stands in the title, gap is to the best F + psi."""
     entries = summary["algorithms"]
     fields = sorted({field for entry in entries.values() for field in entry["best"]})
     columns = {field: [entry["best"].get(field) for entry in entries.values()] for field in fields}
@@ -247,7 +247,7 @@ def _table(summary: dict, criterion) -> Table:
         title=f"{title}; {fixed}" if fixed else title, box=None, padding=(0, 1), pad_edge=False
     )
     table.add_column("algorithm", no_wrap=True)
-    for heading in (*varied, criterion.measure, "suboptimal", "diverged", "s"):
+    for heading in (*varied, criterion.measure, "gap", "diverged", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for name, entry in entries.items():
