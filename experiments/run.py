@@ -247,7 +247,7 @@ def _table(summary: dict, criterion) -> Table:
         title=f"{title}; {fixed}" if fixed else title, box=None, padding=(0, 1), pad_edge=False
     )
     table.add_column("algorithm", no_wrap=True)
-    for heading in (*varied, criterion.measure, "gap", "diverged", "s"):
+    for heading in (*varied, criterion.measure, "gap", "failed", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for name, entry in entries.items():
