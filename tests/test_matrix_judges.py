@@ -9,6 +9,8 @@ import scipy.special
 
 from fcojax import transforms
 
+pytestmark = pytest.mark.slow
+
 STEP, SCALE = 0.7, 0.9
 GAP = 1e-10  # in the objective, which is strongly convex: the solution is off by about its root
 ROOM = 2e-5

@@ -12,6 +12,8 @@ from sklearn.linear_model import ElasticNet, Lasso
 from fcojax import transforms
 from fcojax.transforms.total_variation import costs_in_order, costs_in_parallel
 
+pytestmark = pytest.mark.slow
+
 SIZE = 9
 STEP, SCALE = 0.7, 0.9
 WEIGHTS = np.linspace(0.2, 2.0, SIZE)

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ from scipy import stats
 from fcojax import shuffle
 
 
+@functools.partial(jax.jit, static_argnames="size")
 def whole(key, size, stream=0):
     positions = jnp.arange(size)
     return shuffle.permuted(key, size, jnp.full_like(positions, stream), positions)
@@ -26,7 +29,8 @@ def test_size_may_be_traced_and_the_answer_is_the_same():
 
 def test_a_large_population_needs_no_table():
     size = 2**30 + 12345
-    members = shuffle.permuted(jax.random.key(3), size, jnp.zeros(1000, int), jnp.arange(1000))
+    permuted = jax.jit(shuffle.permuted)
+    members = permuted(jax.random.key(3), size, jnp.zeros(1000, int), jnp.arange(1000))
     assert len(set(members.tolist())) == 1000
     assert int(members.min()) >= 0 and int(members.max()) < size
     # Spread over the whole range, not its low end.
@@ -62,7 +66,7 @@ def test_neighbours_in_position_are_strangers_in_value(lag):
 def test_streams_of_one_key_are_independent():
     size, count = 8, 30_000
     streams = jnp.arange(count)
-    first = shuffle.permuted(jax.random.key(5), size, streams, jnp.zeros_like(streams))
+    first = jax.jit(shuffle.permuted)(jax.random.key(5), size, streams, jnp.zeros_like(streams))
     pairs = np.bincount(np.asarray(first[:-1]) * size + np.asarray(first[1:]), minlength=size**2)
     assert stats.chisquare(pairs).pvalue > 1e-3
 
