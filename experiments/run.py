@@ -157,8 +157,7 @@ def _run() -> int:
 
 
 def _prepare_jax() -> None:
-    """Quiet logs, one CPU device a core, and a compilation cache that outlives the process."""
-    jax.config.update("jax_num_cpu_devices", os.cpu_count())
+    """Quiet logs, and a compilation cache that outlives the process."""
     absl_logging.set_verbosity(absl_logging.WARNING)
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
     if not jax.config.values["jax_compilation_cache_dir"]:

@@ -106,6 +106,8 @@ def draws(
 ) -> tuple[Array, Array, Array, Array]:
     """The luck of round ``index`` without its work, for those who replay a run elsewhere.
 
+    Takes the population as it is on one device; on a mesh the luck is the same.
+
     Returns:
       The members, their weights, and for each the indices of its minibatches among its own
       examples with their weights, zero also in the steps that a client does not take.
