@@ -4,7 +4,7 @@ min_w (1/M) sum_m p_m F_m(w) + psi(w): many clients with local losses, one share
 constraint or manifold.
 """
 
-from fcojax import algorithms, problems, transforms
+from fcojax import algorithms, problems, theory, transforms
 from fcojax.algorithms.local import local_epochs, local_steps
 from fcojax.engine import reference
 from fcojax.engine.cohort import coin_flips, everyone, uniform_cohort
@@ -31,6 +31,7 @@ __all__ = [
     "shard_clients",
     "spread_clients",
     "sweep",
+    "theory",
     "transforms",
     "uniform_cohort",
 ]

@@ -14,7 +14,17 @@ SOURCES = sorted(
     for path in (ROOT / folder).rglob("*.py")
 )
 # Top to bottom; a module may import from its own group and from those above it.
-GROUPS = ("types", "tree", "shuffle", "problems", "transforms", "algorithms", "engine", "report")
+GROUPS = (
+    "types",
+    "tree",
+    "shuffle",
+    "problems",
+    "transforms",
+    "algorithms",
+    "engine",
+    "theory",
+    "report",
+)
 BANNED = ("utils", "util", "helpers", "helper", "misc", "common")
 # Hyperparameters and data stay on the device; only these parts of the engine look from the host.
 HOST_SIDE = ("check.py", "sharding.py", "cohort.py", "status.py")

@@ -1,0 +1,5 @@
+"""Theorems as functions: constants measured on a problem, bounds computed from them.
+
+Everything here runs on the host in float64 numpy unless it says otherwise; it judges runs and
+takes no part in them.
+"""
