@@ -80,7 +80,7 @@ def ours(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
         hparams = hparams._replace(penalty_scale=workload.penalty_scale)
     work, cohort = plan(workload)
     params = jax.tree.map(jax.numpy.asarray, start(workload))
-    data = fcojax.spread_clients(chosen, hparams, params, data, work=work, cohort=cohort)
+    data = fcojax.spread(chosen, hparams, params, data, work=work, cohort=cohort)
 
     def run(key):
         return fcojax.run(

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 import fcojax
 from fcojax.algorithms import Algorithm, Work
 from fcojax.engine.cohort import Sampler
-from fcojax.engine.sweep import product
+from fcojax.engine.grid import product
 from fcojax.problems import Problem
 from fcojax.report.summary import Criterion
 from fcojax.transforms import Penalty, euclidean

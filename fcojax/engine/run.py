@@ -127,8 +127,8 @@ def with_chunk_size(
         params,
     )
     num_places = plan.cohort.size(data.num_clients)
-    state_bytes = num_points * tree.num_bytes(message)
-    return plan._replace(client_chunk_size=chunk_size(plan.work, data, state_bytes, num_places))
+    size = chunk_size(plan.work, data, tree.num_bytes(message), num_places, num_points)
+    return plan._replace(client_chunk_size=size)
 
 
 def run(

@@ -11,7 +11,6 @@ import pytest
 import fcojax
 from fcojax import algorithms
 from fcojax.algorithms.fed_avg import PenalisedRates
-from fcojax.engine.sweep import product
 from fcojax.theory import averages, fco
 from fcojax.transforms import euclidean, l1, l2_ball
 
@@ -135,7 +134,7 @@ def test_gap_is_below_lemma_4_4_and_theorem_4_3(num_steps):
     largest = fco.largest_client_lr(constants)
     np.testing.assert_allclose(largest, 0.125)
     rates = [largest, 0.1 * largest, 0.01 * largest]
-    grid = product(PenalisedRates, client_lr=rates, penalty_scale=[LASSO])
+    grid = fcojax.product(PenalisedRates, client_lr=rates, penalty_scale=[LASSO])
     found = shadow(
         instance, euclidean(l1()), fco.squared_dual_norm(hessian), grid,
         num_steps=num_steps, num_rounds=100, look=20, seeds=40,
@@ -168,7 +167,7 @@ def test_gap_is_below_theorem_4_2(num_steps):
         num_clients=6,
     )
     rates = [share * fco.largest_client_lr(constants) for share in (1, 0.1, 0.01)]
-    grid = product(PenalisedRates, client_lr=rates, penalty_scale=[1.0])
+    grid = fcojax.product(PenalisedRates, client_lr=rates, penalty_scale=[1.0])
     found = shadow(
         instance, euclidean(l2_ball()), lambda z: jnp.sum(z * z, axis=-1), grid,
         num_steps=num_steps, num_rounds=100, look=20, seeds=20,
@@ -200,7 +199,9 @@ def test_averaging_models_on_the_ball_shrinks_them_and_averaging_duals_does_not(
     ends = {}
     for name in ("fed_dual_avg", "fed_mid"):
         factory = getattr(algorithms, name)
-        grid = product(factory.Hparams, client_lr=[largest, 0.02 * largest], penalty_scale=[1.0])
+        grid = fcojax.product(
+            factory.Hparams, client_lr=[largest, 0.02 * largest], penalty_scale=[1.0]
+        )
         ends[name], _ = fcojax.sweep(
             factory(loss, euclidean(l2_ball())), grid, jnp.asarray(instance.start), instance.data,
             jax.random.key(3)[None], **options,
@@ -227,7 +228,7 @@ def test_gap_of_small_client_steps_is_below_theorem_4_1(name):
     round_lr = fco.largest_client_lr(constants)
     factory = getattr(algorithms, name)
     keys = jax.random.split(jax.random.key(1), 10)
-    grid = product(
+    grid = fcojax.product(
         factory.Hparams,
         client_lr=[client_lr],
         server_lr=[round_lr / (num_steps * client_lr)],
