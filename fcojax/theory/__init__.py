@@ -3,3 +3,7 @@
 Everything here runs on the host in float64 numpy unless it says otherwise; it judges runs and
 takes no part in them.
 """
+
+from fcojax.theory import least_squares
+
+__all__ = ["least_squares"]
