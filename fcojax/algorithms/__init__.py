@@ -13,6 +13,7 @@ from fcojax.algorithms.local import (
     mean_gradient,
     mean_loss,
 )
+from fcojax.algorithms.local_sgd import fed_gd, local_sgd
 
 __all__ = [
     "Algorithm",
@@ -25,9 +26,11 @@ __all__ = [
     "fed_avg_subgradient",
     "fed_dual_avg",
     "fed_dual_avg_osp",
+    "fed_gd",
     "fed_mid",
     "fed_mid_osp",
     "local_epochs",
+    "local_sgd",
     "local_steps",
     "mean_gradient",
     "mean_loss",

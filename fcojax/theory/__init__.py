@@ -4,6 +4,6 @@ Everything here runs on the host in float64 numpy unless it says otherwise; it j
 takes no part in them.
 """
 
-from fcojax.theory import averages, fco
+from fcojax.theory import averages, fco, least_squares
 
-__all__ = ["averages", "fco"]
+__all__ = ["averages", "fco", "least_squares"]
