@@ -65,13 +65,12 @@ def test_a_cohort_of_all_in_another_order_is_everyone():
     """The mean does not mind the order, so neither does the check."""
     data = from_clients(federations.clients())
     chosen = federations.algorithm("fed_avg")._replace(needs_everyone=True)
+    rates, start, key = federations.hparams("fed_avg"), federations.start(), jax.random.key(0)
+    options = {"num_rounds": 3, "work": fcojax.local_steps(1)}
     ends = [
-        fcojax.run(
-            chosen, federations.hparams("fed_avg"), federations.start(), data, jax.random.key(0), num_rounds=3,
-            work=fcojax.local_steps(1), cohort=cohort,
-        )[0]
+        fcojax.run(chosen, rates, start, data, key, cohort=cohort, **options)[0]
         for cohort in (fcojax.everyone(), fcojax.uniform_cohort(5))
-    ]  # fmt: skip
+    ]
     np.testing.assert_allclose(*map(federations.as_vector, ends), rtol=1e-12)
 
 
