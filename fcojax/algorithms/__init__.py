@@ -1,9 +1,12 @@
 """One file, one paper, one factory."""
 
+from fcojax.algorithms import local_solvers
 from fcojax.algorithms.base import Algorithm, ClientResult, Cohort, takes
 from fcojax.algorithms.fed_avg import fed_avg, fed_avg_subgradient
 from fcojax.algorithms.fed_dual_avg import fed_dual_avg, fed_dual_avg_osp
+from fcojax.algorithms.fed_dyn import fed_dyn
 from fcojax.algorithms.fed_mid import fed_mid, fed_mid_osp
+from fcojax.algorithms.fed_pd import fed_pd
 from fcojax.algorithms.local import (
     Batch,
     Local,
@@ -27,10 +30,13 @@ __all__ = [
     "fed_dual_avg",
     "fed_dual_avg_osp",
     "fed_gd",
+    "fed_dyn",
     "fed_mid",
     "fed_mid_osp",
+    "fed_pd",
     "local_epochs",
     "local_sgd",
+    "local_solvers",
     "local_steps",
     "mean_gradient",
     "mean_loss",

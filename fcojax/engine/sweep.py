@@ -62,13 +62,13 @@ def sweep(
       context: arrays that ``observe`` needs.
       eval_every: rounds between two looks.
       client_chunk_size: clients that work side by side.
-      point_chunk_size: points that run side by side; ``None`` for as many as fit into memory.
+      point_chunk_size: points that run side by side; ``None`` for all of them.
 
     Returns:
       What ``run`` returns, with leading axes [points, seeds].
     """
     plan = Plan(work, cohort or everyone(), client_chunk_size)
-    check_run(plan, take(grid, 0), data, num_rounds, eval_every)
+    check_run(algorithm, plan, take(grid, 0), data, num_rounds, eval_every)
     grid, points = as_arrays(grid), num_points(grid)
     at_once = point_chunk_size or points
     at_once = min(at_once, points)
