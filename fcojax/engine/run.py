@@ -179,7 +179,7 @@ def run(
       2.0
     """
     plan = Plan(work, cohort or everyone(), client_chunk_size)
-    check_run(plan, hparams, data, num_rounds, eval_every)
+    check_run(algorithm, plan, hparams, data, num_rounds, eval_every)
     hparams = as_arrays(hparams)
     plan = with_chunk_size(plan, algorithm, hparams, params, data)
     return scan_blocks(

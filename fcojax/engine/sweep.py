@@ -160,7 +160,8 @@ def sweep(
     """
     plan = Plan(work, cohort or everyone(), client_chunk_size)
     first = jax.tree.map(lambda column: column[0], grid)
-    check_run(plan, first, data, num_rounds, eval_every)
+    check_run(algorithm, plan, first, data, num_rounds, eval_every)
+    check_hparams(grid)
     grid = as_arrays(grid)
     plan = with_chunk_size(plan, algorithm, first, params, data, num_points(grid))
 
