@@ -25,7 +25,7 @@ from fcojax.engine.grid import num_points
 from fcojax.engine.reference import optimum
 from fcojax.engine.round import Plan, message_bytes
 from fcojax.engine.run import State, with_chunk_size
-from fcojax.engine.status import verdict
+from fcojax.engine.status import WARNINGS, verdict
 from fcojax.problems import ClientData, Problem, population_loss
 from fcojax.report import rows as tidy
 from fcojax.report.summary import summarise
@@ -218,8 +218,10 @@ class Recorder:
             optimum,
             [entry["dropped"] for entry in curve],
             [entry["participants"] for entry in curve],
+            {name: [entry.get(name) or 0.0 for entry in curve] for name in WARNINGS},
         )
-        row["status"] = judged.sentence if judged.status == "diverged" else judged.status
+        plain = judged.status != "diverged" and not judged.warned
+        row["status"] = judged.status if plain else judged.sentence
         return row
 
 

@@ -5,6 +5,7 @@ from fcojax.algorithms.base import Algorithm, ClientResult, Cohort, takes
 from fcojax.algorithms.fed_avg import fed_avg, fed_avg_subgradient
 from fcojax.algorithms.fed_dual_avg import fed_dual_avg, fed_dual_avg_osp
 from fcojax.algorithms.fed_dyn import fed_dyn
+from fcojax.algorithms.fed_manifold import fed_manifold
 from fcojax.algorithms.fed_mid import fed_mid, fed_mid_osp
 from fcojax.algorithms.fed_pd import fed_pd
 from fcojax.algorithms.local import (
@@ -31,6 +32,7 @@ __all__ = [
     "fed_dual_avg_osp",
     "fed_gd",
     "fed_dyn",
+    "fed_manifold",
     "fed_mid",
     "fed_mid_osp",
     "fed_pd",

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.local import Work
-from fcojax.engine.check import check_run
+from fcojax.engine.check import check_hparams, check_run
 from fcojax.engine.cohort import Sampler, everyone
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.round import Plan
@@ -69,6 +69,7 @@ def sweep(
     """
     plan = Plan(work, cohort or everyone(), client_chunk_size)
     check_run(algorithm, plan, take(grid, 0), data, num_rounds, eval_every)
+    check_hparams(grid)
     grid, points = as_arrays(grid), num_points(grid)
     at_once = point_chunk_size or points
     at_once = min(at_once, points)
