@@ -55,7 +55,7 @@ def local_points(
     if work.num_steps is None:
         raise ValueError("work is in epochs; pass local_steps, so that all clients keep step.")
     plan = Plan(work, everyone())
-    check_run(plan, hparams, data, num_rounds, 1)
+    check_run(algorithm, plan, hparams, data, num_rounds, 1)
     watched = _watched(algorithm, work.num_steps, read)
     return _points(watched, plan, num_rounds, as_arrays(hparams), params, data, key)
 
