@@ -18,6 +18,8 @@ from fcojax.algorithms.local import (
     mean_loss,
 )
 from fcojax.algorithms.local_sgd import fed_gd, local_sgd
+from fcojax.algorithms.r_fed_svrg import r_fed_svrg
+from fcojax.algorithms.riemannian import r_fed_avg, r_fed_prox
 
 __all__ = [
     "Algorithm",
@@ -42,5 +44,8 @@ __all__ = [
     "local_steps",
     "mean_gradient",
     "mean_loss",
+    "r_fed_avg",
+    "r_fed_prox",
+    "r_fed_svrg",
     "takes",
 ]

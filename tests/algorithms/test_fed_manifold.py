@@ -207,7 +207,10 @@ def test_partial_cohorts_weights_and_unequal_steps_are_those_of_the_oracle():
     assert np.abs(total).max() <= 1e-14
 
 
-@pytest.mark.parametrize("cohort", [fcojax.uniform_cohort(5), fcojax.coin_flips(0.3)])
+@pytest.mark.parametrize(
+    "cohort",
+    [fcojax.uniform_cohort(5), pytest.param(fcojax.coin_flips(0.3), marks=pytest.mark.slow)],
+)
 def test_partial_cohorts_have_no_floor(cohort):
     chosen = subspaces.algorithm("fed_manifold", unit_sphere)
     start = subspaces.start()[:, :1]

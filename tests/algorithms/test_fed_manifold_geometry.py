@@ -27,6 +27,7 @@ def procrustes(x, targets):
     return jnp.sum((x[None] - targets) ** 2, axis=(1, 2))
 
 
+@pytest.mark.slow
 def test_orthogonal_procrustes_has_the_polar_factor_of_the_mean_as_its_solution():
     """The clients' own solutions differ, and x = P(mean of B) minimises the mean of |x - B|^2."""
     rng = np.random.default_rng(5)
