@@ -5,25 +5,44 @@ from fcojax.problems.fused_signal import fused_signal
 from fcojax.problems.lasso import lasso
 from fcojax.problems.least_squares import least_squares, synthetic_least_squares
 from fcojax.problems.logistic import logistic, synthetic_logistic
+from fcojax.problems.low_rank import low_rank
+from fcojax.problems.matrix_completion import matrix_completion, synthetic_matrix_completion
 from fcojax.problems.measures import support_recovery
+from fcojax.problems.pca import pca, synthetic_pca
 from fcojax.problems.problem import Problem, population_loss
+from fcojax.problems.procrustes import procrustes, synthetic_procrustes
 from fcojax.problems.random_features import random_features
 from fcojax.problems.softmax import softmax, synthetic_softmax
+from fcojax.problems.subspace_completion import (
+    as_columns,
+    subspace_completion,
+    synthetic_subspace_completion,
+)
 
 __all__ = [
     "ClientData",
     "Problem",
+    "as_columns",
     "from_clients",
     "from_rows",
     "fused_signal",
     "lasso",
     "least_squares",
     "logistic",
+    "low_rank",
+    "matrix_completion",
+    "pca",
     "population_loss",
+    "procrustes",
     "random_features",
     "softmax",
+    "subspace_completion",
     "support_recovery",
     "synthetic_least_squares",
     "synthetic_logistic",
+    "synthetic_matrix_completion",
+    "synthetic_pca",
+    "synthetic_procrustes",
     "synthetic_softmax",
+    "synthetic_subspace_completion",
 ]
