@@ -9,6 +9,7 @@ from fcojax.problems.low_rank import low_rank
 from fcojax.problems.matrix_completion import matrix_completion, synthetic_matrix_completion
 from fcojax.problems.measures import support_recovery
 from fcojax.problems.pca import pca, synthetic_pca
+from fcojax.problems.portfolio import mixture, portfolio, simplex_weights
 from fcojax.problems.problem import Problem, population_loss
 from fcojax.problems.procrustes import procrustes, synthetic_procrustes
 from fcojax.problems.random_features import random_features
@@ -31,10 +32,13 @@ __all__ = [
     "logistic",
     "low_rank",
     "matrix_completion",
+    "mixture",
     "pca",
     "population_loss",
+    "portfolio",
     "procrustes",
     "random_features",
+    "simplex_weights",
     "softmax",
     "subspace_completion",
     "support_recovery",
