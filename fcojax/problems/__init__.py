@@ -1,6 +1,10 @@
-"""What is minimised: losses, populations, and the problems of the sources."""
+"""What is minimised: losses, populations, and the problems of the sources.
+
+``fcojax.problems.networks`` is not imported here, because Flax takes a second to load.
+"""
 
 from fcojax.problems.clients import ClientData, from_clients, from_rows
+from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid
 from fcojax.problems.fused_signal import fused_signal
 from fcojax.problems.lasso import lasso
 from fcojax.problems.least_squares import least_squares, synthetic_least_squares
@@ -24,6 +28,8 @@ __all__ = [
     "ClientData",
     "Problem",
     "as_columns",
+    "brain_voxels",
+    "fmri_surrogate",
     "from_clients",
     "from_rows",
     "fused_signal",
@@ -33,6 +39,7 @@ __all__ = [
     "low_rank",
     "matrix_completion",
     "mixture",
+    "on_grid",
     "pca",
     "population_loss",
     "portfolio",
