@@ -3,6 +3,7 @@
 ``fcojax.problems.networks`` is not imported here, because Flax takes a second to load.
 """
 
+from fcojax.problems import loaders
 from fcojax.problems.clients import ClientData, from_clients, from_rows
 from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid
 from fcojax.problems.fused_signal import fused_signal
@@ -35,6 +36,7 @@ __all__ = [
     "fused_signal",
     "lasso",
     "least_squares",
+    "loaders",
     "logistic",
     "low_rank",
     "matrix_completion",
