@@ -1,7 +1,9 @@
 """Quadratic clients, states and slow numpy forms that the tests of FedPD and FedDyn share.
 
 Client i holds f_i(x) = x'A_i x/2 - c_i'x, and eta is the prox step. The library's clients are
-factored, so the exact solver and gradient steps can both run on them.
+factored, so the exact solver and gradient steps can both run on them. Tests share few programs:
+the server always has its prox, which at strength zero is the identity to the last bit, and
+how many rounds lie between two looks is a traced number.
 """
 
 import functools
@@ -16,10 +18,12 @@ from fcojax.algorithms.local_solvers import exact, gd
 from fcojax.engine.round import Plan
 from fcojax.engine.run import as_arrays, block, start
 from fcojax.problems import factored, factored_loss
+from fcojax.transforms import l1
 from tests.federations import client_means, quadratic, quadratic_clients
 
 NUM_CLIENTS, DIM, SMOOTHNESS = 8, 6, 1.6
 ETA = 0.5
+NUM_LOOKS = 60
 KEY = jax.random.key(2)
 FACTORIES = {"fed_pd": fcojax.algorithms.fed_pd, "fed_dyn": fcojax.algorithms.fed_dyn}
 SOLVERS = {
@@ -27,6 +31,7 @@ SOLVERS = {
     "gd": gd(),
     "gd from the center": gd(warm_start=False),
 }
+plain_l1 = l1()
 
 
 def clients():
@@ -57,13 +62,13 @@ def optimum():
 
 
 @functools.cache
-def algorithm(name, solver="exact", penalty=None, **options):
+def algorithm(name, solver="exact", penalty=plain_l1):
     """Cached, because a rebuilt algorithm is compiled anew."""
     solver = SOLVERS.get(solver, solver)
-    return FACTORIES[name](factored_loss, penalty, solver=solver, **options)
+    return FACTORIES[name](factored_loss, penalty, solver=solver)
 
 
-def hparams(name, eta=ETA, client_lr=None, penalty_scale=0.1, skip_probability=0.0):
+def hparams(name, eta=ETA, client_lr=None, penalty_scale=0.0, skip_probability=0.0):
     kind = FACTORIES[name].Hparams
     values = {
         "client_lr": 1 / (SMOOTHNESS + 1 / eta) if client_lr is None else client_lr,
@@ -78,9 +83,11 @@ def first_point():
     return np.random.default_rng(1).standard_normal(DIM)
 
 
-def first_state(name, chosen, rates, data, duals=None, drift=None):
+def first_state(name, chosen, rates, data, duals=None, drift=None, center=None):
     """The state before round 0, with the given duals and a drift that fits them unless given."""
-    state = start(chosen, as_arrays(rates), jnp.asarray(first_point()), data)
+    center = first_point() if center is None else center
+    center = jnp.asarray(center, data.examples.slopes.dtype)
+    state = start(chosen, as_arrays(rates), center, data)
     if duals is not None and name == "fed_pd":
         state = state._replace(clients=state.clients._replace(dual=jnp.asarray(duals)))
     elif duals is not None:
@@ -90,45 +97,36 @@ def first_state(name, chosen, rates, data, duals=None, drift=None):
     return state
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _states(chosen, plan, num_rounds, rates, data, state, key):
-    def body(state, _):
-        state, _ = block(chosen, plan, 1, rates, data, state, key)
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _looks(chosen, plan, rates, data, state, key, rounds_between):
+    def one_round(_, state):
+        return block(chosen, plan, 1, rates, data, state, key)[0]
+
+    def one_look(state, _):
+        state = jax.lax.fori_loop(0, rounds_between, one_round, state)
         return state, state
 
-    return jax.lax.scan(body, state, length=num_rounds)[1]
+    return jax.lax.scan(one_look, state, length=NUM_LOOKS)[1]
 
 
 def trajectory(
-    name, solver="exact", *, rates=None, num_rounds=60, num_steps=10, cohort=None, data=None,
-    duals=None, drift=None, penalty=None, key=KEY,
+    name, solver="exact", *, rates=None, rounds_between=1, num_steps=3, cohort=None, data=None,
+    duals=None, drift=None, center=None, penalty=plain_l1,
 ):  # fmt: skip
-    """The state after every round; leaves have a leading axis of rounds."""
+    """The state at ``NUM_LOOKS`` looks, by default after every round; looks are the first axis."""
     chosen = algorithm(name, solver, penalty)
     rates = hparams(name) if rates is None else rates
     data = population() if data is None else data
     plan = Plan(fcojax.local_steps(num_steps), cohort or fcojax.everyone())
-    state = first_state(name, chosen, rates, data, duals, drift)
-    states = _states(chosen, plan, num_rounds, as_arrays(rates), data, state, key)
+    state = first_state(name, chosen, rates, data, duals, drift, center)
+    states = _looks(chosen, plan, as_arrays(rates), data, state, KEY, jnp.int32(rounds_between))
     return jax.tree.map(np.asarray, states)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _last(chosen, plan, num_rounds, rates, data, state, key):
-    return block(chosen, plan, num_rounds, rates, data, state, key)[0]
-
-
-def last_state(
-    name, solver="exact", *, rates, num_rounds, num_steps=10, cohort=None, data=None, penalty=None
-):
-    """The state after ``num_rounds`` rounds, in the precision of the data."""
-    chosen = algorithm(name, solver, penalty)
-    data = population() if data is None else data
-    plan = Plan(fcojax.local_steps(num_steps), cohort or fcojax.everyone())
-    dtype = data.examples.slopes.dtype
-    params = jnp.asarray(first_point(), dtype)
-    state = start(chosen, as_arrays(rates), params, data)
-    return _last(chosen, plan, num_rounds, as_arrays(rates), data, state, KEY)
+def last_state(name, solver="exact", *, num_rounds, **options):
+    """The state after at least ``num_rounds`` rounds."""
+    states = trajectory(name, solver, rounds_between=-(-num_rounds // NUM_LOOKS), **options)
+    return jax.tree.map(lambda leaf: leaf[-1], states)
 
 
 def prox(targets, eta):

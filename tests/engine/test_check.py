@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.engine.check import check_hparams
+from fcojax.engine.check import check_hparams, check_run
+from fcojax.engine.round import Plan
 from fcojax.engine.sweep import product
 from fcojax.problems import from_clients
 from fcojax.types import Scalar
@@ -63,15 +64,10 @@ def test_an_algorithm_that_needs_everyone_is_not_given_less(cohort, called, thro
 
 def test_a_cohort_of_all_in_another_order_is_everyone():
     """The mean does not mind the order, so neither does the check."""
-    data = from_clients(federations.clients())
-    chosen = federations.algorithm("fed_avg")._replace(needs_everyone=True)
-    rates, start, key = federations.hparams("fed_avg"), federations.start(), jax.random.key(0)
-    options = {"num_rounds": 3, "work": fcojax.local_steps(1)}
-    ends = [
-        fcojax.run(chosen, rates, start, data, key, cohort=cohort, **options)[0]
-        for cohort in (fcojax.everyone(), fcojax.uniform_cohort(5))
-    ]
-    np.testing.assert_allclose(*map(federations.as_vector, ends), rtol=1e-12)
+    data, rates = from_clients(federations.clients()), federations.hparams("fed_avg")
+    for size, chosen in ((5, needing_everyone()), (4, federations.algorithm("fed_avg"))):
+        plan = Plan(fcojax.local_steps(1), fcojax.uniform_cohort(size))
+        check_run(chosen, plan, rates, data, num_rounds=2, eval_every=1)
 
 
 @pytest.mark.parametrize(
