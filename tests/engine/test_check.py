@@ -9,8 +9,8 @@ import pytest
 
 import fcojax
 from fcojax.engine.check import check_hparams, check_run
+from fcojax.engine.grid import product
 from fcojax.engine.round import Plan
-from fcojax.engine.sweep import product
 from fcojax.problems import from_clients
 from fcojax.types import Scalar
 from tests import federations
