@@ -41,7 +41,7 @@ def r_fed_avg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> Al
               x_{r+1} = R_{x_r}\Bigl(\eta_g \sum_m p_m R_{x_r}^{-1}(z^m_K)\Bigr)
 
     With heterogeneous clients and K > 1 it stalls where the gradient is about
-    ``theory.drift_floor``.
+    ``theory.manifold.drift_floor``.
 
     Args:
       loss: one loss per example.

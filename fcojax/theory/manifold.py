@@ -1,0 +1,83 @@
+r"""Federated learning on manifolds: what its theorem bounds, and where averaging stalls.
+
+For the mean loss F over a submanifold M. These functions run on the device and are pure.
+
+Zhang, Hu, So and Johansson, "Nonconvex federated learning on compact smooth submanifolds with
+heterogeneous data", NeurIPS 2024.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.problems.clients import ClientData
+from fcojax.problems.problem import Loss, population_loss
+from fcojax.transforms.manifold import Manifold, ambient_norm, riemannian_gradient
+from fcojax.types import Array, Params, Scalar
+
+
+def gradient(loss: Loss, manifold: Manifold, data: ClientData, x: Params) -> Params:
+    """Grad F(x), the Riemannian gradient of the weighted mean of the clients' losses."""
+    euclidean = jax.grad(lambda y: population_loss(loss, y, data))(x)
+    return riemannian_gradient(manifold, x, euclidean)
+
+
+def stationarity(
+    loss: Loss, manifold: Manifold, data: ClientData, x: Params, length: Scalar
+) -> Array:
+    r"""The norm of :math:`G(x) = (x - P(x - \tilde\eta\,\mathrm{grad} F(x))) / \tilde\eta`.
+
+    P is the projection on M and :math:`\tilde\eta = \eta_g \eta K` (``length``) what a round of
+    K steps walks. The theorem says of ``fed_manifold`` that the mean of :math:`|G|^2` over R
+    rounds is :math:`O(1 / (\tilde\eta R) + \sigma^2 / (M K b))`: it falls like 1/R with full
+    batches, and to a floor in proportion to one over clients, steps and batch size with others.
+    On the Stiefel manifold :math:`|g| - \tilde\eta |g|^2 / 2 \le |G| \le |g|` for
+    :math:`g = \mathrm{grad} F(x)`.
+
+    Example:
+      >>> import fcojax
+      >>> data = fcojax.from_clients([jnp.array([[3.0, 4.0]])])
+      >>> sphere = fcojax.transforms.sphere()
+      >>> loss = lambda x, rows: -rows @ x
+      >>> float(stationarity(loss, sphere, data, jnp.array([0.6, 0.8]), 0.1))
+      0.0
+    """
+    walked = tree.add_scaled(x, -length, gradient(loss, manifold, data, x))
+    return ambient_norm(manifold, tree.sub(x, manifold.project(walked))) / length
+
+
+def drift_floor(
+    loss: Loss, manifold: Manifold, data: ClientData, x: Params, client_lr: Scalar, num_steps: int
+) -> Array:
+    r"""Where ``r_fed_avg`` stalls: |grad F| at its limit, to first order in the client rate.
+
+    .. math:: \tfrac{\eta (K - 1)}{2} \Bigl| \sum_m p_m\, \mathrm{Hess} F_m(x)
+              [\mathrm{grad} F_m(x)] \Bigr|
+
+    at a stationary point x of F, full batches, everyone in every round, a server rate of one. A
+    client's K steps add up to :math:`-\eta K (\mathrm{grad} F_m - \tfrac{\eta (K - 1)}{2}
+    \mathrm{Hess} F_m[\mathrm{grad} F_m])`, and the mean of these has to vanish. It is zero for
+    K = 1 and if no client has a slope at x.
+
+    One client's slope costs a pass over the population's rows, so all cost M passes.
+
+    References:
+      Derived here; Li and Ma, "Federated learning on Riemannian manifolds", Appl. Set-Valued Anal.
+      Optim. 2023, for the algorithm.
+    """
+
+    def drift(weights):
+        client = dataclasses.replace(data, weights=weights)
+
+        def slope(y):
+            return gradient(loss, manifold, client, y)
+
+        return manifold.to_tangent(x, jax.jvp(slope, (x,), (slope(x),))[1])
+
+    each_alone = jnp.eye(data.num_clients, data.weights.shape[0], dtype=data.weights.dtype)
+    drifts = jax.lax.map(drift, each_alone)
+    share = data.weights[: data.num_clients] / jnp.sum(data.weights)
+    mean = jax.tree.map(lambda rows: jnp.tensordot(share.astype(rows.dtype), rows, 1), drifts)
+    return client_lr * (num_steps - 1) / 2 * ambient_norm(manifold, mean)
