@@ -13,7 +13,8 @@ from fcojax import algorithms
 from fcojax.algorithms import Algorithm
 from fcojax.engine.round import Plan
 from fcojax.engine.run import as_arrays, block, start
-from fcojax.transforms import euclidean, l1, sphere
+from fcojax.transforms import euclidean, flat, l1, sphere
+from fcojax.transforms.manifold import Manifold
 from tests import federations
 
 CLIENTS = federations.quadratic_clients()
@@ -144,10 +145,35 @@ def test_the_dtype_of_the_model_is_kept(name):
     assert np.isfinite(model).all()
 
 
-@pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg", "fed_dyn", "fed_manifold"])
+@pytest.mark.parametrize("name", ROWS)
 def test_identical_clients_are_one_client(name):
     """Two copies of a client do what the client does alone."""
     alone = state_after(name, CLIENTS[:1]).server
     together = state_after(name, [CLIENTS[0], CLIENTS[0]]).server
     for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(together), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
+
+
+# FedPD and FedDyn have an augmented Lagrangian in place of the step; their limits are elsewhere.
+DESCENTS = [name for name in ROWS if name not in ("fed_pd", "fed_dyn")]
+
+
+@pytest.mark.parametrize("name", DESCENTS)
+def test_one_step_without_penalty_or_constraint_is_gradient_descent(name):
+    """K = 1, psi = 0, full batches, everyone: whatever the algorithm, w - eta grad F(w)."""
+    given = ROWS[name].geometry
+    geometry = () if given is None else (flat() if isinstance(given, Manifold) else given,)
+    hparams = rates(name)
+    if "penalty_scale" in hparams._fields:
+        hparams = hparams._replace(penalty_scale=0.0)
+    exchanges = 2 if name == "r_fed_svrg" else 1
+    found, _ = fcojax.run(
+        getattr(algorithms, name)(federations.quadratic, *geometry), hparams, point(name),
+        fcojax.from_clients(CLIENTS), jax.random.key(0), num_rounds=3 * exchanges,
+        work=fcojax.local_steps(1),
+    )  # fmt: skip
+    expected = np.array(point(name))
+    slope = jax.grad(lambda w, client: jnp.mean(federations.quadratic(w, client)))
+    for _ in range(3):
+        expected -= 0.05 * np.mean([slope(expected, client) for client in CLIENTS], axis=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
