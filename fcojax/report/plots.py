@@ -22,6 +22,12 @@ _STYLES = {
     "fed_mid_osp": ("FedMiD-OSP", "#E69F00", "--"),
     "fed_avg": ("FedAvg", "#000000", "-"),
     "fed_avg_subgradient": ("FedAvg, subgradient", "#999999", "--"),
+    "fed_manifold": ("FedManifold", "#009E73", "-"),
+    "r_fed_avg": ("RFedAvg", "#D55E00", "--"),
+    "r_fed_prox": ("RFedProx", "#E69F00", "-."),
+    "r_fed_svrg": ("RFedSVRG", "#CC79A7", "--"),
+    "centralized": ("centralised", "#000000", ":"),
+    "local": ("local, one client", "#CC79A7", ":"),
 }
 _SPARE = ("#009E73", "#CC79A7", "#F0E442")
 
