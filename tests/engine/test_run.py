@@ -187,7 +187,7 @@ def test_client_states_are_written_back_for_members_only():
     plan = Plan(fcojax.local_steps(1), fcojax.uniform_cohort(2))
     members = [
         fcojax.uniform_cohort(2)(
-            fcojax.engine.round.purpose_key(KEY, 0, jnp.int32(r)), jnp.int32(r), 5
+            jax.random.fold_in(KEY, fcojax.engine.round.COHORT), jnp.int32(r), 5
         ).members
         for r in range(7)
     ]
