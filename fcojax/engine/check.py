@@ -24,6 +24,12 @@ def check_run(
     if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
         raise ValueError(f"client_chunk_size is {chunk!r}; pass at least 1, or None to pick it.")
     plan.cohort.size(data.num_clients)
+    counts = plan.work.counts
+    if counts is not None and len(counts) != data.num_clients:
+        raise ValueError(
+            f"the work names counts for {len(counts)} clients but the problem has "
+            f"{data.num_clients}; pass one for each, or one number for all."
+        )
     batch_size = plan.work.batch_size
     if batch_size is not None and batch_size > data.max_size and not plan.work.replace:
         raise ValueError(

@@ -107,6 +107,7 @@ def local_handle(data: ClientData, work: Work, key: Key, index: Array, client: A
     """The handle of global client ``client``, whose entry in this device's lists is ``row``."""
     return Local(
         rows=data.examples,
+        client=jnp.asarray(client),
         offset=data.offsets[row],
         num_examples=data.offsets[row + 1] - data.offsets[row],
         key=jax.random.fold_in(purpose_key(key, BATCHES, index), client),
