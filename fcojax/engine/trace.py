@@ -56,10 +56,15 @@ class Trace(NamedTuple):
         return first_present(members, end - start, num_clients)
 
     def size(self, num_clients: int) -> int:
-        if self.num_clients not in (None, num_clients) or self.num_named > num_clients:
+        if self.num_clients not in (None, num_clients):
             raise ValueError(
-                f"the trace has {self.num_clients or self.num_named} clients but the problem has "
-                f"{num_clients}; pass a trace of the problem's clients."
+                f"the trace has {self.num_clients} clients but the problem has {num_clients}; pass "
+                "a trace of the problem's clients."
+            )
+        if self.num_named > num_clients:
+            raise ValueError(
+                f"the trace names client {self.num_named - 1} but the problem has {num_clients} "
+                "clients, counted from zero; pass a trace of the problem's clients."
             )
         return min(self.cohort_size or self.width, self.width)
 
@@ -96,7 +101,7 @@ def from_trace(
         num_clients, rounds = trace.shape[-1], _rows_of_matrix(trace)
     else:
         num_clients, rounds = None, _rows_of_lists(trace)
-    counts = np.array([members.size for members in rounds])
+    counts = np.array([members.size for members in rounds], np.int64)
     if not counts.any():
         raise ValueError("nobody is there in any round of the trace; pass one with clients in it.")
     members = np.concatenate(rounds).astype(np.int32)
@@ -135,14 +140,20 @@ def _rows_of_matrix(matrix: np.ndarray) -> list[np.ndarray]:
     return [np.flatnonzero(row) for row in matrix]
 
 
-def _rows_of_lists(lists) -> list[np.ndarray]:
-    rounds = []
-    for index, clients in enumerate(lists):
-        whole = all(isinstance(c, int | np.integer) and not isinstance(c, bool) for c in clients)
-        if not whole or min(clients, default=0) < 0 or len(set(clients)) < len(clients):
-            raise ValueError(
-                f"round {index} of the trace is {list(clients)}; pass distinct client indices from "
-                "zero, or an array of truth values."
-            )
-        rounds.append(np.array(sorted(clients), np.int64))
-    return rounds or [np.array([], np.int64)]
+def _rows_of_lists(lists: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    if not isinstance(lists, Sequence):
+        raise ValueError(f"the trace is {lists!r}; pass a matrix, or a list of rounds.")
+    return [_members(index, clients) for index, clients in enumerate(lists)]
+
+
+def _members(index: int, clients: Sequence[int]) -> np.ndarray:
+    members = np.asarray(clients)
+    if members.size == 0 and members.ndim == 1:
+        return members.astype(np.int64)
+    whole = members.ndim == 1 and np.issubdtype(members.dtype, np.integer)
+    if not whole or members.min() < 0 or np.unique(members).size < members.size:
+        raise ValueError(
+            f"round {index} of the trace is {clients}; pass distinct client indices from zero, or "
+            "an array of truth values."
+        )
+    return np.sort(members)
