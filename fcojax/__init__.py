@@ -9,8 +9,9 @@ from fcojax.algorithms.local import local_epochs, local_steps
 from fcojax.engine import reference
 from fcojax.engine.availability import cyclic, markov
 from fcojax.engine.cohort import coin_flips, dropout, everyone, uniform_cohort, weighted_cohort
+from fcojax.engine.grid import log_spaced, product, random_draws, zipped
 from fcojax.engine.run import run
-from fcojax.engine.sharding import client_mesh, shard_clients, spread_clients
+from fcojax.engine.sharding import client_mesh, device_mesh, shard_clients, spread
 from fcojax.engine.sweep import sweep
 from fcojax.engine.trace import from_trace
 from fcojax.problems.clients import ClientData, from_clients, from_rows
@@ -21,6 +22,11 @@ __all__ = [
     "ClientData",
     "algorithms",
     "client_mesh",
+    "device_mesh",
+    "log_spaced",
+    "product",
+    "random_draws",
+    "zipped",
     "coin_flips",
     "cyclic",
     "dropout",
@@ -35,7 +41,7 @@ __all__ = [
     "reference",
     "run",
     "shard_clients",
-    "spread_clients",
+    "spread",
     "sweep",
     "theory",
     "transforms",

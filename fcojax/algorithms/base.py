@@ -78,13 +78,18 @@ class Model(Protocol):
 
 
 class Algorithm(NamedTuple):
-    """A federated algorithm; build it once, because a rebuilt one is a new trace."""
+    """A federated algorithm; build it once, because a rebuilt one is a new trace.
+
+    Beside its five functions: ``needs_everyone`` if it makes no sense with a cohort that leaves
+    clients out, which is then refused.
+    """
 
     init: Init
     broadcast: Broadcast
     client_update: ClientUpdate
     server_update: ServerUpdate
     model: Model
+    needs_everyone: bool = False
 
 
 Arguments = ParamSpec("Arguments")

@@ -23,6 +23,9 @@ COHORT, CLIENT, BATCHES, SERVER = range(4)
 # accelerator would rather have all clients at once.
 _CHUNK_BYTES = {"cpu": 1 << 20}
 _CHUNK_BYTES_ELSEWHERE = 2 << 30
+# Clients side by side put their axis between the points of a sweep and the features, so that a CPU
+# transposes before each product; only where states are tiny is that cheaper than one by one.
+_CHUNK_BYTES_OF_SWEEPS = {"cpu": 1 << 17}
 
 
 class Plan(NamedTuple):
@@ -71,7 +74,7 @@ def one_round(
         algorithm, plan, hparams, data, message, clients, cohort, key, index
     )
     population_weight = jnp.sum(data.weights)
-    if data.mesh is not None:
+    if data.num_shards > 1:
         tally, population_weight = jax.lax.psum((tally, population_weight), "clients")
     weight = jnp.where(tally.weight > 0, tally.weight, 1)
     mean_upload, metrics = tree.scale(1 / weight, tally.weighted)
@@ -152,7 +155,7 @@ def _clients_work(algorithm, plan, hparams, data, message, clients, cohort, key,
     first_client = 0
     can_be_absent = plan.cohort.can_be_absent
     members, weights, arrives = cohort.members, cohort.weights, cohort.arrives
-    if data.mesh is not None:
+    if data.num_shards > 1:
         first_client = jax.lax.axis_index("clients") * data.clients_per_shard
         can_be_absent = True
         if members is None:
@@ -264,15 +267,21 @@ def _add(
     return tally, kept
 
 
-def chunk_size(work: Work, data: ClientData, state_bytes: int, num_places: int) -> int:
-    """As many clients as keep one step's working set within the backend's budget."""
+def chunk_size(
+    work: Work, data: ClientData, state_bytes: int, num_places: int, num_points: int
+) -> int:
+    """As many clients as keep one step's working set within the backend's budget.
+
+    ``state_bytes`` is one point's; the points of a sweep share the examples.
+    """
     row_bytes = sum(
         leaf.dtype.itemsize * leaf.size // leaf.shape[0] for leaf in jax.tree.leaves(data.examples)
     )
     examples_a_step = min(work.batch_size or data.max_size, data.max_size)
     # A step holds its examples, its iterate, the model read from it, and the gradient.
-    client_bytes = examples_a_step * row_bytes + 3 * state_bytes
-    budget = _CHUNK_BYTES.get(jax.default_backend(), _CHUNK_BYTES_ELSEWHERE)
+    client_bytes = examples_a_step * row_bytes + 3 * num_points * state_bytes
+    budgets = _CHUNK_BYTES_OF_SWEEPS if num_points > 1 else _CHUNK_BYTES
+    budget = budgets.get(jax.default_backend(), _CHUNK_BYTES_ELSEWHERE)
     return max(1, min(num_places, budget // max(client_bytes, 1)))
 
 

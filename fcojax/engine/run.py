@@ -128,8 +128,8 @@ def with_chunk_size(
         params,
     )
     num_places = plan.cohort.size(data.num_clients)
-    state_bytes = num_points * tree.num_bytes(message)
-    return plan._replace(client_chunk_size=chunk_size(plan.work, data, state_bytes, num_places))
+    size = chunk_size(plan.work, data, tree.num_bytes(message), num_places, num_points)
+    return plan._replace(client_chunk_size=size)
 
 
 def run(
@@ -181,7 +181,7 @@ def run(
       2.0
     """
     plan = Plan(work, cohort or everyone(), client_chunk_size)
-    check_run(plan, hparams, data, num_rounds, eval_every)
+    check_run(algorithm, plan, hparams, data, num_rounds, eval_every)
     hparams = as_arrays(hparams)
     plan = with_chunk_size(plan, algorithm, hparams, params, data)
     return scan_blocks(

@@ -163,8 +163,8 @@ def dirichlet(
         if smallest >= min_size:
             return _gathered(np.split(order, np.cumsum(counts)[:-1]), sizes)
     raise ValueError(
-        f"none of {max_draws} draws gave each of {num_clients} clients {min_size} examples, the "
-        f"best gave all at least {most}; raise alpha or max_draws, or lower min_size or num_clients."
+        f"none of {max_draws} draws gave each of {num_clients} clients {min_size} examples, "
+        f"the best gave all at least {most}; raise alpha or max_draws, or lower min_size or num_clients."
     )
 
 
@@ -234,7 +234,6 @@ def similarity(labels: Any, num_clients: int, share: float, *, seed: int = 0) ->
     mixed, rest = order[:num_mixed], order[num_mixed:]
     rest = rest[np.argsort(labels[rest], kind="stable")]
     runs = _even(rest.size, num_clients)
-    hands = _even(labels.size, num_clients) - runs
     return _gathered([mixed, rest], [_even(labels.size, num_clients) - runs, runs])
 
 

@@ -362,7 +362,7 @@ def test_devices_are_used_when_a_client_is_work_enough_for_one():
     algorithm, rates = federations.algorithm("fed_avg"), federations.hparams("fed_avg")
     wide = fcojax.from_clients([{"x": np.ones((400, 400)), "y": np.ones(400)}] * 4)
     params = {"kernel": jnp.zeros(400), "bias": jnp.zeros(())}
-    spread = functools.partial(fcojax.spread_clients, algorithm, rates)
+    spread = functools.partial(fcojax.spread, algorithm, rates)
     assert spread(params, wide, work=fcojax.local_steps(1)).num_shards == 2
     assert spread(params, wide, work=fcojax.local_steps(1, 4)).mesh is None
     few = fcojax.uniform_cohort(3)
@@ -388,5 +388,5 @@ def test_bytes_are_read_off_the_messages():
 
 @pytest.mark.parametrize("num_devices", [0, 3])
 def test_a_mesh_needs_devices_that_exist(num_devices):
-    with pytest.raises(ValueError, match=f"num_devices is {num_devices} but JAX sees 2"):
+    with pytest.raises(ValueError, match=f"1 x {num_devices} devices was asked for but JAX sees 2"):
         client_mesh(num_devices)
