@@ -164,7 +164,7 @@ def dirichlet(
             return _gathered(np.split(order, np.cumsum(counts)[:-1]), sizes)
     raise ValueError(
         f"none of {max_draws} draws gave each of {num_clients} clients {min_size} examples, "
-        f"the best gave all at least {most}; raise alpha or max_draws, or lower min_size or num_clients."
+        f"the best gave all at least {most}; raise alpha or max_draws, or lower min_size."
     )
 
 
