@@ -8,8 +8,6 @@ import hashlib
 import json
 import os
 import pathlib
-import zipfile
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -85,7 +83,7 @@ def load(path: str | os.PathLike) -> Partition:
             ids = file["ids"] if file["ids"].size else None
             partition = Partition(file["order"], file["sizes"], ids)
             intact = str(file["digest"]) == partition.digest()
-    except (OSError, EOFError, TypeError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except Exception as error:  # a damaged archive fails in whatever way its readers do
         raise ValueError(f"{path} is no partition, or not all of one; make it anew.") from error
     if not intact:
         raise ValueError(f"{path} does not hold what was saved there; make the partition anew.")
@@ -114,11 +112,9 @@ def label_shards(
     num_shards = num_clients * shards_per_client
     _refuse_too_few(labels.size, num_clients, shards_per_client)
     rng = _rng(seed)
-    sizes = _even(labels.size, num_shards)
-    shards = np.split(_by_label(rng, labels), np.cumsum(sizes)[:-1])
-    hands = rng.permutation(num_shards).reshape(num_clients, shards_per_client)
-    order = np.concatenate([shards[shard] for shard in hands.reshape(-1)])
-    return Partition(order, sizes[hands].sum(axis=1))
+    order = _by_label(rng, labels)
+    owner_of_shard = rng.permutation(np.repeat(np.arange(num_clients), shards_per_client))
+    return _gathered(order, np.repeat(owner_of_shard, _even(labels.size, num_shards)), num_clients)
 
 
 def dirichlet(
@@ -134,6 +130,7 @@ def dirichlet(
 
     For every label independently, the clients' shares are drawn from the symmetric Dirichlet law
     with concentration ``alpha``: near zero a label goes to few clients, at infinity to all alike.
+    Shares are rounded to whole examples, up or down at random, so that no client is favoured.
     Draws that leave a client with fewer than ``min_size`` examples are drawn anew, all of them.
 
     Raises:
@@ -146,22 +143,23 @@ def dirichlet(
     labels = _checked(labels)
     _refuse_count("max_draws", max_draws)
     _refuse_too_few(labels.size, num_clients, min_size)
-    if not (alpha > 0 and np.isfinite(alpha)):
-        raise ValueError(f"alpha is {alpha}; pass a finite number above 0.")
+    if not (alpha > 0 and np.isfinite(alpha * num_clients)):
+        raise ValueError(f"alpha is {alpha}; pass a finite number above 0, 1e9 for even shares.")
     rng = _rng(seed)
     order = _by_label(rng, labels)
     counts = np.unique(labels, return_counts=True)[1]
     most = 0
     for _ in range(max_draws):
         shares = rng.dirichlet(np.full(num_clients, alpha), counts.size)
-        cuts = np.floor(np.cumsum(shares, axis=1) * counts[:, None] + 0.5).astype(np.int64)
-        cuts = np.minimum(cuts, counts[:, None])
+        cuts = np.cumsum(shares, axis=1) * counts[:, None] + rng.random((counts.size, 1))
+        cuts = np.minimum(np.floor(cuts).astype(np.int64), counts[:, None])
         cuts[:, -1] = counts
         sizes = np.diff(cuts, axis=1, prepend=0)
         smallest = sizes.sum(axis=0).min()
         most = max(most, int(smallest))
         if smallest >= min_size:
-            return _gathered(np.split(order, np.cumsum(counts)[:-1]), sizes)
+            clients = np.tile(np.arange(num_clients), counts.size)
+            return _gathered(order, np.repeat(clients, sizes.reshape(-1)), num_clients)
     raise ValueError(
         f"none of {max_draws} draws gave each of {num_clients} clients {min_size} examples, "
         f"the best gave all at least {most}; raise alpha or max_draws, or lower min_size."
@@ -197,9 +195,10 @@ def log_normal(
     _refuse_too_few(num_examples, num_clients, min_size)
     rng = _rng(seed)
     order = rng.permutation(num_examples)
-    logs = sigma * rng.standard_normal(num_clients)
+    luck = rng.standard_normal(num_clients)
     # Shares are relative, so the largest may be one: no deviation overflows.
-    return Partition(order, _apportioned(num_examples, np.exp(logs - logs.max()), min_size))
+    shares = np.exp(sigma * (luck - luck.max()))
+    return Partition(order, _apportioned(num_examples, shares, min_size))
 
 
 def by_column(column: Any) -> Partition:
@@ -234,18 +233,19 @@ def similarity(labels: Any, num_clients: int, share: float, *, seed: int = 0) ->
     mixed, rest = order[:num_mixed], order[num_mixed:]
     rest = rest[np.argsort(labels[rest], kind="stable")]
     runs = _even(rest.size, num_clients)
-    return _gathered([mixed, rest], [_even(labels.size, num_clients) - runs, runs])
+    sizes = np.concatenate([_even(labels.size, num_clients) - runs, runs])
+    owner = np.repeat(np.tile(np.arange(num_clients), 2), sizes)
+    return _gathered(np.concatenate([mixed, rest]), owner, num_clients)
 
 
 def _rng(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(seed))
 
 
-def _gathered(piles: Sequence[np.ndarray], sizes: Sequence[np.ndarray] | np.ndarray) -> Partition:
-    """Gives every client its part of each pile; ``sizes`` has a row of clients for each pile."""
-    parts = [np.split(pile, np.cumsum(row)[:-1]) for pile, row in zip(piles, sizes, strict=True)]
-    order = [part for mine in zip(*parts, strict=True) for part in mine]
-    return Partition(np.concatenate(order), np.sum(sizes, axis=0))
+def _gathered(order: np.ndarray, owner: np.ndarray, num_clients: int) -> Partition:
+    """The partition in which the example ``order[i]`` is ``owner[i]``'s."""
+    mine = np.argsort(owner, kind="stable")
+    return Partition(order[mine], np.bincount(owner, minlength=num_clients))
 
 
 def _by_label(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
@@ -269,16 +269,18 @@ def _apportioned(total: int, shares: np.ndarray, min_size: int) -> np.ndarray:
 
 
 def _checked(labels: Any) -> np.ndarray:
-    labels = np.asarray(labels)
+    given, labels = labels, np.asarray(labels)
     if labels.ndim != 1 or labels.size == 0:
         raise ValueError(f"labels have shape {labels.shape}; pass one for each example.")
-    if labels.dtype == object:
-        labels = np.array(labels.tolist())
+    if labels.dtype.kind == "O" or labels.dtype.kind in "US" and not isinstance(given, np.ndarray):
+        # numpy would write a missing value among strings as one more string.
+        strings = {isinstance(label, str | bytes) for label in np.asarray(given, object)}
+        labels = np.array(labels.tolist(), dtype=object if len(strings) > 1 else None)
     if labels.dtype.kind == "S":
         labels = np.char.decode(labels, "utf-8")
     real = labels.dtype.kind == "f"
     if labels.dtype.kind not in "biufU" or real and not np.isfinite(labels).all():
-        raise ValueError("labels must be finite numbers or strings; clean the column first.")
+        raise ValueError("labels must be all finite numbers or all strings; clean them first.")
     return labels
 
 
