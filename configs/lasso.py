@@ -36,6 +36,8 @@ def get_config():
     config.eval_every = 10
     config.seeds = (0,)
     config.cohort_size = 10
+    config.participation = "uniform"
+    config.dropout_probability = 0.0
     config.num_steps = 10
     config.num_epochs = config_dict.placeholder(int)
     config.batch_size = 10

@@ -5,6 +5,7 @@ import importlib.util
 import inspect
 import math
 import pathlib
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -20,6 +21,14 @@ from fcojax.transforms import Penalty, euclidean, flat
 from fcojax.types import PyTree
 
 _NEEDED = ("get_config", "quick", "problem", "penalty", "PANELS", "TITLE")
+# Per law of participation how it is written, the numbers in it, and its sampler for a size.
+_LAWS: dict[str, tuple[str, tuple[type, ...], Callable[..., Sampler]]] = {
+    "uniform": ("uniform", (), lambda n: fcojax.uniform_cohort(n) if n else fcojax.everyone()),
+    "weighted": ("weighted:POWER", (float,), fcojax.weighted_cohort),
+    "coin_flips": ("coin_flips:PROBABILITY", (float,), lambda n, p: fcojax.coin_flips(p)),
+    "cyclic": ("cyclic:GROUPS", (int,), lambda n, groups: fcojax.cyclic(groups, n)),
+    "markov": ("markov:LEAVE,JOIN", (float, float), lambda n, a, b: fcojax.markov(a, b, n)),
+}
 
 
 class Settings(NamedTuple):
@@ -84,6 +93,24 @@ def build_algorithm(name: str, problem: Problem, penalty: Penalty) -> Algorithm:
     return factory(problem.loss, *(geometry[name]() for name in takes))
 
 
+def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -> Sampler:
+    """Who takes part, from a law as a config writes it and the chance that an upload is lost.
+
+    Without ``cohort_size`` all take part whom the law lets; coin flips have no size.
+    """
+    name, _, rest = law.partition(":")
+    if name not in _LAWS:
+        raise ValueError(f"there is no participation {name!r}; {suggest(name, list(_LAWS))}")
+    form, kinds, build = _LAWS[name]
+    texts = rest.split(",") if rest else []
+    try:
+        numbers = [kind(text) for kind, text in zip(kinds, texts, strict=True)]
+    except ValueError:
+        raise ValueError(f"participation is {law!r}; pass {form}.") from None
+    sampler = build(cohort_size, *numbers)
+    return fcojax.dropout(sampler, lost) if lost else sampler
+
+
 def resolve(config: ConfigDict) -> Settings:
     """Checks every shared key of a config; raises ``ValueError`` in a sentence."""
     names = _split(config.algorithms)
@@ -142,8 +169,9 @@ def _work(config: ConfigDict) -> Work:
 
 
 def _cohort(config: ConfigDict) -> Sampler:
-    size = _whole_or_none(config, "cohort_size")
-    return fcojax.everyone() if size is None else fcojax.uniform_cohort(size)
+    law, size = str(config.get("participation", "uniform")), _whole_or_none(config, "cohort_size")
+    (lost,) = _numbers("dropout_probability", config.get("dropout_probability", 0.0))
+    return participation(law, size, lost)
 
 
 def _split(value: Any) -> list[str]:

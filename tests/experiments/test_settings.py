@@ -3,7 +3,13 @@ import pathlib
 import pytest
 
 import fcojax
-from experiments.settings import algorithm_names, build_algorithm, load_module, resolve
+from experiments.settings import (
+    algorithm_names,
+    build_algorithm,
+    load_module,
+    participation,
+    resolve,
+)
 from fcojax.problems import lasso
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -37,6 +43,20 @@ def test_epochs_win_over_steps_and_no_cohort_size_is_everyone():
     assert settings.cohort == fcojax.everyone()
 
 
+@pytest.mark.parametrize("size", [5, None])
+def test_laws_of_participation_are_the_samplers(size):
+    samplers = {
+        "uniform": fcojax.uniform_cohort(size) if size else fcojax.everyone(),
+        "coin_flips:0.1": fcojax.coin_flips(0.1),
+        "cyclic:4": fcojax.cyclic(4, size),
+        "markov:0.1,0.2": fcojax.markov(0.1, 0.2, size),
+    } | ({"weighted:0.5": fcojax.weighted_cohort(size, 0.5)} if size else {})
+    for law, sampler in samplers.items():
+        assert participation(law, size) == sampler
+        changes = {"participation": law, "cohort_size": size, "dropout_probability": 0.25}
+        assert resolve(config(**changes)).cohort == fcojax.dropout(sampler, 0.25)
+
+
 @pytest.mark.parametrize("name", algorithm_names())
 def test_every_algorithm_of_the_library_can_be_launched(name):
     problem = lasso(num_clients=2, num_examples=2, dim=3, num_true=1)
@@ -62,6 +82,13 @@ def test_every_algorithm_of_the_library_can_be_launched(name):
         ({"client_chunk_size": 0}, "client_chunk_size is 0"),
         ({"seeds": (1, 1)}, "seeds is (1, 1)"),
         ({"seeds": (0.5,)}, "seeds is (0.5,)"),
+        ({"participation": "markof:1,1"}, "no participation 'markof'; did you mean markov?"),
+        ({"participation": "uniform:3"}, "is 'uniform:3'; pass uniform."),
+        ({"participation": "markov:0.1"}, "is 'markov:0.1'; pass markov:LEAVE,JOIN"),
+        ({"participation": "cyclic:2.5"}, "is 'cyclic:2.5'; pass cyclic:GROUPS"),
+        ({"participation": "coin_flips:2"}, "probability is 2.0"),
+        ({"participation": "weighted:1", "cohort_size": None}, "cohort_size is None"),
+        ({"dropout_probability": 1.0}, "probability is 1.0; pass a number of at least 0"),
         ({"criterion_goal": "most"}, "criterion_goal is 'most'"),
     ],
 )
