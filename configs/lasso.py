@@ -42,6 +42,8 @@ def get_config():
     config.num_epochs = config_dict.placeholder(int)
     config.batch_size = 10
     config.client_chunk_size = config_dict.placeholder(int)
+    config.point_chunk_size = config_dict.placeholder(int)
+    config.search = "grid"
     config.data_dir = ""
     config.criterion = "f1"
     config.criterion_goal = "max"

@@ -3,9 +3,9 @@ import pathlib
 import pytest
 
 import fcojax
+from experiments.entries import build_algorithm, geometry
 from experiments.settings import (
     algorithm_names,
-    build_algorithm,
     load_module,
     participation,
     resolve,
@@ -24,7 +24,7 @@ def config(**changes):
 
 
 def test_the_config_is_what_its_docstring_says():
-    settings = resolve(config())
+    settings = resolve(config(), MODULE)
     assert set(settings.grids) == {"fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp"}
     assert all(grid.client_lr.shape == (49,) for grid in settings.grids.values())
     assert settings.work == fcojax.local_steps(10, 10)
@@ -32,13 +32,15 @@ def test_the_config_is_what_its_docstring_says():
 
 
 def test_grids_are_set_for_all_algorithms_or_for_one():
-    settings = resolve(config(own_grids={"fed_mid": {"client_lr": (0.5,)}}, server_lr=(1.0, 2.0)))
+    settings = resolve(
+        config(own_grids={"fed_mid": {"client_lr": (0.5,)}}, server_lr=(1.0, 2.0)), MODULE
+    )
     assert settings.grids["fed_mid"].client_lr.tolist() == [0.5, 0.5]
     assert settings.grids["fed_dual_avg"].client_lr.shape == (14,)
 
 
 def test_epochs_win_over_steps_and_no_cohort_size_is_everyone():
-    settings = resolve(config(num_epochs=2, cohort_size=None))
+    settings = resolve(config(num_epochs=2, cohort_size=None), MODULE)
     assert settings.work == fcojax.local_epochs(2, 10)
     assert settings.cohort == fcojax.everyone()
 
@@ -54,13 +56,14 @@ def test_laws_of_participation_are_the_samplers(size):
     for law, sampler in samplers.items():
         assert participation(law, size) == sampler
         changes = {"participation": law, "cohort_size": size, "dropout_probability": 0.25}
-        assert resolve(config(**changes)).cohort == fcojax.dropout(sampler, 0.25)
+        assert resolve(config(**changes), MODULE).cohort == fcojax.dropout(sampler, 0.25)
 
 
 @pytest.mark.parametrize("name", algorithm_names())
 def test_every_algorithm_of_the_library_can_be_launched(name):
     problem = lasso(num_clients=2, num_examples=2, dim=3, num_true=1)
-    algorithm = build_algorithm(name, problem, MODULE.penalty(config()))
+    known = geometry(MODULE, config(), MODULE.penalty(config()))
+    algorithm = build_algorithm(name, problem, known)
     assert isinstance(algorithm, fcojax.algorithms.Algorithm)
 
 
@@ -81,6 +84,9 @@ def test_every_algorithm_of_the_library_can_be_launched(name):
         ({"num_steps": None}, "neither num_steps nor num_epochs"),
         ({"client_chunk_size": 0}, "client_chunk_size is 0"),
         ({"seeds": (1, 1)}, "seeds is (1, 1)"),
+        ({"client_lr": (0.1, 0.1)}, "client_lr is (0.1, 0.1); pass distinct numbers"),
+        ({"search": "random"}, "search is 'random'; pass grid or halving"),
+        ({"point_chunk_size": 0}, "point_chunk_size is 0"),
         ({"seeds": (0.5,)}, "seeds is (0.5,)"),
         ({"participation": "markof:1,1"}, "no participation 'markof'; did you mean markov?"),
         ({"participation": "uniform:3"}, "is 'uniform:3'; pass uniform."),
@@ -94,7 +100,7 @@ def test_every_algorithm_of_the_library_can_be_launched(name):
 )
 def test_impossible_values_are_named(changes, message):
     with pytest.raises(ValueError) as error:
-        resolve(config(**changes))
+        resolve(config(**changes), MODULE)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
