@@ -1,7 +1,8 @@
-"""All algorithms of one experiment, block by block: rows, checkpoints, resume.
+"""One line of an experiment over its grid, block by block: rows, checkpoints, resume.
 
-Between two blocks, and only there, the host looks: the next block is dispatched before the last
-one's numbers are read, so the device does not wait for the disk.
+A grid runs in parts that fit into memory, and a part up to the next rung of the search. Between two
+blocks, and only there, the host looks: the next block is dispatched before the last one's numbers
+are read, so the device does not wait for the disk.
 """
 
 import contextlib
@@ -12,20 +13,23 @@ import pathlib
 import signal
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
-from experiments.settings import Settings, build_algorithm
+from experiments.entries import Entry
+from experiments.recorder import Recorder, points_of
+from experiments.search import rungs, survivors
+from experiments.settings import Settings
 from fcojax.engine import sweep as sweeps
-from fcojax.engine.grid import num_points
+from fcojax.engine.grid import num_points, take
 from fcojax.engine.reference import optimum
 from fcojax.engine.round import Plan, message_bytes
 from fcojax.engine.run import State, with_chunk_size
-from fcojax.engine.status import WARNINGS, verdict
+from fcojax.engine.sharding import spread
 from fcojax.problems import ClientData, Problem, population_loss
 from fcojax.report import rows as tidy
 from fcojax.report.summary import summarise
@@ -34,6 +38,24 @@ from fcojax.types import PyTree
 
 # Long enough that saving is a small share of the time, short enough to lose little by a crash.
 _SECONDS_BETWEEN_CHECKPOINTS = 15.0
+
+
+class Line(NamedTuple):
+    """An entry of an experiment, made ready to run.
+
+    Attributes:
+      entry: what it is.
+      data: its clients, spread over the devices.
+      plan: how they work, with every size chosen.
+      names: of each point of the grid, the values that rows call it by.
+      size: points that run side by side.
+    """
+
+    entry: Entry
+    data: ClientData
+    plan: Plan
+    names: list[tuple[float, ...]]
+    size: int
 
 
 @dataclasses.dataclass
@@ -45,8 +67,8 @@ class Campaign:
       problem: on what.
       penalty: with which psi.
       workdir: where everything goes.
-      optima: the least objective for each strength of the penalty.
-      on_block: told the algorithm and the rounds behind it after every block.
+      optima: the least objective for each strength of the penalty, where it was solved for.
+      on_block: told the label and the share of its rounds that is behind it after every block.
       around_block: entered around each block, with its number; for profilers.
     """
 
@@ -55,92 +77,193 @@ class Campaign:
     penalty: Penalty
     workdir: pathlib.Path
     optima: dict[float, float]
-    on_block: Callable[[str, int], None]
+    on_block: Callable[[str, float], None]
     around_block: Callable[[int], contextlib.AbstractContextManager]
 
-    def run(self, name: str) -> dict[str, Any]:
-        """Runs or resumes one algorithm over its grid; returns its entry of the summary."""
-        settings, rows_path = self.settings, self.workdir / "rows.jsonl"
-        algorithm = build_algorithm(name, self.problem, self.penalty)
-        grid = settings.grids[name]
-        keys = jax.vmap(jax.random.key)(jnp.asarray(settings.seeds))
-        data = self.problem.train
-        first = jax.tree.map(lambda column: column[0], grid)
-        params = jax.eval_shape(self.problem.init, keys[0])
-        plan = Plan(settings.work, settings.cohort, settings.client_chunk_size)
-        points = num_points(grid) * len(settings.seeds)
-        plan = with_chunk_size(plan, algorithm, first, params, data, points)
-        states = sweeps.start_all(algorithm, self.problem.init, grid, data, keys)
-        directory = (self.workdir / "checkpoints" / name).absolute()
-        with ocp.training.Checkpointer(
-            os.fspath(directory),
-            preservation_policy=ocp.training.preservation_policies.LatestN(1),  # pyright: ignore
-        ) as checkpoints:
-            states, seconds = _restore(checkpoints, states)
-            behind = int(states.round.reshape(-1)[0])
-            resumed = checkpoints.latest is not None
-            tidy.keep(
-                rows_path,
-                lambda row: row["algorithm"] != name or (resumed and row["round"] <= behind),
-            )
-            recorder = Recorder(
-                name, grid, settings.seeds, self.optima,
-                message_bytes(algorithm, plan, first, params, data), rows_path,
-            )  # fmt: skip
-            observe, context = observer(self.problem, self.penalty, self.optima)
-            if not resumed:
-                look = sweeps.look_at_all(algorithm, observe, grid, data, states, keys, context)
-                recorder.add(0, jax.device_get(look))
-            advance = functools.partial(
-                sweeps.advance, algorithm, plan, observe, settings.eval_every, grid, data
-            )
-            began = time.monotonic() - seconds
-            saved = time.monotonic()
-            pending: list[tuple[int, PyTree]] = []
-            first_block = behind // settings.eval_every
-            last_block = settings.num_rounds // settings.eval_every
-            with deferred_interrupt() as interrupt:
-                for block in range(first_block, last_block):
-                    with self.around_block(block):
-                        states, look = advance(states, keys, context)
-                        pending.append(((block + 1) * settings.eval_every, look))
-                        self._write_down(pending[:-1], recorder)
-                        del pending[:-1]
-                    if interrupt.asked:
-                        break
-                    if time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
-                        self._write_down(pending, recorder)
-                        pending.clear()
-                        _save(checkpoints, states, began)
-                        saved = time.monotonic()
-                self._write_down(pending, recorder)
-                _save(checkpoints, states, began)
-        summary = summarise(recorder.rows, grid._fields, settings.criterion)
-        summary["seconds"] = round(time.monotonic() - began, 3)
-        self._save_model(name, algorithm, grid, states, summary["best"])
+    def __post_init__(self):
+        """Makes what all lines share."""
+        self._keys = jax.vmap(jax.random.key)(jnp.asarray(self.settings.seeds))
+        self._params = jax.eval_shape(self.problem.init, self._keys[0])
+        default_scale = self.settings.penalty_scales[0]
+        self._observe = observer(self.problem, self.penalty, default_scale)
+        self._began = time.monotonic()
+
+    def run(self, entry: Entry) -> dict[str, Any]:
+        """Runs or resumes one line over its grid; returns its entry of the summary."""
+        settings, self._began = self.settings, time.monotonic()
+        line = self._ready(entry)
+        parts = np.split(
+            np.arange(len(line.names)), np.arange(line.size, len(line.names), line.size)
+        )
+        path, fields = self.workdir / "rows.jsonl", entry.grid._fields
+        goals = rungs(settings.search, len(line.names), settings.num_rounds, settings.eval_every)
+        alive, behind = set(line.names), 0
+        with deferred_interrupt() as interrupt:
+            for goal in goals:
+                if behind:
+                    alive = survivors(
+                        _rows_of(path, entry.label), fields, settings.criterion, behind
+                    )
+                left = [part[[line.names[point] in alive for point in part]] for part in parts]
+                busy = [number for number, points in enumerate(left) if points.size]
+                for place, number in enumerate(busy):
+                    done = _rounds_done(behind, goal, place / len(busy), 1 / len(busy))
+                    if not interrupt.asked:
+                        self._advance(line, number, left[number], goal, interrupt, done)
+                behind = goal
+        summary = summarise(_rows_of(path, entry.label), fields, settings.criterion)
+        summary["seconds"] = round(time.monotonic() - self._began, 3)
+        self._save_model(line, tuple(summary["best"].values()))
         return summary
 
-    def _write_down(self, looks: list[tuple[int, PyTree]], recorder: "Recorder") -> None:
-        for rounds, look in looks:
-            recorder.add(rounds, jax.device_get(look))
-            self.on_block(recorder.algorithm, rounds)
+    def _ready(self, entry: Entry) -> Line:
+        """The line on the devices there are, in parts that fit into their memory."""
+        first, points = take(entry.grid, 0), num_points(entry.grid)
+        runs = points * len(self.settings.seeds)
+        data = spread(
+            entry.algorithm, first, self._params, entry.train,
+            work=entry.plan.work, cohort=entry.plan.cohort, num_points=points,
+        )  # fmt: skip
+        plan = with_chunk_size(entry.plan, entry.algorithm, first, self._params, data, runs)
+        names = [tuple(point.values()) for point in points_of(entry.grid)]
+        line = Line(entry, data, plan, names, points)
 
-    def _save_model(self, name, algorithm, grid, states: State, best: dict[str, float]) -> None:
-        """The best point's model, of its first seed, as an npz file."""
-        matches = np.all(
-            [np.isclose(getattr(grid, field), best[field]) for field in grid._fields], axis=0
+        def lower(size):
+            grid = sweeps.pad(entry.grid, size)
+            states = jax.eval_shape(functools.partial(self._start, line), grid)
+            arguments = sweeps.shapes_of((grid, data, states, self._keys, self._context(line)))
+            settings = (entry.algorithm, plan, self._observe, self.settings.eval_every)
+            return sweeps.advance.lower(*settings, *arguments)
+
+        size = self.settings.point_chunk_size
+        if size is None:
+            one = jax.eval_shape(functools.partial(self._start, line), sweeps.pad(entry.grid, 1))
+            point_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one))
+            size = sweeps.points_at_once(lower, points, point_bytes, data)
+        return line._replace(size=size)
+
+    def _start(self, line: Line, grid: PyTree) -> State:
+        return sweeps.start_all(
+            line.entry.algorithm, self.problem.init, grid, line.data, self._keys
         )
-        point = int(np.argmax(matches))
-        hparams = jax.tree.map(lambda column: column[point], grid)
-        server = jax.tree.map(lambda leaf: leaf[0, point], states.server)
-        model = jax.device_get(sweeps.model_of(algorithm, hparams, server))
+
+    def _context(self, line: Line) -> PyTree:
+        """What is looked at: all training clients, whoever this line trains, and the others."""
+        own = line.entry.train is self.problem.train
+        return (line.data if own else self.problem.train), self.problem.validation
+
+    def _advance(self, line, number, points, goal, interrupt, done) -> None:
+        """Runs or resumes these points of one part up to round ``goal``."""
+        entry, settings, path = line.entry, self.settings, self.workdir / "rows.jsonl"
+        devices = line.data.num_sweep_shards
+        padded = np.append(points, np.repeat(points[-1:], -points.size % devices))
+        grid = take(entry.grid, padded)
+        with self._checkpoints(line, number) as checkpoints:
+            if checkpoints.latest is not None and checkpoints.latest.step >= goal:
+                self._take_over_seconds(checkpoints)
+                return
+            states = self._restore(checkpoints, line, padded)
+            resumed = states is not None
+            states = states if resumed else self._start(line, grid)
+            behind = int(states.round.reshape(-1)[0])
+            mine = {line.names[point] for point in points}
+            tidy.keep(
+                path,
+                lambda row: (
+                    not (
+                        row["algorithm"] == entry.label
+                        and tuple(row[field] for field in grid._fields) in mine
+                        and (row["round"] > behind or not resumed)
+                    )
+                ),
+            )
+            recorder = Recorder(
+                entry.label, entry.grid, settings.seeds, self.optima,
+                message_bytes(
+                    entry.algorithm, line.plan, take(grid, 0), self._params, entry.train
+                ),
+                path,
+            )  # fmt: skip
+            context = self._context(line)
+            if not resumed:
+                look = sweeps.look_at_all(
+                    entry.algorithm, self._observe, grid, line.data, states, self._keys, context
+                )
+                recorder.add(0, points, jax.device_get(look))
+            saved = time.monotonic()
+            pending: list[tuple[int, PyTree]] = []
+
+            def write_down(looks):
+                for rounds, look in looks:
+                    recorder.add(rounds, points, jax.device_get(look))
+                    self.on_block(entry.label, done(rounds) / settings.num_rounds)
+
+            for block in range(behind // settings.eval_every, goal // settings.eval_every):
+                with self.around_block(block):
+                    states, look = sweeps.advance(
+                        entry.algorithm, line.plan, self._observe, settings.eval_every,
+                        grid, line.data, states, self._keys, context,
+                    )  # fmt: skip
+                    pending.append(((block + 1) * settings.eval_every, look))
+                    write_down(pending[:-1])
+                    del pending[:-1]
+                if interrupt.asked:
+                    break
+                if time.monotonic() - saved > _SECONDS_BETWEEN_CHECKPOINTS:
+                    write_down(pending)
+                    pending.clear()
+                    self._save(checkpoints, states, padded)
+                    saved = time.monotonic()
+            write_down(pending)
+            self._save(checkpoints, states, padded)
+
+    def _checkpoints(self, line: Line, number: int) -> ocp.training.Checkpointer:
+        directory = (self.workdir / "checkpoints" / line.entry.label / str(number)).absolute()
+        return ocp.training.Checkpointer(
+            os.fspath(directory),
+            preservation_policy=ocp.training.preservation_policies.LatestN(1),  # pyright: ignore
+        )
+
+    def _restore(self, checkpoints, line: Line, points: np.ndarray) -> State | None:
+        """The last saved states of these points, or ``None``."""
+        if checkpoints.latest is None:
+            return None
+        stored = np.array(self._take_over_seconds(checkpoints)["points"])
+        grid = take(line.entry.grid, stored)
+        # On the host they belong to no device, so the mesh may be another one than before.
+        states = jax.device_get(checkpoints.load(checkpoints.latest.step, self._start(line, grid)))
+        places = np.array([np.flatnonzero(stored == point)[0] for point in points])
+        return jax.tree.map(lambda leaf: leaf[:, places], states)
+
+    def _take_over_seconds(self, checkpoints) -> dict[str, Any]:
+        """Counts the seconds spent before as this line's; returns all that was noted then."""
+        known = checkpoints.metadata(checkpoints.latest.step).custom_metadata
+        self._began = min(self._began, time.monotonic() - known["seconds"])
+        return known
+
+    def _save(self, checkpoints, states: State, points: np.ndarray) -> None:
+        step = int(states.round.reshape(-1)[0])
+        if checkpoints.latest is None or checkpoints.latest.step != step:
+            known = {"seconds": time.monotonic() - self._began, "points": points.tolist()}
+            checkpoints.save(step, states, custom_metadata=known)
+
+    def _save_model(self, line: Line, best: tuple[float, ...]) -> None:
+        """The best point's model, of its first seed, as an npz file."""
+        point = line.names.index(best)
+        with self._checkpoints(line, point // line.size) as checkpoints:
+            states = self._restore(checkpoints, line, np.array([point]))
+        assert states is not None
+        server = jax.tree.map(lambda leaf: leaf[0, 0], states.server)
+        model = jax.device_get(
+            sweeps.model_of(line.entry.algorithm, take(line.entry.grid, point), server)
+        )
         paths = jax.tree_util.tree_flatten_with_path(model)[0]
         arrays = {
             jax.tree_util.keystr(path, simple=True, separator=".") or "params": leaf
             for path, leaf in paths
         }
         (self.workdir / "models").mkdir(exist_ok=True)
-        np.savez(self.workdir / "models" / f"{name}.npz", **arrays)
+        np.savez(self.workdir / "models" / f"{line.entry.label}.npz", **arrays)
 
 
 class Interrupt:
@@ -170,67 +293,11 @@ def deferred_interrupt() -> Iterator[Interrupt]:
         raise KeyboardInterrupt
 
 
-class Recorder:
-    """Turns looks at a sweep into rows, and remembers the curves that verdicts need."""
+def observer(problem: Problem, penalty: Penalty, default_scale: float):
+    """What is looked at after every block, given the training and the validation clients.
 
-    def __init__(self, algorithm, grid, seeds, optima, bytes_per_client, path):
-        """Takes up the rows that the file has already."""
-        self.algorithm = algorithm
-        self.points = [
-            {field: float(f"{value:.7g}") for field, value in zip(grid._fields, point, strict=True)}
-            for point in zip(*(np.asarray(column).tolist() for column in grid), strict=True)
-        ]
-        self.seeds, self.optima, self.path = seeds, optima, path
-        self.bytes_down, self.bytes_up = bytes_per_client
-        self.rows = [row for row in tidy.load(path) if row["algorithm"] == algorithm]
-        self.curves: dict[tuple[int, int], list[tidy.Row]] = {}
-        for index, row in enumerate(self.rows):
-            place = index % (len(self.points) * len(seeds))
-            self.curves.setdefault(divmod(place, len(seeds)), []).append(row)
-
-    def add(self, rounds: int, look: dict[str, np.ndarray]) -> None:
-        """One row for each point and seed."""
-        fresh = [
-            self._row(
-                rounds, (point, seed), {name: looks[seed, point] for name, looks in look.items()}
-            )
-            for point, seed in np.ndindex(len(self.points), len(self.seeds))
-        ]
-        tidy.append(self.path, fresh)
-        self.rows += fresh
-
-    def _row(self, rounds: int, place: tuple, measured: dict[str, Any]) -> tidy.Row:
-        point, seed = place
-        curve = self.curves.setdefault(place, [])
-        row = {"algorithm": self.algorithm, **self.points[point], "seed": self.seeds[seed]}
-        row |= {"round": rounds, "status": ""}
-        row |= {name: value.item() for name, value in measured.items()}
-        row.setdefault("participants", 0)
-        row.setdefault("dropped", 0)
-        sent = sum(earlier["participants"] for earlier in curve) + row["participants"]
-        optimum = self.optima[_nearest(self.points[point].get("penalty_scale"), self.optima)]
-        row["suboptimality"] = row["objective"] - optimum
-        row["bytes_up"], row["bytes_down"] = sent * self.bytes_up, sent * self.bytes_down
-        curve.append(row)
-        judged = verdict(
-            [entry["round"] for entry in curve],
-            [_number(entry["objective"]) for entry in curve],
-            optimum,
-            [entry["dropped"] for entry in curve],
-            [entry["participants"] for entry in curve],
-            {name: [entry.get(name) or 0.0 for entry in curve] for name in WARNINGS},
-        )
-        plain = judged.status != "diverged" and not judged.warned
-        row["status"] = judged.status if plain else judged.sentence
-        return row
-
-
-def observer(problem: Problem, penalty: Penalty, optima: dict[float, float]):
-    """What is looked at after every block, and the arrays it needs.
-
-    Algorithms without a penalty are judged with the first strength of the config.
+    Algorithms without a penalty are judged with ``default_scale``.
     """
-    default_scale = next(iter(optima))
 
     def observe(hparams, params, context: tuple[ClientData, ClientData | None]):
         train, validation = context
@@ -241,7 +308,7 @@ def observer(problem: Problem, penalty: Penalty, optima: dict[float, float]):
             seen["validation_loss"] = population_loss(problem.loss, params, validation)
         return seen | problem.measures(params)
 
-    return observe, (problem.train, problem.validation)
+    return observe
 
 
 def solve_optima(
@@ -252,26 +319,14 @@ def solve_optima(
         yield scale, float(optimum(problem, penalty, scale, tolerance=1e-7).objective)
 
 
-def _restore(checkpoints, states: State) -> tuple[State, float]:
-    """The last saved states and the seconds spent on them, or the given ones."""
-    if checkpoints.latest is None:
-        return states, 0.0
-    step = checkpoints.latest.step
-    seconds = checkpoints.metadata(step).custom_metadata["seconds"]
-    return checkpoints.load(step, states), seconds
+def _rows_of(path: os.PathLike, label: str) -> list[tidy.Row]:
+    return [row for row in tidy.load(path) if row["algorithm"] == label]
 
 
-def _save(checkpoints, states: State, began: float) -> None:
-    step = int(states.round.reshape(-1)[0])
-    if checkpoints.latest is None or checkpoints.latest.step != step:
-        checkpoints.save(step, states, custom_metadata={"seconds": time.monotonic() - began})
+def _rounds_done(behind: int, goal: int, before: float, part: float):
+    """``(rounds) -> rounds of the whole line that are done`` while one part of it runs."""
 
+    def done(rounds: int) -> float:
+        return behind + before * (goal - behind) + part * (rounds - behind)
 
-def _nearest(scale: float | None, optima: dict[float, float]) -> float:
-    return (
-        next(iter(optima)) if scale is None else min(optima, key=lambda known: abs(known - scale))
-    )
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value
+    return done

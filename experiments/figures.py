@@ -1,40 +1,87 @@
-"""Rows on disk to figures: python -m experiments.figures --workdir=W --config=configs/lasso.py."""
+"""Rows on disk to figures and a page: python -m experiments.figures --workdir=W --config=C."""
 
 import json
 import pathlib
+import shlex
 import sys
 from types import ModuleType
+from typing import Any
 
 from absl import app, flags
+from ml_collections import ConfigDict
 
-from experiments.settings import load_module
-from fcojax.report import plots
+from experiments.settings import is_study, load_module
+from fcojax.report import heat, page, plots
 from fcojax.report import rows as tidy
+from fcojax.report.summary import Criterion
 
 
-def best_rows(workdir: pathlib.Path, name: str, entry: dict) -> list[tidy.Row]:
+def best_rows(rows: list[tidy.Row], name: str, entry: dict) -> list[tidy.Row]:
     """The rows of an algorithm at the hyperparameters that its summary calls best."""
     return [
         row
-        for row in tidy.load(workdir / "rows.jsonl")
+        for row in rows
         if row["algorithm"] == name
         and all(row[field] == value for field, value in entry["best"].items())
     ]
 
 
-def draw(workdir: pathlib.Path, module: ModuleType) -> pathlib.Path:
-    """Draws the config's panels, each algorithm at its best; returns where the figure is."""
-    summary = json.loads((workdir / "summary.json").read_text("utf-8"))["algorithms"]
-    (workdir / "figures").mkdir(exist_ok=True)
-    path = workdir / "figures" / "curves.png"
+def draw(workdir: pathlib.Path, module: ModuleType, config: ConfigDict) -> list[pathlib.Path]:
+    """Draws everything that the config has to show, and the page; returns the figures."""
+    summary = json.loads((workdir / "summary.json").read_text("utf-8"))
+    rows = tidy.load(workdir / "rows.jsonl")
+    directory = workdir / "figures"
+    directory.mkdir(exist_ok=True)
+    drawn = [] if is_study(module) else _draw_sweep(directory, module, rows, summary["algorithms"])
+    if hasattr(module, "draw"):
+        drawn += module.draw(config, rows, summary, directory)
+    drawn = [figure for figure in drawn if figure.exists()]
+    command = json.loads((workdir / "config.json").read_text("utf-8"))["command"]
+    page.write(
+        workdir / "index.html", module.TITLE, shlex.join(command), drawn, _tables(summary),
+        (module.__doc__ or "").partition("\n\n")[0],
+    )  # fmt: skip
+    return drawn
+
+
+def _draw_sweep(directory, module, rows, entries) -> list[pathlib.Path]:
+    """The curves at the best points, and the score over the two rates."""
+    fields = {name: list(entry["best"]) for name, entry in entries.items()}
     plots.over_rounds(
-        path,
+        directory / "curves.png",
         module.PANELS,
-        {name: best_rows(workdir, name, entry) for name, entry in summary.items()},
+        {name: best_rows(rows, name, entry) for name, entry in entries.items()},
         module.TITLE,
-        {name: list(entry["best"]) for name, entry in summary.items()},
+        fields,
     )
-    return path
+    by_name = {name: [row for row in rows if row["algorithm"] == name] for name in entries}
+    criterion = Criterion(**next(iter(entries.values()))["criterion"])
+    heat.maps(directory / "rates.png", by_name, fields, criterion)
+    return [directory / "curves.png", directory / "rates.png"]
+
+
+def _tables(summary: dict) -> dict[str, list[dict[str, Any]]]:
+    entries = summary.get("algorithms", {})
+    best = [
+        {"algorithm": name, **entry["best"], entry["criterion"]["measure"]: entry["score"]}
+        | {
+            measure: value
+            for measure, value in entry["last"].items()
+            if measure not in (entry["criterion"]["measure"], "participants", "dropped")
+        }
+        | {"seconds": entry["seconds"], "verdict": entry["verdict"].split(":")[0]}
+        for name, entry in entries.items()
+    ]
+    tables = {
+        name: value
+        for name, value in summary.items()
+        if name not in ("algorithms", "claims") and isinstance(value, list)
+    }
+    return {
+        "best rates and scores": best,
+        "what the sources say": summary.get("claims", []),
+        **tables,
+    }
 
 
 def _main(argv: list[str]) -> None:
@@ -43,7 +90,9 @@ def _main(argv: list[str]) -> None:
     if not (workdir / "summary.json").exists():
         sys.stderr.write(f"experiments.figures: {workdir} holds no finished run.\n")
         sys.exit(2)
-    print(draw(workdir, load_module(flags.FLAGS.config)))
+    config = ConfigDict(json.loads((workdir / "config.json").read_text("utf-8"))["config"])
+    for figure in draw(workdir, load_module(flags.FLAGS.config), config):
+        print(figure)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ The same command resumes a run that was interrupted; a finished run says so and 
 """
 
 import contextlib
+import functools
 import importlib.metadata
 import importlib.util
 import json
@@ -21,14 +22,13 @@ from absl import app, flags
 from absl import logging as absl_logging
 from ml_collections import config_flags
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from experiments import figures
 from experiments.campaign import Campaign, solve_optima
-from experiments.settings import build_algorithm, load_module, resolve, suggest
-from fcojax.engine.check import check_run
-from fcojax.engine.round import Plan
+from experiments.entries import build, columns
+from experiments.settings import is_study, load_module, resolve, suggest
+from experiments.studies import study
+from experiments.terminal import best_points, claims_table, progress_bars
 from fcojax.report import rows as tidy
 
 CONFIG = config_flags.DEFINE_config_file("config", help_string="The config file.")
@@ -87,7 +87,6 @@ def main(argv: list[str]) -> None:
 
 
 def _run() -> int:
-    _prepare_jax()
     if not flags.FLAGS["config"].present:
         raise Refused("--config=FILE is missing; the configs we ship are in configs/.")
     if not WORKDIR.value:
@@ -95,12 +94,12 @@ def _run() -> int:
     if TENSORBOARD.value and importlib.util.find_spec("tensorboardX") is None:
         raise Refused("--tensorboard needs tensorboardX; pip install 'fcojax[tensorboard]'.")
     module = load_module(config_flags.get_config_filename(flags.FLAGS["config"]))
+    _prepare_jax(getattr(module, "X64", False))
     config = CONFIG.value
     if QUICK.value:
         with config.unlocked():
             module.quick(config)
         config.update_from_flattened_dict(config_flags.get_override_values(flags.FLAGS["config"]))
-    settings = resolve(config)
     console = Console(highlight=False)
     workdir = pathlib.Path(WORKDIR.value)
     resolved = json.loads(config.to_json_best_effort())
@@ -108,57 +107,79 @@ def _run() -> int:
     if summary.get("finished"):
         console.print(f"{workdir} is finished already; nothing to do.", soft_wrap=True)
         return 0
+    start = functools.partial(_open, workdir, resolved)
+    if is_study(module):
+        summary |= study(module, config, workdir, console, start)
+        table = None
+    else:
+        settings = resolve(config, module)
+        _sweep(module, config, settings, workdir, console, summary, start)
+        table = best_points(summary, settings.criterion)
+    rows = tidy.load(workdir / "rows.jsonl")
+    if hasattr(module, "claims"):
+        summary["claims"] = [claim.as_json() for claim in module.claims(config, rows, summary)]
+    tidy.write_json(workdir / "summary.json", summary)
+    figures.draw(workdir, module, config)
+    if TENSORBOARD.value:
+        _write_events(workdir, rows, summary)
+    tidy.write_json(workdir / "summary.json", summary | {"finished": True})
+    if table:
+        console.print(table)
+    if summary.get("claims"):
+        console.print(claims_table(summary["claims"]))
+    console.print(
+        f"rows, summary, figures and models are in {workdir}; open {workdir / 'index.html'}.",
+        soft_wrap=True,
+    )
+    entries = summary.get("algorithms", {}).values()
+    failed = entries and all(entry["verdict"].startswith("diverged") for entry in entries)
+    return 1 if failed else 0
+
+
+def _sweep(module, config, settings, workdir, console, summary, start) -> None:
+    """Runs all lines of the experiment; their entries of the summary are on disk as they come."""
     problem, penalty = module.problem(config), module.penalty(config)
-    plan = Plan(settings.work, settings.cohort, settings.client_chunk_size)
-    for name, grid in settings.grids.items():
-        first = jax.tree.map(lambda column: column[0], grid)
-        algorithm = build_algorithm(name, problem, penalty)
-        check_run(algorithm, plan, first, problem.train, settings.num_rounds, settings.eval_every)
-    measures = jax.eval_shape(lambda key: problem.measures(problem.init(key)), jax.random.key(0))
-    columns = ["objective", "loss", "suboptimality", *measures]
-    if problem.validation is not None:
-        columns.append("validation_loss")
-    if settings.criterion.measure not in columns:
+    entries = build(module, config, settings, problem, penalty)
+    known = columns(problem, settings)
+    if settings.criterion.measure not in known:
         raise Refused(
             f"there is no measure {settings.criterion.measure} to rank by; "
-            f"{suggest(settings.criterion.measure, columns)}"
+            f"{suggest(settings.criterion.measure, known)}"
         )
-    workdir.mkdir(parents=True, exist_ok=True)
-    tidy.write_json(workdir / "config.json", {"config": resolved, **_surroundings()})
-    with _progress(console) as progress:
-        note = progress.add_task("optimum", total=len(settings.penalty_scales))
+    start()
+    summary.setdefault("algorithms", {})
+    with progress_bars(console) as progress:
         optima = {}
-        for scale, value in solve_optima(problem, penalty, settings.penalty_scales):
-            optima[scale] = value
-            progress.advance(note)
-        tasks = {
-            name: progress.add_task(name, total=settings.num_rounds) for name in settings.grids
-        }
+        if settings.solve_optimum:
+            note = progress.add_task("optimum", total=len(settings.penalty_scales))
+            for scale, value in solve_optima(problem, penalty, settings.penalty_scales):
+                optima[scale] = value
+                progress.advance(note)
+            summary.setdefault("optimum", {f"{scale:g}": value for scale, value in optima.items()})
+        tasks = {entry.label: progress.add_task(entry.label, total=1.0) for entry in entries}
         campaign = Campaign(
             settings, problem, penalty, workdir, optima,
-            on_block=lambda name, rounds: progress.update(tasks[name], completed=rounds),
+            on_block=lambda label, share: progress.update(tasks[label], completed=share),
             around_block=_profiler(workdir),
         )  # fmt: skip
-        summary.setdefault("optimum", {f"{scale:g}": value for scale, value in optima.items()})
-        for name in settings.grids:
-            if name not in summary["algorithms"]:
-                summary["algorithms"][name] = campaign.run(name)
+        for entry in entries:
+            if entry.label not in summary["algorithms"]:
+                summary["algorithms"][entry.label] = campaign.run(entry)
                 tidy.write_json(workdir / "summary.json", summary)
-            progress.update(tasks[name], completed=settings.num_rounds)
-    drawn = figures.draw(workdir, module)
-    if TENSORBOARD.value:
-        _write_events(workdir)
-    tidy.write_json(workdir / "summary.json", summary | {"finished": True})
-    console.print(_table(summary, settings.criterion))
-    console.print(
-        f"rows, summary and models are in {workdir}; the figure is {drawn}.", soft_wrap=True
-    )
-    entries = summary["algorithms"].values()
-    return 0 if any(not entry["verdict"].startswith("diverged") for entry in entries) else 1
+            progress.update(tasks[entry.label], completed=1.0)
 
 
-def _prepare_jax() -> None:
-    """Quiet logs, and a compilation cache that outlives the process."""
+def _open(workdir: pathlib.Path, resolved: dict) -> None:
+    """Makes the workdir, once nothing more can be refused."""
+    workdir.mkdir(parents=True, exist_ok=True)
+    command = ["python", "-m", "experiments.run", *sys.argv[1:]]
+    known = {"config": resolved, "command": command, **_surroundings()}
+    tidy.write_json(workdir / "config.json", known)
+
+
+def _prepare_jax(x64: bool) -> None:
+    """Quiet logs, a compilation cache that outlives the process, and the numbers' precision."""
+    jax.config.update("jax_enable_x64", x64)
     absl_logging.set_verbosity(absl_logging.WARNING)
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
     if not jax.config.values["jax_compilation_cache_dir"]:
@@ -184,7 +205,7 @@ def _claim(workdir: pathlib.Path, resolved: dict) -> dict:
         )
     if (workdir / "summary.json").exists():
         return json.loads((workdir / "summary.json").read_text("utf-8"))
-    return {"algorithms": {}}
+    return {}
 
 
 def _surroundings() -> dict:
@@ -202,17 +223,6 @@ def _surroundings() -> dict:
     }
 
 
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description:<22}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
-
-
 def _profiler(workdir: pathlib.Path):
     """Wraps the second block, the first that is not compiled on the way."""
 
@@ -224,47 +234,15 @@ def _profiler(workdir: pathlib.Path):
     return around
 
 
-def _write_events(workdir: pathlib.Path) -> None:
+def _write_events(workdir: pathlib.Path, rows: list[tidy.Row], summary: dict) -> None:
     from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
 
-    for name, entry in json.loads((workdir / "summary.json").read_text())["algorithms"].items():
+    for name, entry in summary.get("algorithms", {}).items():
         with SummaryWriter(os.fspath(workdir / "tensorboard" / name)) as writer:
-            for row in figures.best_rows(workdir, name, entry):
+            for row in figures.best_rows(rows, name, entry):
                 for measure, value in row.items():
                     if isinstance(value, float) and measure not in entry["best"]:
                         writer.add_scalar(measure, value, row["round"])
-
-
-def _table(summary: dict, criterion) -> Table:
-    """One line an algorithm; what all share stands in the title, gap is to the best F + psi."""
-    entries = summary["algorithms"]
-    fields = sorted({field for entry in entries.values() for field in entry["best"]})
-    columns = {field: [entry["best"].get(field) for entry in entries.values()] for field in fields}
-    varied = [field for field in fields if len(set(columns[field])) > 1 or len(entries) == 1]
-    fixed = ", ".join(f"{field} {columns[field][0]:g}" for field in fields if field not in varied)
-    title = f"best by {criterion.measure} over the last {criterion.last_rounds} rounds"
-    table = Table(
-        title=f"{title}; {fixed}" if fixed else title, box=None, padding=(0, 1), pad_edge=False
-    )
-    table.add_column("algorithm", no_wrap=True)
-    for heading in (*varied, criterion.measure, "gap", "failed", "s"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    for name, entry in entries.items():
-        table.add_row(
-            name,
-            *(_short(entry["best"].get(field)) for field in varied),
-            _short(entry["score"]),
-            _short(entry["last"].get("suboptimality")),
-            f"{len(entry['diverged'])}/{entry['points'] * entry['seeds']}",
-            f"{entry['seconds']:.1f}",
-            entry["verdict"].split(":")[0],
-        )
-    return table
-
-
-def _short(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 if __name__ == "__main__":

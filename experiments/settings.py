@@ -2,24 +2,33 @@
 
 import difflib
 import importlib.util
-import inspect
 import math
 import pathlib
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 import fcojax
-from fcojax.algorithms import Algorithm, Work
+from experiments.search import SEARCHES
+from fcojax.algorithms import Work
 from fcojax.engine.cohort import Sampler
 from fcojax.engine.grid import product
-from fcojax.problems import Problem
 from fcojax.report.summary import Criterion
-from fcojax.transforms import Penalty, euclidean, flat
 from fcojax.types import PyTree
 
-_NEEDED = ("get_config", "quick", "problem", "penalty", "PANELS", "TITLE")
+_NEEDED = ("get_config", "quick", "TITLE")
+# What a sweep needs besides; a study has a function ``study`` instead.
+_NEEDED_BY_SWEEPS = ("problem", "penalty", "PANELS")
+# Per law of participation how it is written, the numbers in it, and its sampler for a size.
+_LAWS: dict[str, tuple[str, tuple[type, ...], Callable[..., Sampler]]] = {
+    "uniform": ("uniform", (), lambda n: fcojax.uniform_cohort(n) if n else fcojax.everyone()),
+    "weighted": ("weighted:POWER", (float,), fcojax.weighted_cohort),
+    "coin_flips": ("coin_flips:PROBABILITY", (float,), lambda n, p: fcojax.coin_flips(p)),
+    "cyclic": ("cyclic:GROUPS", (int,), lambda n, groups: fcojax.cyclic(groups, n)),
+    "markov": ("markov:LEAVE,JOIN", (float, float), lambda n, a, b: fcojax.markov(a, b, n)),
+}
 
 
 class Settings(NamedTuple):
@@ -34,7 +43,10 @@ class Settings(NamedTuple):
       cohort: who takes part.
       client_chunk_size: clients side by side, or ``None``.
       criterion: how points are ranked.
-      penalty_scales: all strengths that occur, for each of which the optimum is solved.
+      penalty_scales: all strengths that occur.
+      solve_optimum: whether the least objective is solved for, for each strength.
+      search: ``grid`` for all points to the end, ``halving`` for fewer and fewer.
+      point_chunk_size: points that run side by side, or ``None`` for as many as memory holds.
     """
 
     grids: dict[str, PyTree]
@@ -46,6 +58,9 @@ class Settings(NamedTuple):
     client_chunk_size: int | None
     criterion: Criterion
     penalty_scales: tuple[float, ...]
+    solve_optimum: bool
+    search: str
+    point_chunk_size: int | None
 
 
 def load_module(path: str) -> ModuleType:
@@ -56,10 +71,16 @@ def load_module(path: str) -> ModuleType:
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    missing = [name for name in _NEEDED if not hasattr(module, name)]
+    needed = _NEEDED if is_study(module) else (*_NEEDED, *_NEEDED_BY_SWEEPS)
+    missing = [name for name in needed if not hasattr(module, name)]
     if missing:
-        raise ValueError(f"{path} does not define {missing[0]}; a config needs {list(_NEEDED)}.")
+        raise ValueError(f"{path} does not define {missing[0]}; a config needs {list(needed)}.")
     return module
+
+
+def is_study(module: ModuleType) -> bool:
+    """Whether the config computes its rows itself, and sweeps over no algorithm."""
+    return hasattr(module, "study")
 
 
 def suggest(name: str, known: list[str]) -> str:
@@ -73,25 +94,38 @@ def algorithm_names() -> list[str]:
     return [name for name, value in vars(fcojax.algorithms).items() if hasattr(value, "Hparams")]
 
 
-def build_algorithm(name: str, problem: Problem, penalty: Penalty) -> Algorithm:
-    """The named algorithm on the problem; what geometry it takes is read off its signature.
+def factory_of(label: str, module: ModuleType) -> str:
+    """The factory in ``fcojax.algorithms`` whose hyperparameters a label takes."""
+    return getattr(module, "VARIANTS", {}).get(label, label)
 
-    The problems of configs have no other constraint than their penalty: a manifold is flat.
+
+def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -> Sampler:
+    """Who takes part, from a law as a config writes it and the chance that an upload is lost.
+
+    Without ``cohort_size`` all take part whom the law lets; coin flips have no size.
     """
-    factory = getattr(fcojax.algorithms, name)
-    geometry = {"mirror": lambda: euclidean(penalty), "penalty": lambda: penalty, "manifold": flat}
-    takes = [name for name in inspect.signature(factory).parameters if name in geometry]
-    return factory(problem.loss, *(geometry[name]() for name in takes))
+    name, _, rest = law.partition(":")
+    if name not in _LAWS:
+        raise ValueError(f"there is no participation {name!r}; {suggest(name, list(_LAWS))}")
+    form, kinds, build = _LAWS[name]
+    texts = rest.split(",") if rest else []
+    try:
+        numbers = [kind(text) for kind, text in zip(kinds, texts, strict=True)]
+    except ValueError:
+        raise ValueError(f"participation is {law!r}; pass {form}.") from None
+    sampler = build(cohort_size, *numbers)
+    return fcojax.dropout(sampler, lost) if lost else sampler
 
 
-def resolve(config: ConfigDict) -> Settings:
+def resolve(config: ConfigDict, module: ModuleType) -> Settings:
     """Checks every shared key of a config; raises ``ValueError`` in a sentence."""
     names = _split(config.algorithms)
     if not names:
         raise ValueError("algorithms is empty; name at least one.")
+    known = [*algorithm_names(), *getattr(module, "VARIANTS", {})]
     for name in names:
-        if name not in algorithm_names():
-            raise ValueError(f"there is no algorithm {name}; {suggest(name, algorithm_names())}")
+        if name not in known:
+            raise ValueError(f"there is no algorithm {name}; {suggest(name, known)}")
     num_rounds, eval_every = _whole(config, "num_rounds"), _whole(config, "eval_every")
     if num_rounds % eval_every:
         raise ValueError(
@@ -101,10 +135,10 @@ def resolve(config: ConfigDict) -> Settings:
     if config.criterion_goal not in ("max", "min"):
         raise ValueError(f"criterion_goal is {config.criterion_goal!r}; pass max or min.")
     seeds = _numbers("seeds", config.seeds)
-    if any(seed != int(seed) for seed in seeds) or len(set(seeds)) < len(seeds):
+    if any(seed != int(seed) for seed in seeds):
         raise ValueError(f"seeds is {seeds}; pass distinct whole numbers.")
     return Settings(
-        grids={name: _grid(name, config) for name in names},
+        grids={name: _grid(name, factory_of(name, module), config) for name in names},
         num_rounds=num_rounds,
         eval_every=eval_every,
         seeds=tuple(int(seed) for seed in seeds),
@@ -115,12 +149,15 @@ def resolve(config: ConfigDict) -> Settings:
             str(config.criterion), config.criterion_goal, _whole(config, "criterion_rounds")
         ),
         penalty_scales=_numbers("penalty_scale", config.penalty_scale),
+        solve_optimum=getattr(module, "SOLVE_OPTIMUM", True),
+        search=_choice(config, "search", SEARCHES),
+        point_chunk_size=_whole_or_none(config, "point_chunk_size"),
     )
 
 
-def _grid(name: str, config: ConfigDict) -> PyTree:
-    hparams = getattr(fcojax.algorithms, name).Hparams
-    own = (config.to_dict().get("own_grids") or {}).get(name, {})
+def _grid(label: str, factory: str, config: ConfigDict) -> PyTree:
+    hparams = getattr(fcojax.algorithms, factory).Hparams
+    own = (config.to_dict().get("own_grids") or {}).get(label, {})
     values = {
         field: _numbers(field, own.get(field, config.get(field)))
         for field in hparams._fields
@@ -142,8 +179,16 @@ def _work(config: ConfigDict) -> Work:
 
 
 def _cohort(config: ConfigDict) -> Sampler:
-    size = _whole_or_none(config, "cohort_size")
-    return fcojax.everyone() if size is None else fcojax.uniform_cohort(size)
+    law, size = str(config.get("participation", "uniform")), _whole_or_none(config, "cohort_size")
+    (lost,) = _numbers("dropout_probability", config.get("dropout_probability", 0.0))
+    return participation(law, size, lost)
+
+
+def _choice(config: ConfigDict, key: str, choices: tuple[str, ...]) -> str:
+    value = config.get(key, choices[0])
+    if value not in choices:
+        raise ValueError(f"{key} is {value!r}; pass {' or '.join(choices)}.")
+    return value
 
 
 def _split(value: Any) -> list[str]:
@@ -160,6 +205,8 @@ def _numbers(key: str, value: Any) -> tuple[float, ...]:
             raise ValueError(f"{key} contains {entry!r}; pass numbers, as in --config.{key}=0.1,1.")
         if not math.isfinite(entry):
             raise ValueError(f"{key} contains {entry}; pass finite numbers.")
+    if len(set(values)) < len(values):
+        raise ValueError(f"{key} is {values}; pass distinct numbers.")
     return values
 
 

@@ -7,11 +7,13 @@ constraint or manifold.
 from fcojax import algorithms, problems, theory, transforms
 from fcojax.algorithms.local import local_epochs, local_steps
 from fcojax.engine import reference
-from fcojax.engine.cohort import coin_flips, everyone, uniform_cohort
+from fcojax.engine.availability import cyclic, markov
+from fcojax.engine.cohort import coin_flips, dropout, everyone, uniform_cohort, weighted_cohort
 from fcojax.engine.grid import log_spaced, product, random_draws, zipped
 from fcojax.engine.run import run
 from fcojax.engine.sharding import client_mesh, device_mesh, shard_clients, spread
 from fcojax.engine.sweep import sweep
+from fcojax.engine.trace import from_trace
 from fcojax.problems.clients import ClientData, from_clients, from_rows
 
 __version__ = "0.1.0"
@@ -26,11 +28,15 @@ __all__ = [
     "random_draws",
     "zipped",
     "coin_flips",
+    "cyclic",
+    "dropout",
     "everyone",
     "from_clients",
     "from_rows",
+    "from_trace",
     "local_epochs",
     "local_steps",
+    "markov",
     "problems",
     "reference",
     "run",
@@ -40,4 +46,5 @@ __all__ = [
     "theory",
     "transforms",
     "uniform_cohort",
+    "weighted_cohort",
 ]

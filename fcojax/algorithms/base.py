@@ -19,11 +19,14 @@ class Cohort(NamedTuple):
       weights: weights of the mean, one per member; 0 marks one that sits this round out.
       fraction: the share of the population's weight that takes part, so that a sum over the
         population is ``fraction`` times a mean over the cohort.
+      arrives: which members' uploads reach the server, or ``None`` if all do; a client whose upload
+        is lost has worked and keeps its new state.
     """
 
     members: Array | None
     weights: Array
     fraction: Array
+    arrives: Array | None = None
 
 
 class ClientResult(NamedTuple):

@@ -31,6 +31,12 @@ def check_run(
         raise ValueError(f"client_chunk_size is {chunk!r}; pass at least 1, or None to pick it.")
     places = plan.cohort.size(data.num_clients)
     partial = places < data.num_clients or plan.cohort.can_be_absent
+    counts = plan.work.counts
+    if counts is not None and len(counts) != data.num_clients:
+        raise ValueError(
+            f"the work names counts for {len(counts)} clients but the problem has "
+            f"{data.num_clients}; pass one for each, or one number for all."
+        )
     if algorithm.needs_everyone and partial:
         raise ValueError(
             f"the cohort is {plan.cohort}, which can leave some of the {data.num_clients} clients "

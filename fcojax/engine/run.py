@@ -59,7 +59,7 @@ def block(
     """``num_rounds`` rounds from ``state``, with the metrics of its clients over the block.
 
     Client metrics are averaged over the rounds in which a client was heard, NaN if there were none;
-    ``participants`` and ``dropped`` are added up.
+    ``participants``, ``dropped`` and, where a cohort loses uploads, ``lost`` are added up.
     """
 
     def rounds(hparams, data, state, key):
@@ -77,8 +77,9 @@ def block(
             return State(server, clients, state.round + 1), metrics
 
         state, metrics = jax.lax.scan(body, state, length=num_rounds)
-        counts = {name: metrics.pop(name) for name in ("participants", "dropped")}
-        heard = counts["participants"] > counts["dropped"]
+        names = [name for name in ("participants", "dropped", "lost") if name in metrics]
+        counts = {name: metrics.pop(name) for name in names}
+        heard = counts["participants"] > counts["dropped"] + counts.get("lost", 0)
         means = {name: jnp.mean(values, axis=0, where=heard) for name, values in metrics.items()}
         return state, means | {name: jnp.sum(values) for name, values in counts.items()}
 
@@ -166,7 +167,8 @@ def run(
 
     Returns:
       The model after the last round, and the history: one entry per look of what ``observe``
-      said, of the clients' metrics, ``participants``, ``dropped``, and the ``round``.
+      said, of the clients' metrics, ``participants``, ``dropped``, ``lost`` where a cohort loses
+      uploads, and the ``round``.
 
     Example:
       >>> import jax, jax.numpy as jnp, numpy as np, fcojax

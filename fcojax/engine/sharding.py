@@ -8,7 +8,6 @@ would draw.
 """
 
 import dataclasses
-import os
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +17,7 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.local import Work
 from fcojax.engine.cohort import Sampler, everyone
+from fcojax.engine.memory import device_memory
 from fcojax.engine.round import Plan
 from fcojax.engine.run import with_chunk_size
 from fcojax.problems.clients import ClientData
@@ -117,11 +117,3 @@ def spread(
     if plan.client_chunk_size != 1 or places < 2 * num_devices:
         return data
     return shard_clients(data, client_mesh())
-
-
-def device_memory() -> int:
-    """Bytes of one device; on a CPU its share of the machine's memory."""
-    stats = jax.devices()[0].memory_stats()
-    if stats and "bytes_limit" in stats:
-        return stats["bytes_limit"]
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(jax.devices())

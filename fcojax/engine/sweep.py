@@ -11,11 +11,13 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.local import Work
 from fcojax.engine.check import check_hparams, check_run
 from fcojax.engine.cohort import Sampler, everyone
 from fcojax.engine.grid import num_points, take
+from fcojax.engine.memory import points_that_fit
 from fcojax.engine.round import Plan
 from fcojax.engine.run import (
     Observe,
@@ -62,7 +64,7 @@ def sweep(
       context: arrays that ``observe`` needs.
       eval_every: rounds between two looks.
       client_chunk_size: clients that work side by side.
-      point_chunk_size: points that run side by side; ``None`` for all of them.
+      point_chunk_size: points that run side by side; ``None`` for as many as memory holds.
 
     Returns:
       What ``run`` returns, with leading axes [points, seeds].
@@ -71,33 +73,69 @@ def sweep(
     check_run(algorithm, plan, take(grid, 0), data, num_rounds, eval_every)
     check_hparams(grid)
     grid, points = as_arrays(grid), num_points(grid)
-    at_once = point_chunk_size or points
-    at_once = min(at_once, points)
-    plan = with_chunk_size(plan, algorithm, take(grid, 0), params, data, at_once)
+    program = functools.partial(ends, algorithm, plan, observe, num_rounds, eval_every)
+    rest = (params, data, keys, context)
+
+    def lower(size):
+        return ends.lower(*program.args, *shapes_of((pad(grid, size), *rest)))
+
+    at_once = point_chunk_size
+    if at_once is None:
+        first = jax.eval_shape(functools.partial(start, algorithm), take(grid, 0), params, data)
+        at_once = points_at_once(lower, points, keys.shape[0] * tree.num_bytes(first), data)
+    num_chunks = -(-points // at_once)
+    at_once = -(-min(at_once, points) // data.num_sweep_shards) * data.num_sweep_shards
+    padded = pad(grid, num_chunks * at_once)
+    if num_chunks == 1:
+        found = program(padded, *rest)
+    else:
+        parts = jax.tree.map(
+            lambda column: column.reshape(num_chunks, at_once, *column.shape[1:]), padded
+        )
+        found = jax.tree.map(
+            lambda leaf: leaf.reshape(num_chunks * at_once, *leaf.shape[2:]),
+            jax.lax.map(lambda part: program(part, *rest), parts),
+        )
+    return take(found, slice(points))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+def ends(
+    algorithm: Algorithm,
+    plan: Plan,
+    observe: Observe | None,
+    num_rounds: int,
+    eval_every: int,
+    grid: PyTree,
+    params: Params,
+    data: ClientData,
+    keys: Key,
+    context: PyTree,
+) -> tuple[Params, PyTree]:
+    """Where all points end and their histories, [points, seeds]; all points side by side."""
+    plan = with_chunk_size(plan, algorithm, take(grid, 0), params, data, num_points(grid))
 
     def one(hparams, _, key):
         return scan_blocks(
             algorithm, plan, observe, num_rounds, eval_every, hparams, params, data, key, context
         )
 
-    def chunk(part):
-        ends = over_grid(one, data)(part, jnp.zeros((keys.shape[0], num_points(part))), keys)
-        return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), ends)
+    found = over_grid(one, data)(grid, jnp.zeros((keys.shape[0], num_points(grid))), keys)
+    return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), found)
 
-    num_chunks = -(-points // at_once)
-    at_once = -(-at_once // data.num_sweep_shards) * data.num_sweep_shards
-    padded = pad(grid, num_chunks * at_once)
-    if num_chunks == 1:
-        ends = chunk(padded)
-    else:
-        parts = jax.tree.map(
-            lambda column: column.reshape(num_chunks, at_once, *column.shape[1:]), padded
-        )
-        ends = jax.tree.map(
-            lambda leaf: leaf.reshape(num_chunks * at_once, *leaf.shape[2:]),
-            jax.lax.map(chunk, parts),
-        )
-    return take(ends, slice(points))
+
+def points_at_once(
+    lower: Callable[[int], jax.stages.Lowered], points: int, point_bytes: int, data: ClientData
+) -> int:
+    """How many points fit into memory side by side, over all devices that share them."""
+    devices = data.num_sweep_shards
+    fit = points_that_fit(lambda size: lower(size * devices), -(-points // devices), point_bytes)
+    return min(points, fit * devices)
+
+
+def shapes_of(arrays: PyTree) -> PyTree:
+    """The shapes of arrays, to compile for them without having them."""
+    return jax.eval_shape(lambda same: same, arrays)
 
 
 def pad(grid: PyTree, size: int) -> PyTree:

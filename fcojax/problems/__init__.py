@@ -3,8 +3,9 @@
 ``fcojax.problems.networks`` is not imported here, because Flax takes a second to load.
 """
 
-from fcojax.problems import loaders
+from fcojax.problems import loaders, partition
 from fcojax.problems.clients import ClientData, from_clients, from_rows
+from fcojax.problems.feature_skew import feature_skew
 from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid
 from fcojax.problems.fused_signal import fused_signal
 from fcojax.problems.lasso import lasso
@@ -30,6 +31,7 @@ __all__ = [
     "ClientData",
     "Factored",
     "Problem",
+    "feature_skew",
     "factored",
     "factored_loss",
     "as_columns",
@@ -39,6 +41,7 @@ __all__ = [
     "from_rows",
     "fused_signal",
     "lasso",
+    "partition",
     "least_squares",
     "loaders",
     "logistic",

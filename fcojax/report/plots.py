@@ -1,7 +1,7 @@
 """Rows to figures; nothing is computed here that a row does not say."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import matplotlib
@@ -57,7 +57,7 @@ def over_rounds(
     panels: Sequence[Panel],
     best_rows: dict[str, list[Row]],
     title: str,
-    fields: dict[str, Sequence[str]],
+    fields: Mapping[str, Sequence[str]],
 ) -> None:
     """Draws one panel per measure, one line per algorithm, and a band where there are seeds.
 

@@ -51,18 +51,32 @@ def score(seeds: dict[int, list[Row]], criterion: Criterion) -> float:
     return sum(values) / len(values)
 
 
+def rank(seeds: dict[int, list[Row]], criterion: Criterion) -> tuple[float, float]:
+    """What points are sorted by, best first; a tie goes to the lower last objective."""
+    sign = -1 if criterion.goal == "max" else 1
+    ends = [curve[-1].get("objective") for curve in seeds.values()]
+    return (
+        sign * score(seeds, criterion),
+        sum(math.inf if end is None else end for end in ends) / len(ends),
+    )
+
+
 def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) -> dict[str, Any]:
     """One algorithm's best point, its score and verdict, and which points diverged when.
 
     Args:
       rows: all rows of the algorithm.
       fields: the names of its hyperparameters.
-      criterion: how points are ranked; a tie goes to the point with the lower last objective.
+      criterion: how points are ranked. A point that was left behind on the way is not.
     """
     by_point = curves(rows, fields)
-    sign = -1 if criterion.goal == "max" else 1
-    scores = {point: score(seeds, criterion) for point, seeds in by_point.items()}
-    best = min(scores, key=lambda point: (sign * scores[point], _last_objective(by_point[point])))
+    end = max(row["round"] for row in rows)
+    finished = {
+        point: seeds
+        for point, seeds in by_point.items()
+        if all(curve[-1]["round"] == end for curve in seeds.values())
+    }
+    best = min(finished, key=lambda point: rank(finished[point], criterion))
     ends = [curve[-1] for curve in by_point[best].values()]
     diverged = [
         {**dict(zip(fields, point, strict=True)), "seed": seed, "verdict": curve[-1]["status"]}
@@ -73,7 +87,7 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
     return {
         "best": dict(zip(fields, best, strict=True)),
         "criterion": criterion._asdict(),
-        "score": scores[best],
+        "score": score(by_point[best], criterion),
         "verdict": ends[0]["status"],
         "last": {
             name: sum(end[name] for end in ends) / len(ends)
@@ -81,6 +95,7 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
             if name not in (*fields, "seed", "round") and _are_numbers(name, ends)
         },
         "points": len(by_point),
+        "finished": len(finished),
         "seeds": len(by_point[best]),
         "diverged": diverged,
     }
@@ -88,8 +103,3 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
 
 def _are_numbers(name: str, ends: Sequence[Row]) -> bool:
     return all(isinstance(end.get(name), int | float) for end in ends)
-
-
-def _last_objective(seeds: dict[int, list[Row]]) -> float:
-    ends = [curve[-1].get("objective") for curve in seeds.values()]
-    return sum(math.inf if end is None else end for end in ends) / len(ends)

@@ -187,7 +187,7 @@ def test_client_states_are_written_back_for_members_only():
     plan = Plan(fcojax.local_steps(1), fcojax.uniform_cohort(2))
     members = [
         fcojax.uniform_cohort(2)(
-            fcojax.engine.round.purpose_key(KEY, 0, jnp.int32(r)), jnp.int32(r), 5
+            jax.random.fold_in(KEY, fcojax.engine.round.COHORT), jnp.int32(r), 5
         ).members
         for r in range(7)
     ]
@@ -333,6 +333,7 @@ def test_nothing_leaves_the_device_inside_a_run():
     [
         ({"cohort": fcojax.uniform_cohort(6)}, "cohort_size is 6 but the problem has 5 clients"),
         ({"work": fcojax.local_steps(1, 8)}, "batch_size is 8 but the largest client has 7"),
+        ({"work": fcojax.local_steps([1, 2])}, "counts for 2 clients but the problem has 5"),
         ({"num_rounds": 0}, "num_rounds is 0"),
         ({"num_rounds": 2.0}, "num_rounds is 2.0"),
         ({"eval_every": 3}, "eval_every is 3, which does not divide num_rounds = 4"),

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import fcojax
+from fcojax.engine import memory
 from fcojax.engine import sweep as sweeps
+from fcojax.engine.grid import num_points
 from tests import federations
 
 KEYS = jax.vmap(jax.random.key)(jnp.arange(2))
@@ -90,3 +92,29 @@ def test_points_that_do_not_fit_run_in_chunks():
     chunked_model, chunked = sweep(point_chunk_size=2, **OPTIONS)
     np.testing.assert_allclose(chunked["model"], history["model"], rtol=1e-12)
     np.testing.assert_allclose(chunked_model["kernel"], model["kernel"], rtol=1e-12)
+
+
+def test_memory_decides_how_many_points_run_side_by_side(monkeypatch):
+    chosen = federations.algorithm("fed_dual_avg")
+    data = fcojax.from_clients(federations.clients())
+    points = grid(client_lr=[0.01, 0.02, 0.03, 0.04, 0.05, 0.06], penalty_scale=[0.2])
+    sweep = functools.partial(fcojax.sweep, chosen, points, federations.start(), data, KEYS)
+    options = OPTIONS | {"num_rounds": 3}  # a program that no other test has traced
+    _, expected = sweep(**options)
+    monkeypatch.setattr(memory, "device_memory", lambda: 1)
+    widths = []
+    over_grid = sweeps.over_grid
+
+    def watched(function, data):
+        mapped = over_grid(function, data)
+
+        def note(grid, states, keys):
+            widths.append(num_points(grid))
+            return mapped(grid, states, keys)
+
+        return note
+
+    monkeypatch.setattr(sweeps, "over_grid", watched)
+    _, found = sweep(**options)
+    assert widths == [2, 4, 1]  # two dry compiles, then point by point
+    np.testing.assert_allclose(found["model"], expected["model"], rtol=1e-12)

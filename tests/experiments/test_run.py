@@ -77,6 +77,7 @@ def test_it_leaves_everything_behind(finished):
         "models/fed_dual_avg.npz",
         "models/fed_mid.npz",
         "figures/curves.png",
+        "index.html",
     } <= left
     assert "fed_dual_avg" in done.stdout and "Traceback" not in done.stderr
     config = json.loads((workdir / "config.json").read_text())
@@ -131,7 +132,9 @@ def test_another_config_is_not_mixed_into_the_same_workdir(finished):
 
 
 def test_the_same_seed_gives_the_same_rows_and_an_interrupted_run_resumes(tmp_path):
+    """Also where the grid runs in parts: finished parts are not run again."""
     arguments = [*TOY, "--config.algorithms=fed_mid", "--config.num_rounds=400"]
+    arguments += ["--config.point_chunk_size=1"]
     whole = launch(*arguments, f"--workdir={tmp_path / 'whole'}")
     assert whole.returncode == 0, whole.stderr
     broken = tmp_path / "broken"

@@ -3,7 +3,13 @@ import pathlib
 import pytest
 
 import fcojax
-from experiments.settings import algorithm_names, build_algorithm, load_module, resolve
+from experiments.entries import build_algorithm, geometry
+from experiments.settings import (
+    algorithm_names,
+    load_module,
+    participation,
+    resolve,
+)
 from fcojax.problems import lasso
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -18,7 +24,7 @@ def config(**changes):
 
 
 def test_the_config_is_what_its_docstring_says():
-    settings = resolve(config())
+    settings = resolve(config(), MODULE)
     assert set(settings.grids) == {"fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp"}
     assert all(grid.client_lr.shape == (49,) for grid in settings.grids.values())
     assert settings.work == fcojax.local_steps(10, 10)
@@ -26,21 +32,38 @@ def test_the_config_is_what_its_docstring_says():
 
 
 def test_grids_are_set_for_all_algorithms_or_for_one():
-    settings = resolve(config(own_grids={"fed_mid": {"client_lr": (0.5,)}}, server_lr=(1.0, 2.0)))
+    settings = resolve(
+        config(own_grids={"fed_mid": {"client_lr": (0.5,)}}, server_lr=(1.0, 2.0)), MODULE
+    )
     assert settings.grids["fed_mid"].client_lr.tolist() == [0.5, 0.5]
     assert settings.grids["fed_dual_avg"].client_lr.shape == (14,)
 
 
 def test_epochs_win_over_steps_and_no_cohort_size_is_everyone():
-    settings = resolve(config(num_epochs=2, cohort_size=None))
+    settings = resolve(config(num_epochs=2, cohort_size=None), MODULE)
     assert settings.work == fcojax.local_epochs(2, 10)
     assert settings.cohort == fcojax.everyone()
+
+
+@pytest.mark.parametrize("size", [5, None])
+def test_laws_of_participation_are_the_samplers(size):
+    samplers = {
+        "uniform": fcojax.uniform_cohort(size) if size else fcojax.everyone(),
+        "coin_flips:0.1": fcojax.coin_flips(0.1),
+        "cyclic:4": fcojax.cyclic(4, size),
+        "markov:0.1,0.2": fcojax.markov(0.1, 0.2, size),
+    } | ({"weighted:0.5": fcojax.weighted_cohort(size, 0.5)} if size else {})
+    for law, sampler in samplers.items():
+        assert participation(law, size) == sampler
+        changes = {"participation": law, "cohort_size": size, "dropout_probability": 0.25}
+        assert resolve(config(**changes), MODULE).cohort == fcojax.dropout(sampler, 0.25)
 
 
 @pytest.mark.parametrize("name", algorithm_names())
 def test_every_algorithm_of_the_library_can_be_launched(name):
     problem = lasso(num_clients=2, num_examples=2, dim=3, num_true=1)
-    algorithm = build_algorithm(name, problem, MODULE.penalty(config()))
+    known = geometry(MODULE, config(), MODULE.penalty(config()))
+    algorithm = build_algorithm(name, problem, known)
     assert isinstance(algorithm, fcojax.algorithms.Algorithm)
 
 
@@ -61,13 +84,23 @@ def test_every_algorithm_of_the_library_can_be_launched(name):
         ({"num_steps": None}, "neither num_steps nor num_epochs"),
         ({"client_chunk_size": 0}, "client_chunk_size is 0"),
         ({"seeds": (1, 1)}, "seeds is (1, 1)"),
+        ({"client_lr": (0.1, 0.1)}, "client_lr is (0.1, 0.1); pass distinct numbers"),
+        ({"search": "random"}, "search is 'random'; pass grid or halving"),
+        ({"point_chunk_size": 0}, "point_chunk_size is 0"),
         ({"seeds": (0.5,)}, "seeds is (0.5,)"),
+        ({"participation": "markof:1,1"}, "no participation 'markof'; did you mean markov?"),
+        ({"participation": "uniform:3"}, "is 'uniform:3'; pass uniform."),
+        ({"participation": "markov:0.1"}, "is 'markov:0.1'; pass markov:LEAVE,JOIN"),
+        ({"participation": "cyclic:2.5"}, "is 'cyclic:2.5'; pass cyclic:GROUPS"),
+        ({"participation": "coin_flips:2"}, "probability is 2.0"),
+        ({"participation": "weighted:1", "cohort_size": None}, "cohort_size is None"),
+        ({"dropout_probability": 1.0}, "probability is 1.0; pass a number of at least 0"),
         ({"criterion_goal": "most"}, "criterion_goal is 'most'"),
     ],
 )
 def test_impossible_values_are_named(changes, message):
     with pytest.raises(ValueError) as error:
-        resolve(config(**changes))
+        resolve(config(**changes), MODULE)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 

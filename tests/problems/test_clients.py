@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fcojax
 from fcojax.problems.clients import from_clients, from_rows
 from fcojax.problems.problem import population_loss
 
@@ -83,3 +84,14 @@ def test_population_loss_differentiates_and_maps():
         ahead, behind = w.at[i].add(step), w.at[i].add(-step)
         slope = population_loss(squared, ahead, data) - population_loss(squared, behind, data)
         assert gradient[i] == pytest.approx(float(slope) / (2 * step), rel=1e-6)
+
+
+@pytest.mark.parametrize("axes", [{"clients": 2}, {"sweep": 2}])
+def test_population_loss_and_its_gradient_are_the_same_on_a_mesh(axes):
+    clients, w = rows(3, 1, 4), jnp.array([1.0, -2.0, 0.5])
+    data = from_clients(clients, "examples")
+    spread = fcojax.shard_clients(data, fcojax.device_mesh(**axes))
+    both = jax.jit(jax.value_and_grad(lambda w, data: population_loss(squared, w, data)))
+    expected, found = both(w, data), both(w, spread)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-14)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-14)

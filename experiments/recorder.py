@@ -1,0 +1,94 @@
+"""Looks at a sweep to rows on disk, and the curves that verdicts need."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from fcojax.engine.status import WARNINGS, verdict
+from fcojax.report import rows as tidy
+from fcojax.types import PyTree
+
+
+class Recorder:
+    """The rows of some points of one algorithm's grid."""
+
+    def __init__(
+        self,
+        label: str,
+        grid: PyTree,
+        seeds: tuple[int, ...],
+        optima: dict[float, float],
+        bytes_per_client: tuple[int, int],
+        path: os.PathLike,
+    ):
+        """Takes up the rows of these points that the file has already."""
+        self.label, self.seeds, self.optima, self.path = label, seeds, optima, path
+        self.points = points_of(grid)
+        self.bytes_down, self.bytes_up = bytes_per_client
+        places: dict[tuple, int] = {
+            tuple(point.values()): index for index, point in enumerate(self.points)
+        }
+        self.curves: dict[tuple[int, int], list[tidy.Row]] = {}
+        for row in tidy.load(path):
+            point = places.get(tuple(row.get(field) for field in grid._fields))
+            if row["algorithm"] == label and point is not None:
+                self.curves.setdefault((point, seeds.index(row["seed"])), []).append(row)
+
+    def add(self, rounds: int, points: np.ndarray, look: dict[str, np.ndarray]) -> None:
+        """One row for each of these points and each seed; a look has axes [seeds, points]."""
+        tidy.append(
+            self.path,
+            [
+                self._row(rounds, (int(point), seed), {k: v[seed, place] for k, v in look.items()})
+                for place, point in enumerate(points)
+                for seed in range(len(self.seeds))
+            ],
+        )
+
+    def _row(self, rounds: int, place: tuple[int, int], measured: dict[str, Any]) -> tidy.Row:
+        point, seed = place
+        curve = self.curves.setdefault(place, [])
+        row = {"algorithm": self.label, **self.points[point], "seed": self.seeds[seed]}
+        row |= {"round": rounds, "status": ""}
+        row |= {name: value.item() for name, value in measured.items()}
+        row.setdefault("participants", 0)
+        row.setdefault("dropped", 0)
+        sent = sum(earlier["participants"] for earlier in curve) + row["participants"]
+        optimum = self._optimum(self.points[point].get("penalty_scale"))
+        if optimum is not None:
+            row["suboptimality"] = row["objective"] - optimum
+        row["bytes_up"], row["bytes_down"] = sent * self.bytes_up, sent * self.bytes_down
+        curve.append(row)
+        judged = verdict(
+            [entry["round"] for entry in curve],
+            [_number(entry["objective"]) for entry in curve],
+            optimum,
+            [entry["dropped"] for entry in curve],
+            [entry["participants"] for entry in curve],
+            {name: [entry.get(name) or 0.0 for entry in curve] for name in WARNINGS},
+        )
+        plain = judged.status != "diverged" and not judged.warned
+        row["status"] = judged.status if plain else judged.sentence
+        return row
+
+    def _optimum(self, scale: float | None) -> float | None:
+        """The least objective at the strength nearest to this one, or at the first of all."""
+        if not self.optima:
+            return None
+        if scale is None:
+            return next(iter(self.optima.values()))
+        return self.optima[min(self.optima, key=lambda known: abs(known - scale))]
+
+
+def points_of(grid: PyTree) -> list[dict[str, float]]:
+    """The points of a grid as rows name them: to seven digits, as float32 has them."""
+    columns = [np.asarray(column).tolist() for column in grid]
+    return [
+        {field: float(f"{value:.7g}") for field, value in zip(grid._fields, point, strict=True)}
+        for point in zip(*columns, strict=True)
+    ]
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value

@@ -1,0 +1,59 @@
+"""Which points of a grid go on: all of them, or by successive halving.
+
+Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization",
+AISTATS 2016. Points do not touch each other, so the curve of one that goes on is the one it would
+have had in the full grid.
+"""
+
+import math
+from collections.abc import Sequence
+
+from fcojax.report.rows import Row
+from fcojax.report.summary import Criterion, curves, rank
+
+SEARCHES = ("grid", "halving")
+# Each rung keeps one point in so many, and goes on for as many times the rounds.
+FACTOR = 3
+
+
+def rungs(search: str, num_points: int, num_rounds: int, eval_every: int) -> tuple[int, ...]:
+    """The rounds at which points are compared; the last is the end of the run.
+
+    Example:
+      >>> rungs("halving", 49, 500, 10)
+      (10, 50, 160, 500)
+      >>> rungs("grid", 49, 500, 10)
+      (500,)
+    """
+    if search == "grid":
+        return (num_rounds,)
+    blocks = num_rounds // eval_every
+    times = min(_log(num_points), _log(blocks))
+    looks = [max(blocks // FACTOR**power, 1) for power in range(times, 0, -1)]
+    return tuple(sorted({look * eval_every for look in looks} | {num_rounds}))
+
+
+def survivors(
+    rows: Sequence[Row], fields: Sequence[str], criterion: Criterion, rung: int
+) -> set[tuple]:
+    """The points that go on after ``rung``: one in three, rounded up, of those that reached it.
+
+    Early in a run the criterion looks at no more than the last half of what there is.
+    """
+    early = criterion._replace(last_rounds=min(criterion.last_rounds, max(rung // 2, 1)))
+    until = [row for row in rows if row["round"] <= rung]
+    reached = {
+        point: seeds
+        for point, seeds in curves(until, fields).items()
+        if all(curve[-1]["round"] == rung for curve in seeds.values())
+    }
+    order = sorted(reached, key=lambda point: rank(reached[point], early))
+    return set(order[: math.ceil(len(order) / FACTOR)])
+
+
+def _log(count: int) -> int:
+    """How often ``count`` can be divided by the factor and leave at least one."""
+    times = 0
+    while count >= FACTOR:
+        count, times = count // FACTOR, times + 1
+    return times

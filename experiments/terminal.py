@@ -1,0 +1,69 @@
+"""What the user sees while an experiment runs and when it is done."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fcojax.report.summary import Criterion
+
+
+def progress_bars(console: Console) -> Progress:
+    """One bar a task with the time that is left; nothing where the output is no terminal."""
+    return Progress(
+        TextColumn("{task.description:<22}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
+def best_points(summary: dict, criterion: Criterion) -> Table:
+    """One line an algorithm; what all share stands in the title, gap is to the best F + psi."""
+    entries = summary["algorithms"]
+    fields = sorted({field for entry in entries.values() for field in entry["best"]})
+    columns = {field: [entry["best"].get(field) for entry in entries.values()] for field in fields}
+    varied = [field for field in fields if len(set(columns[field])) > 1 or len(entries) == 1]
+    fixed = ", ".join(f"{field} {columns[field][0]:g}" for field in fields if field not in varied)
+    title = f"best by {criterion.measure} over the last {criterion.last_rounds} rounds"
+    table = _plain_table(f"{title}; {fixed}" if fixed else title)
+    table.add_column("algorithm", no_wrap=True)
+    for heading in (*varied, criterion.measure, "gap", "failed", "s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for name, entry in entries.items():
+        table.add_row(
+            name,
+            *(_short(entry["best"].get(field)) for field in varied),
+            _short(entry["score"]),
+            _short(entry["last"].get("suboptimality")),
+            f"{len(entry['diverged'])}/{entry['points'] * entry['seeds']}",
+            f"{entry['seconds']:.1f}",
+            entry["verdict"].split(":")[0],
+        )
+    return table
+
+
+def claims_table(claims: Sequence[dict]) -> Table:
+    """Each claim of the sources, whether it holds, and the numbers that decide."""
+    table = _plain_table("what the sources say")
+    table.add_column("claim", overflow="fold")
+    for heading in ("measured", "needed", "holds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for claim in claims:
+        relation = "at least" if "at least" in claim else "at most"
+        needed = f"{relation} {_short(claim[relation])}"
+        holds = "yes" if claim["holds"] else "NO"
+        table.add_row(claim["claim"], _short(claim["measured"]), needed, holds)
+    return table
+
+
+def _plain_table(title: str) -> Table:
+    return Table(title=title, box=None, padding=(0, 1), pad_edge=False)
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

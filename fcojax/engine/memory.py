@@ -1,0 +1,55 @@
+"""How much fits on a device, told by the compiler before anything runs."""
+
+import os
+from collections.abc import Callable
+
+import jax
+
+# Beside one program's buffers there must be room for the caller's own and for fragmentation.
+_SHARE = 0.5
+# A program that needs no more than so many copies of its states was never seen.
+_COPIES = 16
+
+
+def device_memory() -> int:
+    """Bytes of one device; on a CPU its share of the machine's memory."""
+    stats = jax.devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"]
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(jax.devices())
+
+
+def needed_bytes(lowered: jax.stages.Lowered) -> int | None:
+    """What a program's arguments, results and buffers take; ``None`` if the backend cannot tell."""
+    report = lowered.compile().memory_analysis()
+    if report is None:
+        return None
+    whole = report.argument_size_in_bytes + report.output_size_in_bytes
+    return whole + report.temp_size_in_bytes - report.alias_size_in_bytes
+
+
+def points_that_fit(
+    lower: Callable[[int], jax.stages.Lowered],
+    num_points: int,
+    point_bytes: int,
+    memory: int | None = None,
+) -> int:
+    """How many of a grid's points may run side by side: all of them, or what memory holds.
+
+    Memory grows linearly with the points, so two dry compiles with two and four of them tell how
+    many fit. None is made where the states are so small that any program fits.
+
+    Args:
+      lower: the program for so many points, lowered but not compiled.
+      num_points: of the grid.
+      point_bytes: size of one point's states.
+      memory: bytes of the device; by default what it reports.
+    """
+    room = (device_memory() if memory is None else memory) * _SHARE
+    if num_points <= 4 or num_points * point_bytes * _COPIES <= room:
+        return num_points
+    two, four = needed_bytes(lower(2)), needed_bytes(lower(4))
+    if two is None or four is None or four <= two:
+        return num_points
+    each = (four - two) / 2
+    return max(1, min(num_points, int((room - two) / each) + 2))

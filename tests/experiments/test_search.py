@@ -1,0 +1,107 @@
+"""Successive halving: when points are compared, which go on, and that no curve changes."""
+
+import contextlib
+
+import pytest
+
+from experiments.campaign import Campaign
+from experiments.entries import build
+from experiments.search import rungs, survivors
+from experiments.settings import load_module, resolve
+from fcojax.report import rows as tidy
+from fcojax.report.summary import Criterion
+
+MODULE = load_module("configs/lasso.py")
+LEAST = Criterion("objective", "min", 10)
+
+
+@pytest.mark.parametrize("num_points", [1, 2, 3, 9, 49, 1000])
+@pytest.mark.parametrize("num_rounds", [5, 40, 500])
+def test_rungs_are_looks_that_grow_threefold_and_end_with_the_run(num_points, num_rounds):
+    found = rungs("halving", num_points, num_rounds, 5)
+    assert found[-1] == num_rounds and sorted(set(found)) == list(found)
+    assert all(rung % 5 == 0 for rung in found)
+    left = num_points
+    for _ in found[:-1]:
+        left = -(-left // 3)
+    assert left >= 1 and (num_points < 3 or len(found) > 1 or num_rounds < 15)
+    assert rungs("grid", num_points, num_rounds, 5) == (num_rounds,)
+
+
+def rows_of(values, rung=20):
+    """Two looks at each point, the second with these objectives; one that is None diverged."""
+    return [
+        {"client_lr": float(point), "seed": 0, "round": at, "objective": value, "status": status}
+        for point, last in enumerate(values)
+        for at, value, status in (
+            (0, 9.0, ""), (rung, last, "diverged at round 20" if last is None else "")
+        )
+    ]  # fmt: skip
+
+
+def test_the_best_third_goes_on_and_what_diverged_does_not():
+    rows = rows_of([3.0, 1.0, None, 2.0, 5.0])
+    assert survivors(rows, ["client_lr"], LEAST, 20) == {(1.0,), (3.0,)}
+    most = LEAST._replace(goal="max")
+    assert survivors(rows, ["client_lr"], most, 20) == {(4.0,), (0.0,)}
+
+
+def test_later_rows_and_points_that_were_left_behind_do_not_count():
+    rows = rows_of([3.0, 1.0]) + [row for row in rows_of([0.0], 10) if row["round"] <= 10]
+    rows += [{"client_lr": 0.0, "seed": 0, "round": 40, "objective": 0.0, "status": ""}]
+    rows = [row | {"client_lr": 7.0} if i in (4, 5) else row for i, row in enumerate(rows)]
+    assert survivors(rows, ["client_lr"], LEAST, 20) == {(1.0,)}
+
+
+def campaign(workdir, search, **changes):
+    """A toy in this process: two points side by side, so the grid of six runs in three parts."""
+    config = MODULE.get_config()
+    MODULE.quick(config)
+    toy = {
+        "algorithms": ("fed_dual_avg",), "num_rounds": 45, "eval_every": 5, "search": search,
+        "num_clients": 4, "cohort_size": 2, "num_examples": 8, "dim": 6, "num_true": 2,
+        "batch_size": 4, "client_lr": (0.001, 0.003, 0.01, 0.03, 0.1, 1e9), "server_lr": (1.0,),
+        "criterion": "objective", "criterion_goal": "min", "criterion_rounds": 10,
+        "point_chunk_size": 2,
+    } | changes  # fmt: skip
+    with config.ignore_type(), config.unlocked():
+        config.update(toy)
+    settings = resolve(config, MODULE)
+    problem, penalty = MODULE.problem(config), MODULE.penalty(config)
+    (entry,) = build(MODULE, config, settings, problem, penalty)
+    run = Campaign(
+        settings, problem, penalty, workdir, {}, lambda label, share: shares.append(share),
+        lambda block: contextlib.nullcontext(),
+    )  # fmt: skip
+    shares = []
+    summary = run.run(entry)
+    assert shares == sorted(shares) and (not shares or shares[-1] == pytest.approx(1))
+    return summary, tidy.load(workdir / "rows.jsonl")
+
+
+def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
+    (tmp_path / "grid").mkdir()
+    (tmp_path / "halving").mkdir()
+    whole, every_row = campaign(tmp_path / "grid", "grid")
+    found, some_rows = campaign(tmp_path / "halving", "halving")
+    assert whole["finished"] == 6 and len(every_row) == 6 * 10
+    # Six points to round 15, two of them to the end.
+    assert found["finished"] == 2 and len(some_rows) == 6 * 4 + 2 * 6
+    assert found["best"] == whole["best"]
+    known = {(row["client_lr"], row["round"]): row for row in every_row}
+    survivors = {row["client_lr"] for row in some_rows if row["round"] == 45}
+    assert 1e9 not in survivors
+    for row in some_rows:
+        if row["client_lr"] in survivors:
+            expected = known[row["client_lr"], row["round"]]
+            assert row["status"] == expected["status"]
+            numbers = {k: v for k, v in expected.items() if not isinstance(v, str)}
+            assert {k: row[k] for k in numbers} == pytest.approx(numbers, rel=1e-9)
+
+
+def test_a_search_goes_on_where_it_was(tmp_path):
+    """A second call finds all parts done, and gives the same summary but for the seconds."""
+    first, rows = campaign(tmp_path, "halving")
+    second, again = campaign(tmp_path, "halving") if rows else (None, None)
+    assert again == rows
+    assert {**second, "seconds": 0} == {**first, "seconds": 0}

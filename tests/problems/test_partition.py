@@ -1,0 +1,398 @@
+import json
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from fcojax.problems import partition
+from fcojax.problems.partition import Partition
+
+PARTITIONERS = {
+    "iid": lambda labels, m, seed: partition.iid(labels.size, m, seed=seed),
+    "one shard": lambda labels, m, seed: partition.label_shards(labels, m, 1, seed=seed),
+    "shards": lambda labels, m, seed: partition.label_shards(labels, m, 3, seed=seed),
+    "dirichlet": lambda labels, m, seed: partition.dirichlet(labels, m, 3.0, seed=seed),
+    "power law": lambda labels, m, seed: partition.power_law(labels.size, m, 1.5, seed=seed),
+    "log-normal": lambda labels, m, seed: partition.log_normal(labels.size, m, 2.0, seed=seed),
+    "disjoint": lambda labels, m, seed: partition.similarity(labels, m, 0.0, seed=seed),
+    "similar": lambda labels, m, seed: partition.similarity(labels, m, 0.3, seed=seed),
+    "identical": lambda labels, m, seed: partition.similarity(labels, m, 1.0, seed=seed),
+}
+EVEN = ("iid", "one shard", "disjoint", "similar", "identical")
+TEN_LABELS = np.arange(200) % 10
+DIGESTS = {
+    "small": "53f4a793a162b11dbbc61b112b68a584fbe4f7a20273c2b2036ca2d92bc992cb",
+    "iid": "fcf480403ad6870cfe1add7e5c56bf389e99c8e2bb0d4909f864aa676eb42b2b",
+    "one shard": "f7f2ab0b6775b44b3f5321eabbb5236dbc4a533b03b2c7dce19be4560a129747",
+    "shards": "a434b86b77a9510de340d3192acec54611c73805fc62fa51dc351af56d604136",
+    "dirichlet": "a1006e8d09c42c3e591e3cddb901b28444924f6a79f9efd8ab2af92523c22bad",
+    "power law": "c82a0dffc16646ca3813971c99ee6582e8370805e1d23753b1604225a1b14de5",
+    "log-normal": "c28fd46c4fc9fa528eecad2ebf2adf0f9994e057b76f4d0fec009f08c839a69d",
+    "disjoint": "864be8f51a618a454f82f6f581470c443cbcfe78452c7832de081704deade681",
+    "similar": "06a362994ad46b963033ec9338b04b9fd0357e3a70e8178fb62d30b5c2b28f5e",
+    "identical": "fcf480403ad6870cfe1add7e5c56bf389e99c8e2bb0d4909f864aa676eb42b2b",
+}
+
+
+@st.composite
+def tasks(draw):
+    """Labels, with at least eight examples for each client, a number of clients and a seed."""
+    num_clients = draw(st.integers(1, 5))
+    size = st.integers(8 * num_clients, 60)
+    labels = draw(size.flatmap(lambda n: st.lists(st.integers(-2, 3), min_size=n, max_size=n)))
+    return np.array(labels), num_clients, draw(st.integers(0, 2**32))
+
+
+def same(one, other):
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def labels_of_clients(labels, found):
+    return [set(labels[mine].tolist()) for mine in found.indices()]
+
+
+def counts_of(labels, found):
+    """Examples of each client and label, counted one by one."""
+    counts = np.zeros((found.sizes.size, labels.max() + 1), int)
+    for client, mine in enumerate(found.indices()):
+        for label in labels[mine]:
+            counts[client, label] += 1
+    return counts
+
+
+@pytest.mark.parametrize("name", PARTITIONERS)
+@settings(max_examples=40, deadline=None)
+@given(tasks())
+def test_every_example_has_one_client_and_every_client_an_example(name, task):
+    labels, num_clients, seed = task
+    found = PARTITIONERS[name](labels, num_clients, seed)
+    assert sorted(found.order.tolist()) == list(range(labels.size))
+    assert found.sizes.shape == (num_clients,) and found.sizes.sum() == labels.size
+    assert found.sizes.min() >= 1
+    assert np.array_equal(np.concatenate(found.indices()), found.order)
+    assert [mine.size for mine in found.indices()] == found.sizes.tolist()
+    if name in EVEN:
+        assert np.ptp(found.sizes) <= 1
+    assert same(found, PARTITIONERS[name](labels, num_clients, seed))
+
+
+@pytest.mark.parametrize("name", PARTITIONERS)
+def test_another_seed_is_another_split(name):
+    found = [PARTITIONERS[name](TEN_LABELS, 4, seed) for seed in range(4)]
+    assert len({split.digest() for split in found}) == 4
+
+
+@pytest.mark.parametrize("name", PARTITIONERS)
+def test_which_example_of_a_label_goes_where_is_luck(name):
+    """Even where the sizes are not; only a label that one client has can lie still."""
+    splits = [PARTITIONERS[name](TEN_LABELS, 4, seed) for seed in range(3)]
+    owners = np.zeros((3, TEN_LABELS.size), int)
+    for owner, split in zip(owners, splits, strict=True):
+        owner[split.order] = np.repeat(np.arange(4), split.sizes)
+    shared = 0
+    for label in range(10):
+        mine = owners[:, np.flatnonzero(label == TEN_LABELS)]
+        num_owners = np.array([np.unique(row).size for row in mine])
+        if (num_owners > 1).all():
+            assert not (mine == mine[0]).all()
+            # Nor do neighbours stay together: then clients would have one run of the label each.
+            num_runs = 1 + (np.diff(mine, axis=1) != 0).sum(axis=1)
+            assert (num_runs > num_owners).any()
+            shared += 1
+    assert shared >= 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.one_of(st.lists(st.integers(-9, 9), min_size=1), st.lists(st.text(max_size=3), min_size=1))
+)
+def test_a_column_makes_one_client_of_each_value(column):
+    found = partition.by_column(np.array(column))
+    values = np.array(column)
+    assert found.ids is not None and found.ids.tolist() == sorted(set(values.tolist()))
+    for name, mine in zip(found.ids, found.indices(), strict=True):
+        assert mine.tolist() == [i for i, value in enumerate(values) if value == name]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        ["b", "a", "b"],
+        [b"b", b"a", b"b"],
+        np.array(["b", "a", "b"], object),
+        np.array(["b", "a", "b"]),
+    ],
+)
+def test_names_are_strings_however_they_come(column):
+    assert partition.by_column(column).ids.tolist() == ["a", "b"]
+
+
+def test_examples_follow_their_client():
+    images = np.arange(24.0).reshape(6, 2, 2)
+    found = Partition(np.array([4, 0, 5, 2, 3, 1]), np.array([1, 3, 2]))
+    data = found.apply({"x": images, "y": np.arange(6)}, "examples")
+    assert data.sizes.tolist() == [1, 3, 2] and data.examples["y"].tolist() == [4, 0, 5, 2, 3, 1]
+    assert np.array_equal(data.examples["x"], images[found.order])
+    assert data.weights.tolist() == [1.0, 3.0, 2.0]
+    with pytest.raises(ValueError, match="of 6 examples but a field has shape"):
+        found.apply({"x": images, "y": np.arange(5)})
+
+
+@settings(max_examples=40, deadline=None)
+@given(tasks(), st.integers(1, 4))
+def test_shards_are_runs_of_the_sorted_labels(task, shards_per_client):
+    """So they have as many labels as there are shards, and one more for each cut within a label."""
+    labels, num_clients, seed = task
+    found = partition.label_shards(labels, num_clients, shards_per_client, seed=seed)
+    num_shards = num_clients * shards_per_client
+    smallest = labels.size // num_shards
+    assert (found.sizes >= shards_per_client * smallest).all()
+    assert (found.sizes <= shards_per_client * (smallest + 1)).all()
+    num_labels = sum(len(mine) for mine in labels_of_clients(labels, found))
+    assert num_labels <= num_shards + np.unique(labels).size - 1
+
+
+@pytest.mark.parametrize("shards_per_client", [1, 2, 4])
+def test_shards_that_fit_the_labels_have_one_label_each(shards_per_client):
+    labels = np.arange(240) % 4  # sixty of each: five, ten or twenty to a shard
+    found = partition.label_shards(labels, 12, shards_per_client, seed=1)
+    assert max(len(mine) for mine in labels_of_clients(labels, found)) <= shards_per_client
+    shard = 20 // shards_per_client
+    assert (counts_of(labels, found) % shard == 0).all()
+
+
+def test_dirichlet_near_zero_gives_every_label_to_one_client():
+    labels = np.arange(240) % 12
+    for alpha in (5e-324, 1e-8):
+        counts = counts_of(labels, partition.dirichlet(labels, 3, alpha))
+        assert ((counts == 0) | (counts == 20)).all()
+
+
+def test_dirichlet_near_infinity_gives_all_the_same_and_rounding_favours_nobody():
+    """Twenty of each label over 30 clients: two thirds of one each, so ones and zeros by luck."""
+    labels = np.arange(240) % 12
+    for alpha in (1e9, 1e300):
+        total = np.zeros((30, 12), int)
+        for seed in range(60):
+            counts = counts_of(labels, partition.dirichlet(labels, 30, alpha, seed=seed))
+            assert counts.max() == 1
+            total += counts
+        # 720 tosses for each client, with heads in two thirds.
+        pvalues = [stats.binomtest(int(mine), 720, 2 / 3).pvalue for mine in total.sum(axis=1)]
+        assert min(pvalues) > 1e-4
+
+
+@pytest.mark.parametrize("alpha", [0.3, 2.0])
+@pytest.mark.parametrize("client", [0, 1, 3])
+def test_dirichlet_shares_have_the_law_of_dirichlet_shares(alpha, client):
+    """The share of one of four clients is Beta(alpha, 3 alpha), independently for each label."""
+    num_labels, each = 400, 500
+    labels = np.arange(num_labels * each) % num_labels
+    found = partition.dirichlet(labels, 4, alpha, seed=2)
+    mine = labels[found.indices()[client]]
+    shares = np.bincount(mine, minlength=num_labels) / each
+    # In bins, because rounding piles up shares at zero that the law has just above it.
+    bins = np.append(0.0, stats.beta(alpha, 3 * alpha).ppf([0.25, 0.4, 0.55, 0.7, 0.85, 1.0]))
+    observed = np.histogram(shares, bins)[0]
+    expected = num_labels * np.array([0.25, 0.15, 0.15, 0.15, 0.15, 0.15])
+    assert stats.chisquare(observed, expected).pvalue > 1e-3
+
+
+def test_dirichlet_ends_and_says_what_it_could_not_do():
+    with pytest.raises(ValueError) as error:
+        partition.dirichlet(np.zeros(10, int), 5, 1e-8, min_size=2, max_draws=50)
+    assert "none of 50 draws gave each of 5 clients 2 examples, the best gave all at least 0" in (
+        str(error.value)
+    )
+    few = partition.dirichlet(TEN_LABELS, 4, 0.5, min_size=1, seed=1)
+    many = partition.dirichlet(TEN_LABELS, 4, 0.5, min_size=40, seed=1)
+    assert few.sizes.min() < 40 <= many.sizes.min()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 8), st.integers(1, 3), st.integers(0, 200), st.floats(0, 4), st.integers(0, 99)
+)
+def test_a_power_law_hands_out_shares_to_within_one(num_clients, min_size, more, exponent, seed):
+    total = num_clients * min_size + more
+    found = partition.power_law(total, num_clients, exponent, min_size=min_size, seed=seed)
+    shares = [rank**-exponent for rank in range(1, num_clients + 1)]
+    quota = [min_size + more * share / sum(shares) for share in shares]
+    assert np.abs(found.sizes - quota).max() < 1 + 1e-9
+    assert (np.diff(found.sizes) <= 0).all() and found.sizes.min() >= min_size
+
+
+def test_a_log_normal_law_is_one():
+    sizes = partition.log_normal(10**7, 500, 0.7, seed=3).sizes
+    logs = np.log(sizes)
+    assert stats.kstest((logs - logs.mean()) / 0.7, "norm").pvalue > 1e-3
+    # As the deviation of a normal sample: (n - 1) s^2 / sigma^2 is chi-squared.
+    spread = stats.chi2(499).cdf(499 * logs.var(ddof=1) / 0.7**2)
+    assert 1e-3 < spread < 1 - 1e-3
+
+
+def test_skews_of_no_strength_and_full_similarity_are_iid():
+    plain = partition.iid(203, 7, seed=5)
+    labels = np.arange(203) % 10
+    assert same(partition.power_law(203, 7, 0.0, seed=5), plain)
+    assert same(partition.log_normal(203, 7, 0.0, seed=5), plain)
+    assert same(partition.similarity(labels, 7, 1.0, seed=5), plain)
+
+
+@pytest.mark.parametrize("law", [partition.power_law, partition.log_normal])
+def test_skews_of_any_strength_end(law):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that a share underflows is the point
+        found = law(50, 4, 1e308, min_size=2)
+    assert sorted(found.sizes.tolist()) == [2, 2, 2, 44]
+
+
+def test_iid_clients_have_examples_from_everywhere():
+    """How many of the first half each client has: hypergeometric, over many seeds."""
+    counts = [int((partition.iid(40, 4, seed=s).indices()[0] < 20).sum()) for s in range(4_000)]
+    observed = np.bincount(counts, minlength=11)
+    expected = 4_000 * stats.hypergeom(40, 20, 10).pmf(np.arange(11))
+    often = expected > 5
+    observed = np.append(observed[often], observed[~often].sum())
+    expected = np.append(expected[often], expected[~often].sum())
+    assert stats.chisquare(observed, expected).pvalue > 1e-3
+
+
+def test_no_similarity_sorts_and_any_similarity_mixes_its_share():
+    """Twenty of each of ten labels over ten clients."""
+    alone = counts_of(TEN_LABELS, partition.similarity(TEN_LABELS, 10, 0.0, seed=1))
+    assert np.array_equal(alone, 20 * np.eye(10, dtype=int))
+    values = np.random.default_rng(0).standard_normal(57)
+    runs = [values[mine] for mine in partition.similarity(values, 4, 0.0).indices()]
+    assert all(one.max() <= other.min() for one, other in zip(runs, runs[1:], strict=False))
+    # A client's 20 examples are 12 in a run of the sorted rest and 8 from anywhere.
+    found = partition.similarity(TEN_LABELS, 10, 0.4, seed=1)
+    for mine in found.indices():
+        assert np.unique(TEN_LABELS[mine[8:]]).size <= 3
+        assert (np.diff(TEN_LABELS[mine[8:]]) >= 0).all()
+    mixed = np.concatenate([mine[:8] for mine in found.indices()])
+    assert np.unique(TEN_LABELS[mixed], return_counts=True)[1].min() >= 2
+
+
+def test_the_digest_is_the_same_everywhere():
+    """SHA-256 of the bytes written out by hand, and of splits drawn on another day."""
+    small = Partition(np.array([2, 0, 1]), np.array([1, 2]), np.array(["a", "b"]))
+    as_others_store_it = Partition(*(np.asarray(field, ">i4") for field in small[:2]), small.ids)
+    assert small.digest() == as_others_store_it.digest() == DIGESTS["small"]
+    for name, split in PARTITIONERS.items():
+        assert split(TEN_LABELS, 4, 7).digest() == DIGESTS[name], name
+
+
+def test_the_digest_tells_partitions_apart():
+    base = Partition(np.array([0, 1, 2]), np.array([1, 2]))
+    others = [
+        base,
+        base._replace(order=np.array([0, 2, 1])),
+        base._replace(sizes=np.array([2, 1])),
+        base._replace(ids=np.array(["a", "b"])),
+        base._replace(ids=np.array(["ab", ""])),
+        base._replace(ids=np.array([1, 2])),
+        Partition(np.array([0, 1]), np.array([2, 1, 2])),
+    ]
+    assert len({other.digest() for other in others}) == len(others)
+
+
+@pytest.mark.parametrize("made", [partition.iid(7, 3), partition.by_column(["é", "a", "é"])])
+def test_a_saved_partition_comes_back_or_is_refused(made, tmp_path):
+    path = tmp_path / "split.npz"
+    made.save(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["split.npz"]
+    back = partition.load(path)
+    assert same(back[:2], made[:2])
+    assert (back.ids is None) == (made.ids is None)
+    assert made.ids is None or same([back.ids], [made.ids])
+    content = path.read_bytes()
+    for end in range(0, len(content), 31):
+        path.write_bytes(content[:end])
+        with pytest.raises(ValueError, match="make it anew"):
+            partition.load(path)
+    num_refused, places = 0, range(0, len(content), 7)
+    for place in places:
+        flipped = bytearray(content)
+        flipped[place] ^= 0x85
+        path.write_bytes(flipped)
+        # Some bytes of an archive mean nothing; the others must not go unseen.
+        try:
+            found = partition.load(path)
+        except ValueError as error:
+            assert "anew" in str(error)
+            num_refused += 1
+        else:
+            assert found.digest() == made.digest()
+    assert num_refused > len(places) / 2
+
+
+def test_a_file_that_says_something_else_is_refused(tmp_path):
+    path, made = tmp_path / "split.npz", partition.iid(6, 2)
+    with path.open("wb") as file:
+        np.savez(
+            file, order=made.order[::-1], sizes=made.sizes, ids=np.array([]), digest=made.digest()
+        )
+    with pytest.raises(ValueError, match="does not hold what was saved there"):
+        partition.load(path)
+    np.savez(path, x=np.ones(3))
+    with pytest.raises(ValueError, match="is no partition"):
+        partition.load(path)
+    path.write_text(json.dumps({"order": [0]}))
+    with pytest.raises(ValueError, match="is no partition"):
+        partition.load(path)
+    with pytest.raises(ValueError, match="there is no partition"):
+        partition.load(tmp_path / "other.npz")
+
+
+def test_a_save_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+    path, made = tmp_path / "split.npz", partition.iid(6, 2)
+    made.save(path)
+
+    def full(file, **arrays):
+        file.write(b"half of it")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="no space"):
+        partition.iid(6, 2, seed=1).save(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["split.npz"]
+    assert same(partition.load(path)[:2], made[:2])
+
+
+FIVE = np.arange(5)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: partition.iid(5, 6), "6 clients with at least 1 each need 6 examples"),
+        (lambda: partition.iid(5, 0), "num_clients is 0"),
+        (lambda: partition.iid(5, 2.0), "num_clients is 2.0"),
+        (lambda: partition.label_shards(FIVE, 2, 3), "2 clients with at least 3 each need 6"),
+        (lambda: partition.label_shards(FIVE, 2, 0), "shards_per_client is 0"),
+        (lambda: partition.dirichlet(FIVE, 2, 0.0), "alpha is 0.0"),
+        (lambda: partition.dirichlet(FIVE, 2, float("nan")), "alpha is nan"),
+        (lambda: partition.dirichlet(FIVE, 2, 1e308), "alpha is 1e+308"),
+        (lambda: partition.dirichlet(FIVE, 2, 1.0, max_draws=0), "max_draws is 0"),
+        (lambda: partition.dirichlet(FIVE, 2, 1.0, min_size=3), "need 6 examples but there are 5"),
+        (lambda: partition.power_law(5, 2, -1.0), "exponent is -1.0"),
+        (lambda: partition.power_law(5, 2, min_size=0), "is 0; pass a whole number"),
+        (lambda: partition.power_law(5, 3, min_size=2), "3 clients with at least 2 each need 6"),
+        (lambda: partition.log_normal(5, 2, float("inf")), "sigma is inf"),
+        (lambda: partition.similarity(FIVE, 2, 1.5), "share is 1.5"),
+        (lambda: partition.similarity([0.0, float("nan")], 1, 0.5), "all finite numbers"),
+        (lambda: partition.by_column(np.ones((2, 2))), "labels have shape (2, 2)"),
+        (lambda: partition.by_column([]), "labels have shape (0,)"),
+        (lambda: partition.by_column(["a", None]), "all finite numbers or all strings"),
+        (lambda: partition.by_column(["a", float("nan")]), "all finite numbers or all strings"),
+        (lambda: partition.by_column(np.array([1, "1"], object)), "all strings"),
+    ],
+)
+def test_impossible_partitions_are_refused_in_a_sentence(build, message):
+    with pytest.raises(ValueError) as error:
+        build()
+    assert message in str(error.value) and "\n" not in str(error.value)
