@@ -1,7 +1,7 @@
-"""Principal components over the Stiefel manifold: Zhang, Hu, So and Johansson (NeurIPS 2024).
+r"""Principal components over the Stiefel manifold: Zhang, Hu, So and Johansson (NeurIPS 2024).
 
     python -m experiments.run --config=configs/kpca.py --workdir=runs/kpca
-    python -m experiments.run --config=configs/kpca.py --workdir=runs/kpca_mnist \\
+    python -m experiments.run --config=configs/kpca.py --workdir=runs/kpca_mnist \
         --config.data_dir=DIR --config.num_rounds=500
 
 Their method against RFedAvg, RFedProx and RFedSVRG (Li and Ma, 2023), all at the same local rate:
@@ -124,8 +124,9 @@ def splits(config) -> Iterator[Split]:
     x, digits = pooled.examples["x"], pooled.examples["y"]
     by_digit = np.argsort(digits, kind="stable")
     yield split("by digit", np.array_split(x[by_digit], config.num_clients), config)
-    writers = np.array_split(np.unique(pooled.client), config.num_clients)
-    yield split("by writer", [x[np.isin(pooled.client, group)] for group in writers], config)
+    writer = np.asarray(pooled.client)
+    groups = np.array_split(np.unique(writer), config.num_clients)
+    yield split("by writer", [x[np.isin(writer, group)] for group in groups], config)
 
 
 def read_mnist(data_dir):

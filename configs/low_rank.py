@@ -40,10 +40,14 @@ def get_config():
     config.eval_every = 10
     config.seeds = (0, 1, 2)
     config.cohort_size = 10
+    config.participation = "uniform"
+    config.dropout_probability = 0.0
     config.num_steps = 10
     config.num_epochs = config_dict.placeholder(int)
     config.batch_size = 10
     config.client_chunk_size = config_dict.placeholder(int)
+    config.point_chunk_size = config_dict.placeholder(int)
+    config.search = "grid"
     config.data_dir = ""
     config.criterion = "error_fro"
     config.criterion_goal = "min"
