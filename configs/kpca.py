@@ -22,7 +22,6 @@ with arrays images, labels and writer. Seconds are those of the rounds alone, wi
 """
 
 import functools
-import pathlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -62,7 +61,7 @@ def get_config():
     config.num_steps = 10
     config.num_rounds = 100
     config.eval_every = 2
-    config.step_counts = (5, 10, 15, 20)
+    config.step_counts = (5, 10, 20)
     config.batch_shares = (1 / 30, 1 / 12, 1 / 6)
     config.seeds = (0, 1, 2)
     config.tolerance = 1e-5
@@ -101,9 +100,23 @@ class Split(NamedTuple):
     solution: np.ndarray
 
 
+@jax.custom_jvp
 def moment_loss(basis, rows):
-    """``-tr(B^T S B) / 2`` for each second moment S."""
-    return -jnp.einsum("dk,nde,ek->n", basis, rows["moment"], basis, precision="highest") / 2
+    """``-tr(B^T S B) / 2`` for each symmetric second moment S."""
+    return -jnp.sum(basis[None] * _times(rows["moment"], basis), axis=(1, 2)) / 2
+
+
+@moment_loss.defjvp
+def _moment_loss_jvp(primals, tangents):
+    """One pass over S where automatic differentiation, which cannot know its symmetry, takes two."""
+    (basis, rows), (along, _) = primals, tangents
+    product = _times(rows["moment"], basis)
+    value = -jnp.sum(basis[None] * product, axis=(1, 2)) / 2
+    return value, -jnp.sum(along[None] * product, axis=(1, 2))
+
+
+def _times(moments, basis):
+    return jnp.einsum("nde,ek->ndk", moments, basis, precision="highest")
 
 
 def splits(config) -> Iterator[Split]:
@@ -120,25 +133,13 @@ def splits(config) -> Iterator[Split]:
         yield split("synthetic", np.split(np.asarray(problem.train.examples["x"]), offsets[1:-1]),
                     config)  # fmt: skip
         return
-    pooled = read_mnist(config.data_dir)
+    pooled = loaders.mnist(config.data_dir)
     x, digits = pooled.examples["x"], pooled.examples["y"]
     by_digit = np.argsort(digits, kind="stable")
     yield split("by digit", np.array_split(x[by_digit], config.num_clients), config)
     writer = np.asarray(pooled.client)
     groups = np.array_split(np.unique(writer), config.num_clients)
     yield split("by writer", [x[np.isin(writer, group)] for group in groups], config)
-
-
-def read_mnist(data_dir):
-    """MNIST with its writers, from the idx files or from one npz file."""
-    packed = pathlib.Path(data_dir) / "mnist_train.npz"
-    if not packed.exists():
-        return loaders.mnist(data_dir)
-    names = {"x": "images", "y": "labels"}
-    pooled = loaders.npz(packed, names, client="writer")
-    images = pooled.examples["x"]
-    x = images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
-    return pooled._replace(examples={"x": x, "y": pooled.examples["y"]})
 
 
 def split(name: str, clients: list[np.ndarray], config) -> Split:
@@ -158,7 +159,7 @@ def split(name: str, clients: list[np.ndarray], config) -> Split:
 
 def study(config) -> Iterator[dict[str, Any]]:
     """One row for each look at each run; and where RFedAvg is predicted to stall."""
-    for cut in splits(config):
+    for place, cut in enumerate(splits(config)):
         eta = config.relative_lr / cut.curvature
         floor = drift_floor(
             moment_loss, MANIFOLD, cut.moments, jnp.asarray(cut.solution), eta, config.num_steps
@@ -170,6 +171,8 @@ def study(config) -> Iterator[dict[str, Any]]:
         for name in config.algorithms:
             for row in one_run(config, cut, name, config.num_steps, None, 0):
                 yield {"part": "methods"} | row
+        if place:  # the effects of steps and batches are shown once
+            continue
         for num_steps in config.step_counts:
             for row in one_run(config, cut, "fed_manifold", num_steps, None, 0):
                 yield {"part": "steps"} | row
@@ -317,7 +320,8 @@ def draw(config, rows, summary, directory):
         mine = [row for row in rows if row["split"] == floor["split"]]
         slug = floor["split"].replace(" ", "_")
         paths.append(draw_methods(config, mine, floor, directory / f"methods_{slug}.png"))
-        paths.append(draw_effects(config, mine, floor, directory / f"effects_{slug}.png"))
+        if curves(mine, "steps"):
+            paths.append(draw_effects(config, mine, floor, directory / f"effects_{slug}.png"))
     return paths
 
 
