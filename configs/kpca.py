@@ -108,7 +108,7 @@ def moment_loss(basis, rows):
 
 @moment_loss.defjvp
 def _moment_loss_jvp(primals, tangents):
-    """One pass over S where automatic differentiation, which cannot know its symmetry, takes two."""
+    """One pass over S, where a derivative that does not know its symmetry takes two."""
     (basis, rows), (along, _) = primals, tangents
     product = _times(rows["moment"], basis)
     value = -jnp.sum(basis[None] * product, axis=(1, 2)) / 2
