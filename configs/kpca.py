@@ -61,7 +61,7 @@ def get_config():
     config.num_steps = 10
     config.num_rounds = 100
     config.eval_every = 2
-    config.step_counts = (5, 10, 20)
+    config.step_counts = (5, 10, 15, 20)
     config.batch_shares = (1 / 30, 1 / 12, 1 / 6)
     config.seeds = (0, 1, 2)
     config.tolerance = 1e-5
