@@ -20,12 +20,13 @@ ten clients a round, two steps of batch 9, rates from 1e-4, because a row's squa
 
 import pathlib
 
+import matplotlib.pyplot as plt
 import numpy as np
 from ml_collections import ConfigDict, config_dict
 
 import fcojax
 from fcojax.problems import brain_voxels, fmri_surrogate, loaders, logistic, on_grid
-from fcojax.report import axes
+from fcojax.report import axes, heat
 from fcojax.report.claims import Claim
 from fcojax.report.plots import Panel, style
 from fcojax.report.summary import Criterion, curves, score
@@ -189,22 +190,31 @@ def claims(config, rows, summary):
 
 
 def draw(config, rows, summary, directory):
-    """The weights on the grid of voxels, in the slice where they are largest."""
-    del rows
+    """Accuracy over the rates; and the weights on the grid of voxels."""
+    entries = summary["algorithms"]
+    drawn = []
+    if rows:
+        heat.maps(
+            directory / "accuracy.png",
+            {label: [row for row in rows if row["algorithm"] == label] for label in entries},
+            {label: list(entry["best"]) for label, entry in entries.items()},
+            Criterion("accuracy", "max", config.criterion_rounds),
+        )
+        drawn.append(directory / "accuracy.png")
     voxels, grid = places(config)
     images = {}
-    for label in summary["algorithms"]:
+    for label in entries:
         saved = directory.parent / "models" / f"{label}.npz"
         if saved.exists():
             with np.load(saved) as arrays:
                 images[label] = on_grid(arrays["kernel"], voxels, grid)
-    if not images:
-        return []
-    return [draw_maps(images, directory / "weights.png")]
+    if images:
+        drawn.append(draw_maps(images, directory / "weights.png"))
+    return drawn
 
 
 def draw_maps(images, path):
-    """One map an algorithm, each in units of its largest weight."""
+    """One map an algorithm, in the slice with most weight, in units of its own largest weight."""
     mass = sum(np.nansum(np.abs(image), axis=(0, 1)) / _largest(image) for image in images.values())
     level = int(np.argmax(mass))
     num_lines = -(-len(images) // 4)
@@ -222,6 +232,7 @@ def draw_maps(images, path):
     bar.ax.tick_params(labelsize=7.5)
     figure.suptitle(f"Weights in slice {level} of the voxel grid", fontsize=10)
     figure.savefig(path, dpi=150)
+    plt.close(figure)
     return path
 
 
