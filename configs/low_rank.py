@@ -9,8 +9,8 @@ rates with the least Frobenius error over the last 50 rounds. RUNTIME on two cor
 The paper does not give the scale of the clients' means, the penalty, the grid or the number of
 rounds. Means of deviation 0.1 and a penalty of 0.1 are those at which the rate that it reports for
 its other experiment, 0.01, is stable; ``--config.penalty_scale=0.2`` is the other strength in use.
-The grid leaves out the two ends of the half-decade ladder,
-because two of the four algorithms take a singular value decomposition in every local step.
+The grid leaves out both ends of the half-decade ladder, because two of the four algorithms take a
+singular value decomposition in every local step.
 """
 
 from ml_collections import ConfigDict, config_dict
