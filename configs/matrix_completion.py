@@ -13,8 +13,8 @@ the least objective over the last 50 rounds. RUNTIME on two cores without ``DIR`
 Jester.
 
 ``DIR`` holds ``ratings.npz`` with arrays user, joke and rating (Jester), of which the first
-``num_users`` users are read and a tenth of all entries is held out. Without it, a matrix of 100 x
-200, of rank 5 with noise, of which three entries in ten are seen.
+``num_users`` users are read and a tenth of all entries is held out. Without it, a matrix of 60 x
+100, of rank 5 with noise, of which every second entry is seen.
 """
 
 import pathlib
@@ -36,11 +36,12 @@ from fcojax.transforms import nuclear, scaled
 
 TITLE = "Matrix completion by the nuclear norm"
 PANELS = (
-    Panel("suboptimality", "F + psi minus its optimum", log=True),
     Panel("objective", "objective F + psi", log=True),
+    Panel("loss", "loss F on the entries seen", log=True),
     Panel("rmse", "root mean squared error, held out"),
     Panel("rank", "rank (singular values above 0.01)"),
 )
+SOLVE_OPTIMUM = False  # single precision does not reach the solver's tolerance on these sums
 
 
 def get_config():
@@ -68,11 +69,11 @@ def get_config():
     config.criterion_rounds = 50
 
     config.num_clients = 10
-    config.shape = (100, 200)
+    config.shape = (60, 100)
     config.true_rank = 5
-    config.share_seen = 0.3
+    config.share_seen = 0.5
     config.noise_scale = 0.1
-    config.num_users = 300
+    config.num_users = 100
     config.cuts = (1e-2, 1e-4)
     config.data_seed = 0
     return config
