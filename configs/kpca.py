@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.ticker import EngFormatter
 from ml_collections import ConfigDict
 
 import fcojax
@@ -346,6 +347,8 @@ def draw_methods(config, rows, floor, path):
         if place < 3:
             axis.axhline(floor["grad_norm"], color="#555555", linestyle=":", linewidth=1.2,
                          label="predicted floor of RFedAvg")  # fmt: skip
+        if column == "floats_up":
+            axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.describe(axis, label, "" if place % 3 else (_NORM if place < 3 else "F - F*"), log="y")
     title = f"{TITLE}, {floor['split']}: {config.num_steps} local steps, full batches"
     return axes.finish(figure, path, title)
