@@ -13,17 +13,7 @@ from ml_collections import ConfigDict
 from experiments.settings import is_study, load_module
 from fcojax.report import heat, page, plots
 from fcojax.report import rows as tidy
-from fcojax.report.summary import Criterion
-
-
-def best_rows(rows: list[tidy.Row], name: str, entry: dict) -> list[tidy.Row]:
-    """The rows of an algorithm at the hyperparameters that its summary calls best."""
-    return [
-        row
-        for row in rows
-        if row["algorithm"] == name
-        and all(row[field] == value for field, value in entry["best"].items())
-    ]
+from fcojax.report.summary import Criterion, at_best
 
 
 def draw(workdir: pathlib.Path, module: ModuleType, config: ConfigDict) -> list[pathlib.Path]:
@@ -50,7 +40,7 @@ def _draw_sweep(directory, module, rows, entries) -> list[pathlib.Path]:
     plots.over_rounds(
         directory / "curves.png",
         module.PANELS,
-        {name: best_rows(rows, name, entry) for name, entry in entries.items()},
+        {name: at_best(rows, name, entry["best"]) for name, entry in entries.items()},
         module.TITLE,
         fields,
     )
