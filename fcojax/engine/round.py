@@ -4,6 +4,7 @@ The weighted mean of the uploads is the only thing that crosses clients. It is a
 after chunk, so memory is one chunk of clients and not one cohort.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult
 from fcojax.algorithms.local import Local, Work
+from fcojax.engine import ragged
 from fcojax.engine.cohort import Sampler
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
@@ -88,8 +90,19 @@ def purpose_key(key: Key, purpose: int, index: Array) -> Key:
     return jax.random.fold_in(jax.random.fold_in(key, purpose), index)
 
 
-def local_handle(data: ClientData, work: Work, key: Key, index: Array, client: Array, row: Array):
-    """The handle of global client ``client``, whose entry in this device's lists is ``row``."""
+def local_handle(
+    data: ClientData,
+    work: Work,
+    key: Key,
+    index: Array,
+    client: Array,
+    row: Array,
+    max_size: int | None = None,
+) -> Local:
+    """The handle of global client ``client``, whose entry in this device's lists is ``row``.
+
+    Its rows are padded to ``max_size``, by default the largest client's.
+    """
     return Local(
         rows=data.examples,
         offset=data.offsets[row],
@@ -97,7 +110,7 @@ def local_handle(data: ClientData, work: Work, key: Key, index: Array, client: A
         key=jax.random.fold_in(purpose_key(key, BATCHES, index), client),
         work=work,
         min_size=data.min_size,
-        max_size=data.max_size,
+        max_size=max_size or data.max_size,
     )
 
 
@@ -155,23 +168,37 @@ def _clients_work(algorithm, plan, hparams, data, message, clients, cohort, key,
     weights = jnp.where(weights > 0, weights * data.weights[rows], 0)
     client_key = purpose_key(key, CLIENT, index)
 
-    def one_client(row, client_state) -> ClientResult:
+    bounds = ragged.bounds_for(plan.work, data)
+    if len(bounds) > 1 and 1 < per_chunk < num_places:
+        order = ragged.alike(ragged.needs(data, rows, weights))
+        rows, weights = rows[order], weights[order]
+
+    def one_client(row, client_state, max_size=data.max_size) -> ClientResult:
         client = first_client + row
-        local = local_handle(data, plan.work, key, index, client, row)
+        local = local_handle(data, plan.work, key, index, client, row, max_size)
         return algorithm.client_update(
             hparams, message, client_state, local, jax.random.fold_in(client_key, client)
         )
 
-    def chunk_results(rows, before):
+    def padded_results(max_size, rows, before):
+        work = functools.partial(one_client, max_size=max_size)
         if per_chunk > 1:
-            return jax.vmap(one_client)(rows, before)
-        result = one_client(rows[0], jax.tree.map(lambda leaf: leaf[0], before))
+            return jax.vmap(work)(rows, before)
+        result = work(rows[0], jax.tree.map(lambda leaf: leaf[0], before))
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], result)
 
     def one_chunk(carry, chunk):
         tally, clients = carry
         rows, weights = chunk
         before = jax.tree.map(lambda leaf: leaf[rows], clients)
+
+        def chunk_results(rows, before):
+            if len(bounds) == 1:
+                return padded_results(data.max_size, rows, before)
+            which = ragged.branch(bounds, ragged.needs(data, rows, weights))
+            branches = [functools.partial(padded_results, bound) for bound in bounds]
+            return jax.lax.switch(which, branches, rows, before)
+
         if can_be_absent:
             nothing = jax.tree.map(
                 lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
@@ -242,7 +269,12 @@ def chunk_size(work: Work, data: ClientData, state_bytes: int, num_places: int) 
     # A step holds its examples, its iterate, the model read from it, and the gradient.
     client_bytes = examples_a_step * row_bytes + 3 * state_bytes
     budget = _CHUNK_BYTES.get(jax.default_backend(), _CHUNK_BYTES_ELSEWHERE)
-    return max(1, min(num_places, budget // max(client_bytes, 1)))
+    chunk = max(1, min(num_places, budget // max(client_bytes, 1)))
+    bounds = ragged.bounds_for(work, data)
+    if len(bounds) == 1:
+        return chunk
+    # Chunk-mates pay for the largest of them; two chunks a bound keep them alike.
+    return min(chunk, max(2, num_places // (2 * len(bounds))))
 
 
 def message_bytes(

@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax.problems.padding import size_bounds
 from fcojax.types import Array, PyTree
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["examples", "offsets", "weights"],
-    meta_fields=["num_clients", "min_size", "max_size", "mesh"],
+    meta_fields=["num_clients", "min_size", "max_size", "size_bounds", "mesh"],
 )
 @dataclasses.dataclass(frozen=True)
 class ClientData:
@@ -31,6 +32,7 @@ class ClientData:
       num_clients: M, not counting clients that pad a mesh.
       min_size: examples of the smallest client.
       max_size: examples of the largest client.
+      size_bounds: the few row counts that clients are padded to, ascending up to ``max_size``.
       mesh: the devices that the clients are spread over, or ``None`` for one device.
     """
 
@@ -40,6 +42,7 @@ class ClientData:
     num_clients: int
     min_size: int
     max_size: int
+    size_bounds: tuple[int, ...]
     mesh: jax.sharding.Mesh | None = None
 
     @property
@@ -125,6 +128,7 @@ def from_rows(examples: PyTree, sizes: Sequence[int] | np.ndarray, weights: Any 
         num_clients=sizes.size,
         min_size=int(sizes.min()),
         max_size=int(sizes.max()),
+        size_bounds=size_bounds(sizes, _row_bytes(examples)),
     )
 
 
@@ -195,3 +199,7 @@ def _refuse_non_finite(examples: PyTree, offsets: np.ndarray) -> None:
             f"field {name} of client {client} is not finite in its row {row - offsets[client]}; "
             "clean the data before building the population."
         )
+
+
+def _row_bytes(examples: PyTree) -> int:
+    return sum(leaf.nbytes // leaf.shape[0] for leaf in jax.tree.leaves(examples))
