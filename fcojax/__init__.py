@@ -8,10 +8,17 @@ from fcojax import algorithms, problems, theory, transforms
 from fcojax.algorithms.local import local_epochs, local_steps
 from fcojax.engine import reference
 from fcojax.engine.cohort import coin_flips, everyone, uniform_cohort
+from fcojax.engine.ragged import padded_share
 from fcojax.engine.run import run
 from fcojax.engine.sharding import client_mesh, shard_clients, spread_clients
 from fcojax.engine.sweep import sweep
-from fcojax.problems.clients import ClientData, from_clients, from_rows
+from fcojax.problems.clients import (
+    ClientData,
+    from_clients,
+    from_column,
+    from_rows,
+    open_clients,
+)
 
 __version__ = "0.1.0"
 
@@ -22,9 +29,12 @@ __all__ = [
     "coin_flips",
     "everyone",
     "from_clients",
+    "from_column",
     "from_rows",
     "local_epochs",
     "local_steps",
+    "open_clients",
+    "padded_share",
     "problems",
     "reference",
     "run",

@@ -7,10 +7,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 
 from fcojax import shuffle
 from fcojax.problems.problem import Loss
 from fcojax.types import Array, Key, Params, PyTree
+
+# Steps whose examples are drawn together where clients differ in their number of steps.
+_BLOCK = 8
 
 
 class Batch(NamedTuple):
@@ -129,36 +133,56 @@ class Local:
             everything = self.full()
             num_steps = self.work.num_steps or self.work.num_epochs
             return _repeat(lambda carry: step(carry, everything), carry, num_steps)
-        indices, weights = self.draw()
-        num_steps = indices.shape[0]
-        fewer_steps_for_some = self.work.max_steps(self.min_size) < num_steps
+        num_steps = self.work.max_steps(self.max_size)
 
-        def one_step(carry, drawn):
-            index, rows, weights = drawn
+        def take(carry, drawn):
+            rows, weights = drawn
             weights = jnp.ones(rows.shape[0]) if weights is None else weights
+            examples = jax.tree.map(
+                lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), self.rows
+            )
+            return step(carry, Batch(examples, weights))
 
-            def take(carry):
-                examples = jax.tree.map(
-                    lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), self.rows
-                )
-                return step(carry, Batch(examples, weights))
+        if self.work.max_steps(self.min_size) == num_steps:
+            indices, weights = self.draw(jnp.arange(num_steps, dtype=jnp.int32))
+            drawn = self.offset + indices, weights
+            return jax.lax.scan(lambda carry, drawn: (take(carry, drawn), None), carry, drawn)[0]
 
-            if not fewer_steps_for_some:
-                return take(carry), None
-            return jax.lax.cond(index < self.num_steps, take, lambda carry: carry, carry), None
+        # Of clients side by side some are through before others; once all are, a branch that they
+        # share is not taken, and no more luck is drawn than the one with most steps needs.
+        most = largest_of_all(self.num_steps)
 
-        drawn = (jnp.arange(num_steps, dtype=jnp.int32), self.offset + indices, weights)
-        return jax.lax.scan(one_step, carry, drawn)[0]
+        def take_if_real(carry, step):
+            index, drawn = step
+            return _if(index < self.num_steps, take, carry, drawn), None
 
-    def draw(self) -> tuple[Array, Array | None]:
+        def take_while_needed(carry, step):
+            return _if(step[0] < most, lambda *args: take_if_real(*args)[0], carry, step), None
+
+        def take_block(carry, steps):
+            indices, weights = self.draw(steps)
+            drawn = steps, (self.offset + indices, weights)
+            return jax.lax.scan(take_while_needed, carry, drawn)[0]
+
+        steps = jnp.arange(-(-num_steps // _BLOCK) * _BLOCK, dtype=jnp.int32).reshape(-1, _BLOCK)
+        return jax.lax.scan(
+            lambda carry, steps: (_if(steps[0] < most, take_block, carry, steps), None),
+            carry,
+            steps,
+        )[0]
+
+    def draw(self, steps: Array) -> tuple[Array, Array | None]:
         """Which of its examples each step uses, and their weights, ``None`` if all are real.
 
         The indices have one row a step and count from the client's first row. Steps beyond
         ``num_steps``, and examples of weight zero, hold indices that are in bounds and no more.
+
+        Args:
+          steps: which steps; draws with replacement are for all steps at once.
         """
         work, size = self.work, self.num_examples
-        shape = (work.max_steps(self.max_size), work.batch_size or self.max_size)
-        step = jnp.arange(shape[0], dtype=jnp.int32)[:, None]
+        shape = (steps.shape[0], work.batch_size or self.max_size)
+        step = steps[:, None]
         place = jnp.arange(shape[1], dtype=jnp.int32)[None, :]
         if work.batch_size is None:
             indices = jnp.broadcast_to(jnp.minimum(place, size - 1), shape)
@@ -177,6 +201,26 @@ class Local:
             indices = shuffle.permuted(self.key, size, step, place)
             real, all_real = place < size, self.min_size >= shape[1]
         return indices, None if all_real else _as_weights(jnp.broadcast_to(real, shape))
+
+
+@custom_vmap
+def largest_of_all(number: Array) -> Array:
+    """The largest of the numbers that ``vmap`` sees, so that a branch on it stays one branch.
+
+    A branch on a mapped number runs all branches and selects among their results.
+    """
+    return number
+
+
+@largest_of_all.def_vmap
+def _reduce(axis_size, in_batched, number):
+    del axis_size, in_batched
+    return largest_of_all(jnp.max(number)), False
+
+
+def _if(condition: Array, step: Callable, carry: PyTree, given: PyTree) -> PyTree:
+    """``step(carry, given)`` where the condition holds, else the carry as it is."""
+    return jax.lax.cond(condition, step, lambda carry, given: carry, carry, given)
 
 
 def _as_weights(real: Array) -> Array:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax.problems import fields, stored
 from fcojax.problems.padding import size_bounds
 from fcojax.types import Array, PyTree
 
@@ -17,6 +19,7 @@ from fcojax.types import Array, PyTree
     jax.tree_util.register_dataclass,
     data_fields=["examples", "offsets", "weights"],
     meta_fields=["num_clients", "min_size", "max_size", "size_bounds", "mesh"],
+    drop_fields=["ids"],
 )
 @dataclasses.dataclass(frozen=True)
 class ClientData:
@@ -26,7 +29,8 @@ class ClientData:
     holds the rows of its own clients, with offsets that count from its own first row.
 
     Attributes:
-      examples: a pytree of arrays with a common leading axis, one row an example.
+      examples: a pytree of arrays with a common leading axis, one row an example. Arrays of numpy
+        stay on the host until they are used.
       offsets: first row of each client, and the end; one such list per device.
       weights: the p_m of the objective ``sum_m p_m F_m / sum_m p_m``; need not sum to one.
       num_clients: M, not counting clients that pad a mesh.
@@ -34,6 +38,9 @@ class ClientData:
       max_size: examples of the largest client.
       size_bounds: the few row counts that clients are padded to, ascending up to ``max_size``.
       mesh: the devices that the clients are spread over, or ``None`` for one device.
+      ids: the clients' names, ascending, whole numbers or strings. They are for people and stay on
+        the host: ``jax`` does not see them, so that names are no reason to compile anew, and what
+        a transformation returns has ``None``.
     """
 
     examples: PyTree
@@ -44,6 +51,7 @@ class ClientData:
     max_size: int
     size_bounds: tuple[int, ...]
     mesh: jax.sharding.Mesh | None = None
+    ids: np.ndarray | None = None
 
     @property
     def num_shards(self) -> int:
@@ -62,7 +70,7 @@ class ClientData:
 
     def local(self) -> "ClientData":
         """What one device sees of the population, as a population of its own."""
-        return dataclasses.replace(self, num_clients=self.clients_per_shard, mesh=None)
+        return dataclasses.replace(self, num_clients=self.clients_per_shard, mesh=None, ids=None)
 
     @property
     def sizes(self) -> Array:
@@ -70,66 +78,179 @@ class ClientData:
         sizes = jnp.diff(self.offsets.reshape(self.num_shards, -1), axis=1)
         return sizes.reshape(-1)[: self.num_clients]
 
+    def rows_of(self, members: Sequence[int] | np.ndarray) -> tuple[PyTree, np.ndarray]:
+        """The examples of some clients, one client after the other, and how many each has.
 
-def from_clients(clients: Sequence[PyTree], weights: Any = None) -> ClientData:
+        Runs on the host and reads these rows only, also of a population that lies on disk.
+        """
+        if self.mesh is not None:
+            raise ValueError("the population is on a mesh; take rows of the original.")
+        members, offsets = np.asarray(members, np.int64), np.asarray(self.offsets)
+        if members.size and not 0 <= members.min() <= members.max() < self.num_clients:
+            raise ValueError(
+                f"members are between {members.min()} and {members.max()} but there are "
+                f"{self.num_clients} clients; pass numbers from 0 to {self.num_clients - 1}."
+            )
+        sizes = offsets[members + 1] - offsets[members]
+        shift = np.cumsum(sizes) - sizes
+        rows = np.arange(sizes.sum()) + np.repeat(offsets[members] - shift, sizes)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], self.examples), sizes
+
+    def select(self, members: Sequence[int] | np.ndarray) -> "ClientData":
+        """The population of some clients only, who keep their ids and weights."""
+        members = np.sort(np.asarray(members, np.int64))
+        examples, sizes = self.rows_of(members)
+        return from_rows(
+            examples, sizes, np.asarray(self.weights)[members], ids=_ids(self)[members]
+        )
+
+    def to_device(self) -> "ClientData":
+        """The same population with its examples on the device, for several runs on it."""
+        return dataclasses.replace(self, examples=jax.device_put(self.examples))
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes the population to a new folder, which ``open_clients`` reads.
+
+        The folder appears when it is complete; if anything fails, nothing is left behind.
+        """
+        if self.mesh is not None:
+            raise ValueError("the population is on a mesh; save the original.")
+        small = {"offsets": self.offsets, "weights": self.weights, "ids": _ids(self)}
+        stored.write(folder, self.examples, {name: np.asarray(x) for name, x in small.items()})
+
+
+def from_clients(
+    clients: Sequence[PyTree], weights: Any = None, *, ids: Sequence[int | str] | None = None
+) -> ClientData:
     """A population from one pytree of arrays per client, rows first.
 
     Args:
       clients: one pytree per client; all have the same structure, trailing shapes and dtypes.
-      weights: the p_m; equal by default. ``"examples"`` weighs a client by its number of rows.
+      weights: the p_m: one a client, or a number a for weights of size^a; equal by default.
+        ``"examples"`` weighs a client by its number of rows, as 1 does.
+      ids: the clients' names, whole numbers or strings; the population is in their order, so that
+        it does not depend on the order of the files. By default 0 to M - 1.
 
     Example:
-      >>> data = from_clients([{"x": np.ones((3, 2))}, {"x": np.zeros((1, 2))}])
-      >>> data.num_clients, data.sizes.tolist()
-      (2, [3, 1])
+      >>> data = from_clients([{"x": np.ones((3, 2))}, {"x": np.zeros((1, 2))}], ids=["b", "a"])
+      >>> data.num_clients, data.sizes.tolist(), data.ids.tolist()
+      (2, [1, 3], ['a', 'b'])
     """
     if not clients:
         raise ValueError("the population has no clients; pass at least one.")
     structures = {jax.tree.structure(client) for client in clients}
     if len(structures) > 1:
         raise ValueError(f"clients differ in their fields: {sorted(map(str, structures))}.")
-    sizes = [_rows(client, f"client {index}") for index, client in enumerate(clients)]
-    for name, *leaves in _by_field(clients):
+    names = range(len(clients)) if ids is None or len(ids) != len(clients) else ids
+    sizes = [
+        fields.num_rows(client, f"client {name}")
+        for name, client in zip(names, clients, strict=True)
+    ]
+    for name, *leaves in fields.by_field(clients):
         shapes = {leaf.shape[1:] for leaf in leaves}
         if len(shapes) > 1:
             raise ValueError(
                 f"field {name} has rows of shapes {sorted(shapes)}; all clients need the same."
             )
     flat = jax.tree.map(lambda *leaves: np.concatenate(leaves), *clients)
-    return from_rows(flat, sizes, weights)
+    return from_rows(flat, sizes, weights, ids=ids)
 
 
-def from_rows(examples: PyTree, sizes: Sequence[int] | np.ndarray, weights: Any = None):
+def from_column(examples: PyTree, column: Sequence[int | str] | np.ndarray, weights: Any = None):
+    """A population from flat arrays and a column that says whose each row is.
+
+    Clients come in the order of their ids, and a client's rows in the order that they have.
+
+    Args:
+      examples: a pytree of arrays with a common leading axis.
+      column: the id of each row's client, whole numbers or strings.
+      weights: as in ``from_clients``; if one a client, in the order of the ids.
+
+    Example:
+      >>> data = from_column({"x": np.arange(4.0)}, ["b", "a", "b", "b"])
+      >>> data.ids.tolist(), data.examples["x"].tolist()
+      (['a', 'b'], [1.0, 0.0, 2.0, 3.0])
+    """
+    num_rows, column = fields.num_rows(examples, "the population"), np.asarray(column)
+    if column.shape != (num_rows,):
+        raise ValueError(
+            f"the client column has shape {column.shape} but there are {num_rows} rows; pass one "
+            "id a row."
+        )
+    _refuse_odd_ids(column)
+    order = np.argsort(column, kind="stable")
+    ids, sizes = np.unique(column, return_counts=True)
+    examples = jax.tree.map(lambda leaf: np.asarray(leaf)[order], examples)
+    return from_rows(examples, sizes, weights, ids=ids)
+
+
+def from_rows(
+    examples: PyTree,
+    sizes: Sequence[int] | np.ndarray,
+    weights: Any = None,
+    *,
+    ids: Sequence[int | str] | np.ndarray | None = None,
+) -> ClientData:
     """A population from flat arrays in which client m owns the next ``sizes[m]`` rows.
 
+    Weights and ids are as in ``from_clients``, in the order of ``sizes``.
+
     Raises:
-      ValueError: if sizes and rows do not agree, a client is empty, or a value is not finite.
+      ValueError: if sizes and rows do not agree, a client is empty, an id occurs twice, or a value
+        is not finite.
     """
     sizes = np.asarray(sizes, np.int64)
-    num_rows = _rows(examples, "the population")
+    num_rows = fields.num_rows(examples, "the population")
     if sizes.ndim != 1 or sizes.size == 0:
         raise ValueError(f"sizes has shape {sizes.shape}; pass one count per client.")
+    names = _checked_ids(ids, sizes.size)
     if (sizes < 1).any():
         empty = int(np.argmax(sizes < 1))
         raise ValueError(
-            f"client {empty} has {sizes[empty]} examples; every client needs at least 1, so drop "
-            "the empty ones."
+            f"client {names[empty]} has {sizes[empty]} examples; every client needs at least 1, so "
+            "drop the empty ones."
         )
     if sizes.sum() != num_rows:
         raise ValueError(
             f"the sizes add up to {sizes.sum()} but there are {num_rows} rows; they must agree."
         )
+    weights = _weights(weights, sizes)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    _refuse_non_finite(examples, offsets)
-    return ClientData(
-        examples=jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)), examples),
-        offsets=jnp.asarray(offsets, jnp.int32),
-        weights=jnp.asarray(_weights(weights, sizes)),
-        num_clients=sizes.size,
-        min_size=int(sizes.min()),
-        max_size=int(sizes.max()),
-        size_bounds=size_bounds(sizes, _row_bytes(examples)),
-    )
+    fields.refuse_bad_numbers(examples, offsets, names)
+    if (names[1:] < names[:-1]).any():
+        order = np.argsort(names)
+        starts = (np.cumsum(sizes[order]) - sizes[order]).repeat(sizes[order])
+        rows = np.arange(num_rows) - starts + offsets[order].repeat(sizes[order])
+        examples = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], examples)
+        sizes, weights, names = sizes[order], weights[order], names[order]
+    return _population(examples, sizes, weights, names).to_device()
+
+
+def open_clients(folder: str | os.PathLike, *, verify: bool = False) -> ClientData:
+    """The population that ``ClientData.save`` wrote, its examples left on disk until they are used.
+
+    ``run`` moves them to the device each time; call ``to_device`` first if there are several runs.
+    ``rows_of`` and ``select`` read no rows but those they return.
+
+    Args:
+      folder: where it was saved.
+      verify: whether to read all examples and compare them with the hash of what was saved.
+        Missing, truncated and foreign files are found in any case.
+    """
+    examples, small = stored.read(folder, verify)
+    return _population(examples, np.diff(small["offsets"]), small["weights"], small["ids"])
+
+
+def check_labels(data: ClientData, field: str, num_classes: int) -> None:
+    """Raises ``ValueError`` unless the field holds whole numbers from 0 to ``num_classes - 1``.
+
+    A label beyond the last class is no error on a device, where it reads another class or NaN.
+    """
+    leaves = dict(fields.by_field([data.examples]))
+    if field not in leaves:
+        raise ValueError(f"there is no field {field}; the fields are {sorted(leaves)}.")
+    labels, offsets = np.asarray(leaves[field]), np.asarray(data.offsets)
+    fields.refuse_bad_labels(field, labels, num_classes, offsets, _ids(data))
 
 
 def sum_over_shards(term, data: ClientData, *replicated: PyTree) -> PyTree:
@@ -149,13 +270,37 @@ def sum_over_shards(term, data: ClientData, *replicated: PyTree) -> PyTree:
     )(data, *replicated)
 
 
+def _population(examples, sizes, weights, ids) -> ClientData:
+    """The population of arrays that have been checked, wherever its examples lie."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise ValueError(
+            f"the population has {offsets[-1]} rows; at most {np.iinfo(np.int32).max} can be "
+            "numbered on a device, so cut it in two."
+        )
+    return ClientData(
+        examples=examples,
+        offsets=jnp.asarray(offsets, jnp.int32),
+        weights=jnp.asarray(weights),
+        num_clients=sizes.size,
+        min_size=int(sizes.min()),
+        max_size=int(sizes.max()),
+        size_bounds=size_bounds(sizes, fields.row_bytes(examples)),
+        ids=ids,
+    )
+
+
 def _weights(weights: Any, sizes: np.ndarray) -> np.ndarray:
     if weights is None:
         return np.ones(sizes.size)
     if isinstance(weights, str):
         if weights != "examples":
-            raise ValueError(f'weights is "{weights}"; pass None, "examples" or an array.')
+            raise ValueError(
+                f'weights is "{weights}"; pass None, "examples", a power of the size or an array.'
+            )
         return sizes.astype(float)
+    if np.ndim(weights) == 0:
+        weights = sizes.astype(float) ** float(weights)
     weights = np.asarray(weights, float)
     if weights.shape != sizes.shape:
         raise ValueError(
@@ -166,40 +311,26 @@ def _weights(weights: Any, sizes: np.ndarray) -> np.ndarray:
     return weights
 
 
-def _rows(examples: PyTree, whose: str) -> int:
-    fields = list(_by_field([examples]))
-    counts = {name: np.shape(leaf)[0] if np.ndim(leaf) else 0 for name, leaf in fields}
-    if not counts or 0 in counts.values() or len(set(counts.values())) > 1:
+def _ids(data: ClientData) -> np.ndarray:
+    """The clients' ids, or their numbers where a transformation has lost them."""
+    return np.arange(data.num_clients) if data.ids is None else data.ids
+
+
+def _checked_ids(ids: Any, num_clients: int) -> np.ndarray:
+    if ids is None:
+        return np.arange(num_clients)
+    ids = np.asarray(ids)
+    if ids.shape != (num_clients,):
         raise ValueError(
-            f"the fields of {whose} have {counts} rows; all need the same number, at least one."
+            f"ids has shape {ids.shape} but there are {num_clients} clients; pass one each."
         )
-    return next(iter(counts.values()))
+    _refuse_odd_ids(ids)
+    names, counts = np.unique(ids, return_counts=True)
+    if names.size < ids.size:
+        raise ValueError(f"id {names[counts > 1][0]} occurs twice; every client needs its own.")
+    return ids
 
 
-def _by_field(trees: Sequence[PyTree]):
-    """Pairs a field's name with its array in each of the trees."""
-    columns = [jax.tree_util.tree_flatten_with_path(tree)[0] for tree in trees]
-    for entries in zip(*columns, strict=True):
-        name = jax.tree_util.keystr(entries[0][0], simple=True, separator=".") or "examples"
-        yield name, *(leaf for _, leaf in entries)
-
-
-def _refuse_non_finite(examples: PyTree, offsets: np.ndarray) -> None:
-    for name, leaf in _by_field([examples]):
-        leaf = np.asarray(leaf)
-        if not np.issubdtype(leaf.dtype, np.inexact) or leaf.size == 0:
-            continue
-        # NaN and infinity survive max and min, which need no copy of the array.
-        if np.isfinite(leaf.max()) and np.isfinite(leaf.min()):
-            continue
-        finite = np.isfinite(leaf).reshape(leaf.shape[0], -1).all(axis=1)
-        row = int(np.argmin(finite))
-        client = int(np.searchsorted(offsets, row, side="right")) - 1
-        raise ValueError(
-            f"field {name} of client {client} is not finite in its row {row - offsets[client]}; "
-            "clean the data before building the population."
-        )
-
-
-def _row_bytes(examples: PyTree) -> int:
-    return sum(leaf.nbytes // leaf.shape[0] for leaf in jax.tree.leaves(examples))
+def _refuse_odd_ids(ids: np.ndarray) -> None:
+    if ids.dtype.kind not in "iuU":
+        raise ValueError(f"client ids have dtype {ids.dtype}; pass whole numbers or strings.")
