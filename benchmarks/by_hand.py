@@ -69,6 +69,7 @@ def run(
       num_rounds: how many of them to run.
     """
     size, lr, scale = workload.num_examples, np.float32(workload.client_lr), workload.penalty_scale
+    server_lr = np.float32(workload.server_lr)
     cohort = workload.cohort_size or workload.num_clients
     dual = algorithm == "fed_dual_avg"
     server = start(workload)
@@ -102,11 +103,12 @@ def run(
             b -= slope.sum(axis=1)
             if algorithm == "fed_mid":
                 z[:] = soft(z, lr * scale, model)
-        kernel = z.mean(axis=0)
-        bias = b.mean(axis=0)
-        elapsed += workload.num_steps * float(lr)
+        kernel = kernel + server_lr * (z.mean(axis=0) - kernel)
+        bias = bias + server_lr * (b.mean(axis=0) - bias)
+        round_lr = workload.num_steps * workload.server_lr * float(lr)
+        elapsed += round_lr
         if algorithm == "fed_mid":
-            kernel = soft(kernel, workload.num_steps * lr * scale, np.empty_like(kernel))
+            kernel = soft(kernel, round_lr * scale, np.empty_like(kernel))
     if dual:
         kernel = soft(kernel, elapsed * scale, np.empty_like(kernel))
     return {"kernel": kernel, "bias": bias}

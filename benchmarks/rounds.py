@@ -2,9 +2,10 @@
 
     python -m benchmarks.rounds --workload=W1 [--algorithm=fed_dual_avg] [--repeats=5]
 
-Prints one JSON line. XLA on a CPU lands in a fast or a slow state per process, so each side runs in
-``--repeats`` fresh processes, alternating, on the same cohorts and minibatches; medians and minima
-of both are reported, and the objective that each side reached.
+Prints one JSON line; for W5 and W6, which have no other side, see ``benchmarks.scaling``. XLA on a
+CPU lands in a fast or a slow state per process, so each side runs in ``--repeats`` fresh processes,
+alternating, on the same cohorts and minibatches; medians and minima of both are reported, and the
+objective that each side reached.
 """
 
 import json
@@ -20,7 +21,7 @@ import time
 import numpy as np
 from absl import app, flags
 
-from benchmarks import by_hand
+from benchmarks import by_hand, scaling
 from benchmarks.workloads import WORKLOADS, Workload, draw, objective, start
 
 FLAGS = flags.FLAGS
@@ -63,8 +64,8 @@ def measure_ours(workload: Workload, algorithm: str, key_seed: int) -> dict:
     }
 
 
-def ours(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
-    """``key -> model`` by the library, as a user would set it up."""
+def setting(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
+    """The algorithm, its hyperparameters, the start and the clients, as a user would make them."""
     import jax
 
     import fcojax
@@ -78,9 +79,17 @@ def ours(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
     hparams = getattr(fcojax.algorithms, algorithm).Hparams(client_lr=workload.client_lr)
     if "penalty_scale" in hparams._fields:
         hparams = hparams._replace(penalty_scale=workload.penalty_scale)
-    work, cohort = plan(workload)
     params = jax.tree.map(jax.numpy.asarray, start(workload))
-    data = fcojax.spread_clients(chosen, hparams, params, data, work=work, cohort=cohort)
+    return chosen, hparams, params, data
+
+
+def ours(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
+    """``key -> model`` by the library."""
+    import fcojax
+
+    chosen, hparams, params, data = setting(workload, algorithm, x, y)
+    work, cohort = plan(workload)
+    data = fcojax.spread(chosen, hparams, params, data, work=work, cohort=cohort)
 
     def run(key):
         return fcojax.run(
@@ -211,7 +220,9 @@ def main(argv: list[str]) -> None:
     """Prints the JSON line, or plays one side in a fresh process."""
     del argv
     workload = WORKLOADS[FLAGS.workload]
-    if FLAGS.side == "ours":
+    if FLAGS.workload in ("W5", "W6"):
+        print(json.dumps(scaling.compare(FLAGS.workload, FLAGS.algorithm)))
+    elif FLAGS.side == "ours":
         print(json.dumps(measure_ours(workload, FLAGS.algorithm, 0)))
     elif FLAGS.side == "numpy":
         print(json.dumps(measure_numpy(workload, FLAGS.algorithm, FLAGS.draws)))

@@ -3,6 +3,9 @@
 W1: least squares + l1, 64 clients of 128 x 1024, ten a round, ten steps of batch 10.
 W2: binary logistic + l1, 59 clients of 18 x 39,912, all of them, five full-batch steps.
 W3: softmax regression of 62 classes + l1, 3,400 clients of 100 x 784, ten a round, one epoch.
+W4: W1 over a grid of rates; see ``benchmarks.sweep``.
+W5: W1 with 8 examples of 64 features a client, and a thousand to a million clients.
+W6: W1 with 10,000 clients of 16 examples, and ten to all of them a round.
 """
 
 from collections.abc import Callable
@@ -23,6 +26,7 @@ class Workload(NamedTuple):
       epoch: whether the batches walk through the examples once, reshuffled.
       num_rounds: rounds that are timed together.
       client_lr, penalty_scale: numbers at which the workload converges.
+      server_lr: one, but in sweeps.
     """
 
     model: str
@@ -37,14 +41,24 @@ class Workload(NamedTuple):
     num_rounds: int
     client_lr: float
     penalty_scale: float
+    server_lr: float = 1.0
 
 
 WORKLOADS = {
     "W1": Workload("least_squares", 64, 128, 1024, None, 10, 10, 10, False, 500, 0.01, 0.05),
     "W2": Workload("logistic", 59, 18, 39_912, None, None, 5, None, False, 50, 1e-4, 1e-3),
     "W3": Workload("softmax", 3400, 100, 784, 62, 10, 5, 20, True, 100, 0.01, 1e-4),
+    "W5": Workload("least_squares", 1000, 8, 64, None, 10, 5, 4, False, 200, 0.01, 0.05),
+    "W6": Workload("least_squares", 10_000, 16, 1024, None, 10, 2, 8, False, 5, 0.01, 0.05),
     # Small enough for a test of the command itself.
     "toy": Workload("least_squares", 6, 12, 8, None, 3, 2, 4, False, 8, 0.01, 0.05),
+}
+
+# What W5 and W6 vary, and the values they take.
+SCALES = {
+    "W5": ("num_clients", (1_000, 10_000, 100_000, 1_000_000)),
+    "W6": ("cohort_size", (10, 100, 1_000, 10_000)),
+    "toy": ("cohort_size", (2, 6)),
 }
 
 

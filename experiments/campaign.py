@@ -21,10 +21,11 @@ from orbax.checkpoint import v1 as ocp
 
 from experiments.settings import Settings, build_algorithm
 from fcojax.engine import sweep as sweeps
+from fcojax.engine.grid import num_points
 from fcojax.engine.reference import optimum
 from fcojax.engine.round import Plan, message_bytes
 from fcojax.engine.run import State, with_chunk_size
-from fcojax.engine.status import verdict
+from fcojax.engine.status import WARNINGS, verdict
 from fcojax.problems import ClientData, Problem, population_loss
 from fcojax.report import rows as tidy
 from fcojax.report.summary import summarise
@@ -67,7 +68,7 @@ class Campaign:
         first = jax.tree.map(lambda column: column[0], grid)
         params = jax.eval_shape(self.problem.init, keys[0])
         plan = Plan(settings.work, settings.cohort, settings.client_chunk_size)
-        points = sweeps.num_points(grid) * len(settings.seeds)
+        points = num_points(grid) * len(settings.seeds)
         plan = with_chunk_size(plan, algorithm, first, params, data, points)
         states = sweeps.start_all(algorithm, self.problem.init, grid, data, keys)
         directory = (self.workdir / "checkpoints" / name).absolute()
@@ -88,7 +89,7 @@ class Campaign:
             )  # fmt: skip
             observe, context = observer(self.problem, self.penalty, self.optima)
             if not resumed:
-                look = sweeps.look_at_all(algorithm, observe, grid, states, context)
+                look = sweeps.look_at_all(algorithm, observe, grid, data, states, keys, context)
                 recorder.add(0, jax.device_get(look))
             advance = functools.partial(
                 sweeps.advance, algorithm, plan, observe, settings.eval_every, grid, data
@@ -131,7 +132,7 @@ class Campaign:
         )
         point = int(np.argmax(matches))
         hparams = jax.tree.map(lambda column: column[point], grid)
-        server = jax.tree.map(lambda leaf: leaf[point, 0], states.server)
+        server = jax.tree.map(lambda leaf: leaf[0, point], states.server)
         model = jax.device_get(sweeps.model_of(algorithm, hparams, server))
         paths = jax.tree_util.tree_flatten_with_path(model)[0]
         arrays = {
@@ -190,8 +191,10 @@ class Recorder:
     def add(self, rounds: int, look: dict[str, np.ndarray]) -> None:
         """One row for each point and seed."""
         fresh = [
-            self._row(rounds, place, {name: values[place] for name, values in look.items()})
-            for place in np.ndindex(len(self.points), len(self.seeds))
+            self._row(
+                rounds, (point, seed), {name: looks[seed, point] for name, looks in look.items()}
+            )
+            for point, seed in np.ndindex(len(self.points), len(self.seeds))
         ]
         tidy.append(self.path, fresh)
         self.rows += fresh
@@ -215,8 +218,10 @@ class Recorder:
             optimum,
             [entry["dropped"] for entry in curve],
             [entry["participants"] for entry in curve],
+            {name: [entry.get(name) or 0.0 for entry in curve] for name in WARNINGS},
         )
-        row["status"] = judged.sentence if judged.status == "diverged" else judged.status
+        plain = judged.status != "diverged" and not judged.warned
+        row["status"] = judged.status if plain else judged.sentence
         return row
 
 

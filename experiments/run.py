@@ -26,7 +26,7 @@ from rich.table import Table
 
 from experiments import figures
 from experiments.campaign import Campaign, solve_optima
-from experiments.settings import load_module, resolve, suggest
+from experiments.settings import build_algorithm, load_module, resolve, suggest
 from fcojax.engine.check import check_run
 from fcojax.engine.round import Plan
 from fcojax.report import rows as tidy
@@ -110,9 +110,10 @@ def _run() -> int:
         return 0
     problem, penalty = module.problem(config), module.penalty(config)
     plan = Plan(settings.work, settings.cohort, settings.client_chunk_size)
-    for grid in settings.grids.values():
+    for name, grid in settings.grids.items():
         first = jax.tree.map(lambda column: column[0], grid)
-        check_run(plan, first, problem.train, settings.num_rounds, settings.eval_every)
+        algorithm = build_algorithm(name, problem, penalty)
+        check_run(algorithm, plan, first, problem.train, settings.num_rounds, settings.eval_every)
     measures = jax.eval_shape(lambda key: problem.measures(problem.init(key)), jax.random.key(0))
     columns = ["objective", "loss", "suboptimality", *measures]
     if problem.validation is not None:

@@ -13,10 +13,10 @@ from ml_collections import ConfigDict
 import fcojax
 from fcojax.algorithms import Algorithm, Work
 from fcojax.engine.cohort import Sampler
-from fcojax.engine.sweep import product
+from fcojax.engine.grid import product
 from fcojax.problems import Problem
 from fcojax.report.summary import Criterion
-from fcojax.transforms import Penalty, euclidean
+from fcojax.transforms import Penalty, euclidean, flat
 from fcojax.types import PyTree
 
 _NEEDED = ("get_config", "quick", "problem", "penalty", "PANELS", "TITLE")
@@ -74,9 +74,12 @@ def algorithm_names() -> list[str]:
 
 
 def build_algorithm(name: str, problem: Problem, penalty: Penalty) -> Algorithm:
-    """The named algorithm on the problem; what geometry it takes is read off its signature."""
+    """The named algorithm on the problem; what geometry it takes is read off its signature.
+
+    The problems of configs have no other constraint than their penalty: a manifold is flat.
+    """
     factory = getattr(fcojax.algorithms, name)
-    geometry = {"mirror": lambda: euclidean(penalty), "penalty": lambda: penalty}
+    geometry = {"mirror": lambda: euclidean(penalty), "penalty": lambda: penalty, "manifold": flat}
     takes = [name for name in inspect.signature(factory).parameters if name in geometry]
     return factory(problem.loss, *(geometry[name]() for name in takes))
 

@@ -7,18 +7,15 @@ constraint or manifold.
 from fcojax import algorithms, problems, theory, transforms
 from fcojax.algorithms.local import local_epochs, local_steps
 from fcojax.engine import reference
-from fcojax.engine.cohort import coin_flips, everyone, uniform_cohort
+from fcojax.engine.availability import cyclic, markov
+from fcojax.engine.cohort import coin_flips, dropout, everyone, uniform_cohort, weighted_cohort
+from fcojax.engine.grid import log_spaced, product, random_draws, zipped
 from fcojax.engine.ragged import padded_share
 from fcojax.engine.run import run
-from fcojax.engine.sharding import client_mesh, shard_clients, spread_clients
+from fcojax.engine.sharding import client_mesh, device_mesh, shard_clients, spread
 from fcojax.engine.sweep import sweep
-from fcojax.problems.clients import (
-    ClientData,
-    from_clients,
-    from_column,
-    from_rows,
-    open_clients,
-)
+from fcojax.engine.trace import from_trace
+from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
 
 __version__ = "0.1.0"
 
@@ -26,22 +23,32 @@ __all__ = [
     "ClientData",
     "algorithms",
     "client_mesh",
+    "device_mesh",
+    "log_spaced",
+    "product",
+    "random_draws",
+    "zipped",
     "coin_flips",
+    "cyclic",
+    "dropout",
     "everyone",
     "from_clients",
     "from_column",
     "from_rows",
+    "from_trace",
     "local_epochs",
     "local_steps",
+    "markov",
     "open_clients",
     "padded_share",
     "problems",
     "reference",
     "run",
     "shard_clients",
-    "spread_clients",
+    "spread",
     "sweep",
     "theory",
     "transforms",
     "uniform_cohort",
+    "weighted_cohort",
 ]

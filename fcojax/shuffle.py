@@ -1,7 +1,8 @@
 """Random permutations of ``range(size)``, one position at a time and without a sort.
 
 Drawing S of M clients, or a minibatch of B examples, needs a few positions of a permutation and not
-the permutation. A keyed bijection gives each position in O(1), with no table and no rejection.
+the permutation. A keyed bijection gives each position in O(1), with no table and no rejection. The
+hash behind it also tosses coins that are named by counters, a client and a round say.
 
 Reference: Hoang, Morris and Rogaway, "An enciphering scheme based on a card shuffle", CRYPTO 2012.
 """
@@ -62,10 +63,33 @@ def _wrapped(x: Array, size: Array) -> Array:
     return jnp.where(x >= size, x - size, x)
 
 
-def uniform_indices(key: Key, size: Array | int, shape: tuple[int, ...]) -> Array:
-    """Independent uniform draws from ``range(size)``, with replacement."""
-    bits = jax.random.bits(key, shape, jnp.uint32)
-    return (bits % jnp.maximum(jnp.asarray(size), 1).astype(jnp.uint32)).astype(jnp.int32)
+def uniform_indices(key: Key, size: Array | int, *counters: Array) -> Array:
+    """Independent uniform draws from ``range(size)``, one for each combination of the counters."""
+    size = jnp.maximum(jnp.asarray(size), 1).astype(jnp.uint32)
+    return (words(key, *counters) % size).astype(jnp.int32)
+
+
+def words(key: Key, *counters: Array) -> Array:
+    """Random 32-bit words, one for each combination of the counters, which broadcast.
+
+    A word depends on the key and on its own counters alone, so it is the same in any company.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> few, many = (words(jax.random.key(0), jnp.arange(n), jnp.array(7)) for n in (2, 9))
+      >>> few.tolist() == many[:2].tolist()
+      True
+    """
+    seed = jax.random.bits(key, (2,), jnp.uint32)
+    word = seed[0]
+    for counter in counters:
+        word = _mix(word * jnp.uint32(0x9E3779B9) + (counter.astype(jnp.uint32) ^ seed[1]))
+    return word
+
+
+def heads(word: Array, probability: float) -> Array:
+    """Coins tossed with random words: true with this probability, to within 2**-31."""
+    return (word >> 1) < jnp.uint32(round(probability * 2**31))
 
 
 def _mix(x: Array) -> Array:

@@ -27,7 +27,7 @@ GROUPS = (
 )
 BANNED = ("utils", "util", "helpers", "helper", "misc", "common")
 # Hyperparameters and data stay on the device; only these parts of the engine look from the host.
-HOST_SIDE = ("check.py", "sharding.py", "cohort.py", "status.py")
+HOST_SIDE = ("check.py", "grid.py", "sharding.py", "cohort.py", "trace.py", "status.py")
 
 
 def imports(path):

@@ -100,6 +100,20 @@ def test_products_have_a_map_only_if_every_factor_has_it():
     np.testing.assert_array_equal(free, g[1])
 
 
+def test_lengths_are_measured_in_the_ambient_inner_product():
+    rng = np.random.default_rng(0)
+    root = rng.standard_normal((4, 4))
+    metric = root @ root.T + np.eye(4)
+    weighted = product([generalised_stiefel(jnp.asarray(metric)), flat()])
+    y = [jnp.asarray(rng.standard_normal((4, 2))), jnp.asarray(rng.standard_normal(3))]
+    for there, back in ((weighted.riesz, weighted.metric), (weighted.metric, weighted.riesz)):
+        for leaf, same in zip(y, back(there(y)), strict=True):
+            np.testing.assert_allclose(same, leaf, atol=1e-12)
+    # Of the frame L^T x only the singular values of L^T y lie off the manifold, by their excess.
+    excess = np.linalg.svd(np.linalg.cholesky(metric).T @ y[0], compute_uv=False) - 1
+    assert float(distance(weighted, y)) == pytest.approx(np.linalg.norm(excess), rel=1e-12)
+
+
 def test_projection_inverse_is_right_to_second_order():
     manifold = stiefel(inverse="projection")
     x, u = tangent_pair(manifold, (7, 3), size=1.0)

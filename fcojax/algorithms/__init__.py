@@ -1,9 +1,13 @@
 """One file, one paper, one factory."""
 
+from fcojax.algorithms import local_solvers
 from fcojax.algorithms.base import Algorithm, ClientResult, Cohort, takes
 from fcojax.algorithms.fed_avg import fed_avg, fed_avg_subgradient
 from fcojax.algorithms.fed_dual_avg import fed_dual_avg, fed_dual_avg_osp
+from fcojax.algorithms.fed_dyn import fed_dyn
+from fcojax.algorithms.fed_manifold import fed_manifold
 from fcojax.algorithms.fed_mid import fed_mid, fed_mid_osp
+from fcojax.algorithms.fed_pd import fed_pd
 from fcojax.algorithms.local import (
     Batch,
     Local,
@@ -13,6 +17,9 @@ from fcojax.algorithms.local import (
     mean_gradient,
     mean_loss,
 )
+from fcojax.algorithms.local_sgd import fed_gd, local_sgd
+from fcojax.algorithms.r_fed_svrg import r_fed_svrg
+from fcojax.algorithms.riemannian import r_fed_avg, r_fed_prox
 
 __all__ = [
     "Algorithm",
@@ -25,11 +32,20 @@ __all__ = [
     "fed_avg_subgradient",
     "fed_dual_avg",
     "fed_dual_avg_osp",
+    "fed_gd",
+    "fed_dyn",
+    "fed_manifold",
     "fed_mid",
     "fed_mid_osp",
+    "fed_pd",
     "local_epochs",
+    "local_sgd",
+    "local_solvers",
     "local_steps",
     "mean_gradient",
     "mean_loss",
+    "r_fed_avg",
+    "r_fed_prox",
+    "r_fed_svrg",
     "takes",
 ]

@@ -19,11 +19,14 @@ class Cohort(NamedTuple):
       weights: weights of the mean, one per member; 0 marks one that sits this round out.
       fraction: the share of the population's weight that takes part, so that a sum over the
         population is ``fraction`` times a mean over the cohort.
+      arrives: which members' uploads reach the server, or ``None`` if all do; a client whose upload
+        is lost has worked and keeps its new state.
     """
 
     members: Array | None
     weights: Array
     fraction: Array
+    arrives: Array | None = None
 
 
 class ClientResult(NamedTuple):
@@ -75,13 +78,18 @@ class Model(Protocol):
 
 
 class Algorithm(NamedTuple):
-    """A federated algorithm; build it once, because a rebuilt one is a new trace."""
+    """A federated algorithm; build it once, because a rebuilt one is a new trace.
+
+    Beside its five functions: ``needs_everyone`` if it makes no sense with a cohort that leaves
+    clients out, which is then refused.
+    """
 
     init: Init
     broadcast: Broadcast
     client_update: ClientUpdate
     server_update: ServerUpdate
     model: Model
+    needs_everyone: bool = False
 
 
 Arguments = ParamSpec("Arguments")

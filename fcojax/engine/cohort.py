@@ -1,7 +1,9 @@
 """Who takes part in a round, as a function of a key and the round's number.
 
 A sampler is a small value, not a closure: two equal samplers are one compiled program. Drawing
-costs work and memory in proportion to the cohort and not to the population.
+costs work and memory in proportion to the cohort and not to the population, where the law allows.
+A sampler says who takes part and nothing of what they weigh: the mean keeps the weights p_m of the
+objective, on which the conservation laws of stateful algorithms rest.
 """
 
 import math
@@ -14,16 +16,33 @@ from fcojax import shuffle
 from fcojax.algorithms.base import Cohort
 from fcojax.types import Array, Key
 
+# Rounds count upwards from zero and are folded into the key, so streams that are not a round's own
+# are named from the top.
+LOST_UPLOADS, CHAINS = 0xFFFFFFFF, 0xFFFFFFFE
+
 
 class Sampler(Protocol):
-    """``(key, round, num_clients) -> Cohort`` with a size known before tracing."""
+    """``(key, round, num_clients, sizes) -> Cohort`` with a size known before tracing."""
 
-    def __call__(self, key: Key, round_index: Array, num_clients: int) -> Cohort:
-        """Draws the cohort; ``fraction`` is by head count, the engine weighs it."""
+    def __call__(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Cohort:
+        """Draws the cohort of one round.
+
+        Args:
+          key: the same in every round, so that a law may have a memory; a law without one folds
+            the round in.
+          round_index: which round, from zero.
+          num_clients: M.
+          sizes: examples of each client, for laws that look at them.
+
+        Returns:
+          The cohort, with ``fraction`` by head count; the engine weighs it.
+        """
         ...
 
     def size(self, num_clients: int) -> int:
-        """Places in the cohort, absent ones included; raises if the population is too small."""
+        """Places in the cohort, absent ones included; raises if the population does not fit."""
         ...
 
     @property
@@ -35,7 +54,9 @@ class Sampler(Protocol):
 class Everyone(NamedTuple):
     """See ``everyone``."""
 
-    def __call__(self, key: Key, round_index: Array, num_clients: int) -> Cohort:
+    def __call__(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Cohort:
         return Cohort(None, jnp.ones(num_clients), jnp.ones(()))
 
     def size(self, num_clients: int) -> int:
@@ -51,7 +72,10 @@ class UniformCohort(NamedTuple):
 
     cohort_size: int
 
-    def __call__(self, key: Key, round_index: Array, num_clients: int) -> Cohort:
+    def __call__(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Cohort:
+        key = jax.random.fold_in(key, round_index)
         places = jnp.arange(self.cohort_size, dtype=jnp.int32)
         members = shuffle.permuted(key, num_clients, jnp.zeros_like(places), places)
         return Cohort(
@@ -59,11 +83,34 @@ class UniformCohort(NamedTuple):
         )
 
     def size(self, num_clients: int) -> int:
-        if self.cohort_size > num_clients:
-            raise ValueError(
-                f"cohort_size is {self.cohort_size} but the problem has {num_clients} clients; "
-                f"pass at most {num_clients}, or use everyone()."
-            )
+        refuse_more_than(num_clients, self.cohort_size)
+        return self.cohort_size
+
+    @property
+    def can_be_absent(self) -> bool:
+        return False
+
+
+class WeightedCohort(NamedTuple):
+    """See ``weighted_cohort``."""
+
+    cohort_size: int
+    power: float
+
+    def __call__(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Cohort:
+        if sizes is None:
+            raise ValueError("weighted_cohort draws by size; pass the examples of each client.")
+        luck = jax.random.gumbel(jax.random.fold_in(key, round_index), (num_clients,))
+        score = luck + self.power * jnp.log(sizes.astype(luck.dtype))
+        members = jax.lax.top_k(score, self.cohort_size)[1].astype(jnp.int32)
+        return Cohort(
+            members, jnp.ones(self.cohort_size), jnp.asarray(self.cohort_size / num_clients)
+        )
+
+    def size(self, num_clients: int) -> int:
+        refuse_more_than(num_clients, self.cohort_size)
         return self.cohort_size
 
     @property
@@ -76,23 +123,46 @@ class CoinFlips(NamedTuple):
 
     probability: float
 
-    def __call__(self, key: Key, round_index: Array, num_clients: int) -> Cohort:
-        count_key, member_key = jax.random.split(key)
-        heads = jax.random.binomial(count_key, num_clients, self.probability)
+    def __call__(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Cohort:
+        count_key, member_key = jax.random.split(jax.random.fold_in(key, round_index))
+        count = jax.random.binomial(count_key, num_clients, self.probability)
         places = jnp.arange(self.size(num_clients), dtype=jnp.int32)
         members = shuffle.permuted(member_key, num_clients, jnp.zeros_like(places), places)
-        present = places < heads.astype(jnp.int32)
-        fraction = jnp.sum(jnp.where(present, 1.0, 0.0)) / num_clients
-        return Cohort(members, jnp.where(present, 1.0, 0.0), fraction)
+        return first_present(members, count.astype(jnp.int32), num_clients)
 
     def size(self, num_clients: int) -> int:
-        mean = num_clients * self.probability
-        deviation = math.sqrt(mean * (1 - self.probability))
-        return min(num_clients, math.ceil(mean + 8 * deviation + 8))
+        return room_for(num_clients, self.probability)
 
     @property
     def can_be_absent(self) -> bool:
         return True
+
+
+class Dropout(NamedTuple):
+    """See ``dropout``."""
+
+    sampler: Sampler
+    probability: float
+
+    def __call__(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Cohort:
+        # The key is handed on as it is: the cohorts are those that the sampler draws by itself.
+        cohort = self.sampler(key, round_index, num_clients, sizes)
+        clients = cohort.members
+        if clients is None:
+            clients = jnp.arange(num_clients, dtype=jnp.int32)
+        word = shuffle.words(jax.random.fold_in(key, LOST_UPLOADS), round_index, clients)
+        return cohort._replace(arrives=~shuffle.heads(word, self.probability))
+
+    def size(self, num_clients: int) -> int:
+        return self.sampler.size(num_clients)
+
+    @property
+    def can_be_absent(self) -> bool:
+        return self.sampler.can_be_absent
 
 
 def everyone() -> Sampler:
@@ -102,9 +172,27 @@ def everyone() -> Sampler:
 
 def uniform_cohort(cohort_size: int) -> Sampler:
     """``cohort_size`` distinct clients, drawn afresh each round, all subsets equally likely."""
-    if isinstance(cohort_size, bool) or not isinstance(cohort_size, int) or cohort_size < 1:
-        raise ValueError(f"cohort_size is {cohort_size!r}; pass a whole number of at least 1.")
-    return UniformCohort(cohort_size)
+    return UniformCohort(checked_count("cohort_size", cohort_size))
+
+
+def weighted_cohort(cohort_size: int, power: float = 1.0) -> Sampler:
+    r"""``cohort_size`` distinct clients drawn one after the other with chances by their size.
+
+    The next one is client m with probability :math:`n_m^b / \sum_j n_j^b`, the sum over those not
+    drawn yet, where :math:`n_m` is a client's number of examples and b is ``power``. With equal
+    weights p_m the mean then leans towards the large clients, as the pooled data do.
+
+    All S are found at once, as the largest of :math:`b \log n_m` plus Gumbel noise. That looks at
+    every client, so this draw costs O(M), where a uniform one costs O(S).
+
+    References:
+      Efraimidis and Spirakis, "Weighted random sampling with a reservoir", Inf. Process. Lett.
+      2006; Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-IID data", ICLR
+      2020, scheme I, which draws by size with replacement and averages equally.
+    """
+    if not math.isfinite(power):
+        raise ValueError(f"power is {power}; pass a finite number, 0 for equal chances.")
+    return WeightedCohort(checked_count("cohort_size", cohort_size), float(power))
 
 
 def coin_flips(probability: float) -> Sampler:
@@ -114,6 +202,60 @@ def coin_flips(probability: float) -> Sampler:
     at a cost in proportion to the cohort. The cohort has room for eight standard deviations more
     than its mean, beyond which heads are cut off: that happens with probability below 1e-12.
     """
+    return CoinFlips(checked_probability("probability", probability))
+
+
+def dropout(sampler: Sampler, probability: float) -> Sampler:
+    """The cohort of ``sampler``, each of whose uploads is lost with this probability.
+
+    A client whose upload is lost has worked all the same: its own state moves on, and only the
+    server never hears of it. Losses are independent over clients and rounds and are counted in
+    the metric ``lost``. The cohorts are those that ``sampler`` draws without losses.
+    """
+    if isinstance(sampler, Dropout):
+        raise ValueError("the sampler drops uploads already; give one dropout both probabilities.")
+    if not 0 <= probability < 1:
+        raise ValueError(f"probability is {probability}; pass a number of at least 0 and below 1.")
+    return Dropout(sampler, float(probability))
+
+
+def first_present(members: Array, count: Array, num_clients: int) -> Cohort:
+    """A cohort of which only the first ``count`` places are taken."""
+    present = jnp.arange(members.shape[0], dtype=jnp.int32) < count
+    weights = jnp.where(present, 1.0, 0.0)
+    return Cohort(members, weights, jnp.sum(weights) / num_clients)
+
+
+def room_for(num_clients: int, probability: float) -> int:
+    """Places that as many heads of ``num_clients`` coins exceed with probability below 1e-12."""
+    mean = num_clients * probability
+    deviation = math.sqrt(mean * (1 - probability))
+    return min(num_clients, math.ceil(mean + 8 * deviation + 8))
+
+
+def checked_count(name: str, count: int) -> int:
+    """The count, if it is a whole number of at least 1."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ValueError(f"{name} is {count!r}; pass a whole number of at least 1.")
+    return count
+
+
+def optional_cohort_size(cohort_size: int | None) -> int | None:
+    """The size of a cohort, or ``None`` for all who are there."""
+    return None if cohort_size is None else checked_count("cohort_size", cohort_size)
+
+
+def checked_probability(name: str, probability: float) -> float:
+    """The probability, if it is above 0 and at most 1."""
     if not 0 < probability <= 1:
-        raise ValueError(f"probability is {probability}; pass a number above 0 and at most 1.")
-    return CoinFlips(float(probability))
+        raise ValueError(f"{name} is {probability}; pass a number above 0 and at most 1.")
+    return float(probability)
+
+
+def refuse_more_than(num_clients: int, cohort_size: int) -> None:
+    """Raises if the cohort is larger than the population."""
+    if cohort_size > num_clients:
+        raise ValueError(
+            f"cohort_size is {cohort_size} but the problem has {num_clients} clients; "
+            f"pass at most {num_clients}, or use everyone()."
+        )

@@ -59,7 +59,7 @@ def block(
     """``num_rounds`` rounds from ``state``, with the metrics of its clients over the block.
 
     Client metrics are averaged over the rounds in which a client was heard, NaN if there were none;
-    ``participants`` and ``dropped`` are added up.
+    ``participants``, ``dropped`` and, where a cohort loses uploads, ``lost`` are added up.
     """
 
     def rounds(hparams, data, state, key):
@@ -77,8 +77,9 @@ def block(
             return State(server, clients, state.round + 1), metrics
 
         state, metrics = jax.lax.scan(body, state, length=num_rounds)
-        counts = {name: metrics.pop(name) for name in ("participants", "dropped")}
-        heard = counts["participants"] > counts["dropped"]
+        names = [name for name in ("participants", "dropped", "lost") if name in metrics]
+        counts = {name: metrics.pop(name) for name in names}
+        heard = counts["participants"] > counts["dropped"] + counts.get("lost", 0)
         means = {name: jnp.mean(values, axis=0, where=heard) for name, values in metrics.items()}
         return state, means | {name: jnp.sum(values) for name, values in counts.items()}
 
@@ -127,8 +128,8 @@ def with_chunk_size(
         params,
     )
     num_places = plan.cohort.size(data.num_clients)
-    state_bytes = num_points * tree.num_bytes(message)
-    return plan._replace(client_chunk_size=chunk_size(plan.work, data, state_bytes, num_places))
+    size = chunk_size(plan.work, data, tree.num_bytes(message), num_places, num_points)
+    return plan._replace(client_chunk_size=size)
 
 
 def run(
@@ -166,7 +167,8 @@ def run(
 
     Returns:
       The model after the last round, and the history: one entry per look of what ``observe``
-      said, of the clients' metrics, ``participants``, ``dropped``, and the ``round``.
+      said, of the clients' metrics, ``participants``, ``dropped``, ``lost`` where a cohort loses
+      uploads, and the ``round``.
 
     Example:
       >>> import jax, jax.numpy as jnp, numpy as np, fcojax
@@ -179,7 +181,7 @@ def run(
       2.0
     """
     plan = Plan(work, cohort or everyone(), client_chunk_size)
-    check_run(plan, hparams, data, num_rounds, eval_every)
+    check_run(algorithm, plan, hparams, data, num_rounds, eval_every)
     hparams = as_arrays(hparams)
     plan = with_chunk_size(plan, algorithm, hparams, params, data)
     return scan_blocks(

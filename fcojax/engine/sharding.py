@@ -1,16 +1,20 @@
 """The population spread over the devices of a mesh.
 
-Each device owns a run of clients with their examples and their states. In a round every device
-knows the whole cohort from the key and works for those members it owns; only the sum of uploads
-and a few counts cross. The cohort is the one that a single device would draw.
+Along the mesh's axis ``sweep`` every device has all clients and works for its own points of a
+grid. Along the axis ``clients`` each device owns a run of clients with their examples and their
+states. In a round every device knows the whole cohort from the key and works for those members it
+owns; only the sum of uploads and a few counts cross. The cohort is the one that a single device
+would draw.
 """
 
 import dataclasses
+import os
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.local import Work
 from fcojax.engine.cohort import Sampler, everyone
@@ -20,22 +24,29 @@ from fcojax.problems.clients import ClientData
 from fcojax.types import Params, PyTree
 
 
-def client_mesh(num_devices: int | None = None) -> jax.sharding.Mesh:
-    """A mesh with one axis, ``clients``, over the first ``num_devices`` devices, or all."""
-    devices = jax.devices()
-    num_devices = len(devices) if num_devices is None else num_devices
-    if not 1 <= num_devices <= len(devices):
+def device_mesh(*, sweep: int = 1, clients: int = 1) -> jax.sharding.Mesh:
+    """A mesh of ``sweep`` times ``clients`` devices, with axes of these names.
+
+    The points of a grid are cut along the first, the clients of the population along the second.
+    """
+    devices, needed = jax.devices(), sweep * clients
+    if sweep < 1 or clients < 1 or needed > len(devices):
         raise ValueError(
-            f"num_devices is {num_devices} but JAX sees {len(devices)}; pass at most that, or on a "
-            "CPU set jax_num_cpu_devices before the first use of JAX."
+            f"a mesh of {sweep} x {clients} devices was asked for but JAX sees {len(devices)}; "
+            "pass less, or on a CPU set jax_num_cpu_devices before the first use of JAX."
         )
     # shard_map is told where everything lies, so nothing is left to be inferred.
     return jax.make_mesh(
-        (num_devices,),
-        ("clients",),
-        axis_types=(jax.sharding.AxisType.Auto,),
-        devices=devices[:num_devices],
+        (sweep, clients),
+        ("sweep", "clients"),
+        axis_types=(jax.sharding.AxisType.Auto,) * 2,
+        devices=devices[:needed],
     )
+
+
+def client_mesh(num_devices: int | None = None) -> jax.sharding.Mesh:
+    """The mesh whose first ``num_devices`` devices, or all of them, share the clients."""
+    return device_mesh(clients=len(jax.devices()) if num_devices is None else num_devices)
 
 
 def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
@@ -77,7 +88,7 @@ def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
     )
 
 
-def spread_clients(
+def spread(
     algorithm: Algorithm,
     hparams: PyTree,
     params: Params,
@@ -89,14 +100,28 @@ def spread_clients(
 ) -> ClientData:
     """The population on as many devices as pay for themselves: all of them, or the one it is on.
 
-    Devices pay when a client's step is so large that clients work one by one, and every device has
-    at least two clients a round to work for. Small steps are over before the devices have met.
+    The points of a sweep need nothing of each other, so devices share them where every device has
+    room for all clients. Otherwise devices share the clients, which pays when a client's step is so
+    large that clients work one by one and every device has at least two a round to work for. Small
+    steps are over before the devices have met.
     """
     num_devices = len(jax.devices())
+    if num_devices == 1:
+        return data
+    if num_points >= num_devices and tree.num_bytes(data.examples) <= device_memory() / 4:
+        return shard_clients(data, device_mesh(sweep=num_devices))
     plan = with_chunk_size(
         Plan(work, cohort or everyone()), algorithm, hparams, params, data, num_points
     )
     places = plan.cohort.size(data.num_clients)
-    if num_devices == 1 or plan.client_chunk_size != 1 or places < 2 * num_devices:
+    if plan.client_chunk_size != 1 or places < 2 * num_devices:
         return data
     return shard_clients(data, client_mesh())
+
+
+def device_memory() -> int:
+    """Bytes of one device; on a CPU its share of the machine's memory."""
+    stats = jax.devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"]
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(jax.devices())

@@ -1,7 +1,7 @@
 """A run's curve to a verdict, on the host."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 # A curve that has risen this far above its start, relative to the start's size, has left for good.
@@ -11,6 +11,12 @@ _STANDSTILL = 1e-3
 # Suboptimality, relative to the optimum, below which standing still is arriving.
 _ARRIVED = 1e-2
 
+# Metrics that should be zero, and what it means if one is not.
+WARNINGS = {
+    "beyond_reach": "iterates left the tube in which the projection on the manifold is unique; "
+    "take smaller steps",
+}
+
 
 class Verdict(NamedTuple):
     """How a run went.
@@ -18,12 +24,14 @@ class Verdict(NamedTuple):
     Attributes:
       status: ``diverged``, ``converged``, ``stalled`` or ``improving``.
       round: the first bad round of a diverged run, else the last round.
-      sentence: the same for a reader.
+      sentence: the same for a reader, and what else was wrong.
+      warned: whether something else was wrong.
     """
 
     status: str
     round: int
     sentence: str
+    warned: bool = False
 
 
 def verdict(
@@ -32,6 +40,7 @@ def verdict(
     optimum: float | None = None,
     dropped: Sequence[int] | None = None,
     participants: Sequence[int] | None = None,
+    flags: Mapping[str, Sequence[float]] | None = None,
 ) -> Verdict:
     """Judges a curve of the objective at the given rounds, the start included.
 
@@ -41,11 +50,22 @@ def verdict(
       optimum: its least value, where known. Without it, standing still counts as converged.
       dropped: uploads that were not finite since the last look.
       participants: uploads sent since the last look.
+      flags: by name in ``WARNINGS``, metrics since the last look that are zero if all is well.
 
     Example:
       >>> verdict([0, 10, 20], [1.0, 5.0, float("inf")]).sentence
       'diverged at round 20: the objective is inf'
     """
+    judged = _judge(rounds, objective, optimum, dropped, participants)
+    for name, values in (flags or {}).items():
+        first = next((now for now, value in zip(rounds, values, strict=True) if value > 0), None)
+        if first is not None:
+            sentence = f"{judged.sentence}; by round {first} {WARNINGS[name]}"
+            judged = judged._replace(sentence=sentence, warned=True)
+    return judged
+
+
+def _judge(rounds, objective, optimum, dropped, participants) -> Verdict:
     start = objective[0]
     for index, (now, value) in enumerate(zip(rounds, objective, strict=True)):
         if not math.isfinite(value):

@@ -1,13 +1,12 @@
-"""A sweep: the same program with two leading axes, points of a grid and seeds.
+"""A sweep: the same program with two leading axes, seeds and points of a grid.
 
 All points of a grid share cohorts and minibatches, which is right for comparing them and lets a
-minibatch be gathered once for all.
+minibatch be gathered once for all. Seeds are the outer axis, so that the points of one seed meet
+its minibatch in one matrix product.
 """
 
 import functools
-import itertools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.local import Work
 from fcojax.engine.check import check_hparams, check_run
 from fcojax.engine.cohort import Sampler, everyone
+from fcojax.engine.grid import num_points, take
 from fcojax.engine.round import Plan
 from fcojax.engine.run import (
     Observe,
@@ -28,100 +28,7 @@ from fcojax.engine.run import (
     with_chunk_size,
 )
 from fcojax.problems.clients import ClientData
-from fcojax.types import Array, Key, Params, PyTree
-
-
-def product(hparams_type: type, **values: Any) -> PyTree:
-    """All combinations of the given values, as hyperparameters with one leading axis.
-
-    The last field varies fastest. Fields that are not named keep their defaults.
-
-    Example:
-      >>> import fcojax
-      >>> grid = product(fcojax.algorithms.fed_avg.Hparams, client_lr=[0.1, 1.0], server_lr=[2.0])
-      >>> grid.client_lr.tolist(), grid.server_lr.tolist()
-      ([0.1, 1.0], [2.0, 2.0])
-    """
-    fields = hparams_type._fields  # pyright: ignore[reportAttributeAccessIssue]
-    unknown = sorted(set(values) - set(fields))
-    if unknown:
-        raise ValueError(
-            f"{hparams_type.__name__} has no field {unknown[0]}; its fields are {list(fields)}."
-        )
-    defaults = hparams_type()
-    lists = [values.get(field, [getattr(defaults, field)]) for field in fields]
-    points = list(itertools.product(*lists))
-    for point in points:
-        check_hparams(hparams_type(*point))
-    columns = zip(*points, strict=True)
-    return hparams_type(*(jnp.asarray(column, jnp.result_type(float)) for column in columns))
-
-
-def num_points(grid: PyTree) -> int:
-    """Points of a grid."""
-    return jax.tree.leaves(grid)[0].shape[0]
-
-
-def over_grid(function: Callable) -> Callable:
-    """``function(hparams, state, key)`` over points and seeds: axes are [points, seeds]."""
-    over_seeds = jax.vmap(function, in_axes=(None, 0, 0))
-    return jax.vmap(over_seeds, in_axes=(0, 0, None))
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def start_all(
-    algorithm: Algorithm,
-    init: Callable[[Key], Params],
-    grid: PyTree,
-    data: ClientData,
-    keys: Key,
-) -> State:
-    """The states before the first round; every seed starts at its own point."""
-    points = jnp.zeros((num_points(grid), keys.shape[0]))
-    return over_grid(lambda hparams, _, key: start(algorithm, hparams, init(key), data))(
-        grid, points, keys
-    )
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3), donate_argnames=("states",))
-def advance(
-    algorithm: Algorithm,
-    plan: Plan,
-    observe: Observe | None,
-    num_rounds: int,
-    grid: PyTree,
-    data: ClientData,
-    states: State,
-    keys: Key,
-    context: PyTree,
-) -> tuple[State, dict[str, Array]]:
-    """One block of rounds for all points and seeds, and one look at its end.
-
-    The states are donated: they are overwritten, not copied.
-    """
-
-    def one(hparams, state, key):
-        state, metrics = block(algorithm, plan, num_rounds, hparams, data, state, key)
-        return state, metrics | look_at(algorithm, observe, hparams, state, context)
-
-    return over_grid(one)(grid, states, keys)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def look_at_all(
-    algorithm: Algorithm, observe: Observe | None, grid: PyTree, states: State, context: PyTree
-) -> dict[str, Array]:
-    """What ``observe`` says of every point and seed as they are now."""
-    over_seeds = jax.vmap(
-        lambda hparams, state: look_at(algorithm, observe, hparams, state, context), (None, 0)
-    )
-    return jax.vmap(over_seeds)(grid, states)
-
-
-@functools.partial(jax.jit, static_argnums=(0,))
-def model_of(algorithm: Algorithm, hparams: PyTree, server: PyTree) -> Params:
-    """The model of one point and seed."""
-    return algorithm.model(hparams, server)
+from fcojax.types import Key, Params, PyTree
 
 
 def sweep(
@@ -138,14 +45,15 @@ def sweep(
     context: PyTree = None,
     eval_every: int = 1,
     client_chunk_size: int | None = None,
-) -> tuple[Params, dict[str, Array]]:
+    point_chunk_size: int | None = None,
+) -> tuple[Params, PyTree]:
     """``run`` for every point of a grid and every key, in one compiled program.
 
     Args:
       algorithm: what to run.
-      grid: its hyperparameters with a leading axis of points, as ``product`` makes them.
+      grid: its hyperparameters with a leading axis of points, as ``fcojax.product`` makes them.
       params: the start point, the same for all.
-      data: the clients.
+      data: the clients. On a mesh with an axis ``sweep`` each device takes its share of the points.
       keys: one key per seed.
       num_rounds: as in ``run``, and so are those that follow.
       work: what each client does.
@@ -154,20 +62,137 @@ def sweep(
       context: arrays that ``observe`` needs.
       eval_every: rounds between two looks.
       client_chunk_size: clients that work side by side.
+      point_chunk_size: points that run side by side; ``None`` for all of them.
 
     Returns:
       What ``run`` returns, with leading axes [points, seeds].
     """
     plan = Plan(work, cohort or everyone(), client_chunk_size)
-    first = jax.tree.map(lambda column: column[0], grid)
-    check_run(plan, first, data, num_rounds, eval_every)
-    grid = as_arrays(grid)
-    plan = with_chunk_size(plan, algorithm, first, params, data, num_points(grid))
+    check_run(algorithm, plan, take(grid, 0), data, num_rounds, eval_every)
+    check_hparams(grid)
+    grid, points = as_arrays(grid), num_points(grid)
+    at_once = point_chunk_size or points
+    at_once = min(at_once, points)
+    plan = with_chunk_size(plan, algorithm, take(grid, 0), params, data, at_once)
 
-    def one(hparams, params, key):
+    def one(hparams, _, key):
         return scan_blocks(
             algorithm, plan, observe, num_rounds, eval_every, hparams, params, data, key, context
         )
 
-    over_seeds = jax.vmap(one, in_axes=(None, None, 0))
-    return jax.vmap(over_seeds, in_axes=(0, None, None))(grid, params, keys)
+    def chunk(part):
+        ends = over_grid(one, data)(part, jnp.zeros((keys.shape[0], num_points(part))), keys)
+        return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), ends)
+
+    num_chunks = -(-points // at_once)
+    at_once = -(-at_once // data.num_sweep_shards) * data.num_sweep_shards
+    padded = pad(grid, num_chunks * at_once)
+    if num_chunks == 1:
+        ends = chunk(padded)
+    else:
+        parts = jax.tree.map(
+            lambda column: column.reshape(num_chunks, at_once, *column.shape[1:]), padded
+        )
+        ends = jax.tree.map(
+            lambda leaf: leaf.reshape(num_chunks * at_once, *leaf.shape[2:]),
+            jax.lax.map(chunk, parts),
+        )
+    return take(ends, slice(points))
+
+
+def pad(grid: PyTree, size: int) -> PyTree:
+    """The grid with its last point repeated up to ``size`` points."""
+    index = jnp.minimum(jnp.arange(size, dtype=jnp.int32), num_points(grid) - 1)
+    return take(grid, index)
+
+
+def over_grid(function: Callable, data: ClientData) -> Callable:
+    """``function(hparams, state, key)`` over seeds and points, the axes of its results.
+
+    The states have axes [seeds, points], the grid [points] and the keys [seeds]. On a mesh with an
+    axis ``sweep`` the points are cut along it.
+    """
+    axis = None if data.mesh is None or "sweep" not in data.mesh.shape else "sweep"
+    over_points = _over_axis(function, (0, 0, None), axis)
+    return _over_axis(over_points, (None, 0, 0), None)
+
+
+def _over_axis(function: Callable, in_axes: tuple, spmd_axis_name: str | None) -> Callable:
+    """``vmap``, but for an axis of size one, which would only make products harder to compile."""
+
+    def mapped(*args):
+        leaves = [
+            jax.tree.leaves(arg) for arg, axis in zip(args, in_axes, strict=True) if axis == 0
+        ]
+        if leaves[0][0].shape[0] > 1 or spmd_axis_name is not None:
+            return jax.vmap(function, in_axes, spmd_axis_name=spmd_axis_name)(*args)
+        single = [
+            arg if axis is None else jax.tree.map(lambda leaf: leaf[0], arg)
+            for arg, axis in zip(args, in_axes, strict=True)
+        ]
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], function(*single))
+
+    return mapped
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def start_all(
+    algorithm: Algorithm,
+    init: Callable[[Key], Params],
+    grid: PyTree,
+    data: ClientData,
+    keys: Key,
+) -> State:
+    """The states before the first round, [seeds, points]; every seed starts at its own point."""
+    nothing = jnp.zeros((keys.shape[0], num_points(grid)))
+    return over_grid(lambda hparams, _, key: start(algorithm, hparams, init(key), data), data)(
+        grid, nothing, keys
+    )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3), donate_argnames=("states",))
+def advance(
+    algorithm: Algorithm,
+    plan: Plan,
+    observe: Observe | None,
+    num_rounds: int,
+    grid: PyTree,
+    data: ClientData,
+    states: State,
+    keys: Key,
+    context: PyTree,
+) -> tuple[State, PyTree]:
+    """One block of rounds for all seeds and points, and one look at its end.
+
+    The states are donated: they are overwritten, not copied.
+    """
+
+    def one(hparams, state, key):
+        state, metrics = block(algorithm, plan, num_rounds, hparams, data, state, key)
+        return state, metrics | look_at(algorithm, observe, hparams, state, context)
+
+    return over_grid(one, data)(grid, states, keys)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def look_at_all(
+    algorithm: Algorithm,
+    observe: Observe | None,
+    grid: PyTree,
+    data: ClientData,
+    states: State,
+    keys: Key,
+    context: PyTree,
+) -> PyTree:
+    """What ``observe`` says of every seed and point as they are now."""
+
+    def one(hparams, state, _):
+        return look_at(algorithm, observe, hparams, state, context)
+
+    return over_grid(one, data)(grid, states, keys)
+
+
+@functools.partial(jax.jit, static_argnums=(0,))
+def model_of(algorithm: Algorithm, hparams: PyTree, server: PyTree) -> Params:
+    """The model of one point and seed."""
+    return algorithm.model(hparams, server)

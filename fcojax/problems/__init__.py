@@ -1,13 +1,13 @@
-"""What is minimised: losses, populations, and the problems of the sources."""
+"""What is minimised: losses, populations, and the problems of the sources.
 
-from fcojax.problems.clients import (
-    ClientData,
-    check_labels,
-    from_clients,
-    from_column,
-    from_rows,
-    open_clients,
-)
+``fcojax.problems.networks`` is not imported here, because Flax takes a second to load.
+"""
+
+from fcojax.problems import loaders, partition
+from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
+from fcojax.problems.feature_skew import feature_skew
+from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid
+from fcojax.problems.fused_signal import fused_signal
 from fcojax.problems.hold_out import (
     check_same_clients,
     check_unseen_clients,
@@ -15,22 +15,66 @@ from fcojax.problems.hold_out import (
     hold_out_examples,
 )
 from fcojax.problems.lasso import lasso
+from fcojax.problems.least_squares import least_squares, synthetic_least_squares
+from fcojax.problems.logistic import logistic, synthetic_logistic
+from fcojax.problems.low_rank import low_rank
+from fcojax.problems.matrix_completion import matrix_completion, synthetic_matrix_completion
 from fcojax.problems.measures import support_recovery
+from fcojax.problems.pca import pca, synthetic_pca
+from fcojax.problems.portfolio import mixture, portfolio, simplex_weights
 from fcojax.problems.problem import Problem, population_loss
+from fcojax.problems.procrustes import procrustes, synthetic_procrustes
+from fcojax.problems.quadratic import Factored, factored, factored_loss
+from fcojax.problems.random_features import random_features
+from fcojax.problems.softmax import softmax, synthetic_softmax
+from fcojax.problems.subspace_completion import (
+    as_columns,
+    subspace_completion,
+    synthetic_subspace_completion,
+)
 
 __all__ = [
     "ClientData",
+    "Factored",
     "Problem",
-    "check_labels",
     "check_same_clients",
     "check_unseen_clients",
+    "feature_skew",
+    "factored",
+    "factored_loss",
+    "as_columns",
+    "brain_voxels",
+    "fmri_surrogate",
     "from_clients",
     "from_column",
     "from_rows",
+    "fused_signal",
     "hold_out_clients",
     "hold_out_examples",
     "lasso",
     "open_clients",
+    "partition",
+    "least_squares",
+    "loaders",
+    "logistic",
+    "low_rank",
+    "matrix_completion",
+    "mixture",
+    "on_grid",
+    "pca",
     "population_loss",
+    "portfolio",
+    "procrustes",
+    "random_features",
+    "simplex_weights",
+    "softmax",
+    "subspace_completion",
     "support_recovery",
+    "synthetic_least_squares",
+    "synthetic_logistic",
+    "synthetic_matrix_completion",
+    "synthetic_pca",
+    "synthetic_procrustes",
+    "synthetic_softmax",
+    "synthetic_subspace_completion",
 ]

@@ -59,6 +59,11 @@ class ClientData:
         return 1 if self.mesh is None else self.mesh.shape["clients"]
 
     @property
+    def num_sweep_shards(self) -> int:
+        """How many parts a grid of points is cut into; each has a copy of all clients."""
+        return 1 if self.mesh is None else self.mesh.shape.get("sweep", 1)
+
+    @property
     def clients_per_shard(self) -> int:
         """Clients that one device owns, padding included."""
         return -(-self.num_clients // self.num_shards)

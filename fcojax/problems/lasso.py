@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.problems.clients import ClientData, from_rows
-from fcojax.problems.measures import support_recovery
+from fcojax.problems.measures import at_cuts, support_recovery
 from fcojax.problems.problem import Problem
 from fcojax.types import Array
 
@@ -77,11 +77,7 @@ def lasso(
         return {"kernel": kernel, "bias": jnp.zeros((), jnp.float32)}
 
     def measures(params):
-        result = support_recovery(params["kernel"], truth, cuts[0])
-        for cut in cuts[1:]:
-            found = support_recovery(params["kernel"], truth, cut)
-            result |= {f"{name}_above_{cut:g}": value for name, value in found.items()}
-        return result
+        return at_cuts(lambda cut: support_recovery(params["kernel"], truth, cut), cuts)
 
     train = draw(num_examples)
     return Problem(squared_error, train, draw(num_validation), init, measures)

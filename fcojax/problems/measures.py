@@ -1,9 +1,29 @@
 """How good a point is beyond its loss: jittable functions of the parameters."""
 
+from collections.abc import Callable, Sequence
+
+import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from fcojax.types import Array
+from fcojax.problems.clients import ClientData
+from fcojax.problems.problem import population_loss
+from fcojax.types import Array, Params, PyTree
+
+Predict = Callable[[Params, PyTree], Array]  # (params, examples) -> one label per example
+
+
+def at_cuts(measure: Callable[[float], dict[str, Array]], cuts: Sequence[float]) -> dict:
+    """What ``measure`` says at each cut: at the first by its own names, then with the cut in them.
+
+    Example:
+      >>> at_cuts(lambda cut: {"rank": 3 if cut < 0.1 else 2}, (1.0, 1e-4))
+      {'rank': 2, 'rank_above_0.0001': 3}
+    """
+    result = measure(cuts[0])
+    for cut in cuts[1:]:
+        result |= {f"{name}_above_{cut:g}": value for name, value in measure(cut).items()}
+    return result
 
 
 def support_recovery(estimate: Array, truth: ArrayLike, cut: float) -> dict[str, Array]:
@@ -28,3 +48,75 @@ def support_recovery(estimate: Array, truth: ArrayLike, cut: float) -> dict[str,
     f1 = 2 * num_both / jnp.maximum(num_found + num_true, 1)
     density = num_found / found.size
     return {"density": density, "precision": precision, "recall": recall, "f1": f1}
+
+
+def density(kernels: PyTree, cut: float) -> dict[str, Array]:
+    """The share of entries, over all leaves, of magnitude above ``cut``.
+
+    Example:
+      >>> float(density([jnp.array([2.0, 0.0]), jnp.array([0.0, -1.0])], cut=1e-4)["density"])
+      0.5
+    """
+    leaves = jax.tree.leaves(kernels)
+    found = sum(jnp.sum(jnp.abs(leaf) > cut) for leaf in leaves)
+    share = jnp.asarray(found).astype(jnp.result_type(float)) / sum(leaf.size for leaf in leaves)
+    return {"density": share}
+
+
+def rank(matrix: Array, cut: float) -> dict[str, Array]:
+    """The number of singular values above ``cut``.
+
+    Example:
+      >>> int(rank(jnp.diag(jnp.array([3.0, 0.5, 1e-6])), cut=1e-2)["rank"])
+      2
+    """
+    return {"rank": jnp.sum(jnp.linalg.svd(matrix, compute_uv=False) > cut, dtype=jnp.int32)}
+
+
+def accuracy(predict: Predict, validation: ClientData | None) -> Callable[[Params], dict]:
+    """The share of validation examples whose label ``y`` is predicted, as a measure.
+
+    Clients count with the weights of ``validation``: equally by default, by their number of
+    examples if it was built with ``weights="examples"``. Without validation there is no measure.
+    """
+    if validation is None:
+        return lambda params: {}
+
+    def is_right(params, rows):
+        return (predict(params, rows) == rows["y"]).astype(jnp.result_type(float))
+
+    return lambda params: {"accuracy": population_loss(is_right, params, validation)}
+
+
+def feasibility(basis: Array) -> Array:
+    """How far the columns of ``basis`` are from orthonormal, ``|x^T x - I|`` in Frobenius norm."""
+    with jax.default_matmul_precision("highest"):
+        return jnp.linalg.norm(basis.T @ basis - jnp.eye(basis.shape[1], dtype=basis.dtype))
+
+
+def stiefel_gradient_norm(basis: Array, gradient: Array) -> Array:
+    r"""The norm of :math:`g - x\,\mathrm{sym}(x^T g)`, the gradient along the Stiefel manifold."""
+    with jax.default_matmul_precision("highest"):
+        inner = basis.T @ gradient
+        return jnp.linalg.norm(gradient - basis @ (inner + inner.T) / 2)
+
+
+def principal_angles(basis: Array, reference: Array) -> Array:
+    """The angles between two subspaces given by orthonormal columns, largest first.
+
+    Sines and cosines are both computed and each angle is read from the accurate one, so that an
+    angle of 1e-6 can be seen in float32.
+
+    Example:
+      >>> x, y = jnp.eye(3)[:, :2], jnp.eye(3)[:, 1:]
+      >>> principal_angles(x, y).round(3).tolist()
+      [1.571, 0.0]
+
+    References:
+      Bjorck and Golub, Numerical methods for computing angles between linear subspaces, 1973.
+    """
+    with jax.default_matmul_precision("highest"):
+        inner = reference.T @ basis
+        sines = jnp.linalg.svd(basis - reference @ inner, compute_uv=False)
+        cosines = jnp.linalg.svd(inner, compute_uv=False)
+    return jnp.arctan2(sines, cosines[::-1])

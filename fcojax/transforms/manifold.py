@@ -35,6 +35,8 @@ class Manifold(NamedTuple):
       log: ``(x, y) -> the initial velocity of the shortest geodesic from x to y``, or ``None``.
       riesz: ``(gradient) -> vector``, the ambient vector that a Euclidean gradient stands for if
         the ambient inner product is not the Euclidean one; ``None`` if it is.
+      metric: ``(vector) -> gradient``, the inverse of ``riesz``: the ambient inner product of u
+        and v is the Euclidean one of u and ``metric(v)``.
     """
 
     project: Callable[[Params], Params]
@@ -46,6 +48,7 @@ class Manifold(NamedTuple):
     exp: Callable[[Params, Params], Params] | None = None
     log: Callable[[Params, Params], Params] | None = None
     riesz: Callable[[Params], Params] | None = None
+    metric: Callable[[Params], Params] | None = None
 
 
 def riemannian_gradient(manifold: Manifold, x: Params, gradient: Params) -> Params:
@@ -67,6 +70,19 @@ def transport(manifold: Manifold, x: Params, y: Params, tangent: Params) -> Para
     return manifold.to_tangent(y, tangent)
 
 
+def ambient_norm(manifold: Manifold, v: Params) -> Array:
+    """The norm of v in the inner product of the space around M; its gradient at 0 is taken as 0.
+
+    Example:
+      >>> from fcojax.transforms.stiefel import generalised_stiefel
+      >>> float(ambient_norm(generalised_stiefel(9 * jnp.eye(2)), jnp.array([[0.0], [2.0]])))
+      6.0
+    """
+    square = tree.vdot(v, v if manifold.metric is None else manifold.metric(v))
+    positive = square > 0
+    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
+
+
 def distance(manifold: Manifold, y: Params) -> Array:
     """``|y - project(y)|``, the distance of y to the manifold; its gradient on M is taken as 0.
 
@@ -75,10 +91,7 @@ def distance(manifold: Manifold, y: Params) -> Array:
       >>> float(distance(sphere(), jnp.array([3.0, 4.0])))
       4.0
     """
-    off = tree.sub(y, manifold.project(y))
-    square = tree.vdot(off, off)
-    positive = square > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
+    return ambient_norm(manifold, tree.sub(y, manifold.project(y)))
 
 
 def flat() -> Manifold:
@@ -162,9 +175,10 @@ def product(manifolds: PyTree) -> Manifold:
         maps = [getattr(factor, name) for factor in factors]
         return None if any(one is None for one in maps) else leafwise(maps)
 
-    riesz = None
-    if any(factor.riesz is not None for factor in factors):
-        riesz = leafwise([factor.riesz or (lambda gradient: gradient) for factor in factors])
+    def if_any_has(name):
+        maps = [getattr(factor, name) for factor in factors]
+        return leafwise([one or (lambda v: v) for one in maps]) if any(maps) else None
+
     return Manifold(
         project=leafwise([factor.project for factor in factors]),
         to_tangent=leafwise([factor.to_tangent for factor in factors]),
@@ -174,5 +188,6 @@ def product(manifolds: PyTree) -> Manifold:
         inverse_retract=if_all_have("inverse_retract"),
         exp=if_all_have("exp"),
         log=if_all_have("log"),
-        riesz=riesz,
+        riesz=if_any_has("riesz"),
+        metric=if_any_has("metric"),
     )

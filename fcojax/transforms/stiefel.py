@@ -127,6 +127,7 @@ def generalised_stiefel(metric: Array) -> Manifold:
         inverse_retract=in_frame(frame.inverse_retract),
         exp=in_frame(frame.exp),
         riesz=lambda gradient: solve(solve(gradient, "N"), "T"),
+        metric=lambda v: matmul(lower.astype(v.dtype), to_frame(v)),
     )
 
 

@@ -1,7 +1,10 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from fcojax.algorithms.local import Batch, local_epochs, local_steps, mean_gradient, mean_loss
 from fcojax.engine.round import local_handle
@@ -78,6 +81,53 @@ def test_replacement_may_repeat_and_ignores_the_size():
     assert set(names.reshape(-1)) == {100.0, 101.0}
 
 
+@pytest.mark.parametrize("batch_size", [3, None])
+@pytest.mark.parametrize("kind", [local_steps, local_epochs])
+def test_uneven_work_is_uniform_between_its_ends(kind, batch_size):
+    """Over clients and rounds, which draw independently of each other."""
+    data, work = population((6, 6, 6, 6)), kind(5, batch_size, fewest=2)
+
+    @jax.jit
+    @functools.partial(jax.vmap, in_axes=(0, None))
+    @functools.partial(jax.vmap, in_axes=(None, 0))
+    def steps(index, client):
+        return local_handle(data, work, jax.random.key(0), index, client, client).num_steps
+
+    taken = np.asarray(steps(jnp.arange(1_000), jnp.arange(4)))
+    if kind is local_epochs and batch_size:
+        assert (taken % 2 == 0).all()  # six examples in batches of three
+        taken = taken // 2
+    assert taken.min() == 2 and taken.max() == 5
+    for one, other in ((taken[:, ::2], taken[:, 1::2]), (taken[1:], taken[:-1])):
+        pairs = np.bincount(((one - 2) * 4 + other - 2).reshape(-1), minlength=16)
+        assert stats.chisquare(pairs).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("kind", [local_steps, local_epochs])
+@pytest.mark.parametrize("batch_size", [4, None])
+def test_uneven_work_is_a_beginning_of_the_even_one(kind, batch_size):
+    """A straggler sees what it would have seen, only less of it, and ends with a whole count."""
+    work, less = kind(6, batch_size, fewest=1), 0
+    for client in range(3):
+        names, weights = visits(work, client)
+        all_names, all_weights = visits(kind(6, batch_size), client)
+        seen, all_seen = names[weights > 0], all_names[all_weights > 0]
+        assert np.array_equal(seen, all_seen[: len(seen)])
+        assert len(seen) > 0 and 6 * len(seen) % len(all_seen) == 0
+        less += len(seen) < len(all_seen)
+    assert less
+
+
+@pytest.mark.parametrize("batch_size", [2, None])
+def test_every_client_takes_the_steps_it_is_told_to(batch_size):
+    counts = (3, 1, 4)
+    for client in range(3):
+        _, weights = visits(local_steps(counts, batch_size), client)
+        assert (weights.sum(axis=1) > 0).tolist() == [step < counts[client] for step in range(4)]
+        _, weights = visits(local_epochs(counts, batch_size), client)
+        assert weights.sum() == counts[client] * SIZES[client]
+
+
 @pytest.mark.parametrize("client", range(3))
 @pytest.mark.parametrize("work", [local_steps(2), local_epochs(2)])
 def test_the_full_batch_is_every_example_and_nothing_else(client, work):
@@ -107,6 +157,12 @@ def test_padding_neither_counts_nor_leaks():
         (lambda: local_steps(1, 0), "batch_size is 0"),
         (lambda: local_epochs(-1, 4), "num_epochs is -1"),
         (lambda: local_epochs(True, 4), "num_epochs is True"),
+        (lambda: local_steps(3, fewest=0), "fewest is 0"),
+        (lambda: local_steps(3, fewest=4), "fewest is 4 but num_steps is 3; pass at most 3"),
+        (lambda: local_epochs(2, 1, fewest=3), "fewest is 3 but num_epochs is 2; pass at most 2"),
+        (lambda: local_steps([3, 0]), "num_steps of client 1 is 0"),
+        (lambda: local_steps([]), "pass one count per client alone"),
+        (lambda: local_epochs([1, 2], fewest=1), "pass one count per client alone"),
     ],
 )
 def test_impossible_work_is_refused(build, message):

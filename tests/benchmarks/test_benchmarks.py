@@ -27,6 +27,18 @@ def test_the_command_prints_both_sides_and_they_agree():
     assert {"ms_per_round", "first_run_s", "peak_rss_mb", "ratio"} <= set(row)
 
 
+def test_a_sweep_agrees_with_the_loop_over_its_points():
+    (row,) = json_lines("benchmarks.sweep", "--workload=toy", "--repeats=1")
+    assert row["largest_difference"] < 1e-4
+    assert list(row["ms_per_round"]) == ["1", "4"] and row["ratio_per_point"] > 0
+
+
+def test_scaling_measures_every_size():
+    (row,) = json_lines("benchmarks.scaling", "--workload=toy")
+    assert row["cohort_size"] == [2, 6] and len(row["beyond_data_mb"]) == 2
+    assert min(row["ms_per_round"]) > 0
+
+
 def test_transforms_agree_with_the_plain_way():
     rows = json_lines("benchmarks.transforms", "--quick")
     assert len(rows) > 15 and any(row["transform"].startswith("stiefel") for row in rows)

@@ -1,16 +1,19 @@
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
-from fcojax.engine.cohort import coin_flips, everyone, uniform_cohort
+from fcojax.engine.cohort import coin_flips, dropout, everyone, uniform_cohort, weighted_cohort
 
 
-def drawn(sampler, num_clients, num_rounds, seed=0):
+def drawn(sampler, num_clients, num_rounds, sizes=None):
     """Cohorts of many rounds: members (or None), weights, fractions."""
-    keys = jax.random.split(jax.random.key(seed), num_rounds)
-    return jax.jit(jax.vmap(lambda key: sampler(key, jnp.array(0), num_clients)))(keys)
+    rounds = jnp.arange(num_rounds, dtype=jnp.int32)
+    draw = lambda index: sampler(jax.random.key(0), index, num_clients, sizes)  # noqa: E731
+    return jax.jit(jax.vmap(draw))(rounds)
 
 
 def test_everyone_is_everyone_in_place():
@@ -47,6 +50,49 @@ def test_coin_flips_have_the_law_of_coin_flips():
     assert np.allclose(cohorts.fraction, present.mean(axis=1))
 
 
+@pytest.mark.parametrize("power", [0.0, 1.0, -0.5])
+def test_weighted_cohorts_are_drawn_one_after_the_other_by_size(power):
+    """All ordered draws of 3 from 5 clients, summed over orders, against how often they came."""
+    sizes, num_rounds = np.array([1, 2, 3, 5, 8]), 20_000
+    cohorts = drawn(weighted_cohort(3, power), 5, num_rounds, jnp.asarray(sizes))
+    chance = dict.fromkeys(itertools.combinations(range(5), 3), 0.0)
+    for order in itertools.permutations(range(5), 3):
+        left, product = sizes.astype(float) ** power, 1.0
+        for client in order:
+            product *= left[client] / left.sum()
+            left[client] = 0
+        chance[tuple(sorted(order))] += product
+    members = np.sort(np.asarray(cohorts.members), axis=1)
+    observed = [(members == subset).all(axis=1).sum() for subset in chance]
+    assert sum(observed) == num_rounds
+    expected = num_rounds * np.array(list(chance.values()))
+    assert stats.chisquare(observed, expected).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("sampler", [everyone(), uniform_cohort(4)])
+def test_dropout_loses_uploads_and_leaves_the_cohort_as_it_is(sampler):
+    num_rounds, probability = 5_000, 0.3
+    plain, lossy = (drawn(s, 6, num_rounds) for s in (sampler, dropout(sampler, probability)))
+    for field in ("members", "weights", "fraction"):
+        assert np.array_equal(getattr(plain, field), getattr(lossy, field))
+    assert plain.arrives is None
+    # Of every place on its own and of the first two together.
+    lost = ~np.asarray(lossy.arrives)
+    for place in range(lost.shape[1]):
+        assert stats.binomtest(int(lost[:, place].sum()), num_rounds, probability).pvalue > 1e-3
+    pairs = np.bincount(lost[:, 0] * 2 + lost[:, 1], minlength=4)
+    keep = 1 - probability
+    expected = [keep * keep, keep * probability, probability * keep, probability**2]
+    assert stats.chisquare(pairs, num_rounds * np.array(expected)).pvalue > 1e-3
+    # And of two rounds in a row.
+    rounds = np.bincount(lost[1:, 0] * 2 + lost[:-1, 0], minlength=4)
+    assert stats.chisquare(rounds, (num_rounds - 1) * np.array(expected)).pvalue > 1e-3
+
+
+def test_no_loss_is_no_dropout():
+    assert np.asarray(drawn(dropout(everyone(), 0.0), 6, 1_000).arrives).all()
+
+
 def test_the_cost_of_a_cohort_does_not_grow_with_the_population():
     """Operations and memory of the compiled draw, for a thousand and for a billion clients."""
 
@@ -66,6 +112,7 @@ def test_equal_samplers_are_one_static_argument():
     assert uniform_cohort(3) == uniform_cohort(3)
     assert hash(coin_flips(0.5)) == hash(coin_flips(0.5))
     assert uniform_cohort(3) != uniform_cohort(4)
+    assert hash(dropout(weighted_cohort(2), 0.5)) == hash(dropout(weighted_cohort(2, 1), 0.5))
 
 
 @pytest.mark.parametrize(
@@ -75,6 +122,13 @@ def test_equal_samplers_are_one_static_argument():
         (lambda: uniform_cohort(2.0), "cohort_size is 2.0"),
         (lambda: coin_flips(0.0), "probability is 0.0"),
         (lambda: coin_flips(1.5), "probability is 1.5"),
+        (lambda: weighted_cohort(True), "cohort_size is True"),
+        (lambda: weighted_cohort(2, float("inf")), "power is inf"),
+        (lambda: weighted_cohort(9).size(5), "cohort_size is 9 but the problem has 5 clients"),
+        (lambda: weighted_cohort(2)(jax.random.key(0), jnp.array(0), 3), "draws by size"),
+        (lambda: dropout(everyone(), 1.0), "probability is 1.0"),
+        (lambda: dropout(everyone(), -0.1), "probability is -0.1"),
+        (lambda: dropout(dropout(everyone(), 0.1), 0.1), "drops uploads already"),
         (
             lambda: uniform_cohort(50).size(20),
             "cohort_size is 50 but the problem has 20 clients; pass at most 20, or use everyone()",

@@ -187,7 +187,7 @@ def test_client_states_are_written_back_for_members_only():
     plan = Plan(fcojax.local_steps(1), fcojax.uniform_cohort(2))
     members = [
         fcojax.uniform_cohort(2)(
-            fcojax.engine.round.purpose_key(KEY, 0, jnp.int32(r)), jnp.int32(r), 5
+            jax.random.fold_in(KEY, fcojax.engine.round.COHORT), jnp.int32(r), 5
         ).members
         for r in range(7)
     ]
@@ -333,6 +333,7 @@ def test_nothing_leaves_the_device_inside_a_run():
     [
         ({"cohort": fcojax.uniform_cohort(6)}, "cohort_size is 6 but the problem has 5 clients"),
         ({"work": fcojax.local_steps(1, 8)}, "batch_size is 8 but the largest client has 7"),
+        ({"work": fcojax.local_steps([1, 2])}, "counts for 2 clients but the problem has 5"),
         ({"num_rounds": 0}, "num_rounds is 0"),
         ({"num_rounds": 2.0}, "num_rounds is 2.0"),
         ({"eval_every": 3}, "eval_every is 3, which does not divide num_rounds = 4"),
@@ -361,7 +362,7 @@ def test_devices_are_used_when_a_client_is_work_enough_for_one():
     algorithm, rates = federations.algorithm("fed_avg"), federations.hparams("fed_avg")
     wide = fcojax.from_clients([{"x": np.ones((400, 400)), "y": np.ones(400)}] * 4)
     params = {"kernel": jnp.zeros(400), "bias": jnp.zeros(())}
-    spread = functools.partial(fcojax.spread_clients, algorithm, rates)
+    spread = functools.partial(fcojax.spread, algorithm, rates)
     assert spread(params, wide, work=fcojax.local_steps(1)).num_shards == 2
     assert spread(params, wide, work=fcojax.local_steps(1, 4)).mesh is None
     few = fcojax.uniform_cohort(3)
@@ -387,5 +388,5 @@ def test_bytes_are_read_off_the_messages():
 
 @pytest.mark.parametrize("num_devices", [0, 3])
 def test_a_mesh_needs_devices_that_exist(num_devices):
-    with pytest.raises(ValueError, match=f"num_devices is {num_devices} but JAX sees 2"):
+    with pytest.raises(ValueError, match=f"1 x {num_devices} devices was asked for but JAX sees 2"):
         client_mesh(num_devices)

@@ -32,3 +32,13 @@ def test_a_round_in_which_every_upload_was_dropped_is_divergence():
     found = verdict(rounds, values, dropped=[0, 3, 30], participants=[0, 30, 30])
     assert (found.status, found.round) == ("diverged", 20)
     assert "no upload was finite" in found.sentence
+
+
+def test_a_warning_is_added_to_the_verdict_with_the_round_it_began():
+    rounds, values = curve(5.0, 1.0, 1.0, 1.0, 1.0)
+    plain = verdict(rounds, values)
+    well = verdict(rounds, values, flags={"beyond_reach": [0.0] * 5})
+    assert well == plain and not plain.warned
+    found = verdict(rounds, values, flags={"beyond_reach": [0.0, 0.0, 0.1, math.nan, 0.3]})
+    assert (found.status, found.round, found.warned) == (plain.status, plain.round, True)
+    assert found.sentence.startswith(f"{plain.sentence}; by round 20 iterates left the tube")

@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +19,7 @@ OPTIONS = {
 
 
 def grid(**values):
-    return sweeps.product(fcojax.algorithms.fed_dual_avg.Hparams, **values)
+    return fcojax.product(fcojax.algorithms.fed_dual_avg.Hparams, **values)
 
 
 def test_a_sweep_equals_separate_runs():
@@ -49,7 +51,7 @@ def test_a_diverging_point_leaves_its_neighbours_alone():
 def test_blocks_of_a_sweep_equal_the_whole():
     chosen = federations.algorithm("fed_mid")
     data = fcojax.from_clients(federations.clients())
-    points = sweeps.product(fcojax.algorithms.fed_mid.Hparams, client_lr=[0.01, 0.03])
+    points = fcojax.product(fcojax.algorithms.fed_mid.Hparams, client_lr=[0.01, 0.03])
     _, whole = fcojax.sweep(chosen, points, federations.start(), data, KEYS, **OPTIONS)
     plan = fcojax.engine.round.Plan(OPTIONS["work"], OPTIONS["cohort"])
     states = sweeps.start_all(chosen, lambda key: federations.start(), points, data, KEYS)
@@ -59,15 +61,32 @@ def test_blocks_of_a_sweep_equal_the_whole():
             chosen, plan, federations.whole_model, 2, points, data, states, KEYS, None
         )
         looks.append(look["model"])
-    np.testing.assert_allclose(np.stack(looks, axis=2), whole["model"][:, :, 1::2], rtol=1e-12)
+    np.testing.assert_allclose(
+        np.stack(looks, axis=2).swapaxes(0, 1), whole["model"][:, :, 1::2], rtol=1e-12
+    )
 
 
-def test_products_vary_the_last_field_fastest_and_refuse_strangers():
-    points = grid(client_lr=[1.0, 2.0], penalty_scale=[3.0, 4.0])
-    assert points.client_lr.tolist() == [1, 1, 2, 2]
-    assert points.penalty_scale.tolist() == [3, 4, 3, 4]
-    assert points.server_lr.tolist() == [1, 1, 1, 1]
-    with pytest.raises(ValueError, match="no field clientlr; its fields are"):
-        grid(clientlr=[1.0])
-    with pytest.raises(ValueError, match="client_lr is -1.0"):
-        grid(client_lr=[1.0, -1.0])
+@pytest.mark.parametrize("shape", [{"sweep": 2}, {"clients": 2}])
+def test_the_mesh_changes_no_number(shape):
+    """Points over devices, or clients over devices; three points leave one device one short."""
+    chosen = federations.algorithm("fed_dual_avg")
+    data = fcojax.from_clients(federations.clients())
+    points = grid(client_lr=[0.01, 0.03, 0.05], penalty_scale=[0.2])
+    sweep = functools.partial(fcojax.sweep, chosen, points, federations.start())
+    _, expected = sweep(data, KEYS, **OPTIONS)
+    spread = fcojax.shard_clients(data, fcojax.device_mesh(**shape))
+    _, found = sweep(spread, KEYS, **OPTIONS)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14), found, expected
+    )
+
+
+def test_points_that_do_not_fit_run_in_chunks():
+    chosen = federations.algorithm("fed_dual_avg")
+    data = fcojax.from_clients(federations.clients())
+    points = grid(client_lr=[0.01, 0.03, 0.05], penalty_scale=[0.2])
+    sweep = functools.partial(fcojax.sweep, chosen, points, federations.start(), data, KEYS)
+    model, history = sweep(**OPTIONS)
+    chunked_model, chunked = sweep(point_chunk_size=2, **OPTIONS)
+    np.testing.assert_allclose(chunked["model"], history["model"], rtol=1e-12)
+    np.testing.assert_allclose(chunked_model["kernel"], model["kernel"], rtol=1e-12)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.engine import sweep as sweeps
 from fcojax.problems import lasso
 from tests import federations
 
@@ -22,7 +21,7 @@ def curves(name):
     algorithm = getattr(fcojax.algorithms, name)(
         problem.loss, fcojax.transforms.euclidean(federations.kernel_l1())
     )
-    grid = sweeps.product(getattr(fcojax.algorithms, name).Hparams, **RATES)
+    grid = fcojax.product(getattr(fcojax.algorithms, name).Hparams, **RATES)
     grid = jax.tree.map(lambda column: column.astype(jnp.float32), grid)
     _, history = fcojax.sweep(
         algorithm, grid, problem.init(jax.random.key(1)), problem.train,

@@ -1,0 +1,91 @@
+"""Time and memory of a round against the size of the population (W5) or of the cohort (W6).
+
+    python -m benchmarks.scaling --workload=W5 [--algorithm=fed_dual_avg]
+
+Prints one JSON line. Every size runs in a fresh process. Memory is the process's peak during the
+rounds beyond what it held before them, when the data were there already.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+from absl import app, flags
+
+from benchmarks.workloads import SCALES, WORKLOADS, draw
+
+FLAGS = flags.FLAGS
+_STATUS = pathlib.Path("/proc/self/status")
+
+
+def measure(name: str, algorithm: str, size: int) -> dict:
+    """One size, in this process."""
+    import jax
+
+    from benchmarks.rounds import ours
+
+    field, _ = SCALES[name]
+    workload = WORKLOADS[name]._replace(**{field: size})
+    run = ours(workload, algorithm, *draw(workload))
+    before = _megabytes("VmRSS")
+    # Forgets the peak of making the data.
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    jax.block_until_ready(run(jax.random.key(0)))
+    peak = _megabytes("VmHWM")
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        jax.block_until_ready(run(jax.random.key(0)))
+        times.append(1e3 * (time.perf_counter() - began) / workload.num_rounds)
+    return {"ms_per_round": min(times), "beyond_data_mb": peak - before}
+
+
+def compare(name: str, algorithm: str) -> dict:
+    """All sizes, each in a fresh process; the JSON line as a dict."""
+    field, sizes = SCALES[name]
+    results = []
+    for size in sizes:
+        command = [
+            sys.executable, "-m", "benchmarks.scaling", f"--workload={name}",
+            f"--algorithm={algorithm}", f"--size={size}",
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{field} = {size} failed:\n{done.stderr}")
+        results.append(json.loads(done.stdout.splitlines()[-1]))
+    milliseconds = [result["ms_per_round"] for result in results]
+    memory = [result["beyond_data_mb"] for result in results]
+    return {
+        "workload": name,
+        "algorithm": algorithm,
+        field: list(sizes),
+        "ms_per_round": [round(value, 4) for value in milliseconds],
+        "beyond_data_mb": [round(value, 1) for value in memory],
+        "time_last_over_first": round(milliseconds[-1] / milliseconds[0], 2),
+        "memory_last_over_first": round(memory[-1] / memory[0], 2),
+    }
+
+
+def _megabytes(field: str) -> float:
+    for line in _STATUS.read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError(f"{_STATUS} has no {field}; this benchmark needs Linux.")
+
+
+def main(argv: list[str]) -> None:
+    """Prints the JSON line, or plays one size in this process."""
+    del argv
+    if FLAGS.size:
+        print(json.dumps(measure(FLAGS.workload, FLAGS.algorithm, FLAGS.size)))
+    else:
+        print(json.dumps(compare(FLAGS.workload, FLAGS.algorithm)))
+
+
+if __name__ == "__main__":
+    flags.DEFINE_enum("workload", "W5", list(SCALES), "Which workload.")
+    flags.DEFINE_string("algorithm", "fed_dual_avg", "Which algorithm.")
+    flags.DEFINE_integer("size", None, "Measure one size in this process.")
+    app.run(main)

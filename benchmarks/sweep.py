@@ -1,0 +1,170 @@
+"""W4: milliseconds a round for a whole grid of rates, beside the numpy loop over its points.
+
+    python -m benchmarks.sweep [--algorithm=fed_dual_avg] [--repeats=3]
+
+Prints one JSON line. Each repeat is a fresh process per side, alternating; inside its process our
+side runs grids of 1, 25 and 100 points in turn, on the cohorts and minibatches that the numpy side
+reads for its points.
+"""
+
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+from absl import app, flags
+
+from benchmarks import by_hand
+from benchmarks.rounds import plan, setting, store_draws
+from benchmarks.workloads import WORKLOADS, Workload, draw
+
+FLAGS = flags.FLAGS
+GRIDS = {"W4": (1, 5, 10), "toy": (1, 2)}  # rates of each kind; points are their squares
+_NUM_ROUNDS = 100
+_TIMED = 5  # timings inside a process, of which the median counts
+_POINTS_BY_HAND = 3  # how many of the middle grid's points numpy runs in a process
+
+
+def base(name: str) -> Workload:
+    """The workload whose rates are swept."""
+    workload = WORKLOADS["W1" if name == "W4" else name]
+    return workload._replace(num_rounds=min(workload.num_rounds, _NUM_ROUNDS))
+
+
+def rates(num: int) -> list[tuple[float, float]]:
+    """``num`` x ``num`` pairs of client and server rate at which W1 converges."""
+    client_lrs = np.geomspace(3e-3, 2e-2, num) if num > 1 else [0.01]
+    server_lrs = np.geomspace(0.3, 1.0, num) if num > 1 else [1.0]
+    return [(float(c), float(s)) for c in client_lrs for s in server_lrs]
+
+
+def measure_numpy(name: str, algorithm: str, draws: str) -> dict:
+    """Milliseconds a round and point, and the models of the points that were run."""
+    workload = base(name)
+    x, y = draw(workload)
+    stored = np.load(draws)
+    middle = rates(GRIDS[name][1])
+    times, ends = [], {}
+    for index in np.linspace(0, len(middle) - 1, _POINTS_BY_HAND).astype(int):
+        client_lr, server_lr = middle[index]
+        point = workload._replace(client_lr=client_lr, server_lr=server_lr)
+        for _ in range(_TIMED):
+            began = time.perf_counter()
+            end = by_hand.run(
+                algorithm, point, x, y, stored["members"], stored["indices"], point.num_rounds
+            )
+            times.append(1e3 * (time.perf_counter() - began) / point.num_rounds)
+        ends[int(index)] = float(np.abs(end["kernel"]).sum())
+    return {"ms": statistics.median(times), "kernel_l1": ends}
+
+
+def measure_ours(name: str, algorithm: str) -> dict:
+    """Milliseconds a round for each size of grid, and the middle grid's models."""
+    import jax
+
+    jax.config.update("jax_num_cpu_devices", os.cpu_count())
+    import fcojax
+
+    workload = base(name)
+    chosen, hparams, params, data = setting(workload, algorithm, *draw(workload))
+    work, cohort = plan(workload)
+    result = {}
+    for num in GRIDS[name]:
+        pairs = np.array(rates(num))
+        others = {
+            field: [value] * len(pairs)
+            for field, value in hparams._asdict().items()
+            if field not in ("client_lr", "server_lr")
+        }
+        grid = fcojax.zipped(
+            type(hparams), client_lr=pairs[:, 0].tolist(), server_lr=pairs[:, 1].tolist(), **others
+        )
+        spread = fcojax.spread(
+            chosen, hparams, params, data, work=work, cohort=cohort, num_points=len(pairs)
+        )
+        sweep = jax.jit(
+            lambda grid, data, keys: fcojax.sweep(
+                chosen, grid, params, data, keys, num_rounds=workload.num_rounds,
+                eval_every=workload.num_rounds, work=work, cohort=cohort,
+            )[0]
+        )  # fmt: skip
+        keys, times = jax.random.key(0)[None], []
+        jax.block_until_ready(sweep(grid, spread, keys))
+        for _ in range(_TIMED):
+            began = time.perf_counter()
+            ends = jax.block_until_ready(sweep(grid, spread, keys))
+            times.append(1e3 * (time.perf_counter() - began) / workload.num_rounds)
+        result[len(pairs)] = {
+            "ms": statistics.median(times),
+            "kernel_l1": np.abs(np.asarray(ends["kernel"][:, 0])).sum(axis=1).tolist(),
+        }
+    return result
+
+
+def compare(name: str, algorithm: str, repeats: int) -> dict:
+    """Both sides in alternating fresh processes; the JSON line as a dict."""
+    with tempfile.TemporaryDirectory() as folder:
+        draws = pathlib.Path(folder) / "draws.npz"
+        store_draws(base(name), 0, draws)
+        ours, theirs = [], []
+        for _ in range(repeats):
+            ours.append(_in_fresh_process(name, algorithm, "ours", draws))
+            theirs.append(_in_fresh_process(name, algorithm, "numpy", draws))
+    sizes = [num * num for num in GRIDS[name]]
+    milliseconds = {
+        size: statistics.median(result[str(size)]["ms"] for result in ours) for size in sizes
+    }
+    by_numpy = statistics.median(result["ms"] for result in theirs)
+    middle = sizes[1]
+    differences = [
+        abs(ours[0][str(middle)]["kernel_l1"][int(index)] / norm - 1)
+        for index, norm in theirs[0]["kernel_l1"].items()
+    ]
+    return {
+        "workload": name,
+        "algorithm": algorithm,
+        "ms_per_round": {size: round(value, 4) for size, value in milliseconds.items()},
+        "numpy_ms_per_round_and_point": round(by_numpy, 4),
+        "ratio_per_point": round(milliseconds[middle] / middle / by_numpy, 4),
+        "over_one_point": {
+            size: round(value / milliseconds[1], 2) for size, value in milliseconds.items()
+        },
+        "largest_difference": max(differences),
+        "repeats": repeats,
+    }
+
+
+def _in_fresh_process(name: str, algorithm: str, side: str, draws: pathlib.Path) -> dict:
+    command = [
+        sys.executable, "-m", "benchmarks.sweep", f"--workload={name}",
+        f"--algorithm={algorithm}", f"--side={side}", f"--draws={draws}",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the {side} side failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main(argv: list[str]) -> None:
+    """Prints the JSON line, or plays one side in this process."""
+    del argv
+    if FLAGS.side == "ours":
+        print(json.dumps(measure_ours(FLAGS.workload, FLAGS.algorithm)))
+    elif FLAGS.side == "numpy":
+        print(json.dumps(measure_numpy(FLAGS.workload, FLAGS.algorithm, FLAGS.draws)))
+    else:
+        print(json.dumps(compare(FLAGS.workload, FLAGS.algorithm, FLAGS.repeats)))
+
+
+if __name__ == "__main__":
+    flags.DEFINE_enum("workload", "W4", list(GRIDS), "Which workload.")
+    flags.DEFINE_enum("algorithm", "fed_dual_avg", by_hand.ALGORITHMS, "Which algorithm.")
+    flags.DEFINE_integer("repeats", 3, "Fresh processes per side.", lower_bound=1)
+    flags.DEFINE_enum("side", None, ["ours", "numpy"], "Play one side in this process.")
+    flags.DEFINE_string("draws", None, "File of cohorts and minibatches, for the numpy side.")
+    app.run(main)

@@ -1,0 +1,134 @@
+r"""FedGD and Local SGD: local gradient steps, averaged; the step size may follow the global step.
+
+Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-iid data", ICLR 2020, with
+full participation. ``fcojax.theory`` has their bound, and where these methods end up.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.algorithms.base import Algorithm, ClientResult, takes
+from fcojax.algorithms.fed_avg import fed_avg
+from fcojax.algorithms.local import mean_gradient
+from fcojax.problems.problem import Loss
+from fcojax.types import Array, Params, Scalar
+
+
+class ConstantRate(NamedTuple):
+    """``client_lr`` is s, the size of every local step."""
+
+    client_lr: Scalar = 0.01
+
+
+class DecayingRate(NamedTuple):
+    r"""``client_lr`` is :math:`s_0`, the size of the first local step; ``decay`` 0 keeps it."""
+
+    client_lr: Scalar = 0.01
+    decay: Scalar = 0.0
+
+
+class Progress(NamedTuple):
+    """A point, and how many local steps led to it."""
+
+    params: Params
+    step: Array
+
+
+@takes(ConstantRate)
+def fed_gd(loss: Loss) -> Algorithm:
+    r"""Federated gradient descent: E full local gradient steps, then the weighted average.
+
+    .. math:: x_{r+1} = \sum_k p_k G_k^E(x_r), \qquad G_k(x) = x - s \nabla f_k(x)
+
+    This is FedAvg with full gradients and a server rate of one. E is the ``num_steps`` of
+    ``local_steps(num_steps)``; work with minibatches is refused. For E > 1 the limit depends on s
+    and E and is in general not the minimiser of :math:`\sum_k p_k f_k`; for quadratic clients
+    ``fcojax.theory.least_squares`` knows it, and every iterate, in closed form.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
+      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # pooled minimiser 10 / 4
+      >>> for num_steps in (1, 2):
+      ...     x, _ = fcojax.run(
+      ...         fed_gd(loss), fed_gd.Hparams(0.5), jnp.array(0.0), data, jax.random.key(0),
+      ...         num_rounds=100, work=fcojax.local_steps(num_steps))
+      ...     print(round(float(x), 5))
+      2.5
+      2.0
+    """
+    averaging = fed_avg(loss)
+
+    def client_update(hparams, message, client, local, key):
+        if local.work.batch_size is not None:
+            raise ValueError(
+                f"batch_size is {local.work.batch_size} but fed_gd takes full gradients; pass "
+                "local_steps(num_steps) alone, or use local_sgd."
+            )
+        return averaging.client_update(hparams, message, client, local, key)
+
+    def server_update(hparams, server, mean_upload, cohort, key):
+        return tree.add(server, mean_upload)
+
+    return averaging._replace(client_update=client_update, server_update=server_update)
+
+
+def inverse_time(hparams: DecayingRate, step: Array) -> Scalar:
+    r"""The step size :math:`s_t = s_0 / (1 + d t)`, with s_0 the ``client_lr`` and d the ``decay``.
+
+    The schedule :math:`2 / (\alpha (\gamma + t))` of the theorem has :math:`s_0 = 2 / (\alpha
+    \gamma)` and :math:`d = 1 / \gamma`.
+    """
+    return hparams.client_lr / (1 + hparams.decay * step)
+
+
+@takes(DecayingRate)
+def local_sgd(loss: Loss, *, step_size: Callable[[Any, Array], Scalar] = inverse_time) -> Algorithm:
+    r"""Local SGD: local steps whose size depends on the global step t, then the weighted average.
+
+    .. math:: x^k_{t+1} = x^k_t - s_t \nabla f_k(x^k_t; \xi^k_t), \qquad
+              x^k_{t+1} \leftarrow \sum_j p_j x^j_{t+1} \ \text{ if } E \text{ divides } t + 1
+
+    The step size also changes inside a round, so the message carries t beside the model. The
+    theorem draws examples with replacement, as ``local_steps(E, batch_size, replace=True)`` does;
+    with ``local_steps(E)`` gradients are full, and with a decay of zero this is ``fed_gd``. Where
+    clients take different numbers of steps, t grows by their weighted mean, to the nearest integer.
+
+    Args:
+      loss: one loss per example.
+      step_size: ``(hparams, t) -> s_t`` with t a float. A schedule with numbers of its own takes
+        them from ``hparams``, which may then be any named tuple.
+
+    References:
+      Li et al., 2020, section 2 and Theorem 1, with t counted from zero.
+    """
+    gradient = mean_gradient(loss)
+
+    def init(hparams, params):
+        return Progress(params, jnp.zeros((), jnp.int32)), ()
+
+    def broadcast(hparams, server):
+        return server
+
+    def client_update(hparams, message, client, local, key):
+        def descend(at, batch):
+            slope = gradient(at.params, batch)
+            size = step_size(hparams, at.step.astype(jnp.result_type(float)))
+            return Progress(tree.add_scaled(at.params, -size, slope), at.step + 1)
+
+        end = local.scan(descend, message)
+        # A float, because the engine averages what it is sent.
+        num_steps = local.num_steps.astype(jnp.result_type(float))
+        return ClientResult(client, Progress(tree.sub(end.params, message.params), num_steps), {})
+
+    def server_update(hparams, server, mean_upload, cohort, key):
+        num_steps = jnp.round(mean_upload.step).astype(server.step.dtype)
+        return Progress(tree.add(server.params, mean_upload.params), server.step + num_steps)
+
+    def model(hparams, server):
+        return server.params
+
+    return Algorithm(init, broadcast, client_update, server_update, model)

@@ -1,0 +1,174 @@
+r"""How a client minimises its augmented Lagrangian, for FedPD and FedDyn.
+
+With prox step :math:`\eta`, anchor :math:`x_0` and dual :math:`\lambda`, the local problem is
+
+.. math:: \min_x \; L(x) = f_i(x) + \langle \lambda, x - x_0 \rangle + |x - x_0|^2 / (2 \eta),
+
+which is the prox of :math:`\eta f_i` at :math:`x_0 - \eta \lambda`. Where a solver starts is part
+of the algorithm: another start is another trajectory, with the same limit.
+
+Zhang, Hong, Dhople, Yin and Liu, "FedPD: a federated learning framework with adaptivity to
+non-IID data", IEEE Trans. Signal Process. 2021 (arXiv 2005.11418), Oracles I and II.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from fcojax import tree
+from fcojax.algorithms.local import Batch, Local
+from fcojax.problems.quadratic import Factored
+from fcojax.transforms.penalty import Penalty, zero
+from fcojax.types import Array, Params, PyTree, Scalar
+
+
+class LocalProblem(NamedTuple):
+    """One client's augmented Lagrangian in one round.
+
+    Attributes:
+      gradient: ``(x, batch) -> slope`` of the client's own loss.
+      anchor: x_0, the model that the client left from.
+      dual: lambda.
+      prox_step: eta.
+    """
+
+    gradient: Callable[[Params, Batch], Params]
+    anchor: Params
+    dual: Params
+    prox_step: Scalar
+
+    def slope(self, x: Params, loss_slope: Params) -> Params:
+        """The gradient of L at x, given an estimate of the gradient of the loss."""
+        pull = tree.add_scaled(self.dual, 1 / self.prox_step, tree.sub(x, self.anchor))
+        return tree.add(loss_slope, pull)
+
+
+class Solver(NamedTuple):
+    """A way to minimise a ``LocalProblem``, nearly.
+
+    Attributes:
+      init: ``(params) -> memory``, what a client carries from round to round for the solver.
+      solve: ``(hparams, problem, model, memory, local) -> (model, memory)``, where ``model`` is
+        the client's answer of the last round it took part in.
+    """
+
+    init: Callable[[Params], PyTree]
+    solve: Callable[[Any, LocalProblem, Params, PyTree, Local], tuple[Params, PyTree]]
+
+
+def exact() -> Solver:
+    """The minimiser itself, for quadratic losses whose clients ``problems.factored`` has factored.
+
+    A scaling along the client's axes, which serves every prox step; ``client_lr`` and the steps of
+    the engine's ``work`` go unused.
+    """
+
+    def solve(hparams, problem, model, memory, local):
+        rows = local.full().examples
+        if not isinstance(rows, Factored) or local.max_size != 1:
+            raise ValueError(
+                f"the solver exact() was given examples of type {type(rows).__name__}, up to "
+                f"{local.max_size} a client, but it needs one factored quadratic a client; pass "
+                "data = problems.factored(loss, data, params) and the loss "
+                "problems.factored_loss, or take gradient steps with gd()."
+            )
+        axes, curvatures, slopes, _ = jax.tree.map(lambda leaf: leaf[0], rows)
+        target, unravel = ravel_pytree(
+            tree.add_scaled(problem.anchor, -problem.prox_step, problem.dual)
+        )
+        step = jnp.asarray(problem.prox_step, target.dtype)
+        z = (target @ axes + step * slopes) / (1 + step * curvatures)
+        return unravel(axes @ z), memory
+
+    return Solver(_no_memory, solve)
+
+
+def gd(*, warm_start: bool = True) -> Solver:
+    r"""Gradient steps :math:`x \leftarrow x - s \nabla L(x)` with s the ``client_lr``.
+
+    As many as the engine's ``work`` says, on minibatches if it says so (Oracle I of FedPD). With
+    losses of smoothness L, :math:`s = 1 / (L + 1/\eta)` is safe.
+
+    Args:
+      warm_start: start at the client's own last answer, as FedPD does; otherwise at the anchor, as
+        the code of FedDyn does.
+    """
+    return proxgd(zero(), warm_start=warm_start)
+
+
+def proxgd(penalty: Penalty, *, warm_start: bool = True) -> Solver:
+    r"""Proximal gradient steps on :math:`L + \psi`, so that clients answer with sparse models.
+
+    .. math:: x \leftarrow \mathrm{prox}_{s \psi}(x - s \nabla L(x))
+
+    Its psi has the strength ``penalty_scale``. Leave the algorithm's own penalty, which is the
+    server's, at ``zero()``: psi is otherwise applied twice.
+
+    Args:
+      penalty: psi.
+      warm_start: as in ``gd``.
+    """
+
+    def solve(hparams, problem, model, memory, local):
+        def step(x, batch):
+            slope = problem.slope(x, problem.gradient(x, batch))
+            moved = tree.add_scaled(x, -hparams.client_lr, slope)
+            return penalty.prox(moved, hparams.client_lr, hparams.penalty_scale)
+
+        return local.scan(step, model if warm_start else problem.anchor), memory
+
+    return Solver(_no_memory, solve)
+
+
+class GradientMemory(NamedTuple):
+    """The estimate of the gradient at the client's model, and the rounds behind it."""
+
+    estimate: Params
+    rounds: Array
+
+
+def variance_reduced(*, refresh_every: int) -> Solver:
+    r"""Oracle II of FedPD: minibatch steps whose gradient estimate is corrected, not redrawn.
+
+    .. math:: x^+ = x - s \big(g + \lambda + (x - x_0) / \eta\big), \qquad
+              g^+ = g + \nabla f(x^+; \xi) - \nabla f(x; \xi)
+
+    with one minibatch at both points, and g the full gradient at the start of each round whose
+    number ``refresh_every`` divides. It starts at the client's own model, because g belongs to it.
+    The paper writes the step with :math:`\gamma`, where :math:`s = \eta \gamma / (\eta + \gamma)`
+    is the ``client_lr``. Under ``vmap`` over clients or points of a sweep the full gradient is
+    computed every round and mostly thrown away.
+
+    Args:
+      refresh_every: I, rounds from one full gradient to the next.
+    """
+    if isinstance(refresh_every, bool) or not isinstance(refresh_every, int) or refresh_every < 1:
+        raise ValueError(f"refresh_every is {refresh_every!r}; pass a whole number of at least 1.")
+
+    def init(params):
+        return GradientMemory(tree.zeros_like(params), jnp.zeros((), jnp.int32))
+
+    def solve(hparams, problem, model, memory, local):
+        def step(carry, batch):
+            x, estimate = carry
+            moved = tree.add_scaled(x, -hparams.client_lr, problem.slope(x, estimate))
+            change = tree.sub(problem.gradient(moved, batch), problem.gradient(x, batch))
+            return moved, tree.add(estimate, change)
+
+        estimate = jax.lax.cond(
+            memory.rounds % refresh_every == 0,
+            lambda: problem.gradient(model, local.full()),
+            lambda: memory.estimate,
+        )
+        model, estimate = local.scan(step, (model, estimate))
+        return model, GradientMemory(estimate, memory.rounds + 1)
+
+    return Solver(init, solve)
+
+
+def _no_memory(params: Params) -> tuple:
+    del params
+    return ()

@@ -1,0 +1,110 @@
+r"""RFedSVRG: local Riemannian steps with variance reduction, in two exchanges a round.
+
+Li and Ma, "Federated learning on Riemannian manifolds", Applied Set-Valued Analysis and
+Optimization 2023 (arXiv 2206.05668).
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.algorithms.base import Algorithm, ClientResult, takes
+from fcojax.algorithms.fed_avg import Rates
+from fcojax.algorithms.riemannian import maps_of, slope_of
+from fcojax.problems.problem import Loss
+from fcojax.transforms.manifold import Manifold, transport
+from fcojax.types import Array, Params
+
+
+class Anchored(NamedTuple):
+    """What the server keeps.
+
+    Attributes:
+      point: the model x.
+      slope: G, the mean of the clients' full gradients at x.
+      stepping: whether clients take steps in this round, or compute gradients at x.
+    """
+
+    point: Params
+    slope: Params
+    stepping: Array
+
+
+class Order(NamedTuple):
+    """The message: x for clients that compute gradients, G for clients that step."""
+
+    content: Params
+    stepping: Array
+
+
+class Anchor(NamedTuple):
+    """What a client remembers between its two rounds: x and its own gradient there."""
+
+    point: Params
+    slope: Params
+
+
+@takes(Rates)
+def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> Algorithm:
+    r"""RFedAvg with variance reduced gradients: one round of it is **two** rounds of the engine.
+
+    In even rounds, counted from zero, clients send :math:`\mathrm{grad} f_m(x)` with all of their
+    examples and the server takes the mean G; in odd ones they step,
+
+    .. math:: z^m_{k+1} = R_{z^m_k}\Bigl(-\eta\,\bigl(\mathrm{grad} f(z^m_k; \xi^m_k)
+                          - P_{z^m_k}(\mathrm{grad} f(x; \xi^m_k) - G)\bigr)\Bigr),
+
+    and the server averages as in RFedAvg. Each round sends one array up and one down, so the
+    traffic is twice that of RFedAvg; the model changes in odd rounds only. Clients need the x of
+    the round before, so everyone takes part. With full batches there is no drift floor.
+
+    Args:
+      loss: one loss per example.
+      manifold: M; the start point is projected on it.
+      maps: as for ``r_fed_avg``.
+    """
+    move, back = maps_of(manifold, maps)
+    gradient = slope_of(loss, manifold)
+
+    def init(hparams, params):
+        point = manifold.project(params)
+        slope = tree.zeros_like(point)
+        return Anchored(point, slope, jnp.zeros((), bool)), Anchor(point, slope)
+
+    def broadcast(hparams, server):
+        return Order(tree.where(server.stepping, server.slope, server.point), server.stepping)
+
+    def client_update(hparams, message, client, local, key):
+        def steps():
+            def step(z, batch):
+                at_anchor = client.slope
+                if local.work.batch_size is not None:
+                    at_anchor = gradient(client.point, batch)
+                excess = tree.sub(at_anchor, message.content)
+                carried = transport(manifold, client.point, z, excess)
+                slope = tree.sub(gradient(z, batch), carried)
+                return move(z, tree.scale(-hparams.client_lr, slope))
+
+            return client, back(client.point, local.scan(step, client.point))
+
+        def slopes():
+            slope = gradient(message.content, local.full())
+            return Anchor(message.content, slope), slope
+
+        state, upload = jax.lax.cond(message.stepping, steps, slopes)
+        return ClientResult(state, upload, {})
+
+    def server_update(hparams, server, mean_upload, cohort, key):
+        moved = move(server.point, tree.scale(hparams.server_lr, mean_upload))
+        return Anchored(
+            tree.where(server.stepping, moved, server.point),
+            tree.where(server.stepping, server.slope, mean_upload),
+            ~server.stepping,
+        )
+
+    def model(hparams, server):
+        return server.point
+
+    return Algorithm(init, broadcast, client_update, server_update, model, needs_everyone=True)

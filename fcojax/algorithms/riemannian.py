@@ -1,0 +1,131 @@
+r"""RFedAvg and RFedProx: local Riemannian steps, averaged in the tangent space.
+
+Li and Ma, "Federated learning on Riemannian manifolds", Applied Set-Valued Analysis and
+Optimization 2023 (arXiv 2206.05668); the public code of it has the proximal term with the wrong
+sign, which drives clients apart.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fcojax import tree
+from fcojax.algorithms.base import Algorithm, ClientResult, takes
+from fcojax.algorithms.fed_avg import Rates
+from fcojax.algorithms.local import mean_gradient
+from fcojax.problems.problem import Loss
+from fcojax.transforms.manifold import Manifold, riemannian_gradient
+from fcojax.types import Params, Scalar
+
+
+class ProximalRates(NamedTuple):
+    """``client_lr`` is eta, ``server_lr`` is eta_g, ``prox_scale`` is mu."""
+
+    client_lr: Scalar = 0.01
+    server_lr: Scalar = 1.0
+    prox_scale: Scalar = 1.0
+
+
+class Maps(NamedTuple):
+    """``move(x, tangent) -> y`` along the manifold, and ``back(x, y) -> tangent``, its inverse."""
+
+    move: Callable[[Params, Params], Params]
+    back: Callable[[Params, Params], Params]
+
+
+@takes(Rates)
+def r_fed_avg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> Algorithm:
+    r"""Riemannian federated averaging.
+
+    .. math:: z^m_{k+1} = R_{z^m_k}\bigl(-\eta\, \mathrm{grad} f(z^m_k; \xi^m_k)\bigr),
+              \quad z^m_0 = x_r, \qquad
+              x_{r+1} = R_{x_r}\Bigl(\eta_g \sum_m p_m R_{x_r}^{-1}(z^m_K)\Bigr)
+
+    With heterogeneous clients and K > 1 it stalls where the gradient is about
+    ``theory.drift_floor``.
+
+    Args:
+      loss: one loss per example.
+      manifold: M; the start point is projected on it.
+      maps: R and its inverse: ``"geodesic"`` for exp and log, ``"retraction"`` for ``retract`` and
+        ``inverse_retract``, ``"projection"`` for ``retract`` and the projection of the chord on
+        the tangent space, which is cheap and right to second order.
+    """
+    move, back = maps_of(manifold, maps)
+    gradient = slope_of(loss, manifold)
+
+    def step(hparams, start, z, batch):
+        return move(z, tree.scale(-hparams.client_lr, gradient(z, batch)))
+
+    return _averaging(manifold, Maps(move, back), step)
+
+
+@takes(ProximalRates)
+def r_fed_prox(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> Algorithm:
+    r"""RFedAvg whose clients also descend :math:`(\mu / 2)\,\mathrm{dist}^2(z, x_r)`.
+
+    .. math:: z^m_{k+1} = R_{z^m_k}\bigl(-\eta\,(\mathrm{grad} f(z^m_k; \xi^m_k)
+                                         - \mu R_{z^m_k}^{-1}(x_r))\bigr)
+
+    The gradient of the squared distance is minus the way back, so clients are pulled to x. That
+    lowers RFedAvg's floor once :math:`\mu \eta K` exceeds 1, and slows the method down as much.
+
+    Args:
+      loss: one loss per example.
+      manifold: M; the start point is projected on it.
+      maps: as for ``r_fed_avg``.
+    """
+    move, back = maps_of(manifold, maps)
+    gradient = slope_of(loss, manifold)
+
+    def step(hparams, start, z, batch):
+        pull = tree.add_scaled(gradient(z, batch), -hparams.prox_scale, back(z, start))
+        return move(z, tree.scale(-hparams.client_lr, pull))
+
+    return _averaging(manifold, Maps(move, back), step)
+
+
+def _averaging(manifold: Manifold, maps: Maps, step) -> Algorithm:
+    """Local steps ``step(hparams, start, z, batch)``, then the mean in the tangent space."""
+
+    def init(hparams, params):
+        return manifold.project(params), ()
+
+    def broadcast(hparams, server):
+        return server
+
+    def client_update(hparams, message, client, local, key):
+        end = local.scan(lambda z, batch: step(hparams, message, z, batch), message)
+        return ClientResult(client, maps.back(message, end), {})
+
+    def server_update(hparams, server, mean_upload, cohort, key):
+        return maps.move(server, tree.scale(hparams.server_lr, mean_upload))
+
+    def model(hparams, server):
+        return server
+
+    return Algorithm(init, broadcast, client_update, server_update, model)
+
+
+def slope_of(loss: Loss, manifold: Manifold):
+    """``(z, batch) -> the Riemannian gradient at z`` of the mean loss over the batch."""
+    gradient = mean_gradient(loss)
+    return lambda z, batch: riemannian_gradient(manifold, z, gradient(z, batch))
+
+
+def maps_of(manifold: Manifold, maps: str) -> Maps:
+    """The maps of that name, or a refusal if the manifold has none."""
+    choices = {
+        "geodesic": (manifold.exp, manifold.log, "exp and log"),
+        "retraction": (manifold.retract, manifold.inverse_retract, "an inverse retraction"),
+        "projection": (manifold.retract, lambda x, y: manifold.to_tangent(x, tree.sub(y, x)), ""),
+    }
+    if maps not in choices:
+        raise ValueError(f"maps is {maps!r}; choose one of {', '.join(choices)}.")
+    move, back, needed = choices[maps]
+    if move is None or back is None:
+        there = [name for name, (move, back, _) in choices.items() if move and back]
+        raise ValueError(
+            f"maps is {maps!r}, which needs {needed}, and this manifold has none in closed form; "
+            f"use {' or '.join(there)}."
+        )
+    return Maps(move, back)

@@ -1,0 +1,95 @@
+"""A piecewise constant signal seen through random projections, for total variation."""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax.problems.clients import ClientData, from_rows
+from fcojax.problems.least_squares import half_squared_error
+from fcojax.problems.measures import at_cuts, support_recovery
+from fcojax.problems.problem import Problem
+
+
+def fused_signal(
+    *,
+    num_clients: int = 20,
+    num_examples: int = 50,
+    dim: int = 200,
+    num_jumps: int = 8,
+    share_zero: float = 0.5,
+    jump_scale: float = 1.0,
+    mean_scale: float = 0.1,
+    noise_scale: float = 0.5,
+    num_validation: int = 20,
+    cuts: Sequence[float] = (1e-2, 1e-4),
+    seed: int = 0,
+) -> Problem:
+    r"""Linear measurements of a signal that is constant but for ``num_jumps`` jumps.
+
+    The levels of the pieces are normal; a share of the pieces, drawn at random, has level zero, so
+    that ``transforms.fused_lasso`` has something to find beyond ``total_variation``. Two
+    neighbouring pieces never have the same level. Client m draws :math:`x = \mu_m + \delta` with
+    :math:`\mu_m \sim N(0, s^2 I)` and :math:`\delta \sim N(0, I)`, and observes
+    :math:`y = x^T w + \varepsilon`; the loss is :math:`(x^T w - y)^2 / 2`. Params are the signal.
+
+    The measures are ``error``, the distance to the signal, and precision, recall, F1 and density
+    of its jumps, as ``jump_f1`` and so on.
+
+    Args:
+      num_clients: M.
+      num_examples: measurements a client trains on.
+      dim: length of the signal.
+      num_jumps: jumps, at random places.
+      share_zero: the share of pieces whose level is zero, at most one half.
+      jump_scale: standard deviation of the levels that are not zero.
+      mean_scale: s, the standard deviation of the client means.
+      noise_scale: standard deviation of the observation noise.
+      num_validation: fresh measurements a client is judged on.
+      cuts: differences above which neighbours count as a jump. The first one's measures are called
+        ``jump_f1`` and so on, the others' carry the cut in the name.
+      seed: what the data are drawn from.
+    """
+    if not 0 <= num_jumps < dim:
+        raise ValueError(f"num_jumps is {num_jumps} for length {dim}; pass 0 to {dim - 1}.")
+    if not 0 <= share_zero <= 0.5:
+        raise ValueError(
+            f"share_zero is {share_zero}; pass 0 to 0.5, for two zero pieces cannot touch."
+        )
+    if min(jump_scale, mean_scale, noise_scale) < 0:
+        raise ValueError("a standard deviation is negative; pass zero or more.")
+    rng = np.random.default_rng(seed)
+    truth = _piecewise_constant(rng, dim, num_jumps, share_zero, jump_scale)
+    means = mean_scale * rng.standard_normal((num_clients, 1, dim))
+
+    def draw(count: int) -> ClientData:
+        x = (means + rng.standard_normal((num_clients, count, dim))).reshape(-1, dim)
+        y = x @ truth + noise_scale * rng.standard_normal(x.shape[0])
+        return from_rows(
+            {"x": x.astype(np.float32), "y": y.astype(np.float32)}, [count] * num_clients
+        )
+
+    def measures(signal):
+        def jumps(cut):
+            found = support_recovery(jnp.diff(signal), np.diff(truth), cut)
+            return {f"jump_{name}": value for name, value in found.items()}
+
+        error = jnp.linalg.norm(signal - jnp.asarray(truth, signal.dtype))
+        return {"error": error} | at_cuts(jumps, cuts)
+
+    def init(key):
+        del key
+        return jnp.zeros(dim, jnp.float32)
+
+    train = draw(num_examples)
+    return Problem(half_squared_error, train, draw(num_validation), init, measures)
+
+
+def _piecewise_constant(rng, dim, num_jumps, share_zero, jump_scale) -> np.ndarray:
+    places = np.sort(rng.choice(np.arange(1, dim), num_jumps, replace=False))
+    levels = jump_scale * rng.standard_normal(num_jumps + 1)
+    # Zero pieces lie apart: one of every other piece, so that each jump stays a jump.
+    every_other = np.arange(rng.integers(2) if num_jumps else 0, num_jumps + 1, 2)
+    num_zero = min(round(share_zero * (num_jumps + 1)), every_other.size)
+    levels[rng.choice(every_other, num_zero, replace=False)] = 0.0
+    return np.repeat(levels, np.diff([0, *places, dim]))

@@ -1,0 +1,24 @@
+"""Class labels as problems want them: whole numbers from zero."""
+
+import numpy as np
+
+
+def check_labels(labels, num_classes: int, whose: str) -> None:
+    """Raises ``ValueError`` unless every label is one of 0, ..., num_classes - 1."""
+    labels = np.asarray(labels)
+    if labels.ndim != 1:
+        raise ValueError(f"the labels of {whose} have shape {labels.shape}; pass one per example.")
+    wrong = (labels < 0) | (labels >= num_classes) | (labels != np.floor(labels))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(
+            f"label {labels[row]} in row {row} of {whose} is none of the {num_classes} classes; "
+            f"labels are whole numbers from 0 to {num_classes - 1}."
+        )
+
+
+def check_splits(train, validation, num_classes: int) -> None:
+    """``check_labels`` on the field ``y`` of a training and, if there is one, a validation set."""
+    for data, whose in ((train, "the training data"), (validation, "the validation data")):
+        if data is not None:
+            check_labels(data.examples["y"], num_classes, whose)

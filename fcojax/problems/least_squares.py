@@ -1,0 +1,118 @@
+r"""Least squares and ridge regression: the problem on which everything has a closed form."""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax.problems.clients import ClientData, from_rows
+from fcojax.problems.moments import second_moment
+from fcojax.problems.problem import Problem
+from fcojax.types import Array
+
+
+def least_squares(
+    train: ClientData, validation: ClientData | None = None, *, ridge: float = 0.0
+) -> Problem:
+    r"""Linear regression on fields ``x`` and ``y``, with no bias; the start point is zero.
+
+    .. math:: F_m(w) = \tfrac{1}{n_m} \sum_i \tfrac12 (x_{m,i}^T w - y_{m,i})^2
+              + \tfrac{\rho}{2} |w|^2
+
+    The ridge term makes F strongly convex and is part of the loss; ``transforms.l2_squared`` is the
+    same term as a penalty whose strength can be swept. Where the minimiser is unique there are
+    measures: ``error``, the distance to it, and ``suboptimality``.
+
+    Args:
+      train: the clients.
+      validation: clients that only judge.
+      ridge: rho.
+    """
+    if ridge < 0:
+        raise ValueError(f"ridge is {ridge}; pass zero or more.")
+    hessian, slope = normal_equations(train, ridge)
+    dim = slope.size
+    unique = np.linalg.matrix_rank(hessian, hermitian=True) == dim
+    solution = np.linalg.solve(hessian, slope) if unique else None
+    dtype = jnp.result_type(train.examples["x"])
+
+    def measures(w):
+        if solution is None:
+            return {}
+        difference = w - jnp.asarray(solution, w.dtype)
+        curved = jnp.asarray(hessian, w.dtype) @ difference
+        return {"error": jnp.linalg.norm(difference), "suboptimality": difference @ curved / 2}
+
+    loss = functools.partial(half_squared_error, ridge=ridge) if ridge else half_squared_error
+    return Problem(loss, train, validation, lambda key: jnp.zeros(dim, dtype), measures)
+
+
+def half_squared_error(w, rows, ridge: float = 0.0) -> Array:
+    """``(x^T w - y)^2 / 2 + ridge |w|^2 / 2`` for each row."""
+    losses = (rows["x"] @ w - rows["y"]) ** 2 / 2
+    return losses + ridge / 2 * jnp.sum(w**2) if ridge else losses
+
+
+def normal_equations(data: ClientData, ridge: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    r"""H and h of the population's :math:`F(w) = w^T H w / 2 - h^T w + const`, in float64.
+
+    .. math:: H = \sum_m p_m X_m^T X_m / n_m + \rho I, \qquad h = \sum_m p_m X_m^T y_m / n_m
+
+    with the :math:`p_m` scaled to sum to one. The minimiser is ``np.linalg.solve(H, h)``.
+    """
+    hessian = second_moment(data, "x")
+    return hessian + ridge * np.eye(hessian.shape[0]), second_moment(data, "x", "y")[:, 0]
+
+
+def synthetic_least_squares(
+    *,
+    num_clients: int = 10,
+    num_examples: int = 50,
+    dim: int = 20,
+    condition: float = 10.0,
+    covariance_spread: float = 0.0,
+    truth_spread: float = 0.0,
+    noise_scale: float = 0.1,
+    num_validation: int = 20,
+    ridge: float = 0.0,
+    seed: int = 0,
+) -> Problem:
+    r"""Gaussian regression in which clients may differ in their features and in their truths.
+
+    Client m draws :math:`x \sim N(0, \mathrm{diag}(s_m))`, where the variances run geometrically
+    from 1 to 1 / ``condition``, each times :math:`\exp(c z)` with z normal, and observes
+    :math:`y = x^T (w + t\, u_m) + \varepsilon` with w and :math:`u_m` standard normal. With both
+    spreads zero all clients see the same distribution.
+
+    Args:
+      num_clients: M.
+      num_examples: examples a client trains on.
+      dim: number of features.
+      condition: the condition number of the common covariance.
+      covariance_spread: c, the log-normal spread of a client's variances.
+      truth_spread: t, how far the clients' truths lie from the common one.
+      noise_scale: standard deviation of the observation noise.
+      num_validation: fresh examples a client is judged on.
+      ridge: rho of ``least_squares``.
+      seed: what the data are drawn from.
+    """
+    if condition < 1:
+        raise ValueError(f"condition is {condition}; pass at least 1.")
+    if min(covariance_spread, truth_spread, noise_scale) < 0:
+        raise ValueError("a spread or the noise is negative; pass zero or more.")
+    rng = np.random.default_rng(seed)
+    truth = rng.standard_normal(dim) + truth_spread * rng.standard_normal((num_clients, dim))
+    spread = np.exp(covariance_spread * rng.standard_normal((num_clients, dim)))
+    deviations = np.sqrt(np.geomspace(1, 1 / condition, dim) * spread)
+
+    def draw(count: int) -> ClientData:
+        x = deviations[:, None] * rng.standard_normal((num_clients, count, dim))
+        y = np.einsum("mnd,md->mn", x, truth)
+        y += noise_scale * rng.standard_normal((num_clients, count))
+        examples = {"x": x.reshape(-1, dim), "y": y.reshape(-1)}
+        return from_rows(
+            {name: values.astype(np.float32) for name, values in examples.items()},
+            [count] * num_clients,
+        )
+
+    return least_squares(draw(num_examples), draw(num_validation), ridge=ridge)

@@ -1,0 +1,52 @@
+"""The sparse text format of LIBSVM, read by scikit-learn."""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from fcojax.problems.loaders.pooled import Pooled
+from fcojax.problems.loaders.reading import Foreign, find, optional, reading
+
+_FETCH = (
+    "download a data set from the LIBSVM Data page (www.csie.ntu.edu.tw/~cjlin/libsvmtools/"
+    "datasets) and pass its path; .gz and .bz2 are read as they are."
+)
+
+
+def libsvm(
+    path: str | os.PathLike,
+    *,
+    num_features: int | None = None,
+    classes: Sequence[float] | None = None,
+    regression: bool = False,
+) -> Pooled:
+    """Dense features ``x`` and targets ``y`` from one file; it knows no clients.
+
+    Args:
+      path: the file; gzip and bzip2 by suffix.
+      num_features: columns of ``x``. Give it for a test file, whose last features may not occur.
+      classes: the labels as they are in the file, in the order of the classes 0, 1, ...; by default
+        those that occur, sorted, so that -1 and +1 become 0 and 1.
+      regression: whether targets are numbers to keep and not labels.
+    """
+    datasets = optional("sklearn.datasets", "data")
+    found = find(path, _FETCH)
+    with reading(found, "LIBSVM text"):
+        x, y = datasets.load_svmlight_file(
+            os.fspath(found), n_features=num_features, dtype=np.float32
+        )
+        if not y.size:
+            raise Foreign("it has no examples")
+    examples = {"x": x.toarray(), "y": y.astype(np.float32)}
+    if not regression:
+        known = np.unique(y) if classes is None else np.asarray(classes, float)
+        label, row = np.nonzero(known[:, None] == y)
+        if row.size < y.size:
+            first = int(np.setdiff1d(np.arange(y.size), row)[0])
+            raise ValueError(
+                f"label {y[first]:g} in row {first} of {found} is none of the classes "
+                f"{known.tolist()}; pass all that occur."
+            )
+        examples["y"] = label[np.argsort(row)].astype(np.int32)
+    return Pooled(examples)

@@ -1,0 +1,74 @@
+"""What a loader returns: everybody's examples in one place, and whose each of them is."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fcojax.problems.clients import ClientData, from_rows
+
+
+class Pooled(NamedTuple):
+    """Examples as flat arrays, and the id of the client that each belongs to.
+
+    Attributes:
+      examples: one array per field, rows first; what ``from_rows`` and partitioners take.
+      client: an id per row, numbers or strings, or ``None`` where the file knows no clients.
+    """
+
+    examples: dict[str, np.ndarray]
+    client: np.ndarray | None = None
+
+
+class Grouped(NamedTuple):
+    """A population, and the ids of its clients in the same order, which is sorted."""
+
+    data: ClientData
+    ids: np.ndarray
+
+
+def by_client(pooled: Pooled, weights: Any = None) -> Grouped:
+    """The population in which every id of the client column is one client.
+
+    Clients come in the order of their ids, and a client's rows keep the order of the file.
+
+    Args:
+      pooled: examples with a client column.
+      weights: the p_m, as ``from_rows`` takes them.
+
+    Example:
+      >>> pooled = Pooled({"x": np.array([[1.0], [2.0], [3.0]])}, np.array(["b", "a", "b"]))
+      >>> data, ids = by_client(pooled)
+      >>> ids.tolist(), data.examples["x"][:, 0].tolist()
+      (['a', 'b'], [2.0, 1.0, 3.0])
+    """
+    if pooled.client is None:
+        raise ValueError("these data have no client column; split them with a partitioner.")
+    client = np.asarray(pooled.client)
+    for name, values in pooled.examples.items():
+        if client.shape != values.shape[:1]:
+            raise ValueError(
+                f"the client column has shape {client.shape} but field {name} has "
+                f"{values.shape[0]} rows; pass one id per row."
+            )
+    if client.dtype.kind == "f" and not np.isfinite(client).all():
+        raise ValueError("the client column has a missing id; drop those rows or name the client.")
+    ids, index, sizes = np.unique(client, return_inverse=True, return_counts=True)
+    examples = pooled.examples
+    if (np.diff(index) < 0).any():
+        order = np.argsort(index, kind="stable")
+        examples = {name: values[order] for name, values in examples.items()}
+    return Grouped(from_rows(examples, sizes, weights), ids)
+
+
+def drop_incomplete(pooled: Pooled, field: str = "x") -> Pooled:
+    """Without the rows in which a value of ``field`` is missing (NaN).
+
+    Example:
+      >>> pooled = Pooled({"x": np.array([[1.0], [np.nan]]), "y": np.array([0, 1])})
+      >>> drop_incomplete(pooled).examples["y"].tolist()
+      [0]
+    """
+    values = pooled.examples[field]
+    complete = ~np.isnan(values).reshape(values.shape[0], -1).any(axis=1)
+    client = None if pooled.client is None else np.asarray(pooled.client)[complete]
+    return Pooled({name: rows[complete] for name, rows in pooled.examples.items()}, client)

@@ -1,0 +1,73 @@
+"""Ratings as triplets (user, item, rating), for matrix completion."""
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+from fcojax.problems.loaders.arrays import npz
+from fcojax.problems.loaders.pooled import Pooled
+from fcojax.problems.loaders.reading import find, table
+
+_FETCH = (
+    "download a data set of ratings, say MovieLens 100K (grouplens.org/datasets/movielens, file "
+    "u.data) or Jester, and pass its path."
+)
+
+
+class Ratings(NamedTuple):
+    """Observed entries of the matrix of users by items.
+
+    Attributes:
+      pooled: fields ``row``, ``column`` and ``value``; every user is a client.
+      users: the id of each row of the matrix, sorted.
+      items: the id of each column, sorted.
+    """
+
+    pooled: Pooled
+    users: np.ndarray
+    items: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the matrix."""
+        return self.users.size, self.items.size
+
+
+def ratings(
+    path: str | os.PathLike,
+    *,
+    names: tuple[str, str, str] = ("user", "item", "rating"),
+    columns: tuple[int, int, int] = (0, 1, 2),
+    delimiter: str | None = None,
+    num_header_lines: int = 0,
+) -> Ratings:
+    """Ratings from a text table or an npz file.
+
+    Args:
+      path: the file; ``.npz`` by suffix, a text table otherwise.
+      names: the arrays of an npz file that hold user, item and rating.
+      columns: where a text table has user, item and rating; ids are whole numbers.
+      delimiter: between columns; white space by default, ``","`` for csv.
+      num_header_lines: lines to skip.
+    """
+    found = find(path, _FETCH)
+    if found.suffix == ".npz":
+        user, item, value = npz(found, dict(zip("uir", names, strict=True))).examples.values()
+    else:
+        rows = table(
+            found, "a table of ratings",
+            delimiter=delimiter, skiprows=num_header_lines, usecols=columns,
+        )  # fmt: skip
+        user, item = rows[:, :2].T.astype(np.int64)
+        value = rows[:, 2]
+    users, row = np.unique(user, return_inverse=True)
+    items, column = np.unique(item, return_inverse=True)
+    place = np.sort(row * items.size + column)
+    if twice := (place[1:] == place[:-1]).sum():
+        raise ValueError(
+            f"{found} rates {twice} pairs of user and item more than once; keep one rating each."
+        )
+    examples = {"row": row.astype(np.int32), "column": column.astype(np.int32)}
+    examples |= {"value": np.asarray(value, np.float32)}
+    return Ratings(Pooled(examples, np.asarray(user)), users, items)

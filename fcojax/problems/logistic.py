@@ -1,0 +1,127 @@
+r"""Binary logistic regression: sparse classification, with a bias that no penalty touches."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax.problems.clients import ClientData, from_rows
+from fcojax.problems.labels import check_splits
+from fcojax.problems.measures import accuracy, at_cuts, density, support_recovery
+from fcojax.problems.problem import Problem
+from fcojax.types import Array
+
+
+def logistic(
+    train: ClientData,
+    validation: ClientData | None = None,
+    *,
+    cuts: Sequence[float] = (1e-4, 1e-2),
+) -> Problem:
+    r"""Logistic regression on features ``x`` and labels ``y`` in {0, 1}.
+
+    .. math:: f(w, b; x, y) = \log\big(1 + \exp(-s (x^T w + b))\big), \qquad s = 2 y - 1
+
+    The measures are the ``accuracy`` on validation at probability one half, and the ``density`` of
+    the kernel.
+
+    Args:
+      train: the clients.
+      validation: clients that only judge.
+      cuts: magnitudes above which a weight counts as nonzero. The first one's measure is called
+        ``density``, the others' carry the cut in the name.
+    """
+    check_splits(train, validation, 2)
+    dim = train.examples["x"].shape[1]
+    right = accuracy(predict, validation)
+
+    def init(key):
+        kernel = jax.nn.initializers.glorot_uniform()(key, (dim, 1), jnp.float32)
+        return {"kernel": kernel[:, 0], "bias": jnp.zeros((), jnp.float32)}
+
+    def measures(params):
+        return right(params) | at_cuts(lambda cut: density(params["kernel"], cut), cuts)
+
+    return Problem(logistic_loss, train, validation, init, measures)
+
+
+def logistic_loss(params, rows) -> Array:
+    """``log(1 + exp(-s (x^T kernel + bias)))`` for each row, with s = 2 y - 1.
+
+    It is accurate at any margin, and so is its gradient.
+
+    Example:
+      >>> params = {"kernel": jnp.array([1.0]), "bias": jnp.array(0.0)}
+      >>> rows = {"x": jnp.array([[1e4], [-1e4]]), "y": jnp.array([1, 1])}
+      >>> logistic_loss(params, rows).tolist()
+      [0.0, 10000.0]
+    """
+    logits = rows["x"] @ params["kernel"] + params["bias"]
+    return jax.nn.softplus((1 - 2 * rows["y"].astype(logits.dtype)) * logits)
+
+
+def predict(params, rows) -> Array:
+    """The more probable label of each row."""
+    return (rows["x"] @ params["kernel"] + params["bias"] > 0).astype(rows["y"].dtype)
+
+
+def synthetic_logistic(
+    *,
+    num_clients: int = 50,
+    num_examples: int = 100,
+    dim: int = 200,
+    num_true: int = 20,
+    weight_scale: float = 1.0,
+    mean_scale: float = 0.1,
+    truth_spread: float = 0.0,
+    bias_scale: float = 0.0,
+    num_validation: int = 50,
+    cuts: Sequence[float] = (1e-2, 1e-4),
+    seed: int = 0,
+) -> Problem:
+    r"""Labels from a sparse logistic model: ``num_true`` weights of random sign, the others zero.
+
+    Client m draws :math:`x = \mu_m + \delta` with :math:`\mu_m \sim N(0, s^2 I)` fixed and
+    :math:`\delta \sim N(0, I)`, and y = 1 with probability
+    :math:`1 / (1 + \exp(-x^T (w + t\, u_m) - b))`, where :math:`u_m` is standard normal on the
+    support. The measures are those of ``logistic`` and the recovery of the support.
+
+    Args:
+      num_clients: M.
+      num_examples: examples a client trains on.
+      dim: number of features.
+      num_true: features that matter, the first ones.
+      weight_scale: magnitude of the true weights.
+      mean_scale: s, the standard deviation of the client means.
+      truth_spread: t, how far the clients' true weights lie from the common ones.
+      bias_scale: standard deviation of the true bias.
+      num_validation: fresh examples a client is judged on.
+      cuts: magnitudes above which a weight counts as found.
+      seed: what the data are drawn from.
+    """
+    if not 0 < num_true <= dim:
+        raise ValueError(f"num_true is {num_true} of {dim} features; pass at least 1, at most dim.")
+    if min(weight_scale, mean_scale, truth_spread, bias_scale) < 0:
+        raise ValueError("a scale or the spread is negative; pass zero or more.")
+    rng = np.random.default_rng(seed)
+    truth = np.where(np.arange(dim) < num_true, weight_scale * rng.choice([-1.0, 1.0], dim), 0.0)
+    own = truth + truth_spread * rng.standard_normal((num_clients, dim)) * (truth != 0)
+    bias = bias_scale * rng.standard_normal()
+    means = mean_scale * rng.standard_normal((num_clients, 1, dim))
+
+    def draw(count: int) -> ClientData:
+        x = (means + rng.standard_normal((num_clients, count, dim))).astype(np.float32)
+        logits = np.einsum("mnd,md->mn", x, own) + bias
+        # A standard logistic variable is below z with probability 1 / (1 + exp(-z)).
+        y = (rng.logistic(size=logits.shape) < logits).astype(np.int32)
+        return from_rows({"x": x.reshape(-1, dim), "y": y.reshape(-1)}, [count] * num_clients)
+
+    problem = logistic(draw(num_examples), draw(num_validation), cuts=cuts)
+
+    def measures(params):
+        return problem.measures(params) | at_cuts(
+            lambda cut: support_recovery(params["kernel"], truth, cut), cuts
+        )
+
+    return problem._replace(measures=measures)

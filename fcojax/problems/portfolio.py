@@ -1,0 +1,163 @@
+r"""Weights on the simplex: the log-optimal portfolio and the proportions of a mixture.
+
+Both maximise a mean of :math:`\log(r^T w)`; only what the vectors r mean differs.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax.problems.clients import ClientData, from_rows
+from fcojax.problems.problem import Problem, population_loss
+from fcojax.types import Array
+
+
+def log_wealth(weights, rows) -> Array:
+    """``-log(r^T weights)`` for each row ``r`` of positive returns."""
+    return -jnp.log(rows["r"] @ weights)
+
+
+def simplex_weights(train: ClientData, validation: ClientData | None = None) -> Problem:
+    r"""The w >= 0 with sum one that minimises the mean of :math:`-\log(r^T w)` over field ``r``.
+
+    The problem is convex and is to be solved with the constraint ``transforms.simplex`` or the
+    mirror map ``transforms.entropic_simplex``; the start point has equal weights. The measures are
+    ``feasibility``, how far w is from sum one and from its signs; ``support``, the number of
+    weights above 1e-6; and, for w on the simplex, ``duality_gap``
+
+    .. math:: \max_i E[r_i / r^T w] - 1 \ge F(w) - F^*,
+
+    which is zero at a minimiser and nowhere else.
+
+    References:
+      Cover, "An algorithm for maximizing expected log investment return", IEEE Trans. Inf. Theory
+      1984 (the bound and its optimality condition).
+    """
+    returns = np.asarray(train.examples["r"])
+    if returns.ndim != 2 or not (returns > 0).all():
+        raise ValueError(
+            f"field r has shape {returns.shape} and least entry {returns.min():g}; pass one vector "
+            "of positive returns per example."
+        )
+    dim = returns.shape[1]
+    slope = jax.grad(lambda weights: population_loss(log_wealth, weights, train))
+
+    def measures(weights):
+        outside = jnp.abs(jnp.sum(weights) - 1) + jnp.sum(jnp.maximum(-weights, 0))
+        return {
+            "duality_gap": jnp.max(-slope(weights)) - 1,
+            "feasibility": outside,
+            "support": jnp.sum(weights > 1e-6, dtype=jnp.int32),
+        }
+
+    def init(key):
+        del key
+        return jnp.full(dim, 1 / dim, returns.dtype)
+
+    return Problem(log_wealth, train, validation, init, measures)
+
+
+def portfolio(
+    *,
+    num_clients: int = 20,
+    num_examples: int = 250,
+    num_assets: int = 30,
+    drift: float = 5e-4,
+    drift_spread: float = 5e-4,
+    client_spread: float = 5e-4,
+    volatility: float = 0.02,
+    correlation: float = 0.3,
+    num_validation: int = 60,
+    seed: int = 0,
+) -> Problem:
+    r"""The log-optimal portfolio of assets whose daily returns are log-normal.
+
+    .. math:: r = \exp(\mu + s\, b + t\, c_m + \sigma (\sqrt{\rho}\, z_0 1 + \sqrt{1 - \rho}\, z))
+
+    with b, c_m, z normal vectors over the assets, z_0 a factor common to all of them. The
+    defaults are of the size of daily returns of shares.
+
+    Args:
+      num_clients: M, say markets or periods.
+      num_examples: days a client trains on.
+      num_assets: length of r.
+      drift: mu, the mean of the logarithm of a return.
+      drift_spread: s, how much assets differ in it.
+      client_spread: t, how much clients differ in it.
+      volatility: sigma, the standard deviation of the logarithm of a return.
+      correlation: rho, between two assets.
+      num_validation: further days that judge.
+      seed: what the data are drawn from.
+    """
+    if not 0 <= correlation <= 1:
+        raise ValueError(f"correlation is {correlation}; pass a number from 0 to 1.")
+    if min(drift_spread, client_spread, volatility) < 0:
+        raise ValueError("a spread or the volatility is negative; pass zero or more.")
+    rng = np.random.default_rng(seed)
+    means = drift + drift_spread * rng.standard_normal(num_assets)
+    means = means + client_spread * rng.standard_normal((num_clients, 1, num_assets))
+
+    def draw(count: int) -> ClientData:
+        factor = rng.standard_normal((num_clients, count, 1))
+        own = rng.standard_normal((num_clients, count, num_assets))
+        shock = correlation**0.5 * factor + (1 - correlation) ** 0.5 * own
+        r = np.exp(means + volatility * shock).reshape(-1, num_assets)
+        return from_rows({"r": r.astype(np.float32)}, [count] * num_clients)
+
+    return simplex_weights(draw(num_examples), draw(num_validation))
+
+
+def mixture(
+    *,
+    num_clients: int = 20,
+    num_examples: int = 100,
+    proportions: tuple[float, ...] = (0.5, 0.3, 0.2, 0.0, 0.0),
+    dim: int = 2,
+    separation: float = 2.0,
+    concentration: float = 10.0,
+    num_validation: int = 50,
+    seed: int = 0,
+) -> Problem:
+    r"""The proportions of a Gaussian mixture with known components, by maximum likelihood.
+
+    Component k is N(c_k, I) with :math:`c_k \sim N(0, s^2 I)`. Client m draws its proportions from
+    a Dirichlet distribution with mean ``proportions`` and then its examples. Row i holds
+    :math:`r_k = p_k(x_i) / \max_j p_j(x_i)`, so the loss is the negative log-likelihood up to a
+    constant. Over the measures of ``simplex_weights`` there is ``error_l1``, to ``proportions``.
+
+    Args:
+      num_clients: M.
+      num_examples: examples a client trains on.
+      proportions: the common mixture; components of proportion zero occur nowhere.
+      dim: dimension of the Gaussians.
+      separation: s, the standard deviation of the centres.
+      concentration: of the Dirichlet distribution; large makes clients alike.
+      num_validation: further examples that judge.
+      seed: what the data are drawn from.
+    """
+    truth = np.asarray(proportions, float)
+    if truth.ndim != 1 or (truth < 0).any() or abs(truth.sum() - 1) > 1e-9:
+        raise ValueError(f"proportions are {proportions}; pass non-negative ones with sum one.")
+    if concentration <= 0 or separation < 0:
+        raise ValueError("concentration must be positive and separation zero or more.")
+    rng = np.random.default_rng(seed)
+    centres = separation * rng.standard_normal((truth.size, dim))
+    occurring = np.flatnonzero(truth)
+    own = rng.dirichlet(concentration * truth[occurring], num_clients)
+
+    def draw(count: int) -> ClientData:
+        component = np.stack([rng.choice(occurring, count, p=p) for p in own]).reshape(-1)
+        x = centres[component] + rng.standard_normal((component.size, dim))
+        log_density = -((x[:, None, :] - centres) ** 2).sum(axis=2) / 2
+        log_density -= log_density.max(axis=1, keepdims=True)
+        # A ratio that underflows in float32 is no less positive for that.
+        r = np.maximum(np.exp(log_density), np.finfo(np.float32).tiny)
+        return from_rows({"r": r.astype(np.float32)}, [count] * num_clients)
+
+    problem = simplex_weights(draw(num_examples), draw(num_validation))
+
+    def measures(weights):
+        error = jnp.sum(jnp.abs(weights - jnp.asarray(truth, weights.dtype)))
+        return problem.measures(weights) | {"error_l1": error}
+
+    return problem._replace(measures=measures)

@@ -1,0 +1,130 @@
+r"""Clients whose mean loss is a quadratic, brought to the form in which its prox is a scaling."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from fcojax.problems.clients import ClientData, from_rows
+from fcojax.problems.problem import Loss
+from fcojax.types import Array, Params, PyTree
+
+# Distances from zero at which gradients are compared; a loss with a bend far away,
+# such as Huber's, looks quadratic near by.
+_PROBES = (1.0, 30.0, 1000.0)
+# Of the gradient's terms at a probe; the data's rounding is in both sides of the comparison.
+_TOLERANCE = 1e-8
+
+
+class Factored(NamedTuple):
+    r"""One client's mean loss, :math:`\tfrac12 \sum_j h_j z_j^2 - \sum_j b_j z_j + c`.
+
+    The coordinates are :math:`z = Q^T w`, with w the leaves of the parameters one after the other.
+
+    Attributes:
+      axes: Q, the eigenvectors of the Hessian in its columns.
+      curvatures: h, its eigenvalues.
+      slopes: b, the linear term in the same coordinates.
+      constant: c.
+    """
+
+    axes: Array
+    curvatures: Array
+    slopes: Array
+    constant: Array
+
+
+def factored_loss(params: Params, rows: Factored) -> Array:
+    """The loss of ``factored`` clients: one number per row, and a row is a client's mean loss."""
+    z = jnp.einsum("nij,i->nj", rows.axes, ravel_pytree(params)[0])
+    return jnp.sum((0.5 * rows.curvatures * z - rows.slopes) * z, axis=1) + rows.constant
+
+
+def factored(loss: Loss, data: ClientData, params: Params) -> ClientData:
+    r"""Clients of one row each, which holds the eigendecomposition of their mean loss.
+
+    With ``factored_loss`` they are the same problem, to rounding: same objective, same gradients,
+    same weights. The prox of a client's loss with step eta is then a scaling by
+    :math:`1 / (1 + \eta h_j)` along its axes, so a single factorisation serves every eta.
+
+    Memory is the square of the number of parameters for each client. The work is done in float64
+    and the result has the dtype of ``params``.
+
+    Args:
+      loss: one loss per example, quadratic in the parameters for every example.
+      data: the clients, on one device.
+      params: a point of the parameters' structure.
+
+    Raises:
+      ValueError: if a client's gradient is not an affine function of the parameters.
+
+    Example:
+      >>> from fcojax.problems import from_clients
+      >>> loss = lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2
+      >>> data = from_clients([{"x": np.diag([1.0, 2.0]), "y": np.ones(2)}])
+      >>> factored(loss, data, jnp.zeros(2)).examples.curvatures.tolist()
+      [[1.0, 4.0]]
+    """
+    if data.mesh is not None:
+        raise ValueError("the clients are spread over a mesh; factor them before shard_clients.")
+    dtype = ravel_pytree(params)[0].dtype
+    with jax.enable_x64(True):
+        wide, (zero, unravel) = _in_float64(data), ravel_pytree(_in_float64(params))
+        zero = jnp.zeros_like(zero)
+        directions = np.random.default_rng(0).standard_normal((len(_PROBES), zero.size))
+        probes = np.array(_PROBES)[:, None] * directions
+        expand = jax.jit(functools.partial(_expansion, loss, unravel))
+        value, gradient, hessian, probed = map(np.asarray, expand(wide, zero, probes))
+    _refuse_unless_quadratic(gradient, hessian, probes, probed)
+    curvatures, axes = np.linalg.eigh((hessian + hessian.swapaxes(1, 2)) / 2)
+    slopes = -np.einsum("mij,mi->mj", axes, gradient)
+    rows = (axes, curvatures, slopes, value)
+    rows = Factored(*(jnp.asarray(leaf.astype(dtype)) for leaf in rows))
+    return from_rows(rows, np.ones(data.num_clients, int), np.asarray(data.weights))
+
+
+def _expansion(loss, unravel, data: ClientData, zero, probes):
+    """Of every client's mean loss: value, gradient and Hessian at zero, gradient at the probes."""
+
+    def one_client(bounds):
+        first, size = bounds
+        place = jnp.arange(data.max_size, dtype=jnp.int32)
+        own = place < size
+        # Places beyond the client's last row repeat its first, so that they are finite.
+        rows = jax.tree.map(lambda leaf: leaf[first + jnp.where(own, place, 0)], data.examples)
+
+        def mean(w):
+            return jnp.mean(loss(unravel(w), rows), where=own)
+
+        value, gradient = jax.value_and_grad(mean)(zero)
+        return value, gradient, jax.hessian(mean)(zero), jax.lax.map(jax.grad(mean), probes)
+
+    return jax.lax.map(one_client, (data.offsets[:-1], jnp.diff(data.offsets)))
+
+
+def _refuse_unless_quadratic(gradient, hessian, probes, probed) -> None:
+    """Raises if a gradient is not where the Hessian at zero says that it should be."""
+    expected = gradient[:, None] + np.einsum("mij,pj->mpi", hessian, probes)
+    terms = np.abs(gradient)[:, None] + np.einsum("mij,pj->mpi", np.abs(hessian), np.abs(probes))
+    scale = np.maximum(terms, np.abs(probed)).max(axis=2)
+    with np.errstate(invalid="ignore"):
+        off = np.abs(probed - expected).max(axis=2) / np.maximum(scale, np.finfo(float).tiny)
+    worst = np.where(np.isnan(off), np.inf, off).max(axis=1)
+    if worst.max() > _TOLERANCE:
+        client = int(worst.argmax())
+        raise ValueError(
+            f"the loss is not quadratic: the Hessian of client {client} moves between points, and "
+            f"its gradient is off by {worst[client]:.2g} of its size, where rounding allows "
+            f"{_TOLERANCE:g}; use a solver that takes gradient steps, such as gd()."
+        )
+
+
+def _in_float64(x: PyTree) -> PyTree:
+    def widen(leaf):
+        leaf = jnp.asarray(leaf)
+        return leaf.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    return jax.tree.map(widen, x)

@@ -1,0 +1,143 @@
+r"""Multiclass (softmax) logistic regression."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from fcojax.problems.clients import ClientData, from_rows
+from fcojax.problems.labels import check_splits
+from fcojax.problems.measures import accuracy, at_cuts, density
+from fcojax.problems.problem import Problem
+from fcojax.types import Array
+
+
+def softmax(
+    train: ClientData,
+    validation: ClientData | None = None,
+    *,
+    num_classes: int,
+    cuts: Sequence[float] = (1e-4, 1e-2),
+) -> Problem:
+    r"""Softmax regression on features ``x`` and labels ``y`` in {0, ..., C - 1}.
+
+    .. math:: f(W, b; x, y) = \log \sum_c \exp(z_c) - z_y, \qquad z = W^T x + b
+
+    The measures are the ``accuracy`` on validation and the ``density`` of the kernel.
+
+    Args:
+      train: the clients.
+      validation: clients that only judge.
+      num_classes: C; not read off the labels, because a client or a split may lack a class.
+      cuts: magnitudes above which a weight counts as nonzero. The first one's measure is called
+        ``density``, the others' carry the cut in the name.
+    """
+    check_splits(train, validation, num_classes)
+    dim = train.examples["x"].shape[1]
+    right = accuracy(predict, validation)
+
+    def init(key):
+        kernel = jax.nn.initializers.glorot_uniform()(key, (dim, num_classes), jnp.float32)
+        return {"kernel": kernel, "bias": jnp.zeros(num_classes, jnp.float32)}
+
+    def measures(params):
+        return right(params) | at_cuts(lambda cut: density(params["kernel"], cut), cuts)
+
+    return Problem(cross_entropy, train, validation, init, measures)
+
+
+def cross_entropy(params, rows) -> Array:
+    """``log sum_c exp(z_c) - z_y`` for each row, with z = x^T kernel + bias.
+
+    Example:
+      >>> params = {"kernel": jnp.zeros((3, 4)), "bias": jnp.zeros(4)}
+      >>> rows = {"x": jnp.ones((1, 3)), "y": jnp.array([2])}
+      >>> bool(jnp.isclose(cross_entropy(params, rows)[0], jnp.log(4.0)))
+      True
+    """
+    return optax.softmax_cross_entropy_with_integer_labels(_logits(params, rows), rows["y"])
+
+
+def predict(params, rows) -> Array:
+    """The most probable class of each row."""
+    return jnp.argmax(_logits(params, rows), axis=1).astype(rows["y"].dtype)
+
+
+def _logits(params, rows):
+    return rows["x"] @ params["kernel"] + params["bias"][None, :]
+
+
+def synthetic_softmax(
+    *,
+    num_clients: int = 30,
+    dim: int = 60,
+    num_classes: int = 10,
+    model_spread: float = 1.0,
+    feature_spread: float = 1.0,
+    decay: float = 1.2,
+    size_log_mean: float = 4.0,
+    size_log_scale: float = 1.0,
+    min_size: int = 10,
+    validation_share: float = 0.2,
+    cuts: Sequence[float] = (1e-4, 1e-2),
+    seed: int = 0,
+) -> Problem:
+    r"""The generator "Synthetic(alpha, beta)": client models, client features and ragged sizes.
+
+    .. math:: y = \mathrm{argmax}(W_m^T x + b_m), \quad
+              (W_m, b_m) \sim N(u_m, 1), \; u_m \sim N(0, \alpha), \quad
+              x \sim N(v_m, \Sigma), \; v_m \sim N(B_m, 1), \; B_m \sim N(0, \beta)
+
+    with :math:`\Sigma_{jj} = j^{-1.2}`. All clients have models of their own even at alpha = 0.
+
+    Args:
+      num_clients: M.
+      dim: number of features.
+      num_classes: C.
+      model_spread: alpha, a variance.
+      feature_spread: beta, a variance.
+      decay: the exponent with which the variances of the features fall off.
+      size_log_mean: mean of the logarithm of a client's number of examples.
+      size_log_scale: its standard deviation.
+      min_size: examples that every client has beyond the log-normal number.
+      validation_share: the share of each client's examples that only judge, at least one.
+      cuts: magnitudes above which a weight counts as nonzero.
+      seed: what the data are drawn from.
+
+    References:
+      Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, "Federated optimization in heterogeneous
+      networks", MLSys 2020, section 5.1.
+    """
+    if min(model_spread, feature_spread, size_log_scale) < 0:
+        raise ValueError("a spread is negative; pass zero or more.")
+    if min_size < 2 or not 0 < validation_share < 1:
+        raise ValueError(
+            f"min_size is {min_size} and validation_share {validation_share}; pass at least 2 "
+            "examples and a share strictly between 0 and 1, so that both splits have some."
+        )
+    rng = np.random.default_rng(seed)
+    deviations = np.arange(1, dim + 1) ** (-decay / 2)
+    splits: tuple[list, list] = ([], [])
+    for _ in range(num_clients):
+        size = min_size + int(rng.lognormal(size_log_mean, size_log_scale))
+        mean = rng.normal(rng.normal(0, feature_spread**0.5), 1, dim)
+        centre = rng.normal(0, model_spread**0.5)
+        kernel = rng.normal(centre, 1, (dim, num_classes))
+        bias = rng.normal(centre, 1, num_classes)
+        x = (mean + deviations * rng.standard_normal((size, dim))).astype(np.float32)
+        y = np.argmax(x @ kernel + bias, axis=1).astype(np.int32)
+        num_validation = min(max(1, round(validation_share * size)), size - 1)
+        for split, rows in zip(
+            splits, np.split(np.arange(size), [size - num_validation]), strict=True
+        ):
+            split.append({"x": x[rows], "y": y[rows]})
+    train, validation = (
+        from_rows(
+            {name: np.concatenate([client[name] for client in split]) for name in "xy"},
+            [len(client["y"]) for client in split],
+        )
+        for split in splits
+    )
+    return softmax(train, validation, num_classes=num_classes, cuts=cuts)

@@ -1,0 +1,255 @@
+r"""Ridge and logistic regression on clients, with the constants that theorems ask for.
+
+.. math:: f_k(x) = \tfrac{1}{m_k} \sum_j \ell(a_{kj}^T x, b_{kj}) + \tfrac{\lambda}{2} |x|^2,
+          \qquad f = \sum_k p_k f_k
+
+Expectations over an example drawn at random are exact sums here, not estimates.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fcojax.theory.least_squares import Matrix, Vector, normalised
+
+Elementwise = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+class Link(NamedTuple):
+    """A loss of the prediction u and the target b, with its derivatives in u.
+
+    Attributes:
+      value, slope, curvature: functions of (u, b).
+      max_slope, max_curvature: the largest values of the last two, in magnitude.
+    """
+
+    value: Elementwise
+    slope: Elementwise
+    curvature: Elementwise
+    max_slope: float
+    max_curvature: float
+
+
+def _rises(u: np.ndarray) -> np.ndarray:
+    """The logistic function, without overflow."""
+    return np.exp(-np.logaddexp(0, -u))
+
+
+SQUARED = Link(
+    value=lambda u, b: (u - b) ** 2 / 2,
+    slope=lambda u, b: u - b,
+    curvature=lambda u, b: np.ones_like(u),
+    max_slope=np.inf,
+    max_curvature=1.0,
+)
+LOGISTIC = Link(
+    value=lambda u, b: np.logaddexp(0, -b * u),
+    slope=lambda u, b: -b * _rises(-b * u),
+    curvature=lambda u, b: _rises(u) * _rises(-u),
+    max_slope=1.0,
+    max_curvature=0.25,
+)
+
+
+class Constants(NamedTuple):
+    r"""What a theorem knows of a problem.
+
+    Attributes:
+      strong_convexity: alpha, a lower bound on the curvature of every f_k.
+      smoothness: beta, an upper bound.
+      optimum: the minimiser x* of f.
+      minimum: f* = f(x*).
+      client_minima: f_k*, the least value of each f_k.
+      heterogeneity: :math:`\Gamma = f^* - \sum_k p_k f_k^* \ge 0`, zero if and only if the clients
+        of positive weight share a minimiser.
+    """
+
+    strong_convexity: float
+    smoothness: float
+    optimum: Vector
+    minimum: float
+    client_minima: Vector
+    heterogeneity: float
+
+    @property
+    def condition(self) -> float:
+        """The condition number kappa = beta / alpha."""
+        return self.smoothness / self.strong_convexity
+
+
+class LinearModel(NamedTuple):
+    """Clients with a linear model each; made by ``ridge_regression`` or ``logistic_regression``.
+
+    Points of all clients have axes [..., clients, dim], so one call looks at a whole run.
+
+    Attributes:
+      link: the loss of one example.
+      features, targets: the rows a_kj and the numbers b_kj of each client.
+      weights: p_k, of sum one.
+      ridge: lambda.
+    """
+
+    link: Link
+    features: tuple[Matrix, ...]
+    targets: tuple[Vector, ...]
+    weights: Vector
+    ridge: float
+
+    @property
+    def dim(self) -> int:
+        """The number of features."""
+        return self.features[0].shape[1]
+
+    def values(self, points: np.ndarray) -> np.ndarray:
+        """f_k at client k's point, with axes [..., clients]."""
+        losses = [
+            self.link.value(points[..., k, :] @ a.T, b).mean(axis=-1)
+            for k, (a, b) in enumerate(zip(self.features, self.targets, strict=True))
+        ]
+        return np.stack(losses, axis=-1) + self.ridge / 2 * np.sum(points**2, axis=-1)
+
+    def objective(self, point: np.ndarray) -> np.ndarray:
+        """F at one point for all clients, or at many with the coordinates last."""
+        return self.values(self._for_everyone(point)) @ self.weights
+
+    def gradients(self, points: np.ndarray) -> np.ndarray:
+        """The gradient of f_k at client k's point, with axes [..., clients, dim]."""
+        return self._mean_slopes(points) + self.ridge * points
+
+    def noise(self, points: np.ndarray, batch_size: int | None = 1) -> np.ndarray:
+        r"""The variance sigma_k^2 of client k's stochastic gradient at its point.
+
+        Of ``batch_size`` examples drawn with replacement; zero for ``None``, the full gradient.
+        """
+        if batch_size is None:
+            return np.zeros(points.shape[:-1])
+        squares = [
+            self.link.slope(points[..., k, :] @ a.T, b) ** 2 @ np.sum(a**2, axis=1) / len(a)
+            for k, (a, b) in enumerate(zip(self.features, self.targets, strict=True))
+        ]
+        means = np.sum(self._mean_slopes(points) ** 2, axis=-1)
+        return (np.stack(squares, axis=-1) - means) / batch_size
+
+    def second_moments(self, points: np.ndarray, batch_size: int | None = 1) -> np.ndarray:
+        """The mean squared norm of client k's stochastic gradient at its point."""
+        squared_mean = np.sum(self.gradients(points) ** 2, axis=-1)
+        return squared_mean + self.noise(points, batch_size)
+
+    def hessians(self, point: Vector) -> np.ndarray:
+        """The Hessian of every f_k at one point, stacked."""
+        return np.stack(
+            [
+                (a.T * self.link.curvature(a @ point, b)) @ a / len(a)
+                + self.ridge * np.eye(self.dim)
+                for a, b in zip(self.features, self.targets, strict=True)
+            ]
+        )
+
+    def covariances(self, point: Vector) -> np.ndarray:
+        """The covariance of one example's gradient at one point, for every client, stacked."""
+        result = []
+        for a, b in zip(self.features, self.targets, strict=True):
+            gradients = self.link.slope(a @ point, b)[:, None] * a
+            centred = gradients - gradients.mean(axis=0)
+            result.append(centred.T @ centred / len(a))
+        return np.stack(result)
+
+    def minimiser(self, weights: Vector | None = None) -> Vector:
+        """The minimiser of the weighted sum of the f_k, to rounding; ``weights`` default to p_k."""
+        weights = self.weights if weights is None else weights
+
+        def gradient(x):
+            return weights @ self.gradients(self._for_everyone(x))
+
+        x = np.zeros(self.dim)
+        slope = gradient(x)
+        while True:
+            step = np.linalg.solve(np.tensordot(weights, self.hessians(x), axes=1), slope)
+            # Newton's direction shrinks the gradient if it is followed a little way; once no
+            # fraction of the step does, the gradient is rounding error.
+            for fraction in 0.5 ** np.arange(12):
+                ahead = gradient(x - fraction * step)
+                if np.linalg.norm(ahead) < np.linalg.norm(slope):
+                    x, slope = x - fraction * step, ahead
+                    break
+            else:
+                return x
+
+    def constants(self) -> Constants:
+        """The constants of the problem; alpha and beta hold on all of space."""
+        grams = [np.linalg.eigvalsh(a.T @ a / len(a)) for a in self.features]
+        least = min(gram[0] for gram in grams) if self.link is SQUARED else 0.0
+        alpha = float(max(least, 0.0) + self.ridge)
+        beta = float(self.link.max_curvature * max(gram[-1] for gram in grams) + self.ridge)
+        if alpha <= 1e-14 * beta:
+            raise ValueError(
+                f"some client curves by no more than {alpha:g} in some direction, but every client "
+                "must be strongly convex; pass a positive ridge."
+            )
+        optimum = self.minimiser()
+        alone = np.stack([self.minimiser(only) for only in np.eye(len(self.weights))])
+        minimum, minima = float(self.objective(optimum)), self.values(alone)
+        return Constants(
+            alpha, beta, optimum, minimum, minima, float(minimum - self.weights @ minima)
+        )
+
+    def _for_everyone(self, point: np.ndarray) -> np.ndarray:
+        point = np.asarray(point, float)[..., None, :]
+        return np.broadcast_to(point, (*point.shape[:-2], len(self.weights), self.dim))
+
+    def _mean_slopes(self, points: np.ndarray) -> np.ndarray:
+        """The gradients without the ridge."""
+        slopes = [
+            self.link.slope(points[..., k, :] @ a.T, b) @ a / len(a)
+            for k, (a, b) in enumerate(zip(self.features, self.targets, strict=True))
+        ]
+        return np.stack(slopes, axis=-2)
+
+
+def ridge_regression(
+    features: Sequence[Matrix],
+    targets: Sequence[Vector],
+    *,
+    ridge: float,
+    weights: Sequence[float] | Vector | None = None,
+) -> LinearModel:
+    r"""Clients :math:`|A_k x - b_k|^2 / (2 m_k) + \lambda |x|^2 / 2`, by examples unless told.
+
+    Example:
+      >>> model = ridge_regression([np.eye(1), np.eye(1)], [np.ones(1), 3 * np.ones(1)], ridge=1.0)
+      >>> constants = model.constants()
+      >>> constants.optimum.tolist(), constants.minimum, constants.heterogeneity
+      ([1.0], 1.5, 0.25)
+    """
+    return _linear_model(SQUARED, features, targets, ridge, weights)
+
+
+def logistic_regression(
+    features: Sequence[Matrix],
+    targets: Sequence[Vector],
+    *,
+    ridge: float,
+    weights: Sequence[float] | Vector | None = None,
+) -> LinearModel:
+    r"""Clients with the mean of :math:`\log(1 + \exp(-b\,a^T x))` plus :math:`\lambda |x|^2 / 2`.
+
+    Targets are 1 or -1. Clients are weighed by their examples unless told otherwise.
+    """
+    strangers = [label for b in targets for label in np.unique(b) if label not in (-1, 1)]
+    if strangers:
+        raise ValueError(f"a target is {strangers[0]}; pass labels that are 1 or -1.")
+    return _linear_model(LOGISTIC, features, targets, ridge, weights)
+
+
+def _linear_model(link, features, targets, ridge, weights) -> LinearModel:
+    if not (np.isfinite(ridge) and ridge >= 0):
+        raise ValueError(f"ridge is {ridge}; it must be finite and zero or more.")
+    weights = [len(b) for b in targets] if weights is None else weights
+    return LinearModel(
+        link,
+        tuple(np.asarray(a, float) for a in features),
+        tuple(np.asarray(b, float) for b in targets),
+        normalised(weights, len(features)),
+        float(ridge),
+    )

@@ -1,0 +1,343 @@
+"""The printed algorithm on principal components, its identities, and what is ours in it."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax.algorithms.fed_manifold import Server
+from fcojax.engine.round import Plan, message_bytes
+from fcojax.engine.run import State, as_arrays
+from fcojax.engine.status import verdict
+from fcojax.transforms import sphere, stiefel
+from tests import federations, subspaces
+from tests.subspaces import pca, polar, slope, tangent
+
+TEN_STEPS = fcojax.local_steps(10)
+Rates = fcojax.algorithms.fed_manifold.Hparams
+default_stiefel, unit_sphere = stiefel(), sphere()
+
+
+def hundred_rounds(client_lr=0.02, server_lr=1.0, literal=False, **options):
+    """States and metrics of the reference problem; all of it is one compiled program."""
+    manifold = subspaces.svd_stiefel if literal else default_stiefel
+    chosen = subspaces.algorithm("fed_manifold", manifold, literal=literal)
+    return subspaces.states(chosen, Rates(client_lr, server_lr), 100, work=TEN_STEPS, **options)
+
+
+@functools.cache
+def reference(server_lr=1.0):
+    return hundred_rounds(server_lr=server_lr)
+
+
+def corrections(state):
+    return state.server.direction[:, None] - state.clients
+
+
+def assert_slopes(models, at_rounds, expected):
+    """|grad f| after those rounds, to the six digits that are known."""
+    found = subspaces.slope_norms(models[np.array(at_rounds) - 1])
+    np.testing.assert_allclose(found, expected, rtol=2e-6)
+
+
+def test_the_reference_problem_is_the_one_the_numbers_belong_to():
+    assert sum(rows.sum() for rows in subspaces.clients()) == pytest.approx(39.4499710068)
+    assert subspaces.optimum()[0] == pytest.approx(-4.6186991187, abs=1e-10)
+    assert np.linalg.norm(slope(subspaces.start())) == pytest.approx(1.174573, abs=1e-6)
+
+
+def test_gradient_norms_are_those_of_an_independent_implementation():
+    models = reference()[0].server.point
+    assert_slopes(models, (1, 10, 50, 100), (1.304390, 0.7435197, 6.609828e-4, 4.783899e-7))
+    models = reference(np.sqrt(10))[0].server.point
+    assert_slopes(models, (1, 10), (1.324374, 6.531902e-3))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tau", "client_lr", "expected"),
+    [
+        (5, 0.05, (1.325683, 0.5405180, 9.225058e-5, 1.125141e-8)),
+        (20, 0.01, (1.305168, 0.7430409, 6.701787e-4, 4.952826e-7)),
+    ],
+)
+def test_other_numbers_of_steps(tau, client_lr, expected):
+    chosen = subspaces.algorithm("fed_manifold")
+    seen, _ = subspaces.states(chosen, Rates(client_lr), 100, work=fcojax.local_steps(tau))
+    np.testing.assert_allclose(
+        subspaces.slope_norms(seen.server.point[np.array([1, 10, 50, 100]) - 1]), expected,
+        rtol=2e-6,
+    )  # fmt: skip
+
+
+def test_it_finds_the_top_eigenspace_of_the_mean_covariance():
+    """Ten steps a round by clients who disagree, and yet no floor."""
+    best, basis = subspaces.optimum()
+    seen, _ = reference(np.sqrt(10))
+    x = seen.server.point[-1]
+    assert np.linalg.norm(slope(x)) <= 1e-12
+    assert abs(subspaces.objective(x) - best) <= 1e-12
+    sines = np.linalg.svd(x - basis @ (basis.T @ x), compute_uv=False)
+    assert np.arcsin(sines.max()) <= 1e-6
+    own = np.stack([slope(x, covariance) for covariance in subspaces.covariances()])
+    assert np.linalg.norm(own, axis=(1, 2)).min() > 0.1
+    np.testing.assert_allclose(corrections(seen)[-1], -own, atol=1e-12)
+
+
+def test_every_model_is_feasible_and_corrections_sum_to_zero():
+    for server_lr in (1.0, np.sqrt(10)):
+        seen, _ = reference(server_lr)
+        assert subspaces.feasibility(seen.server.point) <= 1e-12
+        assert np.abs(corrections(seen).mean(axis=1)).max() <= 1e-14
+
+
+def test_the_literal_form_is_the_same_in_float64():
+    seen, metrics = hundred_rounds(literal=True)
+    ours, measured = reference()
+    models = np.stack([polar(y) for y in seen.server])
+    np.testing.assert_allclose(models[:50], ours.server.point[:50], atol=1e-13)
+    np.testing.assert_allclose(metrics["tube_distance"][:50], measured["tube_distance"][:50])
+
+
+@pytest.mark.parametrize(("client_lr", "server_lr"), [(0.02, 1.0), (0.05, 2.0)])
+def test_a_stationary_point_with_the_right_corrections_is_a_fixed_point(client_lr, server_lr):
+    x = subspaces.optimum()[1]
+    own = np.stack([slope(x, covariance) for covariance in subspaces.covariances()])
+    first = State(Server(x, np.zeros_like(x), np.zeros(())), own, jnp.zeros((), jnp.int32))
+    seen, _ = hundred_rounds(client_lr, server_lr, first=jax.tree.map(jnp.asarray, first))
+    np.testing.assert_allclose(seen.server.point[-1], x, atol=1e-12)
+    np.testing.assert_allclose(seen.clients[-1], own, atol=1e-12)
+
+
+def test_turning_the_data_the_frame_or_the_order_of_clients_turns_the_result():
+    rng = np.random.default_rng(1)
+    turn = polar(rng.standard_normal((subspaces.DIM, subspaces.DIM)))
+    mix = polar(rng.standard_normal((subspaces.RANK, subspaces.RANK)))
+    start, models = subspaces.start(), reference()[0].server.point
+    order = rng.permutation(subspaces.NUM_CLIENTS)
+    turned = fcojax.from_clients([rows @ turn for rows in subspaces.clients()])
+    reordered = fcojax.from_clients([subspaces.clients()[i] for i in order])
+    for options, expected in (
+        ({"population": turned, "params": turn.T @ start}, turn.T @ models),
+        ({"params": start @ mix}, models @ mix),
+        ({"population": reordered}, models),
+    ):
+        found = hundred_rounds(**options)[0].server.point
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_leaving_the_tube_is_measured_and_reaches_the_verdict():
+    _, metrics = reference()
+    assert 0 < metrics["tube_distance"].max() < 0.5 and not metrics["beyond_reach"].any()
+    seen, metrics = hundred_rounds(client_lr=2.0)
+    assert metrics["beyond_reach"][0] == 1
+    objective = [subspaces.objective(x) for x in (subspaces.start(), *seen.server.point[:4])]
+    shares = [0.0, *metrics["beyond_reach"][:4]]
+    found = verdict(range(5), objective, flags={"beyond_reach": shares})
+    assert found.warned and "by round 1 iterates left the tube" in found.sentence
+
+
+def oracle(project, x, rounds, client_lr, server_lr):
+    """The model, all slopes and the mean worst tube distance of each round, client by client.
+
+    Every client keeps the mean of the gradients it saw last; the direction is their weighted mean
+    over the whole population. Written with displacements and not with changes of slopes.
+    """
+    clients, weights = subspaces.small_clients(), np.array(subspaces.SMALL_WEIGHTS)
+    slopes = np.zeros((len(clients), *x.shape))
+    result, off = [], 0.0
+    for cohort in rounds:
+        direction = np.average(slopes, axis=0, weights=weights)
+        steps, moved, farthest, shares = [], [], [], []
+        for member, weight, batches in cohort:
+            correction = direction - slopes[member]
+            z, ambient, seen, far = x, x, [], off
+            for indices, counts in batches:
+                if counts.sum() == 0:
+                    continue
+                rows = clients[member][indices]
+                gradient = -(rows.T * (counts / counts.sum())) @ (rows @ z)
+                seen.append(tangent(z, gradient))
+                ambient = ambient - client_lr * (seen[-1] + correction)
+                z = project(ambient)
+                far = max(far, np.linalg.norm(ambient - z))
+            steps.append(len(seen))
+            moved.append((ambient - x) / len(seen))
+            farthest.append(far)
+            shares.append(weight)
+            slopes[member] = np.mean(seen, axis=0)
+        walked = np.average(moved, axis=0, weights=shares)
+        ambient = x + server_lr * np.average(steps, weights=shares) * walked
+        x = project(ambient)
+        off = np.linalg.norm(ambient - x)
+        result.append((x, slopes.copy(), np.average(farthest, weights=shares)))
+    return result
+
+
+def test_partial_cohorts_weights_and_unequal_steps_are_those_of_the_oracle():
+    """And the weighted corrections of all clients, absent ones included, sum to zero."""
+    work, cohort = fcojax.local_epochs(2, 3), fcojax.uniform_cohort(3)
+    data = fcojax.from_clients(subspaces.small_clients(), subspaces.SMALL_WEIGHTS)
+    rounds = federations.replay(data, jax.random.key(0), 8, work, cohort)
+    chosen = subspaces.algorithm("fed_manifold")
+    seen, metrics = subspaces.states(
+        chosen,
+        Rates(0.05, 1.3),
+        8,
+        params=subspaces.SMALL_START,
+        population=data,
+        work=work,
+        cohort=cohort,
+    )
+    expected = oracle(polar, subspaces.SMALL_START, rounds, 0.05, 1.3)
+    num_steps = [[sum(c.sum() > 0 for _, c in steps) for _, _, steps in r] for r in rounds]
+    assert any(len(set(counts)) > 1 for counts in num_steps)
+    before = np.zeros_like(seen.clients[0])
+    for r, (x, slopes, worst) in enumerate(expected):
+        np.testing.assert_allclose(seen.server.point[r], x, atol=1e-13)
+        np.testing.assert_allclose(seen.clients[r], slopes, atol=1e-13)
+        absent = np.setdiff1d(range(len(slopes)), [member for member, *_ in rounds[r]])
+        np.testing.assert_array_equal(seen.clients[r][absent], before[absent])
+        assert metrics["tube_distance"][r] == pytest.approx(worst, rel=1e-9)
+        before = seen.clients[r]
+    total = np.einsum("m,rmij->rij", subspaces.SMALL_WEIGHTS, corrections(seen))
+    assert np.abs(total).max() <= 1e-14
+
+
+@pytest.mark.parametrize(
+    "cohort",
+    [fcojax.uniform_cohort(5), pytest.param(fcojax.coin_flips(0.3), marks=pytest.mark.slow)],
+)
+def test_partial_cohorts_have_no_floor(cohort):
+    chosen = subspaces.algorithm("fed_manifold", unit_sphere)
+    start = subspaces.start()[:, :1]
+    seen, metrics = subspaces.states(
+        chosen, Rates(0.05), 400, params=start, work=fcojax.local_steps(5), cohort=cohort, every=40
+    )
+    assert metrics["participants"].max() < 0.7 * 40 * subspaces.NUM_CLIENTS
+    norms = subspaces.slope_norms(seen.server.point)
+    assert norms[0] > 1e-3 and norms[-1] <= 1e-12
+    assert np.abs(corrections(seen).mean(axis=1)).max() <= 1e-14
+
+
+def test_one_full_step_is_centralised_projected_gradient_descent():
+    """With K = 1 the corrections cancel in the mean, whatever the clients and their weights."""
+    data = fcojax.from_clients(subspaces.small_clients(), subspaces.SMALL_WEIGHTS)
+    chosen = subspaces.algorithm("fed_manifold")
+    seen, _ = subspaces.states(
+        chosen,
+        Rates(0.2, 1.5),
+        30,
+        params=subspaces.SMALL_START,
+        population=data,
+        work=fcojax.local_steps(1),
+    )
+    own = [rows.T @ rows / len(rows) for rows in subspaces.small_clients()]
+    mean = np.average(own, axis=0, weights=subspaces.SMALL_WEIGHTS)
+    x = subspaces.SMALL_START
+    for found in seen.server.point:
+        x = polar(x - 0.2 * 1.5 * slope(x, mean))
+        np.testing.assert_allclose(found, x, atol=1e-13)
+
+
+def test_clients_that_are_alike_project_once_a_round():
+    """c = 0 however many they are: a round is K steps of y <- y - eta grad f(P(y)), then P."""
+    rows = subspaces.small_clients()[2]
+    chosen = subspaces.algorithm("fed_manifold", unit_sphere)
+    start = subspaces.SMALL_START[:, :1]
+    seen, _ = subspaces.states(
+        chosen, Rates(0.1), 6, params=start, population=fcojax.from_clients([rows] * 3),
+        work=fcojax.local_steps(4),
+    )  # fmt: skip
+    x = start
+    for found, slopes in zip(seen.server.point, corrections(seen), strict=True):
+        y = x
+        for _ in range(4):
+            y = y - 0.1 * slope(y / np.linalg.norm(y), rows.T @ rows / len(rows))
+        x = y / np.linalg.norm(y)
+        np.testing.assert_allclose(found, x, atol=1e-13)
+        np.testing.assert_allclose(slopes, 0, atol=1e-14)
+
+
+@functools.cache
+def in_float32(literal, num_rounds, client_lr=0.02):
+    """Everything in float32 but the judge; a look every hundred rounds."""
+    chosen = subspaces.algorithm("fed_manifold", default_stiefel, literal=literal)
+    narrow = fcojax.from_clients([rows.astype(np.float32) for rows in subspaces.clients()])
+    return subspaces.states(
+        chosen, Rates(client_lr), num_rounds, every=100, work=TEN_STEPS, population=narrow,
+        params=subspaces.start().astype(np.float32),
+    )  # fmt: skip
+
+
+def test_float32_stays_feasible_and_keeps_the_corrections_at_zero():
+    seen, _ = in_float32(False, 400)
+    assert {leaf.dtype for leaf in (seen.server.point, seen.clients)} == {np.dtype(np.float32)}
+    assert subspaces.feasibility(seen.server.point) <= 1e-6
+    assert np.abs(corrections(seen).mean(axis=1, dtype=np.float64)).max() <= 2e-7
+    assert subspaces.slope_norms(seen.server.point)[-1] <= 1e-6
+
+
+@pytest.mark.slow
+def test_20000_rounds_in_float32_do_not_drift_and_the_literal_form_does():
+    seen, _ = in_float32(False, 20_000)
+    assert subspaces.feasibility(seen.server.point) <= 1e-6
+    assert np.abs(corrections(seen).mean(axis=1, dtype=np.float64)).max() <= 2e-7
+    norms = subspaces.slope_norms(seen.server.point)
+    assert norms[-100:].max() <= 1.2 * norms[1:50].max() <= 1e-6
+    literal, _ = in_float32(True, 400)
+    away = subspaces.slope_norms(np.stack([polar(y) for y in literal.server]))
+    assert away[-1] > 2 * away[0] and away[-1] > 30 * norms[3]
+
+
+@pytest.mark.slow
+def test_sixteen_columns_stay_feasible_in_float32():
+    chosen = subspaces.algorithm("fed_manifold", default_stiefel)
+    start = polar(np.random.default_rng(2).standard_normal((subspaces.DIM, 16)))
+    narrow = fcojax.from_clients([rows.astype(np.float32) for rows in subspaces.clients()])
+    seen, _ = subspaces.states(
+        chosen, Rates(0.02), 200, work=TEN_STEPS, population=narrow, params=np.float32(start)
+    )
+    assert subspaces.feasibility(seen.server.point) <= 1e-6
+
+
+def test_a_step_size_is_not_a_new_program():
+    calls = []
+
+    def counted(x, rows):
+        calls.append(None)
+        return pca(x, rows)
+
+    chosen = fcojax.algorithms.fed_manifold(counted, unit_sphere)
+    data = fcojax.from_clients(subspaces.small_clients())
+    traced = []
+    for client_lr in (0.1, 0.2, 0.3):
+        fcojax.run(
+            chosen, Rates(client_lr), jnp.asarray(subspaces.SMALL_START), data, jax.random.key(0),
+            num_rounds=2, work=fcojax.local_steps(2),
+        )  # fmt: skip
+        traced.append(len(calls))
+    assert traced[0] > 0 and len(set(traced)) == 1
+
+
+def test_a_client_sends_one_matrix_and_a_number():
+    size = subspaces.DIM * subspaces.RANK * 8
+    start = jnp.asarray(subspaces.start())
+    for literal, down, up in ((False, 2 * size + 8, size + 8), (True, size, size)):
+        chosen = subspaces.algorithm("fed_manifold", literal=literal)
+        plan = Plan(TEN_STEPS, fcojax.everyone())
+        found = message_bytes(chosen, plan, as_arrays(Rates()), start, subspaces.data())
+        assert found == (down, up)
+
+
+def test_the_literal_form_refuses_a_partial_cohort():
+    chosen = subspaces.algorithm("fed_manifold", literal=True)
+    for cohort in (fcojax.uniform_cohort(9), fcojax.coin_flips(0.5)):
+        with pytest.raises(ValueError, match="leave some of the 10 clients out"):
+            fcojax.run(
+                chosen, Rates(), jnp.asarray(subspaces.start()), subspaces.data(),
+                jax.random.key(0), num_rounds=2, work=TEN_STEPS, cohort=cohort,
+            )  # fmt: skip

@@ -1,0 +1,217 @@
+"""FedGD and Local SGD against slow numpy versions, against each other, and against one machine."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax.algorithms import fed_gd, local_sgd
+from fcojax.algorithms.local_sgd import inverse_time
+from fcojax.engine.round import Plan, message_bytes
+from fcojax.engine.run import as_arrays
+from fcojax.engine.sharding import client_mesh, shard_clients
+from tests import federations
+from tests.federations import DIM, client_means, quadratic, quadratic_clients
+
+KEY = jax.random.key(8)
+START = np.array([1.0, -0.6, 0.3, 0.8])
+NUM_ROUNDS = 8
+WITH_REPLACEMENT = fcojax.local_steps(3, 2, replace=True)
+SETTINGS = {
+    "everyone, with replacement": (WITH_REPLACEMENT, fcojax.everyone()),
+    "sampled, epochs": (fcojax.local_epochs(1, 2), fcojax.uniform_cohort(3)),
+}
+DECAYING = local_sgd.Hparams(client_lr=0.3, decay=0.1)
+
+
+@functools.cache
+def build(factory, **options):
+    return factory(quadratic, **options)
+
+
+@functools.cache
+def population(weights="examples"):
+    return fcojax.from_clients(quadratic_clients(), weights)
+
+
+@functools.cache
+def luck(work, cohort=None):
+    return federations.replay(population(), KEY, NUM_ROUNDS, work, cohort or fcojax.everyone())
+
+
+def whole_model(hparams, params, context):
+    return {"model": params}
+
+
+def models(chosen, hparams, data, **options):
+    """The model after every round."""
+    options = {"num_rounds": NUM_ROUNDS, "observe": whole_model} | options
+    start = jnp.asarray(START)
+    return np.asarray(fcojax.run(chosen, hparams, start, data, KEY, **options)[1]["model"])
+
+
+def simulate(clients, rounds, step_size):
+    """Local SGD as one writes it first; ``step_size(r, t)`` with t the global step."""
+    x, t, result = START, 0, []
+    for r, cohort in enumerate(rounds):
+        ends, counts, weights = [], [], []
+        for member, weight, batches in cohort:
+            own, k = x, 0
+            for indices, batch_weights in batches:
+                if batch_weights.sum() == 0:
+                    continue
+                curvature = np.average(clients[member]["A"][indices], axis=0, weights=batch_weights)
+                slope = np.average(clients[member]["c"][indices], axis=0, weights=batch_weights)
+                own = own - step_size(r, t + k) * (curvature @ own - slope)
+                k += 1
+            ends.append(own)
+            counts.append(k)
+            weights.append(weight)
+        x = np.average(ends, axis=0, weights=weights)
+        t += round(np.average(counts, weights=weights))
+        result.append(x)
+    return np.array(result)
+
+
+def assert_same(ours, expected, tolerance=1e-12):
+    expected = np.asarray(expected)
+    assert np.abs(np.diff(expected, axis=0)).max(axis=1).min() > 1e-4  # it keeps moving
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["everyone, with replacement", pytest.param("sampled, epochs", marks=pytest.mark.slow)],
+)
+def test_the_step_size_follows_the_global_step_also_within_a_round(setting):
+    work, cohort = SETTINGS[setting]
+    rounds = luck(work, cohort)
+    ours = models(build(local_sgd), DECAYING, population(), work=work, cohort=cohort)
+    expected = simulate(quadratic_clients(), rounds, lambda r, t: 0.3 / (1 + 0.1 * t))
+    assert_same(ours, expected)
+    once_a_round = simulate(
+        quadratic_clients(), rounds, lambda r, t: 0.3 / (1 + 0.1 * (t // 3 * 3))
+    )
+    assert np.abs(ours - once_a_round).max() > 1e-3
+
+
+def test_numbers_take_a_rounds_axis_on_top_of_the_schedule():
+    rates, decays = np.linspace(0.3, 0.5, NUM_ROUNDS), np.linspace(0.1, 0.0, NUM_ROUNDS)
+    scheduled = local_sgd.Hparams(rates, decays)
+    ours = models(build(local_sgd), scheduled, population(), work=WITH_REPLACEMENT)
+    assert_same(
+        ours,
+        simulate(
+            quadratic_clients(),
+            luck(WITH_REPLACEMENT),
+            lambda r, t: rates[r] / (1 + decays[r] * t),
+        ),
+    )
+
+
+def root_time(hparams, step):
+    return hparams.client_lr / jnp.sqrt(1 + step)
+
+
+def test_a_schedule_of_ones_own():
+    chosen, rates = build(local_sgd, step_size=root_time), fed_gd.Hparams(0.3)
+    ours = models(chosen, rates, population(), work=WITH_REPLACEMENT)
+    rounds = luck(WITH_REPLACEMENT)
+    assert_same(ours, simulate(quadratic_clients(), rounds, lambda r, t: 0.3 / (1 + t) ** 0.5))
+
+
+def test_full_gradients_and_a_constant_step_are_fed_gd():
+    """Bit for bit: the same operations in the same order."""
+    work = fcojax.local_steps(3)
+    constant = local_sgd.Hparams(client_lr=0.3, decay=0.0)
+    ours = models(build(local_sgd), constant, population(), work=work)
+    assert np.array_equal(ours, models(build(fed_gd), fed_gd.Hparams(0.3), population(), work=work))
+
+
+def test_one_local_step_is_minibatch_sgd_on_the_weighted_loss():
+    """x_{t+1} = x_t - s_t times the weighted sum of the local stochastic gradients."""
+    work, clients, x, expected = (
+        fcojax.local_steps(1, 2, replace=True),
+        quadratic_clients(),
+        START,
+        [],
+    )
+    weights = np.asarray(population().weights) / np.asarray(population().weights).sum()
+    rounds = luck(work)
+    for t, cohort in enumerate(rounds):
+        mean = np.zeros(DIM)
+        for member, _, [(indices, _)] in cohort:
+            for i in indices:
+                gradient = clients[member]["A"][i] @ x - clients[member]["c"][i]
+                mean += weights[member] * gradient / len(indices)
+        x = x - 0.3 / (1 + 0.1 * t) * mean
+        expected.append(x)
+    assert_same(models(build(local_sgd), DECAYING, population(), work=work), expected)
+
+
+def test_clients_that_are_all_alike_do_gradient_descent():
+    """R rounds of E steps are R E steps of one machine, with the step size of the global step."""
+    only, x, expected = quadratic_clients()[0], START, []
+    (curvature,), (slope,) = client_means([only])
+    data = fcojax.from_clients([only] * 3, [1.0, 2.0, 0.5])
+    for t in range(NUM_ROUNDS * 3):
+        x = x - 0.3 / (1 + 0.1 * t) * (curvature @ x - slope)
+        expected.append(x)
+    ours = models(build(local_sgd), DECAYING, data, work=fcojax.local_steps(3))
+    assert_same(ours, expected[2::3])
+
+
+def test_the_order_of_clients_and_the_mesh_change_nothing():
+    options = {"work": fcojax.local_steps(3)}
+    ours = models(build(local_sgd), DECAYING, population(), **options)
+    backwards = fcojax.from_clients(quadratic_clients()[::-1], "examples")
+    assert_same(models(build(local_sgd), DECAYING, backwards, **options), ours)
+    sampled = {"work": WITH_REPLACEMENT}
+    ours = models(build(local_sgd), DECAYING, population(), **sampled)
+    spread = shard_clients(population(), client_mesh(2))
+    assert_same(models(build(local_sgd), DECAYING, spread, **sampled), ours)
+
+
+def test_three_schedules_compile_once_and_keep_the_dtype():
+    traces = []
+
+    def counted(hparams, step):
+        traces.append(step)
+        return inverse_time(hparams, step)
+
+    chosen, counts = local_sgd(quadratic, step_size=counted), []
+    data = fcojax.from_clients(jax.tree.map(np.float32, quadratic_clients()))
+    for decay in (0.0, 0.1, 0.2):
+        model, _ = fcojax.run(
+            chosen, local_sgd.Hparams(0.3, decay), jnp.asarray(START, jnp.float32), data, KEY,
+            num_rounds=2, work=fcojax.local_steps(2),
+        )  # fmt: skip
+        assert model.dtype == jnp.float32
+        counts.append(len(traces))
+    assert counts[0] > 0 and counts[2] == counts[0]
+
+
+def test_fed_gd_sends_the_model_and_local_sgd_the_step_count_as_well():
+    plan, params = Plan(fcojax.local_steps(2), fcojax.everyone()), jnp.asarray(START)
+    sent = [
+        message_bytes(build(factory), plan, as_arrays(factory.Hparams()), params, population())
+        for factory in (fed_gd, local_sgd)
+    ]
+    # The count goes down as an integer of four bytes, and up as a float that can be averaged.
+    assert sent == [(8 * DIM, 8 * DIM), (8 * DIM + 4, 8 * DIM + 8)]
+
+
+@pytest.mark.parametrize("work", [fcojax.local_steps(2, 2), fcojax.local_epochs(1, 2)])
+def test_fed_gd_refuses_minibatches(work):
+    with pytest.raises(ValueError, match="batch_size is 2 but fed_gd takes full gradients"):
+        models(build(fed_gd), fed_gd.Hparams(), population(), work=work)
+
+
+def test_a_negative_decay_is_refused():
+    with pytest.raises(ValueError, match="decay is -0.1"):
+        models(
+            build(local_sgd), local_sgd.Hparams(0.1, -0.1), population(), work=fcojax.local_steps(1)
+        )

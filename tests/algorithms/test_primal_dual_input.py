@@ -1,0 +1,106 @@
+"""What FedPD, FedDyn and their solvers refuse, and what they put on the wire."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax.algorithms import fed_dyn, fed_pd
+from fcojax.algorithms.local_solvers import exact, variance_reduced
+from fcojax.engine.round import Plan, message_bytes
+from fcojax.engine.run import as_arrays
+from fcojax.problems import factored, factored_loss
+from tests import federations
+
+KEY = jax.random.key(0)
+OPTIONS = {"num_rounds": 4, "work": fcojax.local_steps(1)}
+
+
+@functools.cache
+def population():
+    return fcojax.from_clients(federations.clients())
+
+
+def untraceable(params, rows):
+    raise AssertionError("the loss was traced")
+
+
+@pytest.mark.parametrize(
+    ("cohort", "hparams", "message"),
+    [
+        (fcojax.uniform_cohort(3), {}, "can leave some of the 5 clients out"),
+        (fcojax.coin_flips(0.9), {}, "misses a round holds an outdated point; pass everyone()"),
+        (None, {"skip_probability": 1.0}, "skip_probability is 1.0; it must be at least 0 and bel"),
+        (None, {"skip_probability": -0.5}, "skip_probability is -0.5; it must be finite and zero"),
+        (None, {"skip_probability": np.ones(4)}, "skip_probability is [1.0, 1.0, 1.0, 1.0]"),
+        (None, {"skip_probability": np.zeros(3)}, "skip_probability has shape (3,)"),
+        (None, {"prox_step": 0.0}, "prox_step is 0.0; it must be finite and positive"),
+    ],
+)
+def test_fed_pd_is_refused_before_anything_is_traced(cohort, hparams, message):
+    with pytest.raises(ValueError) as error:
+        fcojax.run(
+            fed_pd(untraceable), fed_pd.Hparams(**hparams), federations.start(), population(), KEY,
+            cohort=cohort, **OPTIONS,
+        )  # fmt: skip
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def two_rows_each():
+    rows = factored(federations.loss, population(), federations.start()).examples
+    return fcojax.from_rows(jax.tree.map(lambda leaf: jnp.repeat(leaf, 2, axis=0), rows), [2] * 5)
+
+
+@pytest.mark.parametrize(
+    ("loss", "make", "found"),
+    [
+        (federations.loss, population, "examples of type dict, up to 7 a client"),
+        (factored_loss, two_rows_each, "examples of type Factored, up to 2 a client"),
+    ],
+)
+@pytest.mark.parametrize("factory", [fed_pd, fed_dyn])
+def test_the_exact_solver_needs_factored_clients(factory, loss, make, found):
+    with pytest.raises(ValueError) as error:
+        chosen = factory(loss, solver=exact())
+        fcojax.run(chosen, factory.Hparams(), federations.start(), make(), KEY, **OPTIONS)
+    assert found in str(error.value)
+    assert "pass data = problems.factored(loss, data, params)" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("refresh_every", [0, 1.5, True])
+def test_variance_reduction_needs_a_whole_period(refresh_every):
+    with pytest.raises(ValueError, match=f"refresh_every is {refresh_every!r}; pass a whole"):
+        variance_reduced(refresh_every=refresh_every)
+
+
+def test_an_unknown_report_is_refused():
+    with pytest.raises(ValueError, match="report is 'cloud'; pass one of server, sampled, all"):
+        fed_dyn(federations.loss, report="cloud")
+
+
+def test_a_client_sends_one_model_and_a_second_only_to_report_all():
+    """A model is 5 numbers of 8 bytes; FedPD's message carries the coin as one byte more."""
+    plan = Plan(fcojax.local_steps(1), fcojax.everyone())
+    chosen = {
+        "FedPD": fed_pd(federations.loss),
+        "variance reduced": fed_pd(federations.loss, solver=variance_reduced(refresh_every=2)),
+        **{report: fed_dyn(federations.loss, report=report) for report in ("server", "sampled")},
+        "all": fed_dyn(federations.loss, report="all"),
+    }
+    rates = as_arrays(fed_pd.Hparams())
+    sent = {
+        name: message_bytes(algorithm, plan, rates, federations.start(), population())
+        for name, algorithm in chosen.items()
+    }
+    assert sent == {
+        "FedPD": (41, 40),
+        "variance reduced": (41, 40),
+        "server": (40, 40),
+        "sampled": (40, 40),
+        "all": (40, 80),
+    }

@@ -1,0 +1,268 @@
+"""What FedPD and FedDyn keep in every round, and what they are in special cases."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax.algorithms.local_solvers import gd, variance_reduced
+from fcojax.engine.sharding import client_mesh, shard_clients
+from tests import federations, primal_dual
+from tests.primal_dual import (
+    DIM,
+    ETA,
+    NUM_CLIENTS,
+    first_point,
+    gradients,
+    hparams,
+    prox,
+    trajectory,
+)
+
+COHORTS = {
+    "everyone": fcojax.everyone(),
+    "half": fcojax.uniform_cohort(4),
+    "one": fcojax.uniform_cohort(1),
+    "coin flips": fcojax.coin_flips(0.2),
+}
+WEIGHTS = tuple(np.random.default_rng(4).uniform(0.2, 3.0, NUM_CLIENTS))
+FIRST = np.random.default_rng(3).standard_normal((NUM_CLIENTS, DIM))
+
+
+@functools.cache
+def sampled(cohort):
+    """FedDyn with rough solves, weights, a penalty and duals that start anywhere."""
+    return trajectory(
+        "fed_dyn", "gd", cohort=COHORTS[cohort], duals=FIRST,
+        data=primal_dual.population(WEIGHTS), rates=hparams("fed_dyn", penalty_scale=0.1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "cohort", ["everyone", "half", "coin flips", pytest.param("one", marks=pytest.mark.slow)]
+)
+def test_the_drift_is_the_mean_dual_after_every_round(cohort):
+    """Over all clients by their weights, the absent ones included."""
+    states = sampled(cohort)
+    mean = np.einsum("m,rmi->ri", np.array(WEIGHTS) / np.sum(WEIGHTS), states.clients.dual)
+    assert np.ptp(mean, axis=0).max() > 0.1
+    np.testing.assert_allclose(states.server.drift, mean, rtol=0, atol=1e-12)
+
+
+def test_absent_clients_keep_their_models_and_duals():
+    for leaf in jax.tree.leaves(sampled("half").clients):
+        changed = (np.diff(leaf, axis=0) != 0).any(axis=-1).sum(axis=1)
+        assert (changed == 4).all()
+
+
+def test_an_exact_solve_makes_the_dual_minus_the_gradient():
+    """For any dual before it and any cohort, once a client has taken part."""
+    for name, cohort in (("fed_pd", "everyone"), ("fed_dyn", "half")):
+        states = trajectory(name, cohort=COHORTS[cohort], duals=FIRST)
+        moved = (states.clients.dual != FIRST).any(axis=-1)
+        assert moved[-1].all()
+        for model, dual, seen in zip(states.clients.model, states.clients.dual, moved, strict=True):
+            np.testing.assert_allclose(dual[seen], -gradients(model)[seen], rtol=0, atol=1e-10)
+
+
+def test_the_dual_adds_up_the_moves_from_the_anchor():
+    """eta lambda_i is the sum of x_i - x_0 over the rounds in which client i took part."""
+    states = sampled("half")
+    anchors = np.concatenate([first_point()[None], states.server.center[:-1]])
+    changes = np.diff(states.clients.dual, axis=0, prepend=FIRST[None])
+    took_part = (changes != 0).any(axis=-1)
+    assert (took_part.sum(axis=1) == 4).all()
+    moves = np.where(took_part[..., None], states.clients.model - anchors[:, None], 0)
+    np.testing.assert_allclose(
+        ETA * (states.clients.dual - FIRST), np.cumsum(moves, axis=0), rtol=0, atol=1e-12
+    )
+
+
+@functools.cache
+def skipping():
+    rates = hparams("fed_pd", skip_probability=0.7)
+    return trajectory("fed_pd", rates=rates, duals=FIRST)
+
+
+def test_a_skipped_round_is_a_proximal_point_step_on_the_clients_own_loss():
+    """After an exact solve the anchor is x_i - eta grad f_i(x_i), and so the next answer is
+    prox_{eta f_i}(x_i)."""
+    states = skipping()
+    skipped = ~states.server.synced
+    assert 20 < skipped.sum() < 58
+    models = states.clients.model
+    for r in np.flatnonzero(skipped[:-1]):
+        np.testing.assert_allclose(models[r + 1], prox(models[r], ETA), rtol=0, atol=1e-12)
+    r = np.flatnonzero(~skipped[:-1])[0]
+    assert np.abs(models[r + 1] - prox(models[r], ETA)).max() > 0.01
+
+
+def test_the_model_changes_in_rounds_with_an_exchange_and_in_no_others():
+    states = skipping()
+    changed = (np.diff(states.server.center, axis=0, prepend=first_point()[None]) != 0).any(axis=1)
+    assert np.array_equal(changed, states.server.synced)
+
+
+def test_the_coin_falls_with_its_probability_in_every_round_anew():
+    """Of 4000 coins, five standard deviations either way; a schedule has each round its own."""
+    num_rounds, skip = 4000, 0.3
+    synced = coins(np.full(num_rounds, skip))
+    deviation = np.sqrt(num_rounds * skip * (1 - skip))
+    assert abs(synced.sum() - num_rounds * (1 - skip)) < 5 * deviation
+    pairs = (synced[1:] & synced[:-1]).sum()
+    assert abs(pairs - num_rounds * (1 - skip) ** 2) < 5 * np.sqrt(num_rounds)
+    falling = coins(1 - np.arange(num_rounds) / num_rounds - 1e-9)
+    expected = np.cumsum(np.arange(num_rounds) / num_rounds)
+    assert np.abs(np.cumsum(falling) - expected).max() < 5 * np.sqrt(num_rounds / 6)
+    assert coins(np.zeros(num_rounds)).all()
+
+
+def coins(skip_probability):
+    """Whether each round ends with an exchange, for one client with nothing to do."""
+    chosen = primal_dual.algorithm("fed_pd")
+    data = jax.tree.map(lambda leaf: leaf[:1], primal_dual.population().examples)
+    rates = hparams("fed_pd")._replace(skip_probability=skip_probability)
+    _, history = fcojax.run(
+        federations.revealing(chosen), rates, jnp.zeros(DIM), fcojax.from_clients([data]),
+        primal_dual.KEY, num_rounds=len(skip_probability), work=fcojax.local_steps(1),
+        observe=lambda hparams, server, context: {"synced": server.synced},
+    )  # fmt: skip
+    return np.asarray(history["synced"])
+
+
+def fed_dr(y, scale, num_rounds):
+    """Federated Douglas-Rachford splitting with alpha = 1 and everyone, its centers."""
+    centers = []
+    models = prox(y, ETA)
+    reflected = 2 * models - y
+    for _ in range(num_rounds):
+        mean = reflected.mean(axis=0)
+        center = np.sign(mean) * np.maximum(np.abs(mean) - ETA * scale, 0)
+        y = y + (center - models)
+        models = prox(y, ETA)
+        reflected = 2 * models - y
+        centers.append(center)
+    return np.array(centers)
+
+
+@pytest.mark.parametrize("name", ["fed_pd", "fed_dyn"])
+def test_with_a_server_prox_they_are_douglas_rachford_splitting(name):
+    r"""FedDR with alpha = 1, where :math:`y_i = x_0 - \eta \lambda_i`.
+
+    The two meet once the first center is the same: FedDR starts from y_i^0, whose duals are
+    lambda_i = (x_i - y_i^0) / eta, and takes its mean before it solves.
+    """
+    scale, y = 0.2, first_point() + FIRST
+    models = prox(y, ETA)
+    expected = fed_dr(y, scale, 61)
+    states = trajectory(
+        name, rates=hparams(name, penalty_scale=scale),
+        duals=(models - y) / ETA, center=expected[0],
+    )  # fmt: skip
+    assert np.abs(np.diff(expected, axis=0)).max() > 0.1
+    np.testing.assert_allclose(states.server.center, expected[1:], rtol=0, atol=1e-12)
+
+
+def test_variance_reduction_on_full_batches_is_gradient_descent():
+    """The corrections then add up to the gradient itself, however rarely it is refreshed."""
+    options = {"rates": hparams("fed_pd", skip_probability=0.3)}
+    plain = trajectory("fed_pd", "gd", **options)
+    reduced = trajectory("fed_pd", variance_reduced(refresh_every=100), **options)
+    np.testing.assert_allclose(reduced.server.center, plain.server.center, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        reduced.clients.memory.estimate[-1], gradients(reduced.clients.model[-1]), atol=1e-12
+    )
+
+
+@pytest.mark.slow
+def test_more_local_steps_come_ever_closer_to_the_exact_solve():
+    exact = trajectory("fed_pd").server.center
+    gaps = [
+        np.abs(trajectory("fed_pd", "gd", num_steps=steps).server.center - exact).max()
+        for steps in (3, 10, 60)
+    ]
+    assert gaps[0] > 1e-3 > gaps[1] > gaps[2]
+    assert gaps[2] < 1e-12
+
+
+@pytest.mark.parametrize("name", ["fed_pd", "fed_dyn"])
+def test_permuting_clients_permutes_their_states(name):
+    order = np.random.default_rng(0).permutation(NUM_CLIENTS)
+    rows = jax.tree.map(lambda leaf: np.asarray(leaf)[order], primal_dual.population().examples)
+    shuffled = fcojax.from_rows(rows, [1] * NUM_CLIENTS)
+    ours, theirs = (trajectory(name, data=data) for data in (None, shuffled))
+    np.testing.assert_allclose(theirs.server.center, ours.server.center, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(theirs.clients.dual, ours.clients.dual[:, order], atol=1e-12)
+
+
+SMALL = {"num_rounds": 6, "work": fcojax.local_steps(2)}
+
+
+@functools.cache
+def on_least_squares(name):
+    factory = primal_dual.FACTORIES[name]
+    extra = {"report": "all"} if name == "fed_dyn" else {}
+    solver = variance_reduced(refresh_every=2) if name == "fed_pd" else gd()
+    return factory(federations.loss, federations.kernel_l1(), solver=solver, **extra)
+
+
+def small_rates(name):
+    return hparams(name, eta=0.3, client_lr=0.05, skip_probability=0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fed_pd", "fed_dyn"])
+def test_single_precision_stays_single_and_a_mesh_changes_nothing(name):
+    clients, start = jax.tree.map(
+        lambda leaf: leaf.astype(np.float32), (federations.clients(), federations.start())
+    )
+    data = fcojax.from_clients(clients)
+    chosen, rates, key = on_least_squares(name), small_rates(name), jax.random.key(6)
+    model, _ = fcojax.run(chosen, rates, start, data, key, **SMALL)
+    assert {leaf.dtype for leaf in jax.tree.leaves(model)} == {jnp.dtype("float32")}
+    spread = shard_clients(data, client_mesh(2))
+    elsewhere, _ = fcojax.run(chosen, rates, start, spread, key, **SMALL)
+    np.testing.assert_allclose(*map(federations.as_vector, (elsewhere, model)), rtol=2e-5)
+
+
+def three_points(name):
+    """Hyperparameters that differ in every field."""
+    rates = small_rates(name)
+    return [type(rates)(*(factor * value for value in rates)) for factor in (1.0, 0.7, 0.4)]
+
+
+@pytest.mark.parametrize("name", ["fed_pd", "fed_dyn"])
+def test_every_number_is_an_argument_of_one_program(name):
+    chosen, traces, counts = on_least_squares(name), [], []
+
+    def client_update(*args):
+        traces.append(args)
+        return chosen.client_update(*args)
+
+    counted, key = chosen._replace(client_update=client_update), jax.random.key(6)
+    for point in three_points(name):
+        fcojax.run(counted, point, federations.start(), population(), key, **SMALL)
+        counts.append(len(traces))
+    assert counts[0] > 0 and counts[2] == counts[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fed_pd", "fed_dyn"])
+def test_a_sweep_equals_separate_runs(name):
+    chosen, key, points = on_least_squares(name), jax.random.key(6), three_points(name)
+    alone = [
+        fcojax.run(chosen, point, federations.start(), population(), key, **SMALL)[0]
+        for point in points
+    ]
+    grid = type(points[0])(*map(jnp.array, zip(*points, strict=True)))
+    swept, _ = fcojax.sweep(chosen, grid, federations.start(), population(), key[None], **SMALL)
+    swept = np.column_stack([swept["kernel"][:, 0], swept["bias"][:, 0]])
+    np.testing.assert_allclose(swept, list(map(federations.as_vector, alone)), rtol=1e-10)
+
+
+@functools.cache
+def population():
+    return fcojax.from_clients(federations.clients())

@@ -1,0 +1,127 @@
+"""One small instance of every problem, with a step size at which gradient steps descend."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from fcojax import problems
+from fcojax.problems import networks, population_loss
+from fcojax.problems.clients import from_rows
+from fcojax.transforms import Penalty, simplex, stiefel
+
+
+class Family(NamedTuple):
+    problem: problems.Problem
+    client_lr: float
+    constraint: Penalty | None = None
+
+
+def on_manifold(manifold):
+    """A manifold as a constraint, for algorithms that know only of proxes."""
+    return Penalty(lambda x, scale: 0.0 * scale, lambda v, step, scale: manifold.project(v))
+
+
+STIEFEL = on_manifold(stiefel())
+SIMPLEX = simplex()
+
+
+@functools.cache
+def images(num_clients=3, num_examples=4, shape=(4, 4), num_classes=3):
+    rng = np.random.default_rng(0)
+    num_rows = num_clients * num_examples
+    x = rng.random((num_rows, np.prod(shape)), dtype=np.float32)
+    y = rng.integers(num_classes, size=num_rows, dtype=np.int32)
+    return from_rows({"x": x, "y": y}, [num_examples] * num_clients)
+
+
+def _features():
+    data = problems.random_features(images(), num_features=8, bandwidth=2.0)
+    return problems.softmax(data, data, num_classes=3)
+
+
+BUILDERS = {
+    "least_squares": lambda: Family(
+        problems.synthetic_least_squares(num_clients=3, num_examples=8, dim=4, truth_spread=1.0),
+        0.1,
+    ),
+    "ridge": lambda: Family(
+        problems.synthetic_least_squares(num_clients=3, num_examples=3, dim=4, ridge=0.5), 0.1
+    ),
+    "logistic": lambda: Family(
+        problems.synthetic_logistic(num_clients=3, num_examples=8, dim=5, num_true=2), 0.1
+    ),
+    "softmax": lambda: Family(
+        problems.synthetic_softmax(num_clients=3, dim=5, num_classes=3, size_log_mean=1.0), 0.05
+    ),
+    "low_rank": lambda: Family(
+        problems.low_rank(
+            num_clients=3, num_examples=8, shape=(4, 3), true_rank=2, num_validation=2
+        ),
+        0.01,
+    ),
+    "matrix_completion": lambda: Family(
+        problems.synthetic_matrix_completion(
+            num_clients=3, shape=(5, 6), true_rank=2, num_validation=2
+        ),
+        0.5,
+    ),
+    "subspace_completion": lambda: Family(
+        problems.synthetic_subspace_completion(
+            num_clients=3, shape=(6, 12), true_rank=2, share_seen=0.7, noise_scale=0.1
+        ),
+        0.01,
+        STIEFEL,
+    ),
+    "pca": lambda: Family(
+        problems.synthetic_pca(num_clients=3, num_examples=8, dim=5, num_components=2),
+        0.05,
+        STIEFEL,
+    ),
+    "procrustes": lambda: Family(
+        problems.synthetic_procrustes(num_clients=3, num_examples=8, dim=3), 0.05, STIEFEL
+    ),
+    "portfolio": lambda: Family(
+        problems.portfolio(num_clients=3, num_examples=8, num_assets=4, volatility=0.3),
+        0.1,
+        SIMPLEX,
+    ),
+    "mixture": lambda: Family(problems.mixture(num_clients=3, num_examples=8), 0.1, SIMPLEX),
+    "fused_signal": lambda: Family(
+        problems.fused_signal(num_clients=3, num_examples=8, dim=10, num_jumps=2), 0.01
+    ),
+    "fmri": lambda: Family(
+        problems.fmri_surrogate(
+            sessions=(2, 1), num_scans=6, grid=(4, 5, 6), num_voxels=60, num_blobs=2,
+            share_true=0.1,
+        ),
+        0.01,
+    ),
+    "random_features": lambda: Family(_features(), 0.1),
+    "two_layer": lambda: Family(
+        networks.network(networks.two_layer(16, 5, 3), images(), images(), num_classes=3), 0.1
+    ),
+    "conv_net": lambda: Family(
+        networks.network(
+            networks.conv_net((4, 4, 1), (2, 3), 5, 3), images(), images(), num_classes=3
+        ),
+        0.1,
+    ),
+}  # fmt: skip
+
+
+@functools.cache
+def family(name) -> Family:
+    return BUILDERS[name]()
+
+
+# The mean loss of a population, compiled once a loss and shape.
+mean_loss = jax.jit(population_loss, static_argnums=0)
+
+
+def in_float64(tree):
+    """Floating leaves in float64, so that finite differences have digits to spare."""
+    return jax.tree.map(
+        lambda leaf: np.asarray(leaf, float) if leaf.dtype.kind == "f" else np.asarray(leaf), tree
+    )

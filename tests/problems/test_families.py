@@ -1,0 +1,102 @@
+"""What holds for every problem: its gradient, its precision, its seed, and that it can be run."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import problems
+from fcojax.problems import population_loss
+from fcojax.transforms import euclidean, zero
+from tests.problems.families import BUILDERS, family, in_float64
+
+# Compiling a run takes seconds; one of each kind of params and of constraint is run by default.
+QUICK = ("least_squares", "pca", "mixture", "two_layer")
+
+
+def start(name):
+    return family(name).problem.init(jax.random.key(1))
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_the_gradient_is_that_of_the_loss(name):
+    """Central differences along random directions, in float64."""
+    problem = family(name).problem
+    rng = np.random.default_rng(0)
+    rows = in_float64(problem.train.examples)
+    point = jax.tree.map(
+        lambda leaf: np.asarray(leaf, float) + 0.01 * rng.random(leaf.shape), start(name)
+    )
+    mean_loss = jax.jit(lambda params: jnp.mean(problem.loss(params, rows)))
+    slope = jax.jit(jax.grad(mean_loss))(point)
+
+    def moved(along, size):
+        return mean_loss(jax.tree.map(lambda leaf, move: leaf + size * move, point, along))
+
+    for _ in range(3):
+        along = jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape), point)
+        expected = sum(
+            np.sum(a * b)
+            for a, b in zip(jax.tree.leaves(slope), jax.tree.leaves(along), strict=True)
+        )
+        found = (moved(along, 1e-5) - moved(along, -1e-5)) / 2e-5
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in BUILDERS],
+)
+def test_two_rounds_descend_in_float32(name):
+    problem, client_lr, constraint = family(name)
+    algorithm = fcojax.algorithms.fed_mid(problem.loss, euclidean(constraint or zero()))
+    hparams = fcojax.algorithms.fed_mid.Hparams(client_lr=client_lr, penalty_scale=1.0)
+    model, history = fcojax.run(
+        algorithm, hparams, start(name), problem.train, jax.random.key(0), num_rounds=2,
+        work=fcojax.local_steps(2),
+        observe=lambda hparams, params, train: {
+            "loss": population_loss(problem.loss, params, train)
+        },
+        context=problem.train,
+    )  # fmt: skip
+    assert {leaf.dtype for leaf in jax.tree.leaves(model)} == {jnp.dtype("float32")}
+    losses = problem.loss(model, problem.train.examples)
+    assert losses.dtype == jnp.float32
+    assert losses.shape == (int(problem.train.offsets[-1]),)
+    before = population_loss(problem.loss, start(name), problem.train)
+    assert history["loss"][1] < history["loss"][0] < before
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_measures_are_finite_scalars(name):
+    measures = jax.jit(family(name).problem.measures)(start(name))
+    assert measures
+    for measure, value in measures.items():
+        assert value.shape == () and np.isfinite(value), measure
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_data_are_float32_and_the_same_for_the_same_seed(name):
+    problem, again = family(name).problem, BUILDERS[name]().problem
+    for data, same in ((problem.train, again.train), (problem.validation, again.validation)):
+        for leaf, other in zip(
+            jax.tree.leaves(data.examples), jax.tree.leaves(same.examples), strict=True
+        ):
+            assert leaf.dtype in (jnp.float32, jnp.int32)
+            np.testing.assert_array_equal(leaf, other)
+
+
+def test_another_seed_draws_other_data():
+    for generator in (
+        problems.synthetic_least_squares,
+        problems.synthetic_logistic,
+        problems.synthetic_softmax,
+        problems.synthetic_procrustes,
+        problems.portfolio,
+        problems.mixture,
+        problems.fused_signal,
+    ):
+        first, other = (generator(num_clients=2, seed=seed).train.examples for seed in (0, 1))
+        field = next(iter(first))
+        assert first[field].shape != other[field].shape or (first[field] != other[field]).any()

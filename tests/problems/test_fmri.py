@@ -1,0 +1,112 @@
+"""The synthetic stand-in for scans: who holds what, and what the label does to a voxel."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcojax import problems
+
+SMALL = {"grid": (6, 8, 7), "num_voxels": 150, "num_blobs": 2, "share_true": 0.1}
+
+
+@functools.cache
+def surrogate(**options):
+    return problems.fmri_surrogate(**SMALL, **options)
+
+
+def sessions(data, num_scans=18):
+    x, y = (np.asarray(data.examples[name]) for name in "xy")
+    return x.reshape(-1, num_scans, x.shape[1]), y.reshape(-1, num_scans)
+
+
+def pattern(problem):
+    """The planted support, asked of the measures one voxel at a time."""
+    eye = jnp.eye(150, dtype=jnp.float32)
+    found = jax.jit(
+        jax.vmap(lambda kernel: problem.measures({"kernel": kernel, "bias": jnp.float32(0)}))
+    )(eye)
+    return np.asarray(found["precision"]) == 1
+
+
+def test_sessions_are_clients_and_the_last_subject_judges():
+    problem = surrogate()
+    assert problem.train.sizes.tolist() == [18] * 59
+    assert problem.validation.sizes.tolist() == [18] * 12
+    for data in (problem.train, problem.validation):
+        x, y = sessions(data)
+        assert (y.sum(axis=1) == 9).all()
+        np.testing.assert_allclose(x.mean(axis=1), 0, atol=1e-5)
+        np.testing.assert_allclose(x.std(axis=1), 1, rtol=1e-4)
+
+
+def test_the_label_moves_the_pattern_alone():
+    problem = surrogate(standardise=False, effect=0.8, subject_scale=0.0, session_scale=0.0)
+    x, y = (np.asarray(problem.train.examples[name]) for name in "xy")
+    effect = x[y == 1].mean(axis=0) - x[y == 0].mean(axis=0)
+    # 531 scans of each kind: the standard error of a difference of means is 0.06.
+    true = pattern(problem)
+    assert true.sum() == 15
+    np.testing.assert_allclose(effect[true], 1.6, atol=0.3)
+    np.testing.assert_allclose(effect[~true], 0.0, atol=0.3)
+    np.testing.assert_allclose(x[y == 1].std(axis=0), 1, atol=0.15)
+
+
+def test_noise_is_alike_in_neighbours_and_not_far_away():
+    problem = surrogate(standardise=False, effect=0.0, subject_scale=0.0, session_scale=0.0)
+    voxels = problems.brain_voxels(SMALL["grid"], 150)
+    correlations = np.corrcoef(np.asarray(problem.train.examples["x"]).T)
+    apart = np.linalg.norm(voxels[:, None] - voxels, axis=2)
+    # Smoothing with deviation s gives the correlation exp(-distance^2 / (4 s^2)) off the border.
+    middle = np.argmin(np.linalg.norm(voxels - np.array([2.5, 3.5, 3]), axis=1))
+    near = apart[middle] == 1
+    np.testing.assert_allclose(correlations[middle][near], np.exp(-1 / 9), atol=0.08)
+    assert np.abs(correlations[apart > 6]).mean() < 0.1
+
+
+def test_subjects_and_sessions_have_levels_of_their_own():
+    problem = surrogate(standardise=False, effect=0.0, subject_scale=3.0, session_scale=1.0)
+    x, _ = sessions(problem.train)
+    levels = x.mean(axis=1)
+    of_subjects = np.stack([part.mean(axis=0) for part in np.split(levels, [12, 24, 36, 48])])
+    assert of_subjects.std(axis=0).mean() == pytest.approx(3.0, rel=0.2)
+    within = np.concatenate(
+        [part - part.mean(axis=0) for part in np.split(levels, [12, 24, 36, 48])]
+    )
+    # A mean of 18 smooth scans adds 1/18 to the variance between sessions.
+    assert within.std() == pytest.approx((1 + 1 / 18) ** 0.5, rel=0.1)
+
+
+def test_voxels_form_an_ellipsoid():
+    voxels = problems.brain_voxels((40, 64, 64), 39_912)
+    assert voxels.shape == (39_912, 3)
+    image = problems.on_grid(np.ones(39_912), voxels, (40, 64, 64))
+    assert np.nansum(image) == 39_912
+    # Symmetric in every axis, and a quarter of the box's pi / 6 shows at no corner.
+    inside = ~np.isnan(image)
+    assert abs(inside[:20].sum() - inside[20:].sum()) <= 64
+    assert not inside[[0, 0, -1], [0, -1, 0], [0, 0, -1]].any()
+    assert inside[20, 32, 32]
+
+
+def test_the_pattern_is_in_blobs():
+    problem = surrogate(standardise=False)
+    true = problems.brain_voxels(SMALL["grid"], 150)[pattern(problem)]
+    gaps = np.abs(true[:, None] - true).sum(axis=2) + 99 * np.eye(len(true))
+    assert (gaps.min(axis=1) == 1).all()  # every voxel touches another one
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sessions": (3,)}, "at least 2 subjects"),
+        ({"num_scans": 7}, "num_scans is 7"),
+        ({"num_voxels": 10_000}, "num_voxels is 10000"),
+        ({"num_blobs": 40}, "40 blobs cannot share 15 voxels"),
+    ],
+)
+def test_impossible_numbers_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        problems.fmri_surrogate(**(SMALL | changes))

@@ -1,0 +1,281 @@
+"""Least squares, logistic and softmax regression, signals, random features."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn import linear_model
+
+from fcojax import problems
+from fcojax.engine.reference import optimum
+from fcojax.problems.clients import from_clients
+from fcojax.problems.least_squares import normal_equations
+from fcojax.problems.logistic import logistic_loss
+from fcojax.problems.measures import accuracy, density
+from fcojax.problems.softmax import cross_entropy
+from fcojax.transforms import l2_squared, named, on_subtree, total_variation
+from tests.problems.families import mean_loss
+
+
+def ragged(seed=0, dim=3, sizes=(4, 9, 6), labels=None):
+    rng = np.random.default_rng(seed)
+    return [
+        {
+            "x": rng.standard_normal((n, dim)),
+            "y": rng.standard_normal(n) if labels is None else rng.integers(labels, size=n),
+        }
+        for n in sizes
+    ]
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.7])
+@pytest.mark.parametrize("weights", [None, "examples", [1.0, 0.5, 3.0]])
+def test_least_squares_knows_its_solution(ridge, weights):
+    """Against stacked rows: client m's are scaled by the root of p_m / n_m, the ridge is d more."""
+    clients = ragged()
+    sizes = np.array([len(client["y"]) for client in clients])
+    p = {"examples": sizes, "None": np.ones(3)}.get(str(weights), weights)
+    p = np.asarray(p, float) / np.sum(p)
+    scales = np.repeat(np.sqrt(p / sizes), sizes)
+    x = np.concatenate([client["x"] for client in clients]) * scales[:, None]
+    y = np.concatenate([client["y"] for client in clients]) * scales
+    x, y = np.vstack([x, np.sqrt(ridge) * np.eye(3)]), np.append(y, np.zeros(3))
+    expected = np.linalg.lstsq(x, y)[0]
+
+    problem = problems.least_squares(from_clients(clients, weights), ridge=ridge)
+    at = problem.measures(jnp.asarray(expected))
+    assert at["error"] <= 1e-14
+    assert abs(at["suboptimality"]) <= 1e-28
+    other = expected + np.array([1.0, -2.0, 0.5])
+    loss, least = (
+        mean_loss(problem.loss, jnp.asarray(w), problem.train) for w in (other, expected)
+    )
+    gap = problem.measures(jnp.asarray(other))["suboptimality"]
+    assert gap == pytest.approx(float(loss - least), rel=1e-12)
+
+
+def test_normal_equations_are_curvature_and_slope():
+    problem = problems.least_squares(from_clients(ragged(), "examples"), ridge=0.3)
+    hessian, slope = normal_equations(problem.train, ridge=0.3)
+
+    def value(w):
+        return mean_loss(problem.loss, w, problem.train)
+
+    # F is quadratic: its gradients at zero and at the unit vectors are all there is to know.
+    slopes = jax.jit(jax.vmap(jax.grad(value)))(jnp.vstack([jnp.zeros(3), jnp.eye(3)]))
+    np.testing.assert_allclose(slopes[0], -slope, atol=1e-13)
+    np.testing.assert_allclose(slopes[1:] - slopes[:1], hessian, atol=1e-13)
+
+
+def test_without_a_unique_solution_there_is_nothing_to_measure():
+    data = from_clients(ragged(dim=30))
+    assert problems.least_squares(data).measures(jnp.zeros(30)) == {}
+    assert problems.least_squares(data, ridge=1e-3).measures(jnp.zeros(30))["error"] > 0
+
+
+def test_synthetic_least_squares_have_the_stated_spreads():
+    options = {"num_clients": 40, "num_examples": 400, "dim": 6, "noise_scale": 0.0}
+    alike = problems.synthetic_least_squares(**options, condition=50.0)
+    variances = np.asarray(alike.train.examples["x"]).var(axis=0)
+    np.testing.assert_allclose(variances, np.geomspace(1, 1 / 50, 6), rtol=0.05)
+    # Without noise and with one truth, the pooled solution has loss zero on every client.
+    solution = np.linalg.solve(*normal_equations(alike.train))
+    assert mean_loss(alike.loss, jnp.asarray(solution, jnp.float32), alike.train) < 1e-10
+
+    apart = problems.synthetic_least_squares(**options, truth_spread=2.0, covariance_spread=0.5)
+    x, y = (np.asarray(apart.train.examples[name]).reshape(40, 400, -1) for name in "xy")
+    truths = np.stack([np.linalg.lstsq(x[m], y[m, :, 0])[0] for m in range(40)])
+    assert truths.std(axis=0).mean() == pytest.approx(2.0, rel=0.15)
+    logs = np.log(x.var(axis=1) / np.geomspace(1, 1 / 10, 6))
+    assert logs.std() == pytest.approx(0.5, rel=0.1)
+
+
+def test_the_logistic_gradient_by_hand():
+    rows = ragged(labels=2)[1]
+    params = {"kernel": jnp.array([0.5, -1.0, 2.0]), "bias": jnp.array(0.3)}
+    slope = jax.jit(jax.grad(lambda params: jnp.mean(logistic_loss(params, rows))))(params)
+    excess = 1 / (1 + np.exp(-(rows["x"] @ np.array([0.5, -1.0, 2.0]) + 0.3))) - rows["y"]
+    np.testing.assert_allclose(slope["kernel"], excess @ rows["x"] / 9, rtol=1e-12)
+    np.testing.assert_allclose(slope["bias"], excess.mean(), rtol=1e-12)
+
+
+def test_the_logistic_loss_is_accurate_at_any_margin():
+    """log(1 + exp(-m)) and its slope in float32, against another formula in float64."""
+    logits = np.array([-1e4, -100.0, -20.0, 0.5, 20.0, 100.0, 1e4])
+    for label in (0, 1):
+        rows = {"x": jnp.asarray(logits, jnp.float32)[:, None], "y": jnp.full(7, label)}
+
+        def losses(bias, rows=rows):
+            return logistic_loss({"kernel": jnp.ones(1, jnp.float32), "bias": bias}, rows)
+
+        value, slope = jax.jit(losses)(jnp.float32(0)), jax.jacobian(losses)(jnp.float32(0))
+        margin = (2 * label - 1) * logits
+        np.testing.assert_allclose(value, np.logaddexp(0, -margin), rtol=1e-5, atol=1e-37)
+        exact = (1 - 2 * label) * np.exp(-np.logaddexp(0, margin))
+        np.testing.assert_allclose(slope, exact, rtol=1e-5, atol=1e-37)
+
+
+def test_logistic_regression_of_another_library():
+    clients = ragged(labels=2, sizes=(30, 50, 40))
+    problem = problems.logistic(from_clients(clients, "examples"))
+    penalty = on_subtree(l2_squared(), named("kernel"))
+    ours = optimum(problem, penalty, 0.05, tolerance=1e-9)
+    assert ours.converged
+    x, y = (np.concatenate([client[name] for client in clients]) for name in "xy")
+    # Theirs is |w|^2 / 2 + C sum of losses, ours 0.05 |w|^2 + the mean of losses.
+    theirs = linear_model.LogisticRegression(C=1 / (0.1 * 120), tol=1e-12, max_iter=10_000)
+    np.testing.assert_allclose(ours.params["kernel"], theirs.fit(x, y).coef_[0], atol=1e-6)
+    np.testing.assert_allclose(ours.params["bias"], theirs.intercept_[0], atol=1e-6)
+
+
+def test_synthetic_labels_follow_the_planted_model():
+    problem = problems.synthetic_logistic(
+        num_clients=10, num_examples=400, dim=4, num_true=2, mean_scale=0.0, bias_scale=1.0,
+        num_validation=400, seed=3,
+    )  # fmt: skip
+    x, y = (np.asarray(problem.train.examples[name]) for name in "xy")
+    fitted = linear_model.LogisticRegression(C=np.inf).fit(x, y)
+    kernel, bias = fitted.coef_[0], fitted.intercept_[0]
+    # With 4,000 examples standard errors are about 0.05.
+    np.testing.assert_allclose(np.abs(kernel), [1.0, 1.0, 0.0, 0.0], atol=0.15)
+    params = {
+        "kernel": jnp.asarray(kernel.round(), jnp.float32), "bias": jnp.asarray(bias, jnp.float32)
+    }  # fmt: skip
+    found = problem.measures(params)
+    assert (found["f1"], found["density"]) == (1.0, 0.5)
+    # The best rule is right with probability 1 / (1 + exp(-|logit|)).
+    logits = np.asarray(problem.validation.examples["x"]) @ kernel + bias
+    assert found["accuracy"] == pytest.approx(np.mean(1 / (1 + np.exp(-np.abs(logits)))), abs=0.03)
+
+
+def test_two_classes_of_softmax_are_logistic_regression():
+    rows = ragged(labels=2)[0]
+    kernel = np.random.default_rng(1).standard_normal((3, 2))
+    bias = np.array([0.2, -0.4])
+    binary = {"kernel": jnp.asarray(kernel[:, 1] - kernel[:, 0]), "bias": jnp.asarray(-0.6)}
+    both = {"kernel": jnp.asarray(kernel), "bias": jnp.asarray(bias)}
+    np.testing.assert_allclose(cross_entropy(both, rows), logistic_loss(binary, rows), rtol=1e-12)
+
+
+def test_the_softmax_gradient_by_hand():
+    rows = ragged(labels=4)[1]
+    kernel = np.random.default_rng(1).standard_normal((3, 4))
+    params = {"kernel": jnp.asarray(kernel), "bias": jnp.zeros(4)}
+    slope = jax.jit(jax.grad(lambda params: jnp.mean(cross_entropy(params, rows))))(params)
+    odds = np.exp(rows["x"] @ kernel)
+    excess = odds / odds.sum(axis=1, keepdims=True) - np.eye(4)[rows["y"]]
+    np.testing.assert_allclose(slope["kernel"], rows["x"].T @ excess / 9, atol=1e-13)
+    np.testing.assert_allclose(slope["bias"], excess.mean(axis=0), atol=1e-13)
+
+
+def test_synthetic_softmax_is_ragged_and_split_by_example():
+    problem = problems.synthetic_softmax(num_clients=25, dim=7, num_classes=4, min_size=12)
+    sizes = np.asarray(problem.train.sizes + problem.validation.sizes)
+    assert sizes.min() >= 12
+    assert len(set(sizes.tolist())) > 10
+    np.testing.assert_allclose(problem.validation.sizes / sizes, 0.2, atol=0.05)
+    # Around its client's mean, feature j has variance j^-1.2.
+    x, offsets = np.asarray(problem.train.examples["x"]), np.asarray(problem.train.offsets)
+    within = [x[a:b] - x[a:b].mean(axis=0) for a, b in zip(offsets, offsets[1:], strict=False)]
+    variances = sum((part**2).sum(axis=0) for part in within) / (len(x) - 25)
+    np.testing.assert_allclose(variances, np.arange(1, 8) ** -1.2, rtol=0.2)
+
+
+def test_accuracy_weighs_clients_as_the_validation_set_does():
+    clients = [{"x": np.array([[1.0], [1.0], [-1.0]]), "y": np.array([1, 1, 1])}]
+    clients.append({"x": np.array([[1.0]]), "y": np.array([0])})
+    params = {"kernel": jnp.array([1.0]), "bias": jnp.array(0.0)}
+    for weights, expected in ((None, (2 / 3 + 0) / 2), ("examples", 2 / 4)):
+        data = from_clients(clients, weights)
+        found = problems.logistic(data, data).measures(params)["accuracy"]
+        assert found == pytest.approx(expected)
+    assert accuracy(lambda params, rows: rows["y"], None)(params) == {}
+
+
+def test_density_counts_over_all_kernels():
+    kernels = [jnp.array([[1.0, 0.0], [0.5, 1e-3]]), jnp.array([0.0, 0.0])]
+    assert density(kernels, 1e-2)["density"] == pytest.approx(2 / 6)
+    assert density(kernels, 1e-4)["density"] == pytest.approx(3 / 6)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 1, 2], "label 2 in row 2 of the training data is none of the 2 classes"),
+        ([0, -1, 1], "label -1 in row 1"),
+        ([0.0, 0.5, 1.0], "label 0.5 in row 1"),
+    ],
+)
+def test_labels_out_of_range_are_refused(labels, message):
+    data = from_clients([{"x": np.zeros((3, 2)), "y": np.array(labels)}])
+    for build in (problems.logistic, lambda data: problems.softmax(data, num_classes=2)):
+        with pytest.raises(ValueError, match=message) as error:
+            build(data)
+        assert "\n" not in str(error.value)
+
+
+def test_the_signal_has_the_jumps_and_zeros_asked_for():
+    for seed in range(5):
+        problem = problems.fused_signal(
+            num_clients=2, num_examples=40, dim=30, num_jumps=6, share_zero=0.5, noise_scale=0.0,
+            seed=seed,
+        )  # fmt: skip
+        x, y = (np.asarray(problem.train.examples[name], float) for name in "xy")
+        signal = np.linalg.lstsq(x, y)[0]  # exact, for there are more measurements than unknowns
+        assert (np.abs(np.diff(signal)) > 1e-4).sum() == 6
+        levels = signal[np.append(0, np.flatnonzero(np.abs(np.diff(signal)) > 1e-4) + 1)]
+        assert 3 <= (np.abs(levels) < 1e-4).sum() <= 4
+        found = problem.measures(jnp.asarray(signal))
+        assert found["jump_f1"] == 1.0
+        assert found["error"] < 1e-4
+        assert problem.measures(jnp.zeros(30))["jump_recall"] == 0.0
+
+
+def test_total_variation_finds_the_jumps():
+    problem = problems.fused_signal(
+        num_clients=4, num_examples=60, dim=40, num_jumps=3, noise_scale=0.1, seed=1
+    )
+    signal = optimum(problem, total_variation(), 0.02).params
+    found = problem.measures(signal)
+    assert found["jump_recall"] == 1.0
+    assert found["error"] < 0.5
+    # The penalty itself makes pieces: far fewer jumps than the 39 that least squares has.
+    assert (np.asarray(jnp.diff(signal)) != 0).sum() <= 12
+
+
+def test_random_features_approximate_the_gaussian_kernel():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((6, 3)).astype(np.float32)
+    data = from_clients([{"x": x[:4], "y": np.arange(4)}, {"x": x[4:], "y": np.arange(2)}])
+    seen = problems.random_features(data, num_features=40_000, bandwidth=1.5, seed=4)
+    assert seen.offsets.tolist() == data.offsets.tolist()
+    assert seen.examples["y"].tolist() == [0, 1, 2, 3, 0, 1]
+    features = np.asarray(seen.examples["x"])
+    assert features.dtype == np.float32
+    squared = ((x[:, None] - x) ** 2).sum(axis=2)
+    # Twice the mean of a product of cosines; its standard error is below 1 / sqrt(20,000).
+    np.testing.assert_allclose(
+        2 * features @ features.T / 40_000, np.exp(-squared / (2 * 1.5**2)), atol=0.03
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: problems.least_squares(from_clients(ragged()), ridge=-1.0), "ridge is -1.0"),
+        (lambda: problems.synthetic_least_squares(condition=0.5), "condition is 0.5"),
+        (lambda: problems.synthetic_least_squares(noise_scale=-0.5), "negative"),
+        (lambda: problems.synthetic_logistic(num_true=0), "num_true is 0"),
+        (lambda: problems.synthetic_logistic(truth_spread=-1.0), "negative"),
+        (lambda: problems.synthetic_softmax(model_spread=-1.0), "negative"),
+        (lambda: problems.synthetic_softmax(validation_share=1.0), "validation_share 1.0"),
+        (lambda: problems.fused_signal(num_jumps=200), "num_jumps is 200"),
+        (lambda: problems.fused_signal(share_zero=0.9), "share_zero is 0.9"),
+        (lambda: problems.fused_signal(noise_scale=-0.9), "negative"),
+        (lambda: problems.random_features(from_clients(ragged()), bandwidth=0.0), "bandwidth 0"),
+    ],
+)
+def test_impossible_numbers_are_refused(build, message):
+    with pytest.raises(ValueError, match=message) as error:
+        build()
+    assert "\n" not in str(error.value)

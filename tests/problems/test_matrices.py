@@ -1,0 +1,376 @@
+"""Matrix regression and completion, and the problems on the Stiefel manifold."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+
+import fcojax
+from fcojax import problems
+from fcojax.problems.clients import from_clients, from_rows
+from fcojax.problems.low_rank import matrix_squared_error
+from fcojax.problems.matrix_completion import entry_loss
+from fcojax.problems.measures import principal_angles, rank, stiefel_gradient_norm
+from fcojax.problems.moments import second_moment
+from fcojax.problems.pca import variance_loss
+from fcojax.problems.subspace_completion import projected_loss
+from fcojax.transforms import euclidean, named, nuclear, on_subtree, riemannian_gradient, stiefel
+from tests.problems.families import in_float64, mean_loss
+
+
+def doubled(data):
+    return dataclasses.replace(data, examples=in_float64(data.examples))
+
+
+def orthonormal(rng, *shape):
+    return jnp.asarray(np.linalg.qr(rng.standard_normal(shape))[0])
+
+
+def test_the_matrix_loss_by_hand():
+    params = {"kernel": jnp.array([[1.0, 2.0], [0.0, -1.0]]), "bias": jnp.array(0.5)}
+    rows = {"x": jnp.array([[[1.0, 1.0], [5.0, 2.0]]]), "y": jnp.array([4.0])}
+    assert matrix_squared_error(params, rows).tolist() == [(1 + 2 - 2 + 0.5 - 4) ** 2]
+
+
+def test_low_rank_data_have_the_stated_moments():
+    problem = problems.low_rank(
+        num_clients=20, num_examples=50, shape=(3, 4), true_rank=2, mean_scale=2.0,
+        noise_scale=0.5, bias_scale=0.0,
+    )  # fmt: skip
+    x = np.asarray(problem.train.examples["x"])
+    y = np.asarray(problem.train.examples["y"])
+    means = x.reshape(20, 50, 3, 4).mean(axis=1)
+    assert means.std() == pytest.approx(2.0, rel=0.1)
+    residual = y - x[:, 0, 0] - x[:, 1, 1]
+    assert residual.std() == pytest.approx(0.5, rel=0.1)
+    assert abs(residual.mean()) < 0.05
+
+
+def test_low_rank_measures_at_the_truth_and_off_it():
+    problem = problems.low_rank(num_clients=2, num_examples=3, shape=(5, 4), true_rank=2)
+    truth = jnp.diag(jnp.array([1.0, 1.0, 0.0, 0.0, 0.0]))[:, :4]
+    found = problem.measures({"kernel": truth, "bias": jnp.array(9.0)})
+    assert (found["rank"], found["rank_above_0.0001"], found["error_fro"]) == (2, 2, 0.0)
+    off = truth.at[2, 2].set(1e-3).at[3, 3].set(1e-6)
+    found = problem.measures({"kernel": off, "bias": jnp.array(9.0)})
+    assert (found["rank"], found["rank_above_0.0001"]) == (2, 3)
+    assert found["error_fro"] == pytest.approx(1e-3, rel=1e-5)
+
+
+def test_rank_of_a_rotated_matrix():
+    rng = np.random.default_rng(0)
+    left, right = orthonormal(rng, 6, 6), orthonormal(rng, 5, 5)
+    matrix = left[:, :5] @ jnp.diag(jnp.array([3.0, 0.5, 2e-2, 5e-3, 0.0])) @ right
+    assert rank(matrix, 1e-2)["rank"] == 3
+    assert rank(matrix, 1e-4)["rank"] == 4
+
+
+@pytest.mark.slow
+def test_dual_averaging_finds_rank_16_within_a_hundred_rounds():
+    """The report of Yuan, Zaheer and Reddi, Figure 4, on data of its size."""
+    problem = problems.low_rank()
+    algorithm = fcojax.algorithms.fed_dual_avg(
+        problem.loss, euclidean(on_subtree(nuclear(), named("kernel")))
+    )
+    hparams = fcojax.algorithms.fed_dual_avg.Hparams(
+        client_lr=0.01, server_lr=1.0, penalty_scale=0.1
+    )
+    hparams = jax.tree.map(jnp.float32, hparams)
+    _, history = fcojax.run(
+        algorithm, hparams, problem.init(jax.random.key(1)), problem.train, jax.random.key(0),
+        num_rounds=100, eval_every=10, work=fcojax.local_steps(10, 10),
+        cohort=fcojax.uniform_cohort(10),
+        observe=lambda hparams, params, context: problem.measures(params),
+    )  # fmt: skip
+    ranks, errors = np.asarray(history["rank"]), np.asarray(history["error_fro"])
+    assert 16 in ranks
+    assert ranks[0] > 16
+    assert errors[-1] < 0.6 < errors[0]
+
+
+def test_the_entry_loss_touches_its_entry_alone():
+    matrix = jnp.arange(6.0).reshape(2, 3)
+    rows = {"row": jnp.array([1, 0]), "column": jnp.array([2, 0]), "value": jnp.array([3.0, 1.0])}
+    assert entry_loss(matrix, rows).tolist() == [2.0, 0.5]
+    slope = jax.grad(lambda matrix: jnp.sum(entry_loss(matrix, rows)))(matrix)
+    assert slope.tolist() == [[-1.0, 0.0, 0.0], [0.0, 0.0, 2.0]]
+
+
+def test_entries_are_seen_once_and_judged_elsewhere():
+    problem = problems.synthetic_matrix_completion(
+        num_clients=4, shape=(10, 12), true_rank=2, share_seen=0.5, noise_scale=0.0,
+        num_validation=7,
+    )  # fmt: skip
+    assert problem.train.sizes.tolist() == [15] * 4
+    assert problem.validation.sizes.tolist() == [7] * 4
+    places = np.concatenate(
+        [
+            np.asarray(data.examples["row"] * 12 + data.examples["column"])
+            for data in (problem.train, problem.validation)
+        ]
+    )
+    assert len(set(places.tolist())) == places.size
+    # Client m has columns 3 m to 3 m + 2.
+    owner = np.asarray(problem.train.examples["column"]) // 3
+    assert owner.tolist() == np.repeat(np.arange(4), 15).tolist()
+
+
+def test_completion_measures_vanish_at_the_matrix():
+    problem = problems.synthetic_matrix_completion(
+        num_clients=2, shape=(6, 8), true_rank=2, share_seen=0.9, noise_scale=0.0,
+        num_validation=2,
+    )  # fmt: skip
+    matrix = np.zeros((6, 8), np.float32)
+    seen = np.zeros((6, 8), bool)
+    for data in (problem.train, problem.validation):
+        place = tuple(np.asarray(data.examples[name]) for name in ("row", "column"))
+        matrix[place] = data.examples["value"]
+        seen[place] = True
+    # A missing entry follows from the others in its column, for the columns span two dimensions.
+    basis = np.linalg.svd(matrix[:, seen.all(axis=0)])[0][:, :2]
+    for j in np.flatnonzero(~seen.all(axis=0)):
+        weights = np.linalg.lstsq(basis[seen[:, j]], matrix[seen[:, j], j])[0]
+        matrix[~seen[:, j], j] = basis[~seen[:, j]] @ weights
+    found = problem.measures(jnp.asarray(matrix))
+    assert (found["rank"], found["error_fro"]) == (2, pytest.approx(0, abs=1e-4))
+    assert found["rmse"] == 0
+    assert problem.measures(jnp.asarray(matrix + 2))["rmse"] == pytest.approx(2, rel=1e-5)
+
+
+def masked_columns(seed=0, dim=7, count=5):
+    rng = np.random.default_rng(seed)
+    mask = (rng.random((count, dim)) < 0.7).astype(float)
+    return {"value": mask * rng.standard_normal((count, dim)), "mask": mask}
+
+
+def test_coefficients_are_solved_out():
+    rows = masked_columns()
+    basis = orthonormal(np.random.default_rng(1), 7, 2)
+    found = projected_loss(basis, rows, ridge=0.0)
+    for loss, value, mask in zip(found, rows["value"], rows["mask"], strict=True):
+        seen = mask > 0
+        v = np.linalg.lstsq(np.asarray(basis)[seen], value[seen])[0]
+        least = 0.5 * np.sum((np.asarray(basis)[seen] @ v - value[seen]) ** 2)
+        assert float(loss) == pytest.approx(least, rel=1e-12)
+
+
+def test_the_envelope_gradient_is_that_of_the_minimum():
+    rows = masked_columns()
+    basis = orthonormal(np.random.default_rng(1), 7, 2)
+
+    def through_the_solve(basis):
+        gram = jnp.einsum("dk,nd,dl->nkl", basis, rows["mask"], basis) + 0.1 * jnp.eye(2)[None]
+        right = (rows["mask"] * rows["value"]) @ basis
+        v = jnp.linalg.solve(gram, right[:, :, None])[:, :, 0]
+        residual = rows["mask"] * (v @ basis.T - rows["value"])
+        return (jnp.sum(residual**2) + 0.1 * jnp.sum(v**2)) / 2
+
+    slope = jax.jit(jax.grad(lambda basis: jnp.sum(projected_loss(basis, rows, 0.1))))(basis)
+    np.testing.assert_allclose(slope, jax.jit(jax.grad(through_the_solve))(basis), atol=1e-12)
+
+
+def test_only_the_span_matters():
+    rng = np.random.default_rng(2)
+    basis, turn = orthonormal(rng, 7, 3), orthonormal(rng, 3, 3)
+    rows = masked_columns()
+    np.testing.assert_allclose(
+        projected_loss(basis, rows), projected_loss(basis @ turn, rows), atol=1e-9
+    )
+    features = {"x": jnp.asarray(rows["value"])}
+    np.testing.assert_allclose(
+        variance_loss(basis, features), variance_loss(basis @ turn, features), atol=1e-12
+    )
+
+
+def test_without_noise_the_planted_span_explains_every_column():
+    problem = problems.synthetic_subspace_completion(num_clients=2, shape=(12, 20), true_rank=2)
+    full = np.asarray(problem.train.examples["mask"]).all(axis=1)
+    columns = np.asarray(problem.train.examples["value"], float)[full]
+    assert len(columns) > 2
+    span = jnp.asarray(np.linalg.svd(columns.T)[0][:, :2], jnp.float32)
+    assert float(mean_loss(problem.loss, span, problem.train)) < 1e-4
+    found = jax.jit(problem.measures)(span)
+    assert found["angle_sum"] < 1e-4
+    assert found["feasibility"] < 1e-5
+
+
+def test_the_default_share_is_six_entries_for_each_free_parameter():
+    problem = problems.synthetic_subspace_completion(num_validation=0)
+    assert problem.validation is None
+    share = np.asarray(problem.train.examples["mask"]).mean()
+    assert share == pytest.approx(6 * 5 * (100 + 1000 - 5) / 100_000, rel=0.01)
+
+
+def test_gradient_norms_are_riemannian():
+    problem = problems.synthetic_subspace_completion(
+        num_clients=2, shape=(6, 8), true_rank=2, share_seen=0.8, noise_scale=0.3
+    )
+    train = doubled(problem.train)
+    problem = problems.subspace_completion(train, num_components=2)
+    basis = orthonormal(np.random.default_rng(0), 6, 2)
+    slope = jax.jit(jax.grad(lambda basis: mean_loss(problem.loss, basis, train)))(basis)
+    expected = jnp.linalg.norm(riemannian_gradient(stiefel(), basis, slope))
+    assert problem.measures(basis)["grad_norm"] == pytest.approx(float(expected), rel=1e-12)
+
+
+def spec_pca():
+    """The population that the defaults draw, and its moment by another route."""
+    problem = problems.synthetic_pca()
+    x = np.asarray(problem.train.examples["x"], float)
+    return problem, x, x.T @ x / len(x)
+
+
+def test_synthetic_pca_draws_the_reference_instance():
+    problem, x, moment = spec_pca()
+    assert x.shape == (600, 30)
+    assert x.sum() == pytest.approx(39.4499710068, abs=1e-4)
+    np.testing.assert_allclose(x[0, :3], [-0.26713757, -0.9756435, -0.34921609], atol=1e-7)
+    values = np.linalg.eigvalsh(moment)[::-1]
+    expected = [2.251491, 1.961391, 1.834070, 1.685486, 1.504961, 0.821662]
+    np.testing.assert_allclose(values[:6], expected, atol=2e-6)
+    assert problem.train.sizes.tolist() == [60] * 10
+
+
+def test_second_moments_weigh_clients():
+    rng = np.random.default_rng(0)
+    clients = [{"x": rng.standard_normal((n, 3)), "y": rng.standard_normal(n)} for n in (2, 5)]
+    for weights in ("examples", [3.0, 1.0]):
+        p = np.array([2, 5]) if weights == "examples" else np.array(weights)
+        expected = sum(
+            share * client["x"].T @ client["x"] / len(client["x"])
+            for share, client in zip(p / p.sum(), clients, strict=True)
+        )
+        data = from_clients(clients, weights)
+        np.testing.assert_allclose(second_moment(data), expected, atol=1e-14)
+
+
+def test_pca_measures_by_eigenvectors():
+    problem, x, moment = spec_pca()
+    problem = problems.pca(doubled(problem.train), num_components=5)
+    measures = jax.jit(problem.measures)
+    values, vectors = np.linalg.eigh(moment)
+    turn = orthonormal(np.random.default_rng(0), 5, 5)
+    at_best = measures(jnp.asarray(vectors[:, -5:]) @ turn)
+    for name in ("grad_norm", "angle_sum", "feasibility"):
+        assert at_best[name] == pytest.approx(0, abs=1e-7), name
+    assert at_best["suboptimality"] == pytest.approx(0, abs=1e-14)
+
+    basis = orthonormal(np.random.default_rng(1), 30, 5)
+    found = measures(basis)
+    loss = float(mean_loss(problem.loss, basis, problem.train))
+    assert found["suboptimality"] == pytest.approx(loss + values[-5:].sum() / 2, rel=1e-10)
+    angles = scipy.linalg.subspace_angles(np.asarray(basis), vectors[:, -5:])
+    assert found["angle_sum"] == pytest.approx(angles.sum(), rel=1e-10)
+    assert found["angle_max"] == pytest.approx(angles.max(), rel=1e-10)
+    slope = riemannian_gradient(stiefel(), basis, jnp.asarray(-moment) @ basis)
+    assert found["grad_norm"] == pytest.approx(float(jnp.linalg.norm(slope)), rel=1e-10)
+    assert float(measures(2 * basis)["feasibility"]) == pytest.approx(3 * 5**0.5)
+
+
+def test_pca_measures_see_small_errors_in_float32():
+    """Turned by 1e-4 towards one trailing axis, F - F* is 5e-9 of F, which float32 cannot hold."""
+    problem, _, moment = spec_pca()
+    values, vectors = np.linalg.eigh(moment)
+    angle = 1e-4
+    basis = vectors[:, -5:].copy()
+    basis[:, 0] = np.cos(angle) * vectors[:, -5] + np.sin(angle) * vectors[:, 0]
+    found = problem.measures(jnp.asarray(basis, jnp.float32))
+    assert found["angle_max"] == pytest.approx(angle, rel=1e-2)
+    gap = (values[-5] - values[0]) / 2 * np.sin(angle) ** 2
+    assert found["suboptimality"] == pytest.approx(gap, rel=2e-2)
+
+
+def test_principal_angles_of_equal_and_orthogonal_spans():
+    axes = jnp.eye(6)
+    assert principal_angles(axes[:, :2], axes[:, :2]).tolist() == [0.0, 0.0]
+    np.testing.assert_allclose(principal_angles(axes[:, :2], axes[:, 2:4]), np.pi / 2)
+
+
+def test_a_normal_gradient_has_no_riemannian_norm():
+    """x S with S symmetric is normal to the Stiefel manifold at x."""
+    rng = np.random.default_rng(0)
+    basis, square = orthonormal(rng, 7, 3), rng.standard_normal((3, 3))
+    assert stiefel_gradient_norm(basis, basis @ (square + square.T)) <= 1e-14
+
+
+def test_procrustes_of_another_library():
+    problem = problems.synthetic_procrustes(num_clients=3, num_examples=20, dim=4, spread=0.5)
+    train = doubled(problem.train)
+    problem = problems.procrustes(train)
+    best, _ = scipy.linalg.orthogonal_procrustes(train.examples["x"], train.examples["y"])
+    measures = jax.jit(problem.measures)
+    at_best = measures(jnp.asarray(best))
+    assert all(abs(value) <= 1e-12 for value in at_best.values())
+    other = orthonormal(np.random.default_rng(0), 4, 4)
+    gap = mean_loss(problem.loss, other, train) - mean_loss(problem.loss, jnp.asarray(best), train)
+    assert measures(other)["suboptimality"] == pytest.approx(float(gap), rel=1e-10)
+    assert measures(other)["error_fro"] == pytest.approx(float(np.linalg.norm(other - best)))
+
+
+def test_spread_turns_each_client_by_itself():
+    for spread, smallest, largest in ((0.0, 0.0, 1e-5), (0.5, 0.1, 3.0)):
+        data = problems.synthetic_procrustes(
+            num_clients=4, dim=3, spread=spread, noise_scale=0.0
+        ).train
+        x, y = (np.asarray(data.examples[name], float).reshape(4, 50, 3) for name in "xy")
+        turns = np.stack([np.linalg.lstsq(x[m], y[m])[0] for m in range(4)])
+        np.testing.assert_allclose(
+            turns @ turns.transpose(0, 2, 1), np.broadcast_to(np.eye(3), (4, 3, 3)), atol=1e-5
+        )
+        apart = np.linalg.norm(turns[1:] - turns[:1], axis=(1, 2))
+        assert smallest <= apart.min() and apart.max() <= largest
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: problems.low_rank(true_rank=33), "true_rank is 33"),
+        (lambda: problems.low_rank(noise_scale=-1.0), "negative"),
+        (lambda: problems.synthetic_matrix_completion(shape=(10, 11)), "11 columns evenly"),
+        (lambda: problems.synthetic_matrix_completion(share_seen=1.0), "lower share_seen"),
+        (lambda: problems.synthetic_matrix_completion(true_rank=0), "true_rank is 0"),
+        (lambda: problems.synthetic_matrix_completion(noise_scale=-1.0), "noise_scale is -1.0"),
+        (lambda: problems.synthetic_subspace_completion(share_seen=0.0), "share_seen is 0.0"),
+        (lambda: problems.synthetic_subspace_completion(own_scale=-1.0), "own_scale is -1.0"),
+        (lambda: problems.synthetic_pca(num_components=30), "num_components is 30"),
+        (lambda: problems.synthetic_pca(own_scale=-1.0), "negative"),
+        (lambda: problems.synthetic_procrustes(spread=-1.0), "negative"),
+        (
+            lambda: problems.pca(from_rows({"x": np.ones((3, 4))}, [3]), num_components=4),
+            "num_components is 4 for 4 features",
+        ),
+        (
+            lambda: problems.procrustes(from_rows({"x": np.ones((3, 4)), "y": np.eye(3)}, [3])),
+            "length 4 and y of length 3",
+        ),
+        (
+            lambda: problems.procrustes(
+                from_rows({"x": np.ones((3, 2)), "y": np.ones((3, 2))}, [3])
+            ),
+            "singular",
+        ),
+        (
+            lambda: problems.subspace_completion(
+                from_rows({"value": np.ones((3, 4)), "mask": np.full((3, 4), 0.5)}, [3]),
+                num_components=2,
+            ),
+            "mask has entries",
+        ),
+        (
+            lambda: problems.matrix_completion(
+                from_rows(
+                    {"row": np.array([0, 3]), "column": np.array([0, 1]), "value": np.ones(2)}, [2]
+                ),
+                shape=(3, 2),
+            ),
+            "field row .* runs from 0 to 3",
+        ),
+    ],
+)
+def test_impossible_numbers_are_refused(build, message):
+    with pytest.raises(ValueError, match=message) as error:
+        build()
+    assert "\n" not in str(error.value)

@@ -1,0 +1,77 @@
+"""Runs of Local SGD with the theorem's step sizes, and every point they visit."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fcojax
+from fcojax.algorithms import local_sgd
+from fcojax.theory import local_points
+from fcojax.theory.local_sgd import schedule
+from tests.theory import instances
+
+
+@functools.cache
+def sgd(name):
+    return local_sgd(instances.LOSSES[name])
+
+
+def params_of(carry):
+    return carry.params
+
+
+def work_of(num_steps, batch_size):
+    return fcojax.local_steps(num_steps, batch_size, replace=batch_size is not None)
+
+
+def step_sizes(constants, num_steps, total_steps):
+    rates = schedule(constants, num_steps)
+    return rates.client_lr / (1 + rates.decay * np.arange(total_steps))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _points(name, num_steps, batch_size, num_rounds, hparams, data, keys):
+    def one_seed(key):
+        return local_points(
+            sgd(name), hparams, jnp.zeros(data.examples["a"].shape[1]), data, key,
+            num_rounds=num_rounds, work=work_of(num_steps, batch_size), read=params_of,
+        )  # fmt: skip
+
+    return jax.vmap(one_seed)(keys)
+
+
+def visited(name, num_steps, batch_size, num_seeds, total_steps, problem=None):
+    """The points of all clients with axes [seeds, steps, clients, dim], from a start at zero.
+
+    ``problem`` is (constants, population) if they are not those of the named instance.
+    """
+    constants, data = problem or (instances.constants(name), instances.population(name))
+    keys = jax.vmap(jax.random.key)(jnp.arange(num_seeds))
+    rounds = total_steps // num_steps
+    hparams = schedule(constants, num_steps)
+    points = np.asarray(_points(name, num_steps, batch_size, rounds, hparams, data, keys))
+    return points.reshape(num_seeds, total_steps, *points.shape[-2:])
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _ends(name, num_steps, batch_size, num_rounds, hparams, data, keys):
+    def one_seed(key):
+        return fcojax.run(
+            sgd(name), hparams, jnp.zeros(data.examples["a"].shape[1]), data, key,
+            num_rounds=num_rounds, eval_every=num_rounds, work=work_of(num_steps, batch_size),
+        )[0]  # fmt: skip
+
+    return jax.vmap(one_seed)(keys)
+
+
+def last_gaps(name, num_steps, batch_size, num_seeds, total_steps):
+    """f(x_T) - f* for every seed."""
+    constants = instances.constants(name)
+    keys = jax.vmap(jax.random.key)(jnp.arange(num_seeds))
+    ends = _ends(
+        name, num_steps, batch_size, total_steps // num_steps, schedule(constants, num_steps),
+        instances.population(name), keys,
+    )  # fmt: skip
+    return instances.model(name).objective(np.asarray(ends)) - constants.minimum

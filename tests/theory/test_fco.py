@@ -1,0 +1,308 @@
+"""The bounds of federated composite optimisation, above what runs measure."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import algorithms
+from fcojax.algorithms.fed_avg import PenalisedRates
+from fcojax.theory import averages, fco
+from fcojax.transforms import euclidean, l1, l2_ball
+
+DRAWS = 64
+
+
+def loss(w, rows):
+    """One noisy quadratic per row: w'Qw/2 + (c + noise)'w, with Q = axes' diag(curvature) axes."""
+    rotated = jnp.einsum("nij,j->ni", rows["axes"], w)
+    return 0.5 * jnp.sum(rows["curvature"] * rotated**2, axis=1) + rows["linear"] @ w
+
+
+class Task(NamedTuple):
+    """A federation of quadratics whose noise sits in its examples."""
+
+    data: fcojax.ClientData
+    hessians: np.ndarray
+    linear: np.ndarray
+    noise: np.ndarray
+    start: np.ndarray
+
+
+def task(hessian_parts, linear, noise, start):
+    """Clients with the given eigenvalues and axes, linear terms and antithetic noise."""
+    eigenvalues, axes = hessian_parts
+    clients = [
+        {
+            "axes": np.broadcast_to(axes, (2 * DRAWS, *axes.shape)),
+            "curvature": np.broadcast_to(values, (2 * DRAWS, values.size)),
+            "linear": c + np.concatenate([draws, -draws]),
+        }
+        for values, c, draws in zip(eigenvalues, linear, noise, strict=True)
+    ]
+    hessians = np.einsum("ji,mj,jk->mik", axes, eigenvalues, axes)
+    both = np.concatenate([noise, -noise], axis=1)
+    return Task(fcojax.from_clients(clients), hessians, linear, both, start)
+
+
+@functools.cache
+def common_hessian():
+    """Eight clients of one Hessian with eigenvalues from 0.1 to 2, and Gaussian noise."""
+    rng = np.random.default_rng(0)
+    axes = np.linalg.qr(rng.standard_normal((20, 20)))[0]
+    linear = 0.5 * rng.standard_normal((8, 20))
+    noise = 0.2 * rng.standard_normal((8, DRAWS, 20))
+    values = np.tile(np.linspace(0.1, 2, 20), (8, 1))
+    return task((values, axes), linear, noise, np.ones(20))
+
+
+@functools.cache
+def common_axes():
+    """Six clients whose Hessians share their axes only, with bounded noise."""
+    rng = np.random.default_rng(1)
+    axes = np.linalg.qr(rng.standard_normal((10, 10)))[0]
+    values = rng.uniform(0.1, 2, (6, 10))
+    linear = rng.standard_normal((6, 10))
+    noise = rng.uniform(-0.5, 0.5, (6, DRAWS, 10))
+    return task((values, axes), linear, noise, np.zeros(10))
+
+
+def objective(task, psi, w):
+    """F + psi of rows of points, in numpy."""
+    hessian, linear = task.hessians.mean(axis=0), task.linear.mean(axis=0)
+    return 0.5 * np.einsum("...i,ij,...j->...", w, hessian, w) + w @ linear + psi(w)
+
+
+def minimiser(task, prox):
+    """The optimum by proximal gradient steps, far beyond convergence."""
+    hessian, linear = task.hessians.mean(axis=0), task.linear.mean(axis=0)
+    step, w = 1 / np.linalg.eigvalsh(hessian)[-1], np.zeros(linear.size)
+    for _ in range(20_000):
+        w = prox(w - step * (hessian @ w + linear), step)
+    return w
+
+
+LASSO = 0.15
+
+
+def l1_of(w):
+    return LASSO * np.abs(w).sum(axis=-1)
+
+
+def soft(v, step):
+    return np.sign(v) * np.maximum(np.abs(v) - step * LASSO, 0)
+
+
+def to_ball(v, step):
+    return v / max(np.linalg.norm(v), 1)
+
+
+def nothing(w):
+    return 0.0
+
+
+def observe(hparams, server, context):
+    return {"server": server}
+
+
+def shadow(task, mirror, squared, rates, *, num_steps, num_rounds, look, seeds):
+    """Means over seeds of the averaged shadow iterate's objective parts, [points, looks, ...]."""
+    chosen = averages.shadow_average(loss, mirror, squared)
+    chosen = chosen._replace(model=lambda hparams, server: server)
+    keys = jax.random.split(jax.random.key(0), seeds)
+    _, history = fcojax.sweep(
+        chosen, rates, jnp.asarray(task.start), task.data, keys,
+        num_rounds=num_rounds, eval_every=look, observe=observe,
+        work=fcojax.local_steps(num_steps, 1, replace=True),
+    )  # fmt: skip
+    return jax.tree.map(np.asarray, history["server"])
+
+
+@pytest.mark.parametrize("num_steps", [1, 4, 16])
+def test_gap_is_below_lemma_4_4_and_theorem_4_3(num_steps):
+    """For l1 and one Hessian, at 20 and at 100 rounds and three rates."""
+    instance = common_hessian()
+    hessian = instance.hessians[0]
+    optimum = minimiser(instance, soft)
+    constants, zeta = fco.quadratic_constants(
+        hessian, instance.linear, instance.noise, instance.start, optimum
+    )
+    largest = fco.largest_client_lr(constants)
+    np.testing.assert_allclose(largest, 0.125)
+    rates = [largest, 0.1 * largest, 0.01 * largest]
+    grid = fcojax.product(PenalisedRates, client_lr=rates, penalty_scale=[LASSO])
+    found = shadow(
+        instance, euclidean(l1()), fco.squared_dual_norm(hessian), grid,
+        num_steps=num_steps, num_rounds=100, look=20, seeds=40,
+    )  # fmt: skip
+    best = objective(instance, l1_of, optimum)
+    gaps = (objective(instance, l1_of, found.mean) - best).mean(axis=1)
+    discrepancies = found.discrepancy.mean(axis=1)
+    for point, rate in enumerate(rates):
+        assert num_steps > 1 or abs(discrepancies[point]).max() < 1e-12
+        for look, num_rounds in ((0, 20), (4, 100)):
+            gap, discrepancy = gaps[point, look], discrepancies[point, look]
+            spread = fco.discrepancy_bound(constants, rate, num_steps, zeta)
+            measured = fco.gap_from_discrepancy(constants, rate, num_steps, num_rounds, discrepancy)
+            a_priori = fco.gap_from_heterogeneity(constants, rate, num_steps, num_rounds, zeta)
+            assert 0 < gap <= measured <= a_priori
+            assert discrepancy <= spread + 1e-12
+
+
+@pytest.mark.parametrize("num_steps", [4, 20])
+def test_gap_is_below_theorem_4_2(num_steps):
+    """On the unit ball, where gradients are bounded; Hessians differ between clients."""
+    instance = common_axes()
+    optimum = minimiser(instance, to_ball)
+    curvature = np.linalg.eigvalsh(instance.hessians)[:, -1]
+    steepest = (curvature + np.linalg.norm(instance.linear, axis=1)).max() + 0.5 * np.sqrt(10)
+    constants = fco.Constants(
+        distance=0.5 * np.sum(optimum**2),
+        smoothness=curvature.max(),
+        variance=(instance.noise**2).sum(axis=-1).mean(axis=1).max(),
+        num_clients=6,
+    )
+    rates = [share * fco.largest_client_lr(constants) for share in (1, 0.1, 0.01)]
+    grid = fcojax.product(PenalisedRates, client_lr=rates, penalty_scale=[1.0])
+    found = shadow(
+        instance, euclidean(l2_ball()), lambda z: jnp.sum(z * z, axis=-1), grid,
+        num_steps=num_steps, num_rounds=100, look=20, seeds=20,
+    )  # fmt: skip
+    best = objective(instance, nothing, optimum)
+    gaps = (objective(instance, nothing, found.mean) - best).mean(axis=1)
+    for point, rate in enumerate(rates):
+        for look, num_rounds in ((0, 20), (4, 100)):
+            bound = fco.gap_from_gradients(constants, rate, num_steps, num_rounds, steepest)
+            discrepancy = found.discrepancy[point, :, look].mean()
+            assert 0 < gaps[point, look] <= bound
+            assert fco.gap_from_discrepancy(
+                constants, rate, num_steps, num_rounds, discrepancy
+            ) <= bound  # fmt: skip
+
+
+def test_averaging_models_on_the_ball_shrinks_them_and_averaging_duals_does_not():
+    """The curse of primal averaging: the optimum is on the sphere, FedMiD ends far inside."""
+    instance = common_axes()
+    optimum = minimiser(instance, to_ball)
+    np.testing.assert_allclose(np.linalg.norm(optimum), 1)
+    best = objective(instance, nothing, optimum)
+    largest = 1 / (4 * np.linalg.eigvalsh(instance.hessians)[:, -1].max())
+    options = {
+        "num_rounds": 400,
+        "eval_every": 400,
+        "work": fcojax.local_steps(20, 1, replace=True),
+    }
+    ends = {}
+    for name in ("fed_dual_avg", "fed_mid"):
+        factory = getattr(algorithms, name)
+        grid = fcojax.product(
+            factory.Hparams, client_lr=[largest, 0.02 * largest], penalty_scale=[1.0]
+        )
+        ends[name], _ = fcojax.sweep(
+            factory(loss, euclidean(l2_ball())), grid, jnp.asarray(instance.start), instance.data,
+            jax.random.key(3)[None], **options,
+        )  # fmt: skip
+    gaps = {
+        name: objective(instance, nothing, np.asarray(end)[:, 0]) - best
+        for name, end in ends.items()
+    }
+    assert (gaps["fed_dual_avg"] < 1e-3).all()
+    assert gaps["fed_mid"][0] > 100 * gaps["fed_dual_avg"][0]
+    assert gaps["fed_mid"][0] > 0.1 and np.linalg.norm(ends["fed_mid"][0]) < 0.8
+    assert gaps["fed_mid"][1] > 10 * gaps["fed_dual_avg"][1]
+
+
+@pytest.mark.parametrize("name", ["fed_dual_avg", "fed_mid_osp"])
+def test_gap_of_small_client_steps_is_below_theorem_4_1(name):
+    """A small client rate made up for by the server's; the mean of the models of all rounds."""
+    instance = common_hessian()
+    optimum = minimiser(instance, soft)
+    constants, _ = fco.quadratic_constants(
+        instance.hessians[0], instance.linear, instance.noise, instance.start, optimum
+    )
+    num_steps, num_rounds, client_lr = 8, 400, 1e-3
+    round_lr = fco.largest_client_lr(constants)
+    factory = getattr(algorithms, name)
+    keys = jax.random.split(jax.random.key(1), 10)
+    grid = fcojax.product(
+        factory.Hparams,
+        client_lr=[client_lr],
+        server_lr=[round_lr / (num_steps * client_lr)],
+        penalty_scale=[LASSO],
+    )
+    ends, _ = fcojax.sweep(
+        averages.average_of_rounds(factory(loss, euclidean(l1()))), grid,
+        jnp.asarray(instance.start), instance.data, keys, num_rounds=num_rounds,
+        eval_every=num_rounds, work=fcojax.local_steps(num_steps, 1, replace=True),
+    )  # fmt: skip
+    best = objective(instance, l1_of, optimum)
+    gap = (objective(instance, l1_of, np.asarray(ends)[0]) - best).mean()
+    bound = fco.gap_of_small_steps(constants, round_lr, num_steps, num_rounds)
+    assert 0 < gap <= bound
+    assert gap > bound / 20  # the bound is not vacuous here
+
+
+def test_the_balanced_rate_makes_the_bound_least():
+    constants = fco.Constants(distance=3.0, smoothness=0.01, variance=5.0, num_clients=4)
+    best = fco.best_round_lr(constants, 8, 100)
+    at_best = fco.gap_of_small_steps(constants, best, 8, 100)
+    for rate in np.linspace(0.2 * best, 4 * best, 40):
+        assert at_best <= fco.gap_of_small_steps(constants, rate, 8, 100) + 1e-12
+    noiseless = constants._replace(variance=0.0)
+    assert fco.best_round_lr(noiseless, 8, 100) == fco.largest_client_lr(noiseless)
+
+
+def test_a_rate_beyond_the_theorem_is_refused():
+    constants = fco.Constants(distance=1.0, smoothness=2.0, variance=1.0, num_clients=4)
+    with pytest.raises(ValueError, match=r"the rate is 0\.2 .* up to 1/\(4L\) = 0\.125"):
+        fco.gap_from_discrepancy(constants, 0.2, 4, 10, 0.0)
+
+
+def test_average_of_rounds_is_the_mean_of_the_models():
+    instance = common_hessian()
+    rates = algorithms.fed_dual_avg.Hparams(client_lr=0.05, penalty_scale=LASSO)
+    chosen = algorithms.fed_dual_avg(loss, euclidean(l1()))
+    options = {
+        "num_rounds": 7,
+        "work": fcojax.local_steps(2, 1, replace=True),
+        "observe": lambda hparams, model, context: {"model": model},
+    }
+    start, key = jnp.asarray(instance.start), jax.random.key(2)
+    _, plain = fcojax.run(chosen, rates, start, instance.data, key, **options)
+    mean, _ = fcojax.run(
+        averages.average_of_rounds(chosen), rates, start, instance.data, key, **options
+    )
+    np.testing.assert_allclose(mean, np.mean(plain["model"], axis=0), rtol=1e-12)
+
+
+def test_shadow_iterates_by_hand():
+    """Two rounds of two clients, one example each, written out in numpy."""
+    rng = np.random.default_rng(5)
+    linear, start, lr, num_steps = rng.standard_normal((2, 3)), rng.standard_normal(3), 0.3, 2
+    clients = [
+        {"axes": np.eye(3)[None], "curvature": np.ones((1, 3)), "linear": c[None]} for c in linear
+    ]
+    squared = fco.squared_dual_norm(np.eye(3))
+    chosen = averages.shadow_average(loss, euclidean(l1()), squared)
+    chosen = chosen._replace(model=lambda hparams, server: server)
+    end, _ = fcojax.run(
+        chosen, PenalisedRates(client_lr=lr, penalty_scale=LASSO), jnp.asarray(start),
+        fcojax.from_clients(clients), jax.random.key(0), num_rounds=2,
+        work=fcojax.local_steps(num_steps),
+    )  # fmt: skip
+    z, elapsed, shadows, spreads = start, 0.0, [], []
+    for _ in range(2):
+        local = np.stack([z, z])
+        for _ in range(num_steps):
+            spreads.append(np.mean(np.sum((local - local.mean(axis=0)) ** 2, axis=1)))
+            slopes = np.stack([soft(v, elapsed) + c for v, c in zip(local, linear, strict=True)])
+            local, elapsed = local - lr * slopes, elapsed + lr
+            shadows.append(soft(local.mean(axis=0), elapsed))
+        z = local.mean(axis=0)
+    np.testing.assert_allclose(end.mean, np.mean(shadows, axis=0), rtol=1e-12)
+    np.testing.assert_allclose(end.discrepancy, np.mean(spreads), rtol=1e-12)
+    np.testing.assert_allclose(end.point.dual, z, rtol=1e-12)
