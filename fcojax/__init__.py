@@ -33,7 +33,6 @@ __all__ = [
     "dropout",
     "everyone",
     "from_clients",
-    "from_column",
     "from_rows",
     "from_trace",
     "local_epochs",

@@ -46,7 +46,6 @@ __all__ = [
     "brain_voxels",
     "fmri_surrogate",
     "from_clients",
-    "from_column",
     "from_rows",
     "fused_signal",
     "hold_out_clients",

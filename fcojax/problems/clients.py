@@ -106,7 +106,7 @@ class ClientData:
         members = np.sort(np.asarray(members, np.int64))
         examples, sizes = self.rows_of(members)
         return from_rows(
-            examples, sizes, np.asarray(self.weights)[members], ids=_ids(self)[members]
+            examples, sizes, np.asarray(self.weights)[members], ids=ids_of(self)[members]
         )
 
     def to_device(self) -> "ClientData":
@@ -120,7 +120,7 @@ class ClientData:
         """
         if self.mesh is not None:
             raise ValueError("the population is on a mesh; save the original.")
-        small = {"offsets": self.offsets, "weights": self.weights, "ids": _ids(self)}
+        small = {"offsets": self.offsets, "weights": self.weights, "ids": ids_of(self)}
         stored.write(folder, self.examples, {name: np.asarray(x) for name, x in small.items()})
 
 
@@ -159,34 +159,6 @@ def from_clients(
             )
     flat = jax.tree.map(lambda *leaves: np.concatenate(leaves), *clients)
     return from_rows(flat, sizes, weights, ids=ids)
-
-
-def from_column(examples: PyTree, column: Sequence[int | str] | np.ndarray, weights: Any = None):
-    """A population from flat arrays and a column that says whose each row is.
-
-    Clients come in the order of their ids, and a client's rows in the order that they have.
-
-    Args:
-      examples: a pytree of arrays with a common leading axis.
-      column: the id of each row's client, whole numbers or strings.
-      weights: as in ``from_clients``; if one a client, in the order of the ids.
-
-    Example:
-      >>> data = from_column({"x": np.arange(4.0)}, ["b", "a", "b", "b"])
-      >>> data.ids.tolist(), data.examples["x"].tolist()
-      (['a', 'b'], [1.0, 0.0, 2.0, 3.0])
-    """
-    num_rows, column = fields.num_rows(examples, "the population"), np.asarray(column)
-    if column.shape != (num_rows,):
-        raise ValueError(
-            f"the client column has shape {column.shape} but there are {num_rows} rows; pass one "
-            "id a row."
-        )
-    _refuse_odd_ids(column)
-    order = np.argsort(column, kind="stable")
-    ids, sizes = np.unique(column, return_counts=True)
-    examples = jax.tree.map(lambda leaf: np.asarray(leaf)[order], examples)
-    return from_rows(examples, sizes, weights, ids=ids)
 
 
 def from_rows(
@@ -244,18 +216,6 @@ def open_clients(folder: str | os.PathLike, *, verify: bool = False) -> ClientDa
     """
     examples, small = stored.read(folder, verify)
     return _population(examples, np.diff(small["offsets"]), small["weights"], small["ids"])
-
-
-def check_labels(data: ClientData, field: str, num_classes: int) -> None:
-    """Raises ``ValueError`` unless the field holds whole numbers from 0 to ``num_classes - 1``.
-
-    A label beyond the last class is no error on a device, where it reads another class or NaN.
-    """
-    leaves = dict(fields.by_field([data.examples]))
-    if field not in leaves:
-        raise ValueError(f"there is no field {field}; the fields are {sorted(leaves)}.")
-    labels, offsets = np.asarray(leaves[field]), np.asarray(data.offsets)
-    fields.refuse_bad_labels(field, labels, num_classes, offsets, _ids(data))
 
 
 def sum_over_shards(term, data: ClientData, *replicated: PyTree) -> PyTree:
@@ -316,9 +276,13 @@ def _weights(weights: Any, sizes: np.ndarray) -> np.ndarray:
     return weights
 
 
-def _ids(data: ClientData) -> np.ndarray:
-    """The clients' ids, or their numbers where a transformation has lost them."""
-    return np.arange(data.num_clients) if data.ids is None else data.ids
+def ids_of(data: ClientData) -> np.ndarray:
+    """The clients' ids; raises if a transformation has dropped them."""
+    if data.ids is None:
+        raise ValueError(
+            "the population has no ids, which jax transformations drop; pass the one it came from."
+        )
+    return data.ids
 
 
 def _checked_ids(ids: Any, num_clients: int) -> np.ndarray:
@@ -329,13 +293,11 @@ def _checked_ids(ids: Any, num_clients: int) -> np.ndarray:
         raise ValueError(
             f"ids has shape {ids.shape} but there are {num_clients} clients; pass one each."
         )
-    _refuse_odd_ids(ids)
+    if ids.dtype.kind in "bf" and (ids == np.floor(ids)).all():
+        ids = ids.astype(np.int64)  # as files have them in which all columns are real
+    if ids.dtype.kind not in "iuU":
+        raise ValueError(f"ids have dtype {ids.dtype}; pass whole numbers or strings.")
     names, counts = np.unique(ids, return_counts=True)
     if names.size < ids.size:
         raise ValueError(f"id {names[counts > 1][0]} occurs twice; every client needs its own.")
     return ids
-
-
-def _refuse_odd_ids(ids: np.ndarray) -> None:
-    if ids.dtype.kind not in "iuU":
-        raise ValueError(f"client ids have dtype {ids.dtype}; pass whole numbers or strings.")

@@ -52,24 +52,6 @@ def refuse_bad_numbers(examples: PyTree, offsets: np.ndarray, ids: np.ndarray) -
         )
 
 
-def refuse_bad_labels(
-    name: str, labels: np.ndarray, num_classes: int, offsets: np.ndarray, ids: np.ndarray
-) -> None:
-    """Raises ``ValueError`` at the first label that is not a whole number below ``num_classes``."""
-    good = ((labels >= 0) & (labels < num_classes) & (labels == np.floor(labels))).reshape(
-        labels.shape[0], -1
-    )
-    if good.all():
-        return
-    row = int(np.argmin(good.all(axis=1)))
-    value = labels.reshape(labels.shape[0], -1)[row][~good[row]][0]
-    client, row = place(row, offsets, ids)
-    raise ValueError(
-        f"field {name} of {client} is {value} in its row {row}; labels must be whole numbers "
-        f"from 0 to {num_classes - 1}."
-    )
-
-
 def place(row: int, offsets: np.ndarray, ids: np.ndarray) -> tuple[str, int]:
     """Whose row of the population this is, in words, and which of that client's rows."""
     client = int(np.searchsorted(offsets, row, side="right")) - 1

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from fcojax.problems.clients import ClientData, from_rows
+from fcojax.problems.clients import ClientData, from_rows, ids_of
 from fcojax.types import Key
 
 
@@ -25,7 +25,7 @@ def hold_out_examples(data: ClientData, share: float, key: Key) -> tuple[ClientD
     _refuse_share(share)
     sizes = np.asarray(data.sizes)
     if sizes.min() < 2:
-        few = _ids(data)[int(np.argmin(sizes))]
+        few = ids_of(data)[int(np.argmin(sizes))]
         raise ValueError(
             f"client {few} has 1 example, which cannot be split; keep the clients that have two, "
             "data.select(np.flatnonzero(data.sizes > 1)), or hold out clients instead."
@@ -43,7 +43,7 @@ def hold_out_examples(data: ClientData, share: float, key: Key) -> tuple[ClientD
 
     def part(rows, sizes):
         chosen = jax.tree.map(lambda leaf: leaf[rows], examples)
-        return from_rows(chosen, sizes, weights, ids=_ids(data))
+        return from_rows(chosen, sizes, weights, ids=ids_of(data))
 
     return part(~held, sizes - num_held), part(held, num_held)
 
@@ -75,7 +75,7 @@ def check_same_clients(train: ClientData, validation: ClientData) -> None:
         (train, validation, ("training", "validation")),
         (validation, train, ("validation", "training")),
     ):
-        missing = np.setdiff1d(_ids(one), _ids(other))
+        missing = np.setdiff1d(ids_of(one), ids_of(other))
         if missing.size:
             raise ValueError(
                 f"client {missing[0]} is in the {names[0]} data and not in the {names[1]} data; "
@@ -85,20 +85,12 @@ def check_same_clients(train: ClientData, validation: ClientData) -> None:
 
 def check_unseen_clients(train: ClientData, validation: ClientData) -> None:
     """Raises ``ValueError`` if a client is in both, which a split by client must not do."""
-    both = np.intersect1d(_ids(train), _ids(validation))
+    both = np.intersect1d(ids_of(train), ids_of(validation))
     if both.size:
         raise ValueError(
             f"client {both[0]} is in the training data and in the validation data; clients that "
             "are held out must be in one only."
         )
-
-
-def _ids(data: ClientData) -> np.ndarray:
-    if data.ids is None:
-        raise ValueError(
-            "the population has no ids, which jax transformations drop; pass the one it came from."
-        )
-    return data.ids
 
 
 def _refuse_share(share: float) -> None:
