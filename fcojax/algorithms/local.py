@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from fcojax import shuffle
+from fcojax import shuffle, tree
 from fcojax.problems.problem import Loss
 from fcojax.types import Array, Key, Params, PyTree
 
-# Steps whose examples are drawn together where clients differ in their number of steps.
-_BLOCK = 8
+# Where clients differ in their number of steps, the most steps of any client are cut into so many
+# blocks, whose examples are drawn together. Clients side by side are through at the end of a block.
+_MAX_BLOCKS = 64
 
 
 class Batch(NamedTuple):
@@ -224,29 +225,29 @@ class Local:
             return take_all(carry, jnp.arange(num_steps, dtype=jnp.int32))
 
         # Of clients side by side some are through before others. Once all are, a branch that they
-        # share is not taken, and no more luck is drawn than the one with most steps needs.
+        # share is not taken: nothing is drawn or computed beyond the one with most steps. A branch
+        # of each client's own would give each a copy of everybody's rows.
         most = largest_of_all(self.num_steps)
+        seed = shuffle.seed_of(self.key)
 
         def take_if_real(carry, index, *drawn):
-            return _if(index < self.num_steps, take, carry, *drawn)
+            return tree.where(index < self.num_steps, take(carry, *drawn), carry)
+
+        def take_if_needed(carry, drawn):
+            return _if(drawn[0] < most, take_if_real, carry, *drawn), None
 
         def take_block(carry, steps):
-            indices, weights = self.draw(steps)
-            drawn = steps, self.offset + indices, weights
-            return jax.lax.scan(
-                lambda carry, drawn: (_if(drawn[0] < most, take_if_real, carry, *drawn), None),
-                carry,
-                drawn,
-            )[0]
+            indices, weights = self.draw(steps, seed)
+            return jax.lax.scan(take_if_needed, carry, (steps, self.offset + indices, weights))[0]
 
-        steps = jnp.arange(-(-num_steps // _BLOCK) * _BLOCK, dtype=jnp.int32).reshape(-1, _BLOCK)
-        return jax.lax.scan(
-            lambda carry, steps: (_if(steps[0] < most, take_block, carry, steps), None),
-            carry,
-            steps,
-        )[0]
+        def take_block_if_needed(carry, steps):
+            return _if(steps[0] < most, take_block, carry, steps), None
 
-    def draw(self, steps: Array) -> tuple[Array, Array | None]:
+        a_block = -(-num_steps // _MAX_BLOCKS)
+        steps = jnp.arange(-(-num_steps // a_block) * a_block, dtype=jnp.int32)
+        return jax.lax.scan(take_block_if_needed, carry, steps.reshape(-1, a_block))[0]
+
+    def draw(self, steps: Array, seed: shuffle.Seed | None = None) -> tuple[Array, Array | None]:
         """Which of its examples each step uses, and their weights, ``None`` if all are real.
 
         The indices have one row a step and count from the client's first row. Steps beyond
@@ -254,8 +255,9 @@ class Local:
 
         Args:
           steps: which steps; one's draw does not depend on the others.
+          seed: that of the client's key, for who has it already.
         """
-        work, size = self.work, self.num_examples
+        work, size, luck = self.work, self.num_examples, seed or self.key
         shape = (steps.shape[0], work.batch_size or self.max_size)
         step = steps[:, None]
         place = jnp.arange(shape[1], dtype=jnp.int32)[None, :]
@@ -265,15 +267,15 @@ class Local:
         elif work.num_epochs is not None:
             position = step * shape[1] + place
             epoch = position // size
-            indices = shuffle.permuted(self.key, size, epoch, position - epoch * size)
+            indices = shuffle.permuted(luck, size, epoch, position - epoch * size)
             real = position < self._count * size
             all_real = self.min_size == self.max_size and (
                 work.num_epochs * self.max_size % shape[1] == 0 and work.fewest is None
             )
         elif work.replace:
-            return shuffle.uniform_indices(self.key, size, step, place), None
+            return shuffle.uniform_indices(luck, size, step, place), None
         else:
-            indices = shuffle.permuted(self.key, size, step, place)
+            indices = shuffle.permuted(luck, size, step, place)
             real, all_real = place < size, self.min_size >= shape[1]
         return indices, None if all_real else _as_weights(jnp.broadcast_to(real, shape))
 

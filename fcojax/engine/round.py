@@ -26,8 +26,8 @@ COHORT, CLIENT, BATCHES, SERVER = range(4)
 _CHUNK_BYTES = {"cpu": 1 << 20}
 _CHUNK_BYTES_ELSEWHERE = 2 << 30
 # Chunk-mates pay for the largest of them. Of sizes that are log-uniform from 1 to 5,000, cut in
-# sixteen chunks of clients as alike as can be, a quarter of the rows is padding.
-_CHUNKS_OF_RAGGED = 16
+# so many chunks of clients as alike as can be, a sixth of the rows is padding.
+_CHUNKS_OF_RAGGED = 24
 # Clients side by side put their axis between the points of a sweep and the features, so that a CPU
 # transposes before each product; only where states are tiny is that cheaper than one by one.
 _CHUNK_BYTES_OF_SWEEPS = {"cpu": 1 << 17}

@@ -4,10 +4,10 @@ import numpy as np
 
 # A step on less than a page of rows takes as long as one on a page: the step's overhead decides.
 _NEGLIGIBLE_BYTES = 4096
-# Every bound is one more branch to compile. Sizes that are log-uniform from 1 to 5,000 need eight
-# bounds for 1.2 padded rows a real one; the largest client's size for all makes it six or seven.
-_MAX_BOUNDS = 8
-_ENOUGH = 1.2  # padded rows for each real one
+# Every bound is one more branch to compile. Sizes that are log-uniform from 1 to 5,000 need twelve
+# bounds for 1.16 rows a real one, eight for 1.27; the largest client's size for all makes it eight.
+_MAX_BOUNDS = 12
+_ENOUGH = 1.15  # rows, padding included, for each real one
 _MAX_CANDIDATES = 256
 
 
@@ -15,8 +15,8 @@ def size_bounds(sizes: np.ndarray, row_bytes: int) -> tuple[int, ...]:
     """Ascending row counts, the last the largest client's, that clients of ``sizes`` are padded to.
 
     A client is padded to the least bound that holds it. The bounds are those, among the sizes that
-    occur, that minimise the padded rows of the population; there are as few as leave at most
-    1.2 padded rows for each real one, and never more than eight.
+    occur, that minimise the rows of the population after padding; there are as few as leave at most
+    1.15 rows for each real one, and never more than twelve.
 
     Args:
       sizes: rows of each client.
