@@ -111,7 +111,7 @@ def lie(path):
 @pytest.mark.parametrize(
     ("file", "harm", "message"),
     [
-        ("examples.0.npy", cut, "examples.0.npy has 607 bytes where 608 were saved"),
+        ("examples.0.npy", cut, "examples.0.npy has 147 bytes where 148 were saved"),
         ("examples.1.npy", pathlib.Path.unlink, "examples.1.npy has 0 bytes"),
         ("examples.2.npy", other_type, "examples.2.npy does not hold what was saved"),
         ("offsets.npy", spoil, "offsets.npy does not hold what was saved"),
