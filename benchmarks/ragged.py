@@ -75,7 +75,8 @@ def compare(dim: int, batch_size: int, repeats: int, quick: bool) -> dict:
     medians = {name: statistics.median(column) for name, column in times.items()}
     least = {name: min(column) for name, column in times.items()}
     plan = Plan(work, fcojax.everyone())
-    chunk = with_chunk_size(plan, algorithm, as_arrays(hparams), zero, data["ragged"])
+    plan = with_chunk_size(plan, algorithm, as_arrays(hparams), zero, data["ragged"])
+    chunk = plan.client_chunk_size or 1
     return {
         "dim": dim,
         "batch_size": batch_size or None,
@@ -84,10 +85,8 @@ def compare(dim: int, batch_size: int, repeats: int, quick: bool) -> dict:
         "ms_per_round": {name: round(value, 3) for name, value in medians.items()},
         "ratio": round(medians["ragged"] / medians["equal"], 2),
         "ratio_of_minima": round(least["ragged"] / least["equal"], 2),
-        "clients_side_by_side": chunk.client_chunk_size,
-        "padded_share": round(
-            fcojax.padded_share(data["ragged"], work, chunk.client_chunk_size), 3
-        ),
+        "clients_side_by_side": chunk,
+        "padded_share": round(fcojax.padded_share(data["ragged"], work, chunk), 3),
     }
 
 

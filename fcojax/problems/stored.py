@@ -139,7 +139,7 @@ def _read_manifest(folder: pathlib.Path) -> dict:
 
 
 def _digest(array: np.ndarray) -> str:
-    return hashlib.sha256(memoryview(array.reshape(-1).view(np.uint8))).hexdigest()
+    return hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()
 
 
 def _digest_of(manifest: dict) -> str:

@@ -193,6 +193,22 @@ def test_other_cohorts_and_rates_compile_nothing_anew():
     assert len(_traces) == count
 
 
+@pytest.mark.parametrize("work", [fcojax.local_steps(2), fcojax.local_epochs(2, 4)])
+def test_equal_clients_need_no_branch_and_no_sort(work):
+    """Ragged ones do, so that the words looked for are those that there would be."""
+
+    def program(data):
+        run = functools.partial(
+            fcojax.run, observer(gradient), Hparams(), START,
+            num_rounds=1, work=work, client_chunk_size=3,
+        )  # fmt: skip
+        return jax.jit(lambda data, key: run(data=data, key=key)).lower(data, KEY).as_text()
+
+    equal, ragged = program(population((8,) * 9)), program(population(SMALL))
+    for word in ("stablehlo.case", "stablehlo.sort"):
+        assert word not in equal and word in ragged
+
+
 @pytest.mark.parametrize(
     "work",
     [fcojax.local_epochs(1, 10), pytest.param(fcojax.local_steps(2), marks=pytest.mark.slow)],
