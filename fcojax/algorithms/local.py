@@ -230,15 +230,18 @@ class Local:
         most = largest_of_all(self.num_steps)
         seed = shuffle.seed_of(self.key)
 
-        def take_if_real(carry, index, *drawn):
-            return tree.where(index < self.num_steps, take(carry, *drawn), carry)
+        def take_if_real(carry, real, *drawn):
+            return tree.where(real, take(carry, *drawn), carry)
 
         def take_if_needed(carry, drawn):
-            return _if(drawn[0] < most, take_if_real, carry, *drawn), None
+            return _if(drawn[0] < most, take_if_real, carry, *drawn[1:]), None
 
         def take_block(carry, steps):
             indices, weights = self.draw(steps, seed)
-            return jax.lax.scan(take_if_needed, carry, (steps, self.offset + indices, weights))[0]
+            # Compared here: XLA would divide once more for every entry of the carry.
+            real = steps < self.num_steps
+            drawn = steps, real, self.offset + indices, weights
+            return jax.lax.scan(take_if_needed, carry, drawn)[0]
 
         def take_block_if_needed(carry, steps):
             return _if(steps[0] < most, take_block, carry, steps), None
