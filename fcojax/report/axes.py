@@ -29,6 +29,7 @@ def describe(axis, horizontal: str, vertical: str, *, title: str = "", log: str 
     if "y" in log:
         axis.set_yscale("log")
     axis.tick_params(labelsize=7.5)
+    axis.tick_params(which="minor", labelsize=6.5)
     axis.grid(alpha=0.3, linewidth=0.5)
     axis.spines[["top", "right"]].set_visible(False)
 
@@ -56,7 +57,7 @@ def finish(figure, path: pathlib.Path, title: str, num_columns: int = 3) -> path
             named.setdefault(label, handle)
     figure.suptitle(title, fontsize=10)
     lines = -(-len(named) // num_columns)
-    figure.tight_layout(rect=(0, (0.19 * lines + 0.05) / figure.get_figheight(), 1, 1))
+    figure.tight_layout(rect=(0, (0.17 * lines + 0.05) / figure.get_figheight(), 1, 1))
     figure.legend(
         list(named.values()), list(named), loc="lower center", ncols=num_columns, frameon=False,
         fontsize=7.5,
