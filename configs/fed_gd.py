@@ -58,10 +58,10 @@ def get_config():
 
 def quick(config):
     """Shrinks the study to well under a minute on a laptop."""
-    config.simulated_steps = (1, 5)
+    config.simulated_steps = (5,)
     config.num_rounds = 20
     config.instances = (0, 1, 2)
-    config.sgd_num_steps = (1, 5)
+    config.sgd_num_steps = (5,)
     config.sgd_total_steps = 400
     config.sgd_seeds = 8
     config.sgd_looks = 20

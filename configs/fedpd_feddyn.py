@@ -267,10 +267,11 @@ def claims(config, rows, summary):
     pairs, bias = select(rows, part="gap"), summary["a drift that does not match, at the end"]
     other = column(select(pairs, start=_OTHER_START), "gap")
     skips = [p for p in config.skip_probabilities if p > 0]
+    middle = len(skips) // 2
     means = {eta: [_floor(rows, eta, p).mean() for p in skips] for eta in config.skip_prox_steps}
     growth = min(np.divide(at[1:], at[:-1]).min() for at in means.values())
-    largest, smaller = (means[eta][skips.index(0.5)] for eta in config.skip_prox_steps[-2:])
-    falls = max(_floor(rows, eta, "falling").mean() / means[eta][skips.index(0.5)] for eta in means)
+    largest, smaller = (means[eta][middle] for eta in config.skip_prox_steps[-2:])
+    falls = max(_floor(rows, eta, "falling").mean() / means[eta][middle] for eta in means)
     rounds = column(select(rows, part="participation"), "rounds")
     return [
         Claim(

@@ -67,7 +67,7 @@ def get_config():
 
 def quick(config):
     """Shrinks the study to well under a minute on a laptop."""
-    config.l1_num_steps = (1, 4)
+    config.l1_num_steps = (4,)
     config.ball_num_steps = (4,)
     config.num_rounds = 40
     config.eval_every = 20
