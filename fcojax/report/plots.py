@@ -22,6 +22,9 @@ _STYLES = {
     "fed_mid_osp": ("FedMiD-OSP", "#E69F00", "--"),
     "fed_avg": ("FedAvg", "#000000", "-"),
     "fed_avg_subgradient": ("FedAvg, subgradient", "#999999", "--"),
+    "fed_pd": ("FedPD", "#CC79A7", "-"),
+    "fed_dyn": ("FedDyn", "#009E73", "--"),
+    "prox_gd": ("ProxGD, centralised", "#555555", ":"),
 }
 _SPARE = ("#009E73", "#CC79A7", "#F0E442")
 

@@ -1,0 +1,67 @@
+"""Figures drawn by hand, in the house's fonts, with the legend below them."""
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+
+def panels(num_columns: int, num_lines: int = 1, height: float = 2.6) -> tuple[Any, list[Any]]:
+    """A figure as wide as a text column, with ``height`` inches a line, and its axes."""
+    figure, grid = plt.subplots(
+        num_lines, num_columns, figsize=(7.0, height * num_lines + 0.6), squeeze=False
+    )
+    return figure, list(grid.flat)
+
+
+def describe(axis, horizontal: str, vertical: str, *, title: str = "", log: str = "") -> None:
+    """Labels one set of axes; ``log`` names those that are logarithmic, as in ``"xy"``."""
+    axis.set_xlabel(horizontal, fontsize=8)
+    axis.set_ylabel(vertical, fontsize=8)
+    axis.set_title(title, fontsize=8.5)
+    if "x" in log:
+        axis.set_xscale("log")
+    if "y" in log:
+        axis.set_yscale("log")
+    axis.tick_params(labelsize=7.5)
+    axis.tick_params(which="minor", labelsize=6.5)
+    axis.grid(alpha=0.3, linewidth=0.5)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def shades(num: int) -> list[Any]:
+    """Colours for the values of a number, dark to light; algorithms have colours of their own."""
+    return [plt.get_cmap("viridis")(place) for place in np.linspace(0, 0.88, num)]
+
+
+def band(
+    axis, x: Sequence[float] | np.ndarray, lines: np.ndarray, line: str = "-", **style: Any
+) -> None:
+    """The mean over the first axis of ``lines`` (seeds), and the range that they span."""
+    axis.plot(x, lines.mean(axis=0), line, linewidth=1.5, **style)
+    if len(lines) > 1:
+        low, high = lines.min(axis=0), lines.max(axis=0)
+        axis.fill_between(x, low, high, color=style.get("color"), alpha=0.2, linewidth=0)
+
+
+def finish(figure, path: pathlib.Path, title: str, num_columns: int = 3) -> pathlib.Path:
+    """Puts one legend for all axes below them, saves the figure and lets go of it."""
+    named = {}
+    for axis in figure.axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+    figure.suptitle(title, fontsize=10)
+    lines = -(-len(named) // num_columns)
+    figure.tight_layout(rect=(0, (0.17 * lines + 0.05) / figure.get_figheight(), 1, 1))
+    figure.legend(
+        list(named.values()), list(named), loc="lower center", ncols=num_columns, frameon=False,
+        fontsize=7.5,
+    )  # fmt: skip
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return path

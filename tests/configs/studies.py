@@ -1,0 +1,16 @@
+"""What a quick study yields, as it comes back from disk."""
+
+import importlib
+
+from fcojax.report import rows as tidy
+
+
+def quick_study(name, directory):
+    """The module of a config, its quick config, the rows and the summary."""
+    module = importlib.import_module(f"configs.{name}")
+    config = module.get_config()
+    module.quick(config)
+    config.lock()
+    tidy.append(directory / "rows.jsonl", module.study(config))
+    rows = tidy.load(directory / "rows.jsonl")
+    return module, config, rows, module.summarise(config, rows)
