@@ -69,8 +69,20 @@ def _tables(summary: dict) -> dict[str, list[dict[str, Any]]]:
     }
     return {
         "best rates and scores": best,
-        "what the sources say": summary.get("claims", []),
+        "what the sources say": [_claim(claim) for claim in summary.get("claims", [])],
         **tables,
+    }
+
+
+def _claim(entry: dict[str, Any]) -> dict[str, Any]:
+    """A claim as a line of a table, with what was needed in one column."""
+    relation = "at least" if "at least" in entry else "at most"
+    return {
+        "claim": entry["claim"],
+        "measured": entry["measured"],
+        "needed": f"{relation} {entry[relation]:.5g}",
+        "holds": entry["holds"],
+        "margin": entry["margin"],
     }
 
 
