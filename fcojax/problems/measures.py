@@ -64,12 +64,14 @@ def density(kernels: PyTree, cut: float) -> dict[str, Array]:
 
 
 def rank(matrix: Array, cut: float) -> dict[str, Array]:
-    """The number of singular values above ``cut``.
+    """The number of singular values above ``cut``, zero if the matrix is not finite.
 
     Example:
       >>> int(rank(jnp.diag(jnp.array([3.0, 0.5, 1e-6])), cut=1e-2)["rank"])
       2
     """
+    # LAPACK would print a line for each matrix that it cannot decompose.
+    matrix = jnp.where(jnp.all(jnp.isfinite(matrix)), matrix, 0)
     return {"rank": jnp.sum(jnp.linalg.svd(matrix, compute_uv=False) > cut, dtype=jnp.int32)}
 
 

@@ -57,7 +57,7 @@ def finish(figure, path: pathlib.Path, title: str, num_columns: int = 3) -> path
             named.setdefault(label, handle)
     figure.suptitle(title, fontsize=10)
     lines = -(-len(named) // num_columns)
-    figure.tight_layout(rect=(0, (0.17 * lines + 0.05) / figure.get_figheight(), 1, 1))
+    figure.tight_layout(rect=(0, (0.19 * lines + 0.05) / figure.get_figheight(), 1, 1))
     figure.legend(
         list(named.values()), list(named), loc="lower center", ncols=num_columns, frameon=False,
         fontsize=7.5,

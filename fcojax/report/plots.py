@@ -25,6 +25,12 @@ _STYLES = {
     "fed_pd": ("FedPD", "#CC79A7", "-"),
     "fed_dyn": ("FedDyn", "#009E73", "--"),
     "prox_gd": ("ProxGD, centralised", "#555555", ":"),
+    "fed_manifold": ("FedManifold", "#009E73", "-"),
+    "r_fed_avg": ("RFedAvg", "#D55E00", "--"),
+    "r_fed_prox": ("RFedProx", "#E69F00", "-."),
+    "r_fed_svrg": ("RFedSVRG", "#CC79A7", "--"),
+    "centralized": ("centralised", "#000000", ":"),
+    "local": ("local, one client", "#CC79A7", ":"),
 }
 _SPARE = ("#009E73", "#CC79A7", "#F0E442")
 

@@ -240,7 +240,17 @@ def _per_matrix(name: str, function: Callable[[Array], Array], x: PyTree) -> PyT
 
 
 def _singular_values(matrix: Array) -> Array:
-    return jnp.linalg.svd(matrix, compute_uv=False)
+    finite, matrix = _or_zero(matrix)
+    return jnp.where(finite, jnp.linalg.svd(matrix, compute_uv=False), jnp.nan)
+
+
+def _or_zero(matrix: Array) -> tuple[Array, Array]:
+    """Whether the matrix is finite, and zero in its place if not.
+
+    A run that diverges would have LAPACK print a line for each matrix that it cannot decompose.
+    """
+    finite = jnp.all(jnp.isfinite(matrix))
+    return finite, jnp.where(finite, matrix, 0)
 
 
 def _shrink(values: Array, threshold: Array) -> Array:
@@ -259,8 +269,10 @@ def _on_singular_values(act: Callable, level: Callable, matrix: Array, number: A
     ``act`` works entry by entry once it knows the level, which may depend on all singular values in
     any order. That is what the derivative needs to know where two of them are equal.
     """
+    finite, matrix = _or_zero(matrix)
     left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
-    return (left * act(values, level(values, number))[None, :]) @ right
+    answer = (left * act(values, level(values, number))[None, :]) @ right
+    return jnp.where(finite, answer, jnp.nan)
 
 
 @_on_singular_values.defjvp

@@ -192,6 +192,16 @@ REPEATED = {
 }
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("build", [transforms.nuclear, transforms.nuclear_ball])
+def test_a_matrix_that_is_not_finite_answers_nan_and_lapack_is_silent(build, bad, capfd):
+    matrix = jnp.ones((4, 3)).at[1, 2].set(bad)
+    assert jnp.isnan(build().prox(matrix, 0.1, 0.1)).all()
+    assert not jnp.isfinite(build().value(matrix, 0.1))
+    written = capfd.readouterr()
+    assert written.out + written.err == ""
+
+
 @pytest.mark.parametrize("name", SINGULAR_VALUE_MAPS)
 @pytest.mark.parametrize("case", REPEATED)
 def test_derivative_at_repeated_singular_values(name, case):

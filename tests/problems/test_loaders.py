@@ -176,6 +176,20 @@ def test_mnist_by_writer(mnist_files):
     assert loaders.mnist(folder, "test", writers=False).client is None
 
 
+def test_mnist_in_one_file_is_the_same(mnist_files, tmp_path):
+    folder, images, labels, writers = mnist_files
+    (tmp_path / "packed").mkdir()
+    path = tmp_path / "packed" / "mnist_test.npz"
+    np.savez(path, images=images, labels=labels, writer=writers)
+    packed, loose = loaders.mnist(path.parent, "test"), loaders.mnist(folder, "test")
+    np.testing.assert_array_equal(packed.client, loose.client)
+    for field in "xy":
+        np.testing.assert_array_equal(packed.examples[field], loose.examples[field])
+        assert packed.examples[field].dtype == loose.examples[field].dtype
+    np.savez(path, images=images, labels=labels + 10, writer=writers)
+    refused(lambda: loaders.mnist(path.parent, "test"), "none of the 10 classes")
+
+
 def test_bad_mnist_is_refused(mnist_files):
     folder, images, labels, _ = mnist_files
     refused(lambda: loaders.mnist(folder, "validation"), "'validation'; pass train or test")

@@ -12,6 +12,7 @@ import pathlib
 import numpy as np
 
 from fcojax.problems.labels import check_labels
+from fcojax.problems.loaders.arrays import npz
 from fcojax.problems.loaders.pooled import Pooled
 from fcojax.problems.loaders.reading import Foreign, find_either, reading
 
@@ -32,8 +33,9 @@ def mnist(data_dir: str | os.PathLike, split: str = "train", *, writers: bool = 
 
     The files are ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte`` and
     ``qmnist-train-labels-idx2-int``, or ``t10k-...`` and ``qmnist-test-...``, with or without
-    ``.gz``. With the writers, the client column holds their numbers: 539 of them in train, 297
-    others in test.
+    ``.gz``; or all in one, ``mnist_train.npz`` or ``mnist_test.npz`` with arrays ``images``,
+    ``labels`` and ``writer``. With the writers, the client column holds their numbers: 539 of them
+    in train, 297 others in test.
 
     Args:
       data_dir: the folder with the files.
@@ -42,6 +44,12 @@ def mnist(data_dir: str | os.PathLike, split: str = "train", *, writers: bool = 
     """
     if split not in _NAMES:
         raise ValueError(f"split is {split!r}; pass train or test.")
+    packed = pathlib.Path(data_dir) / f"mnist_{split}.npz"
+    if packed.exists():
+        names = {"images": "images", "labels": "labels"}
+        arrays, column = npz(packed, names, client="writer" if writers else None)
+        check_labels(arrays["labels"], 10, str(packed))
+        return Pooled(_examples(**arrays), column)
     name = _NAMES[split]
     images = idx(find_either(data_dir, f"{name}-images-idx3-ubyte", _FETCH), 3)
     path = find_either(data_dir, f"{name}-labels-idx1-ubyte", _FETCH)
@@ -49,9 +57,12 @@ def mnist(data_dir: str | os.PathLike, split: str = "train", *, writers: bool = 
     if len(labels) != len(images):
         raise ValueError(f"{path} has {len(labels)} labels for {len(images)} images; fetch both.")
     check_labels(labels, 10, str(path))
+    return Pooled(_examples(images, labels), _writers(data_dir, split, labels) if writers else None)
+
+
+def _examples(images, labels) -> dict[str, np.ndarray]:
     x = images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
-    examples = {"x": x, "y": labels.astype(np.int32)}
-    return Pooled(examples, _writers(data_dir, split, labels) if writers else None)
+    return {"x": x, "y": labels.astype(np.int32)}
 
 
 def idx(path: str | os.PathLike, num_axes: int) -> np.ndarray:
