@@ -22,6 +22,7 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import by_hand, scaling
+from benchmarks.peaks import peaks, shares
 from benchmarks.workloads import WORKLOADS, Workload, draw, objective, start
 
 FLAGS = flags.FLAGS
@@ -69,13 +70,15 @@ def setting(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
     import jax
 
     import fcojax
-    from experiments.settings import build_algorithm
+    from experiments.entries import build_algorithm
     from fcojax.problems import Problem
-    from fcojax.transforms import l1, named, on_subtree
+    from fcojax.transforms import euclidean, l1, named, on_subtree
 
     data = fcojax.from_rows({"x": x, "y": y}, [workload.num_examples] * workload.num_clients)
     problem = Problem(losses(workload.model), data, None, lambda key: start(workload))
-    chosen = build_algorithm(algorithm, problem, on_subtree(l1(), named("kernel")))
+    penalty = on_subtree(l1(), named("kernel"))
+    known = {"penalty": penalty, "mirror": euclidean(penalty)}
+    chosen = build_algorithm(algorithm, problem, known)
     hparams = getattr(fcojax.algorithms, algorithm).Hparams(client_lr=workload.client_lr)
     if "penalty_scale" in hparams._fields:
         hparams = hparams._replace(penalty_scale=workload.penalty_scale)
@@ -208,6 +211,7 @@ def compare(workload_name: str, algorithm: str, repeats: int) -> dict:
         "numpy_ms_per_round": round(theirs, 4),
         "numpy_ms_per_round_min": round(least("numpy", "ms_per_round"), 4),
         "ratio": round(ours / theirs, 3),
+        **shares(WORKLOADS[workload_name], ours, peaks()),
         "first_run_s": round(median("ours", "first_run_s"), 2),
         "peak_rss_mb": round(median("ours", "peak_rss_mb")),
         "objective": median("ours", "objective"),

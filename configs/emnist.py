@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from ml_collections import ConfigDict, config_dict
 
 from fcojax.problems import Problem, loaders, softmax, synthetic_softmax
+from fcojax.problems.clients import ids_of
 from fcojax.report.claims import Claim
 from fcojax.report.plots import Panel, style
 from fcojax.transforms import l1_ball, l2_ball, named, on_subtree, per_leaf
@@ -161,10 +162,10 @@ def _data(config):
         train = loaders.by_client(
             loaders.emnist(f"{stem}_train.h5", share=config.share_of_writers), "examples"
         )
-        test = loaders.emnist(f"{stem}_test.h5", client_ids=train.ids.tolist())
-        return train.data, loaders.by_client(test, "examples").data
+        test = loaders.emnist(f"{stem}_test.h5", client_ids=ids_of(train).tolist())
+        return train, loaders.by_client(test, "examples")
     return tuple(
-        loaders.by_client(loaders.mnist(config.data_dir, split), "examples").data
+        loaders.by_client(loaders.mnist(config.data_dir, split), "examples")
         for split in ("train", "test")
     )
 

@@ -132,7 +132,7 @@ def problem(config):
         train = loaders.haxby(config.data_dir, subjects=(1, 2, 3, 4, 5)).pooled
         validation = loaders.haxby(config.data_dir, subjects=(6,)).pooled
     return logistic(
-        loaders.by_client(train).data, loaders.by_client(validation).data, cuts=tuple(config.cuts)
+        loaders.by_client(train), loaders.by_client(validation), cuts=tuple(config.cuts)
     )
 
 

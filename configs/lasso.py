@@ -4,7 +4,9 @@
 
 64 clients with 128 examples of 1024 features, half of which matter; ten clients a round, ten steps
 of batch 10. Every algorithm over the 7 x 7 grid of rates, each shown at the rates with the best F1
-over the last 100 rounds. About a minute on two cores.
+over the last 100 rounds. About a minute on two cores. The paper's other sparsities and population
+are --config.num_true=64, --config.num_true=8 and --config.num_clients=256. Rows have the measures
+at both cuts: 0.01 is the paper's, 0.0001 the reference code's.
 
 The sources do not give the data's numbers; these are such that the rates which the paper reports
 as best are within 0.002 of the best F1 of the grid for FedDualAvg.
@@ -13,7 +15,9 @@ as best are within 0.002 of the best F1 of the grid for FedDualAvg.
 from ml_collections import ConfigDict, config_dict
 
 from fcojax.problems import lasso
+from fcojax.report.claims import Claim
 from fcojax.report.plots import Panel
+from fcojax.report.summary import at_best, first_round
 from fcojax.transforms import l1, named, on_subtree
 
 TITLE = "Federated LASSO: recovery of the true support"
@@ -95,3 +99,33 @@ def penalty(config):
     """The penalty that all clients share; the bias stays free."""
     del config
     return on_subtree(l1(), named("kernel"))
+
+
+def claims(config, rows, summary):
+    """What the paper says of its Figure 3, each algorithm at its best rates."""
+    entries = summary["algorithms"]
+    others = [name for name in entries if name != "fed_dual_avg"]
+    if "fed_dual_avg" not in entries or not others:
+        return []
+    last = {name: entry["last"] for name, entry in entries.items()}
+    reached = {
+        name: first_round(at_best(rows, name, entry["best"]), "f1", 0.95)
+        for name, entry in entries.items()
+    }
+    found = [
+        Claim(
+            "FedDualAvg has the best F1",
+            entries["fed_dual_avg"]["score"],
+            max(entries[name]["score"] for name in others),
+        ),
+        Claim(
+            "FedDualAvg is the first with an F1 of 0.95 (round)",
+            reached["fed_dual_avg"],
+            min(min(reached[name] for name in others), config.num_rounds),
+            at_least=False,
+        ),
+    ]
+    if "fed_mid" in others:
+        densities = [last[name]["density"] for name in last if name != "fed_mid"]
+        found.append(Claim("FedMiD is the densest", last["fed_mid"]["density"], max(densities)))
+    return found

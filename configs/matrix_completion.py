@@ -142,7 +142,7 @@ def entries(config) -> Entries:
     train, validation = (
         loaders.by_client(
             loaders.Pooled({name: values[kept] for name, values in examples.items()}, group[kept])
-        ).data
+        )
         for kept in (mine & (chance >= 0.1), mine & (chance < 0.1))
     )
     return Entries(train, validation, (num_users, len(ratings.items)))

@@ -13,17 +13,7 @@ from ml_collections import ConfigDict
 from experiments.settings import is_study, load_module
 from fcojax.report import heat, page, plots
 from fcojax.report import rows as tidy
-from fcojax.report.summary import Criterion
-
-
-def best_rows(rows: list[tidy.Row], name: str, entry: dict) -> list[tidy.Row]:
-    """The rows of an algorithm at the hyperparameters that its summary calls best."""
-    return [
-        row
-        for row in rows
-        if row["algorithm"] == name
-        and all(row[field] == value for field, value in entry["best"].items())
-    ]
+from fcojax.report.summary import Criterion, at_best
 
 
 def draw(workdir: pathlib.Path, module: ModuleType, config: ConfigDict) -> list[pathlib.Path]:
@@ -50,7 +40,7 @@ def _draw_sweep(directory, module, rows, entries) -> list[pathlib.Path]:
     plots.over_rounds(
         directory / "curves.png",
         module.PANELS,
-        {name: best_rows(rows, name, entry) for name, entry in entries.items()},
+        {name: at_best(rows, name, entry["best"]) for name, entry in entries.items()},
         module.TITLE,
         fields,
     )
@@ -79,8 +69,20 @@ def _tables(summary: dict) -> dict[str, list[dict[str, Any]]]:
     }
     return {
         "best rates and scores": best,
-        "what the sources say": summary.get("claims", []),
+        "what the sources say": [_claim(claim) for claim in summary.get("claims", [])],
         **tables,
+    }
+
+
+def _claim(entry: dict[str, Any]) -> dict[str, Any]:
+    """A claim as a line of a table, with what was needed in one column."""
+    relation = "at least" if "at least" in entry else "at most"
+    return {
+        "claim": entry["claim"],
+        "measured": entry["measured"],
+        "needed": f"{relation} {entry[relation]:.5g}",
+        "holds": entry["holds"],
+        "margin": entry["margin"],
     }
 
 

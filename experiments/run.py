@@ -30,6 +30,7 @@ from experiments.settings import is_study, load_module, resolve, suggest
 from experiments.studies import study
 from experiments.terminal import best_points, claims_table, progress_bars
 from fcojax.report import rows as tidy
+from fcojax.report.summary import at_best
 
 CONFIG = config_flags.DEFINE_config_file("config", help_string="The config file.")
 WORKDIR = flags.DEFINE_string("workdir", None, "Where everything is written.")
@@ -239,7 +240,7 @@ def _write_events(workdir: pathlib.Path, rows: list[tidy.Row], summary: dict) ->
 
     for name, entry in summary.get("algorithms", {}).items():
         with SummaryWriter(os.fspath(workdir / "tensorboard" / name)) as writer:
-            for row in figures.best_rows(rows, name, entry):
+            for row in at_best(rows, name, entry["best"]):
                 for measure, value in row.items():
                     if isinstance(value, float) and measure not in entry["best"]:
                         writer.add_scalar(measure, value, row["round"])

@@ -10,11 +10,12 @@ from fcojax.engine import reference
 from fcojax.engine.availability import cyclic, markov
 from fcojax.engine.cohort import coin_flips, dropout, everyone, uniform_cohort, weighted_cohort
 from fcojax.engine.grid import log_spaced, product, random_draws, zipped
+from fcojax.engine.ragged import padded_share
 from fcojax.engine.run import run
 from fcojax.engine.sharding import client_mesh, device_mesh, shard_clients, spread
 from fcojax.engine.sweep import sweep
 from fcojax.engine.trace import from_trace
-from fcojax.problems.clients import ClientData, from_clients, from_rows
+from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
 
 __version__ = "0.1.0"
 
@@ -37,6 +38,8 @@ __all__ = [
     "local_epochs",
     "local_steps",
     "markov",
+    "open_clients",
+    "padded_share",
     "problems",
     "reference",
     "run",

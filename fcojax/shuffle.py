@@ -7,6 +7,8 @@ hash behind it also tosses coins that are named by counters, a client and a roun
 Reference: Hoang, Morris and Rogaway, "An enciphering scheme based on a card shuffle", CRYPTO 2012.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -17,7 +19,18 @@ from fcojax.types import Array, Key
 _NUM_ROUNDS = 16
 
 
-def permuted(key: Key, size: Array | int, stream: Array, position: Array) -> Array:
+class Seed(NamedTuple):
+    """What all of a key's luck here is made of; whoever draws in a loop makes it before."""
+
+    words: Array
+
+
+def seed_of(key: Key | Seed) -> Seed:
+    """The seed of a key; of a seed, itself."""
+    return key if isinstance(key, Seed) else Seed(jax.random.bits(key, (2,), jnp.uint32))
+
+
+def permuted(key: Key | Seed, size: Array | int, stream: Array, position: Array) -> Array:
     """Entry ``position`` of the random permutation of ``range(size)`` that ``stream`` names.
 
     Permutations of different streams, or of different keys, are independent. Each round pairs x
@@ -35,7 +48,7 @@ def permuted(key: Key, size: Array | int, stream: Array, position: Array) -> Arr
       >>> sorted(order.tolist())
       [0, 1, 2, 3, 4]
     """
-    seed = jax.random.bits(key, (2,), jnp.uint32)
+    seed = seed_of(key).words
     size = jnp.maximum(jnp.asarray(size), 1).astype(jnp.uint32)
     stream = _mix(stream.astype(jnp.uint32) * jnp.uint32(0x9E3779B9) + seed[0]) ^ seed[1]
     # One row of numbers a round and stream, kept apart lest they be computed per position.
@@ -63,13 +76,13 @@ def _wrapped(x: Array, size: Array) -> Array:
     return jnp.where(x >= size, x - size, x)
 
 
-def uniform_indices(key: Key, size: Array | int, shape: tuple[int, ...]) -> Array:
-    """Independent uniform draws from ``range(size)``, with replacement."""
-    bits = jax.random.bits(key, shape, jnp.uint32)
-    return (bits % jnp.maximum(jnp.asarray(size), 1).astype(jnp.uint32)).astype(jnp.int32)
+def uniform_indices(key: Key | Seed, size: Array | int, *counters: Array) -> Array:
+    """Independent uniform draws from ``range(size)``, one for each combination of the counters."""
+    size = jnp.maximum(jnp.asarray(size), 1).astype(jnp.uint32)
+    return (words(key, *counters) % size).astype(jnp.int32)
 
 
-def words(key: Key, *counters: Array) -> Array:
+def words(key: Key | Seed, *counters: Array) -> Array:
     """Random 32-bit words, one for each combination of the counters, which broadcast.
 
     A word depends on the key and on its own counters alone, so it is the same in any company.
@@ -80,7 +93,7 @@ def words(key: Key, *counters: Array) -> Array:
       >>> few.tolist() == many[:2].tolist()
       True
     """
-    seed = jax.random.bits(key, (2,), jnp.uint32)
+    seed = seed_of(key).words
     word = seed[0]
     for counter in counters:
         word = _mix(word * jnp.uint32(0x9E3779B9) + (counter.astype(jnp.uint32) ^ seed[1]))

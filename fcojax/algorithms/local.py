@@ -7,10 +7,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 
-from fcojax import shuffle
+from fcojax import shuffle, tree
 from fcojax.problems.problem import Loss
 from fcojax.types import Array, Key, Params, PyTree
+
+# Where clients differ in their number of steps, the most steps of any client are cut into so many
+# blocks, whose examples are drawn together. Clients side by side are through at the end of a block.
+_MAX_BLOCKS = 64
 
 
 class Batch(NamedTuple):
@@ -197,42 +202,67 @@ class Local:
 
     def scan(self, step: Callable[[PyTree, Batch], PyTree], carry: PyTree) -> PyTree:
         """The local steps: folds ``step(carry, batch) -> carry`` over this round's batches."""
+        num_steps = self.work.max_steps(self.max_size)
+        all_take_as_many = self.work.min_steps(self.min_size) == num_steps
         if self.work.batch_size is None:
             everything = self.full()
-            num_steps = self.work.max_steps(self.max_size)
-            taken = None if self.work.fewest is None else self.num_steps
+            taken = None if all_take_as_many else self.num_steps
             return _repeat(lambda carry: step(carry, everything), carry, num_steps, taken)
-        indices, weights = self.draw()
-        num_steps = indices.shape[0]
-        fewer_steps_for_some = self.work.min_steps(self.min_size) < num_steps
-        taken = self.num_steps
 
-        def one_step(carry, drawn):
-            index, rows, weights = drawn
+        def take(carry, rows, weights):
             weights = jnp.ones(rows.shape[0]) if weights is None else weights
+            examples = jax.tree.map(
+                lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), self.rows
+            )
+            return step(carry, Batch(examples, weights))
 
-            def take(carry):
-                examples = jax.tree.map(
-                    lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), self.rows
-                )
-                return step(carry, Batch(examples, weights))
+        def take_all(carry, steps):
+            indices, weights = self.draw(steps)
+            drawn = self.offset + indices, weights
+            return jax.lax.scan(lambda carry, drawn: (take(carry, *drawn), None), carry, drawn)[0]
 
-            if not fewer_steps_for_some:
-                return take(carry), None
-            return jax.lax.cond(index < taken, take, lambda carry: carry, carry), None
+        if all_take_as_many:
+            return take_all(carry, jnp.arange(num_steps, dtype=jnp.int32))
 
-        drawn = (jnp.arange(num_steps, dtype=jnp.int32), self.offset + indices, weights)
-        return jax.lax.scan(one_step, carry, drawn)[0]
+        # Of clients side by side some are through before others. Once all are, a branch that they
+        # share is not taken: nothing is drawn or computed beyond the one with most steps. A branch
+        # of each client's own would give each a copy of everybody's rows.
+        most = largest_of_all(self.num_steps)
+        seed = shuffle.seed_of(self.key)
 
-    def draw(self) -> tuple[Array, Array | None]:
+        def take_if_real(carry, real, *drawn):
+            return tree.where(real, take(carry, *drawn), carry)
+
+        def take_if_needed(carry, drawn):
+            return _if(drawn[0] < most, take_if_real, carry, *drawn[1:]), None
+
+        def take_block(carry, steps):
+            indices, weights = self.draw(steps, seed)
+            # Compared here: XLA would divide once more for every entry of the carry.
+            real = steps < self.num_steps
+            drawn = steps, real, self.offset + indices, weights
+            return jax.lax.scan(take_if_needed, carry, drawn)[0]
+
+        def take_block_if_needed(carry, steps):
+            return _if(steps[0] < most, take_block, carry, steps), None
+
+        a_block = -(-num_steps // _MAX_BLOCKS)
+        steps = jnp.arange(-(-num_steps // a_block) * a_block, dtype=jnp.int32)
+        return jax.lax.scan(take_block_if_needed, carry, steps.reshape(-1, a_block))[0]
+
+    def draw(self, steps: Array, seed: shuffle.Seed | None = None) -> tuple[Array, Array | None]:
         """Which of its examples each step uses, and their weights, ``None`` if all are real.
 
         The indices have one row a step and count from the client's first row. Steps beyond
         ``num_steps``, and examples of weight zero, hold indices that are in bounds and no more.
+
+        Args:
+          steps: which steps; one's draw does not depend on the others.
+          seed: that of the client's key, for who has it already.
         """
-        work, size = self.work, self.num_examples
-        shape = (work.max_steps(self.max_size), work.batch_size or self.max_size)
-        step = jnp.arange(shape[0], dtype=jnp.int32)[:, None]
+        work, size, luck = self.work, self.num_examples, seed or self.key
+        shape = (steps.shape[0], work.batch_size or self.max_size)
+        step = steps[:, None]
         place = jnp.arange(shape[1], dtype=jnp.int32)[None, :]
         if work.batch_size is None:
             indices = jnp.broadcast_to(jnp.minimum(place, size - 1), shape)
@@ -240,17 +270,37 @@ class Local:
         elif work.num_epochs is not None:
             position = step * shape[1] + place
             epoch = position // size
-            indices = shuffle.permuted(self.key, size, epoch, position - epoch * size)
+            indices = shuffle.permuted(luck, size, epoch, position - epoch * size)
             real = position < self._count * size
             all_real = self.min_size == self.max_size and (
                 work.num_epochs * self.max_size % shape[1] == 0 and work.fewest is None
             )
         elif work.replace:
-            return shuffle.uniform_indices(self.key, size, shape), None
+            return shuffle.uniform_indices(luck, size, step, place), None
         else:
-            indices = shuffle.permuted(self.key, size, step, place)
+            indices = shuffle.permuted(luck, size, step, place)
             real, all_real = place < size, self.min_size >= shape[1]
         return indices, None if all_real else _as_weights(jnp.broadcast_to(real, shape))
+
+
+@custom_vmap
+def largest_of_all(number: Array) -> Array:
+    """The largest of the numbers that ``vmap`` sees, so that a branch on it stays one branch.
+
+    A branch on a mapped number runs all branches and selects among their results.
+    """
+    return number
+
+
+@largest_of_all.def_vmap
+def _reduce(axis_size, in_batched, number):
+    del axis_size, in_batched
+    return largest_of_all(jnp.max(number)), False
+
+
+def _if(condition: Array, step: Callable, carry: PyTree, *given: PyTree) -> PyTree:
+    """``step(carry, *given)`` where the condition holds, else the carry as it is."""
+    return jax.lax.cond(condition, step, lambda carry, *given: carry, carry, *given)
 
 
 def _as_weights(real: Array) -> Array:
@@ -265,7 +315,7 @@ def _repeat(
         return jax.lax.scan(lambda carry, _: (step(carry), None), carry, length=num_times)[0]
 
     def one_step(carry, index):
-        return jax.lax.cond(index < taken, step, lambda carry: carry, carry), None
+        return _if(index < taken, step, carry), None
 
     return jax.lax.scan(one_step, carry, jnp.arange(num_times, dtype=jnp.int32))[0]
 

@@ -4,6 +4,7 @@ The weighted mean of the uploads is the only thing that crosses clients. It is a
 after chunk, so memory is one chunk of clients and not one cohort.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Cohort
 from fcojax.algorithms.local import Local, Work
+from fcojax.engine import ragged
 from fcojax.engine.cohort import Sampler
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
@@ -23,6 +25,9 @@ COHORT, CLIENT, BATCHES, SERVER = range(4)
 # accelerator would rather have all clients at once.
 _CHUNK_BYTES = {"cpu": 1 << 20}
 _CHUNK_BYTES_ELSEWHERE = 2 << 30
+# Chunk-mates pay for the largest of them. Of sizes that are log-uniform from 1 to 5,000, cut in
+# so many chunks of clients as alike as can be, a sixth of the rows is padding.
+_CHUNKS_OF_RAGGED = 24
 # Clients side by side put their axis between the points of a sweep and the features, so that a CPU
 # transposes before each product; only where states are tiny is that cheaper than one by one.
 _CHUNK_BYTES_OF_SWEEPS = {"cpu": 1 << 17}
@@ -106,8 +111,19 @@ def draw_cohort(plan: Plan, data: ClientData, key: Key, index: Array) -> Cohort:
     return plan.cohort(jax.random.fold_in(key, COHORT), index, data.num_clients, sizes)
 
 
-def local_handle(data: ClientData, work: Work, key: Key, index: Array, client: Array, row: Array):
-    """The handle of global client ``client``, whose entry in this device's lists is ``row``."""
+def local_handle(
+    data: ClientData,
+    work: Work,
+    key: Key,
+    index: Array,
+    client: Array,
+    row: Array,
+    max_size: int | None = None,
+) -> Local:
+    """The handle of global client ``client``, whose entry in this device's lists is ``row``.
+
+    Its rows are padded to ``max_size``, by default the largest client's.
+    """
     return Local(
         rows=data.examples,
         client=jnp.asarray(client),
@@ -116,7 +132,7 @@ def local_handle(data: ClientData, work: Work, key: Key, index: Array, client: A
         key=jax.random.fold_in(purpose_key(key, BATCHES, index), client),
         work=work,
         min_size=data.min_size,
-        max_size=data.max_size,
+        max_size=max_size or data.max_size,
     )
 
 
@@ -139,9 +155,10 @@ def draws(
 
     def batches(client):
         local = local_handle(data, plan.work, key, index, client, client)
-        indices, weights = local.draw()
+        steps = jnp.arange(plan.work.max_steps(data.max_size), dtype=jnp.int32)
+        indices, weights = local.draw(steps)
         weights = jnp.ones(indices.shape) if weights is None else weights
-        taken = jnp.arange(indices.shape[0], dtype=jnp.int32) < local.num_steps
+        taken = steps < local.num_steps
         return indices, jnp.where(taken[:, None], weights, 0)
 
     weights = cohort.weights * data.weights[members]
@@ -182,23 +199,38 @@ def _clients_work(algorithm, plan, hparams, data, message, clients, cohort, key,
     arrives = None if arrives is None else jnp.pad(arrives, (0, padding))
     client_key = purpose_key(key, CLIENT, index)
 
-    def one_client(row, client_state) -> ClientResult:
+    bounds = ragged.bounds_for(plan.work, data)
+    if ragged.sizes_matter(plan.work, data) and 1 < per_chunk < num_places:
+        order = ragged.alike(ragged.needs(data, rows, weights))
+        rows, weights = rows[order], weights[order]
+        arrives = None if arrives is None else arrives[order]
+
+    def one_client(row, client_state, max_size=data.max_size) -> ClientResult:
         client = first_client + row
-        local = local_handle(data, plan.work, key, index, client, row)
+        local = local_handle(data, plan.work, key, index, client, row, max_size)
         return algorithm.client_update(
             hparams, message, client_state, local, jax.random.fold_in(client_key, client)
         )
 
-    def chunk_results(rows, before):
+    def padded_results(max_size, rows, before):
+        work = functools.partial(one_client, max_size=max_size)
         if per_chunk > 1:
-            return jax.vmap(one_client)(rows, before)
-        result = one_client(rows[0], jax.tree.map(lambda leaf: leaf[0], before))
+            return jax.vmap(work)(rows, before)
+        result = work(rows[0], jax.tree.map(lambda leaf: leaf[0], before))
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], result)
 
     def one_chunk(carry, chunk):
         tally, clients = carry
         rows, weights, arrives = chunk
         before = jax.tree.map(lambda leaf: leaf[rows], clients)
+
+        def chunk_results(rows, before):
+            if len(bounds) == 1:
+                return padded_results(data.max_size, rows, before)
+            which = ragged.branch(bounds, ragged.needs(data, rows, weights))
+            branches = [functools.partial(padded_results, bound) for bound in bounds]
+            return jax.lax.switch(which, branches, rows, before)
+
         if can_be_absent:
             nothing = jax.tree.map(
                 lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
@@ -282,7 +314,10 @@ def chunk_size(
     client_bytes = examples_a_step * row_bytes + 3 * num_points * state_bytes
     budgets = _CHUNK_BYTES_OF_SWEEPS if num_points > 1 else _CHUNK_BYTES
     budget = budgets.get(jax.default_backend(), _CHUNK_BYTES_ELSEWHERE)
-    return max(1, min(num_places, budget // max(client_bytes, 1)))
+    chunk = max(1, min(num_places, budget // max(client_bytes, 1)))
+    if not ragged.sizes_matter(work, data):
+        return chunk
+    return min(chunk, max(2, num_places // _CHUNKS_OF_RAGGED))
 
 
 def message_bytes(

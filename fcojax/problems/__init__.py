@@ -4,10 +4,16 @@
 """
 
 from fcojax.problems import loaders, partition
-from fcojax.problems.clients import ClientData, from_clients, from_rows
+from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
 from fcojax.problems.feature_skew import feature_skew
 from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid
 from fcojax.problems.fused_signal import fused_signal
+from fcojax.problems.hold_out import (
+    check_same_clients,
+    check_unseen_clients,
+    hold_out_clients,
+    hold_out_examples,
+)
 from fcojax.problems.lasso import lasso
 from fcojax.problems.least_squares import least_squares, synthetic_least_squares
 from fcojax.problems.logistic import logistic, synthetic_logistic
@@ -31,6 +37,8 @@ __all__ = [
     "ClientData",
     "Factored",
     "Problem",
+    "check_same_clients",
+    "check_unseen_clients",
     "feature_skew",
     "factored",
     "factored_loss",
@@ -40,7 +48,10 @@ __all__ = [
     "from_clients",
     "from_rows",
     "fused_signal",
+    "hold_out_clients",
+    "hold_out_examples",
     "lasso",
+    "open_clients",
     "partition",
     "least_squares",
     "loaders",

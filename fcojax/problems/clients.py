@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,13 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax.problems import fields, stored
+from fcojax.problems.padding import size_bounds
 from fcojax.types import Array, PyTree
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["examples", "offsets", "weights"],
-    meta_fields=["num_clients", "min_size", "max_size", "mesh"],
+    meta_fields=["num_clients", "min_size", "max_size", "size_bounds", "mesh"],
+    drop_fields=["ids"],
 )
 @dataclasses.dataclass(frozen=True)
 class ClientData:
@@ -25,13 +29,18 @@ class ClientData:
     holds the rows of its own clients, with offsets that count from its own first row.
 
     Attributes:
-      examples: a pytree of arrays with a common leading axis, one row an example.
+      examples: a pytree of arrays with a common leading axis, one row an example. Arrays of numpy
+        stay on the host until they are used.
       offsets: first row of each client, and the end; one such list per device.
       weights: the p_m of the objective ``sum_m p_m F_m / sum_m p_m``; need not sum to one.
       num_clients: M, not counting clients that pad a mesh.
       min_size: examples of the smallest client.
       max_size: examples of the largest client.
+      size_bounds: the few row counts that clients are padded to, ascending up to ``max_size``.
       mesh: the devices that the clients are spread over, or ``None`` for one device.
+      ids: the clients' names, ascending, whole numbers or strings. They are for people and stay on
+        the host: ``jax`` does not see them, so that names are no reason to compile anew, and what
+        a transformation returns has ``None``.
     """
 
     examples: PyTree
@@ -40,7 +49,9 @@ class ClientData:
     num_clients: int
     min_size: int
     max_size: int
+    size_bounds: tuple[int, ...]
     mesh: jax.sharding.Mesh | None = None
+    ids: np.ndarray | None = None
 
     @property
     def num_shards(self) -> int:
@@ -64,7 +75,7 @@ class ClientData:
 
     def local(self) -> "ClientData":
         """What one device sees of the population, as a population of its own."""
-        return dataclasses.replace(self, num_clients=self.clients_per_shard, mesh=None)
+        return dataclasses.replace(self, num_clients=self.clients_per_shard, mesh=None, ids=None)
 
     @property
     def sizes(self) -> Array:
@@ -72,65 +83,139 @@ class ClientData:
         sizes = jnp.diff(self.offsets.reshape(self.num_shards, -1), axis=1)
         return sizes.reshape(-1)[: self.num_clients]
 
+    def rows_of(self, members: Sequence[int] | np.ndarray) -> tuple[PyTree, np.ndarray]:
+        """The examples of some clients, one client after the other, and how many each has.
 
-def from_clients(clients: Sequence[PyTree], weights: Any = None) -> ClientData:
+        Runs on the host and reads these rows only, also of a population that lies on disk.
+        """
+        if self.mesh is not None:
+            raise ValueError("the population is on a mesh; take rows of the original.")
+        members, offsets = np.asarray(members, np.int64), np.asarray(self.offsets)
+        if members.size and not 0 <= members.min() <= members.max() < self.num_clients:
+            raise ValueError(
+                f"members are between {members.min()} and {members.max()} but there are "
+                f"{self.num_clients} clients; pass numbers from 0 to {self.num_clients - 1}."
+            )
+        sizes = offsets[members + 1] - offsets[members]
+        shift = np.cumsum(sizes) - sizes
+        rows = np.arange(sizes.sum()) + np.repeat(offsets[members] - shift, sizes)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], self.examples), sizes
+
+    def select(self, members: Sequence[int] | np.ndarray) -> "ClientData":
+        """The population of some clients only, who keep their ids and weights."""
+        members = np.sort(np.asarray(members, np.int64))
+        examples, sizes = self.rows_of(members)
+        return from_rows(
+            examples, sizes, np.asarray(self.weights)[members], ids=ids_of(self)[members]
+        )
+
+    def to_device(self) -> "ClientData":
+        """The same population with its examples on the device, for several runs on it."""
+        return dataclasses.replace(self, examples=jax.device_put(self.examples))
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes the population to a new folder, which ``open_clients`` reads.
+
+        The folder appears when it is complete; if anything fails, nothing is left behind.
+        """
+        if self.mesh is not None:
+            raise ValueError("the population is on a mesh; save the original.")
+        small = {"offsets": self.offsets, "weights": self.weights, "ids": ids_of(self)}
+        stored.write(folder, self.examples, {name: np.asarray(x) for name, x in small.items()})
+
+
+def from_clients(
+    clients: Sequence[PyTree], weights: Any = None, *, ids: Sequence[int | str] | None = None
+) -> ClientData:
     """A population from one pytree of arrays per client, rows first.
 
     Args:
       clients: one pytree per client; all have the same structure, trailing shapes and dtypes.
-      weights: the p_m; equal by default. ``"examples"`` weighs a client by its number of rows.
+      weights: the p_m: one a client, or a number a for weights of size^a; equal by default.
+        ``"examples"`` weighs a client by its number of rows, as 1 does.
+      ids: the clients' names, whole numbers or strings; the population is in their order, so that
+        it does not depend on the order of the files. By default 0 to M - 1.
 
     Example:
-      >>> data = from_clients([{"x": np.ones((3, 2))}, {"x": np.zeros((1, 2))}])
-      >>> data.num_clients, data.sizes.tolist()
-      (2, [3, 1])
+      >>> data = from_clients([{"x": np.ones((3, 2))}, {"x": np.zeros((1, 2))}], ids=["b", "a"])
+      >>> data.num_clients, data.sizes.tolist(), data.ids.tolist()
+      (2, [1, 3], ['a', 'b'])
     """
     if not clients:
         raise ValueError("the population has no clients; pass at least one.")
     structures = {jax.tree.structure(client) for client in clients}
     if len(structures) > 1:
         raise ValueError(f"clients differ in their fields: {sorted(map(str, structures))}.")
-    sizes = [_rows(client, f"client {index}") for index, client in enumerate(clients)]
-    for name, *leaves in _by_field(clients):
+    names = range(len(clients)) if ids is None or len(ids) != len(clients) else ids
+    sizes = [
+        fields.num_rows(client, f"client {name}")
+        for name, client in zip(names, clients, strict=True)
+    ]
+    for name, *leaves in fields.by_field(clients):
         shapes = {leaf.shape[1:] for leaf in leaves}
         if len(shapes) > 1:
             raise ValueError(
                 f"field {name} has rows of shapes {sorted(shapes)}; all clients need the same."
             )
     flat = jax.tree.map(lambda *leaves: np.concatenate(leaves), *clients)
-    return from_rows(flat, sizes, weights)
+    return from_rows(flat, sizes, weights, ids=ids)
 
 
-def from_rows(examples: PyTree, sizes: Sequence[int] | np.ndarray, weights: Any = None):
+def from_rows(
+    examples: PyTree,
+    sizes: Sequence[int] | np.ndarray,
+    weights: Any = None,
+    *,
+    ids: Sequence[int | str] | np.ndarray | None = None,
+) -> ClientData:
     """A population from flat arrays in which client m owns the next ``sizes[m]`` rows.
 
+    Weights and ids are as in ``from_clients``, in the order of ``sizes``.
+
     Raises:
-      ValueError: if sizes and rows do not agree, a client is empty, or a value is not finite.
+      ValueError: if sizes and rows do not agree, a client is empty, an id occurs twice, or a value
+        is not finite.
     """
     sizes = np.asarray(sizes, np.int64)
-    num_rows = _rows(examples, "the population")
+    num_rows = fields.num_rows(examples, "the population")
     if sizes.ndim != 1 or sizes.size == 0:
         raise ValueError(f"sizes has shape {sizes.shape}; pass one count per client.")
+    names = _checked_ids(ids, sizes.size)
     if (sizes < 1).any():
         empty = int(np.argmax(sizes < 1))
         raise ValueError(
-            f"client {empty} has {sizes[empty]} examples; every client needs at least 1, so drop "
-            "the empty ones."
+            f"client {names[empty]} has {sizes[empty]} examples; every client needs at least 1, so "
+            "drop the empty ones."
         )
     if sizes.sum() != num_rows:
         raise ValueError(
             f"the sizes add up to {sizes.sum()} but there are {num_rows} rows; they must agree."
         )
+    weights = _weights(weights, sizes)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    _refuse_non_finite(examples, offsets)
-    return ClientData(
-        examples=jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)), examples),
-        offsets=jnp.asarray(offsets, jnp.int32),
-        weights=jnp.asarray(_weights(weights, sizes)),
-        num_clients=sizes.size,
-        min_size=int(sizes.min()),
-        max_size=int(sizes.max()),
-    )
+    fields.refuse_bad_numbers(examples, offsets, names)
+    if (names[1:] < names[:-1]).any():
+        order = np.argsort(names)
+        starts = (np.cumsum(sizes[order]) - sizes[order]).repeat(sizes[order])
+        rows = np.arange(num_rows) - starts + offsets[order].repeat(sizes[order])
+        examples = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], examples)
+        sizes, weights, names = sizes[order], weights[order], names[order]
+    return _population(examples, sizes, weights, names).to_device()
+
+
+def open_clients(folder: str | os.PathLike, *, verify: bool = False) -> ClientData:
+    """The population that ``ClientData.save`` wrote, its examples left on disk until they are used.
+
+    ``run`` moves them to the device each time; call ``to_device`` first if there are several runs.
+    ``rows_of`` and ``select`` read no rows but those they return.
+
+    Args:
+      folder: where it was saved.
+      verify: whether to read all examples and compare them with the hash of what was saved.
+        Missing, truncated and foreign files are found in any case.
+    """
+    examples, small = stored.read(folder, verify)
+    return _population(examples, np.diff(small["offsets"]), small["weights"], small["ids"])
 
 
 def sum_over_shards(term, data: ClientData, *replicated: PyTree) -> PyTree:
@@ -152,13 +237,37 @@ def sum_over_shards(term, data: ClientData, *replicated: PyTree) -> PyTree:
     )(data, *replicated)
 
 
+def _population(examples, sizes, weights, ids) -> ClientData:
+    """The population of arrays that have been checked, wherever its examples lie."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise ValueError(
+            f"the population has {offsets[-1]} rows; at most {np.iinfo(np.int32).max} can be "
+            "numbered on a device, so cut it in two."
+        )
+    return ClientData(
+        examples=examples,
+        offsets=jnp.asarray(offsets, jnp.int32),
+        weights=jnp.asarray(weights),
+        num_clients=sizes.size,
+        min_size=int(sizes.min()),
+        max_size=int(sizes.max()),
+        size_bounds=size_bounds(sizes, fields.row_bytes(examples)),
+        ids=ids,
+    )
+
+
 def _weights(weights: Any, sizes: np.ndarray) -> np.ndarray:
     if weights is None:
         return np.ones(sizes.size)
     if isinstance(weights, str):
         if weights != "examples":
-            raise ValueError(f'weights is "{weights}"; pass None, "examples" or an array.')
+            raise ValueError(
+                f'weights is "{weights}"; pass None, "examples", a power of the size or an array.'
+            )
         return sizes.astype(float)
+    if np.ndim(weights) == 0:
+        weights = sizes.astype(float) ** float(weights)
     weights = np.asarray(weights, float)
     if weights.shape != sizes.shape:
         raise ValueError(
@@ -169,36 +278,28 @@ def _weights(weights: Any, sizes: np.ndarray) -> np.ndarray:
     return weights
 
 
-def _rows(examples: PyTree, whose: str) -> int:
-    fields = list(_by_field([examples]))
-    counts = {name: np.shape(leaf)[0] if np.ndim(leaf) else 0 for name, leaf in fields}
-    if not counts or 0 in counts.values() or len(set(counts.values())) > 1:
+def ids_of(data: ClientData) -> np.ndarray:
+    """The clients' ids; raises if a transformation has dropped them."""
+    if data.ids is None:
         raise ValueError(
-            f"the fields of {whose} have {counts} rows; all need the same number, at least one."
+            "the population has no ids, which jax transformations drop; pass the one it came from."
         )
-    return next(iter(counts.values()))
+    return data.ids
 
 
-def _by_field(trees: Sequence[PyTree]):
-    """Pairs a field's name with its array in each of the trees."""
-    columns = [jax.tree_util.tree_flatten_with_path(tree)[0] for tree in trees]
-    for entries in zip(*columns, strict=True):
-        name = jax.tree_util.keystr(entries[0][0], simple=True, separator=".") or "examples"
-        yield name, *(leaf for _, leaf in entries)
-
-
-def _refuse_non_finite(examples: PyTree, offsets: np.ndarray) -> None:
-    for name, leaf in _by_field([examples]):
-        leaf = np.asarray(leaf)
-        if not np.issubdtype(leaf.dtype, np.inexact) or leaf.size == 0:
-            continue
-        # NaN and infinity survive max and min, which need no copy of the array.
-        if np.isfinite(leaf.max()) and np.isfinite(leaf.min()):
-            continue
-        finite = np.isfinite(leaf).reshape(leaf.shape[0], -1).all(axis=1)
-        row = int(np.argmin(finite))
-        client = int(np.searchsorted(offsets, row, side="right")) - 1
+def _checked_ids(ids: Any, num_clients: int) -> np.ndarray:
+    if ids is None:
+        return np.arange(num_clients)
+    ids = np.asarray(ids)
+    if ids.shape != (num_clients,):
         raise ValueError(
-            f"field {name} of client {client} is not finite in its row {row - offsets[client]}; "
-            "clean the data before building the population."
+            f"ids has shape {ids.shape} but there are {num_clients} clients; pass one each."
         )
+    if ids.dtype.kind in "bf" and (ids == np.floor(ids)).all():
+        ids = ids.astype(np.int64)  # as files have them in which all columns are real
+    if ids.dtype.kind not in "iuU":
+        raise ValueError(f"ids have dtype {ids.dtype}; pass whole numbers or strings.")
+    names, counts = np.unique(ids, return_counts=True)
+    if names.size < ids.size:
+        raise ValueError(f"id {names[counts > 1][0]} occurs twice; every client needs its own.")
+    return ids

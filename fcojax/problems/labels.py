@@ -1,10 +1,23 @@
 """Class labels as problems want them: whole numbers from zero."""
 
+from collections.abc import Callable
+
 import numpy as np
 
+from fcojax.problems import fields
 
-def check_labels(labels, num_classes: int, whose: str) -> None:
-    """Raises ``ValueError`` unless every label is one of 0, ..., num_classes - 1."""
+
+def check_labels(
+    labels, num_classes: int, whose: str, place: Callable[[int], str] = "row {}".format
+) -> None:
+    """Raises ``ValueError`` unless every label is one of 0, ..., num_classes - 1.
+
+    Args:
+      labels: one per example.
+      num_classes: how many classes there are.
+      whose: what the labels belong to, in words.
+      place: says where a row is.
+    """
     labels = np.asarray(labels)
     if labels.ndim != 1:
         raise ValueError(f"the labels of {whose} have shape {labels.shape}; pass one per example.")
@@ -12,7 +25,7 @@ def check_labels(labels, num_classes: int, whose: str) -> None:
     if wrong.any():
         row = int(np.argmax(wrong))
         raise ValueError(
-            f"label {labels[row]} in row {row} of {whose} is none of the {num_classes} classes; "
+            f"label {labels[row]} in {place(row)} of {whose} is none of the {num_classes} classes; "
             f"labels are whole numbers from 0 to {num_classes - 1}."
         )
 
@@ -20,5 +33,13 @@ def check_labels(labels, num_classes: int, whose: str) -> None:
 def check_splits(train, validation, num_classes: int) -> None:
     """``check_labels`` on the field ``y`` of a training and, if there is one, a validation set."""
     for data, whose in ((train, "the training data"), (validation, "the validation data")):
-        if data is not None:
-            check_labels(data.examples["y"], num_classes, whose)
+        if data is None:
+            continue
+
+        def place(row, data=data):
+            if data.mesh is not None or data.ids is None:
+                return f"row {row}"
+            client, row = fields.place(row, np.asarray(data.offsets), data.ids)
+            return f"row {row} of {client}"
+
+        check_labels(data.examples["y"], num_classes, whose, place)

@@ -35,13 +35,13 @@ class Partition(NamedTuple):
         return np.split(self.order, np.cumsum(self.sizes)[:-1])
 
     def apply(self, examples: PyTree, weights: Any = None) -> ClientData:
-        """The population of these examples, with weights as in ``from_rows``.
+        """The population of these examples, with the ids, and weights as in ``from_rows``.
 
         Example:
           >>> pooled = {"x": np.arange(4.0)}
           >>> data = by_column(["b", "a", "b", "b"]).apply(pooled)
-          >>> data.sizes.tolist(), data.examples["x"].tolist()
-          ([1, 3], [1.0, 0.0, 2.0, 3.0])
+          >>> data.ids.tolist(), data.sizes.tolist(), data.examples["x"].tolist()
+          (['a', 'b'], [1, 3], [1.0, 0.0, 2.0, 3.0])
         """
         for leaf in jax.tree.leaves(examples):
             if np.shape(leaf)[:1] != self.order.shape:
@@ -50,7 +50,7 @@ class Partition(NamedTuple):
                     f"{np.shape(leaf)}; pass the examples that were partitioned."
                 )
         ordered = jax.tree.map(lambda leaf: np.asarray(leaf)[self.order], examples)
-        return from_rows(ordered, self.sizes, weights)
+        return from_rows(ordered, self.sizes, weights, ids=self.ids)
 
     def digest(self) -> str:
         """SHA-256 of what the partition says, in hexadecimal, whatever the platform."""

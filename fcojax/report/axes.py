@@ -29,6 +29,7 @@ def describe(axis, horizontal: str, vertical: str, *, title: str = "", log: str 
     if "y" in log:
         axis.set_yscale("log")
     axis.tick_params(labelsize=7.5)
+    axis.tick_params(which="minor", labelsize=6.5)
     axis.grid(alpha=0.3, linewidth=0.5)
     axis.spines[["top", "right"]].set_visible(False)
 

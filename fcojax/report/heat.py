@@ -45,7 +45,7 @@ def maps(
     criterion: Criterion,
     along: tuple[str, str] = ("client_lr", "server_lr"),
 ) -> None:
-    """Draws one map an algorithm; a cross marks the best point, grey a point that failed."""
+    """Draws one map an algorithm: a cross marks the best point, hatching those that failed."""
     tables = {
         label: score_table(rows[label], fields[label], criterion, along)
         for label in rows
@@ -63,11 +63,10 @@ def maps(
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
     shown = None
     for axis, (label, (table, firsts, seconds)) in zip(grid.flat, tables.items(), strict=False):
-        colours = plt.get_cmap("cividis" if criterion.goal == "max" else "cividis_r").copy()
-        colours.set_bad("#cccccc")
+        axis.patch.set(edgecolor="#999999", hatch="////")  # seen where there is no score
         shown = axis.imshow(
             np.ma.masked_invalid(table), origin="lower", aspect="auto", vmin=low, vmax=high,
-            cmap=colours,
+            cmap="cividis" if criterion.goal == "max" else "cividis_r",
         )  # fmt: skip
         axis.set_title(style(label)[0], fontsize=9)
         axis.set_xticks(range(len(seconds)), [f"{value:g}" for value in seconds], fontsize=7.5)

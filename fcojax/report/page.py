@@ -16,7 +16,8 @@ pre { background: #f4f4f4; padding: .6rem .8rem; overflow-x: auto; white-space: 
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; }
 th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid #ddd; }
-th:first-child, td:first-child { text-align: left; }
+td { white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; white-space: normal; }
 .no { color: #b00020; font-weight: 600; }
 """
 

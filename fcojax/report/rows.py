@@ -7,6 +7,8 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 Row = dict[str, Any]
 
 
@@ -33,6 +35,21 @@ def keep(path: os.PathLike, wanted: Callable[[Row], bool]) -> None:
     beside.unlink(missing_ok=True)
     append(beside, kept)
     beside.replace(path)
+
+
+def select(rows: Iterable[Row], **wanted: Any) -> list[Row]:
+    """The rows in which every named column has the given value.
+
+    Example:
+      >>> select([{"part": "bias", "x": 1}, {"part": "rate", "x": 2}], part="rate")
+      [{'part': 'rate', 'x': 2}]
+    """
+    return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
+
+
+def column(rows: Iterable[Row], name: str) -> np.ndarray:
+    """One column of the rows as floats; what JSON has as null is NaN."""
+    return np.array([row[name] for row in rows], float)
 
 
 def read(path: os.PathLike):

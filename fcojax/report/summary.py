@@ -61,6 +61,25 @@ def rank(seeds: dict[int, list[Row]], criterion: Criterion) -> tuple[float, floa
     )
 
 
+def at_best(rows: Sequence[Row], label: str, best: dict[str, float]) -> list[Row]:
+    """The rows of one algorithm at the hyperparameters that its summary calls best."""
+    return [
+        row
+        for row in rows
+        if row["algorithm"] == label and all(row[name] == value for name, value in best.items())
+    ]
+
+
+def first_round(rows: Sequence[Row], measure: str, threshold: float) -> float:
+    """The first round by which the mean over seeds has reached the threshold; infinity if none."""
+    by_round: dict[int, list[float]] = {}
+    for row in rows:
+        value = row[measure]
+        by_round.setdefault(row["round"], []).append(-math.inf if value is None else value)
+    reached = [at for at, values in by_round.items() if sum(values) / len(values) >= threshold]
+    return min(reached, default=math.inf)
+
+
 def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) -> dict[str, Any]:
     """One algorithm's best point, its score and verdict, and which points diverged when.
 

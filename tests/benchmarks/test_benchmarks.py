@@ -8,6 +8,9 @@ import sys
 
 import pytest
 
+from benchmarks import peaks
+from benchmarks.workloads import WORKLOADS
+
 ROOT = pathlib.Path(__file__).parent.parent.parent
 
 
@@ -39,8 +42,28 @@ def test_scaling_measures_every_size():
     assert min(row["ms_per_round"]) > 0
 
 
+def test_ragged_clients_have_as_many_examples_as_equal_ones():
+    for batch_size in (0, 5):
+        (row,) = json_lines("benchmarks.ragged", "--quick", f"--batch_size={batch_size}")
+        ragged, equal = row["examples"].values()
+        assert abs(ragged - equal) <= 20 / 2  # clients, of whom each has one more or less at most
+        assert 0 <= row["padded_share"] < 1 and row["ratio"] > 0
+
+
 def test_transforms_agree_with_the_plain_way():
     rows = json_lines("benchmarks.transforms", "--quick")
     assert len(rows) > 15 and any(row["transform"].startswith("stiefel") for row in rows)
     for row in rows:
         assert row.get("difference", 0.0) < 1e-4, row
+
+
+def test_floors_are_the_larger_of_two_times():
+    known = peaks.Peaks(gflops=100.0, gbytes=50.0)
+    operations, read = peaks.needs(WORKLOADS["W1"])
+    assert (operations, read) == (4 * 10 * 10 * 10 * 1024, 4 * 10 * 100 * 1024)
+    assert peaks.floor_ms(WORKLOADS["W1"], known) == pytest.approx(1e3 * read / 5e10)
+    # Forward and gradient products of a softmax regression are bound by arithmetic.
+    operations, _ = peaks.needs(WORKLOADS["W3"])
+    assert peaks.floor_ms(WORKLOADS["W3"], known) == pytest.approx(1e3 * operations / 1e11)
+    used = peaks.shares(WORKLOADS["W3"], 1e3 * operations / 1e11, known)
+    assert used["share_of_peak_operations"] == 1.0 and used["share_of_peak_reading"] < 1

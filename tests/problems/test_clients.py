@@ -1,10 +1,14 @@
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fcojax
+from fcojax.problems import partition
 from fcojax.problems.clients import from_clients, from_rows
+from fcojax.problems.padding import size_bounds
 from fcojax.problems.problem import population_loss
 
 
@@ -24,6 +28,77 @@ def test_clients_keep_their_rows_in_order():
     for m, client in enumerate(clients):
         mine = slice(*data.offsets[m : m + 2].tolist())
         assert np.array_equal(data.examples["x"][mine], client["x"])
+
+
+@pytest.mark.parametrize("ids", [["w10", "w2", "w1"], [10, 2, 1], [10.0, 2.0, 1.0]])
+def test_clients_come_in_the_order_of_their_ids(ids):
+    """Whatever the order that they were read in, with their rows and their weights."""
+    clients, weights = rows(3, 1, 4), [5.0, 6.0, 7.0]
+    order = sorted(range(3), key=lambda m: ids[m])
+    data = from_clients(clients, weights, ids=ids)
+    assert data.ids.tolist() == [ids[m] for m in order]
+    assert data.weights.tolist() == [weights[m] for m in order]
+    assert data.sizes.tolist() == [len(clients[m]["y"]) for m in order]
+    assert np.array_equal(data.examples["x"], np.concatenate([clients[m]["x"] for m in order]))
+
+
+def test_ids_stay_on_the_host_and_compile_nothing_anew():
+    traces = []
+
+    @jax.jit
+    def weight(data):
+        traces.append(None)
+        return data.weights.sum(), data
+
+    for ids in (None, ["a", "b"], [7, 5]):
+        data = from_rows({"x": np.ones((3, 1))}, [2, 1], ids=ids)
+        assert not any(leaf.dtype.kind == "U" for leaf in map(np.asarray, jax.tree.leaves(data)))
+        passed = weight(data)[1]
+        assert passed.ids is None and passed.num_clients == 2
+    # Sizes differ where [7, 5] changes the order; names alone do not trace again.
+    assert len(traces) == 1
+
+
+def test_partitions_hand_on_their_ids():
+    data = partition.by_column(["b", "a", "b"]).apply({"x": np.arange(3.0)})
+    assert data.ids.tolist() == ["a", "b"] and data.examples["x"].tolist() == [1, 0, 2]
+    assert partition.iid(4, 2).apply({"x": np.arange(4.0)}).ids.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [(None, [1, 1, 1]), (0, [1, 1, 1]), (0.5, [3, 1, 2]), (1, [9, 1, 4]), (-1, [1 / 9, 1, 1 / 4])],
+)
+def test_weights_are_powers_of_the_size(weights, expected):
+    data = from_clients(rows(9, 1, 4), weights)
+    np.testing.assert_allclose(data.weights, expected, rtol=1e-15)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_size_bounds_are_the_best_there_are(seed):
+    """Every choice of as many bounds is tried; fewer would pad more than allowed."""
+    rng = np.random.default_rng(seed)
+    sizes = np.floor(rng.uniform(1, 60, 12) ** rng.uniform(0.5, 2)).astype(int) + 1
+
+    def total(bounds):
+        return sum(min(b for b in bounds if b >= n) for n in sizes.tolist())
+
+    bounds = size_bounds(sizes, row_bytes=1 << 20)
+    assert list(bounds) == sorted(bounds) and bounds[-1] == sizes.max()
+    assert total(bounds) <= 1.15 * sizes.sum()
+    others = sorted(set(sizes.tolist()) - {sizes.max()})
+
+    def best(count):
+        chosen = itertools.combinations(others, count - 1)
+        return min(total((*choice, sizes.max())) for choice in chosen)
+
+    assert total(bounds) == best(len(bounds))
+    assert len(bounds) == 1 or best(len(bounds) - 1) > 1.15 * sizes.sum()
+
+
+def test_equal_clients_have_one_bound():
+    assert size_bounds(np.full(100, 7), row_bytes=4096) == (7,)
+    assert len(size_bounds(np.arange(1, 5001), row_bytes=4096)) <= 12
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 3, 8, 100])
@@ -59,6 +134,17 @@ def test_weighing_by_examples_pools_the_data():
         (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], [1.0]), "2 clients"),
         (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], [1.0, -1.0]), "negative"),
         (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], "rows"), '"rows"'),
+        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], ids=["a"]), "ids has shape"),
+        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], ids=["a", "a"]), "id a occurs twice"),
+        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], ids=[0.5, 1]), "whole numbers or"),
+        (lambda: from_rows({"x": np.ones((3, 1))}, [3, 0], ids=["b", "a"]), "client a has 0"),
+        (lambda: from_clients([{"x": np.ones((1, 1))}], ids=["a", "b"]), "there are 1 clients"),
+        (lambda: from_rows({"x": np.array(["no", "numbers"])}, [1, 1]), "field x has dtype <U7"),
+        (lambda: partition.by_column(["a", "b"]).apply({"x": np.ones(3)}), "is of 2 examples"),
+        (
+            lambda: from_rows({"x": np.array([0.0, np.inf, 1.0])}, [2, 1], ids=["bob", "ann"]),
+            "field x of client bob is not finite in its row 1",
+        ),
         (
             lambda: from_rows({"x": np.array([[0.0], [1.0], [np.nan]])}, [2, 1]),
             "field x of client 1 is not finite in its row 0",

@@ -47,8 +47,8 @@ def standardised(scans, mask, runs):
 def test_sessions_of_subjects_are_clients(brain):
     folder, mask, subjects = brain
     scans = loaders.haxby(folder, subjects=(1, 2))
-    data, ids = by_client(scans.pooled)
-    assert ids.tolist() == [f"subj{s}.run{r:02d}" for s in (1, 2) for r in range(NUM_RUNS)]
+    data = by_client(scans.pooled)
+    assert data.ids.tolist() == [f"subj{s}.run{r:02d}" for s in (1, 2) for r in range(NUM_RUNS)]
     assert data.sizes.tolist() == [6] * 6
     assert data.examples["y"].tolist() == [1, 0] * 18
     expected = []

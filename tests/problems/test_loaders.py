@@ -26,17 +26,17 @@ def test_clients_are_sorted_and_keep_the_order_of_their_rows():
     rng = np.random.default_rng(0)
     client = rng.permutation(np.repeat(["w10", "w2", "w1"], [4, 3, 5]))
     x = rng.standard_normal((12, 2)).astype(np.float32)
-    data, ids = by_client(Pooled({"x": x, "row": np.arange(12)}, client))
-    assert ids.tolist() == ["w1", "w10", "w2"]
+    data = by_client(Pooled({"x": x, "row": np.arange(12)}, client))
+    assert data.ids.tolist() == ["w1", "w10", "w2"]
     assert data.sizes.tolist() == [5, 4, 3]
     rows = np.asarray(data.examples["row"])
-    assert rows.tolist() == [i for name in ids for i in range(12) if client[i] == name]
+    assert rows.tolist() == [i for name in data.ids for i in range(12) if client[i] == name]
     np.testing.assert_array_equal(data.examples["x"], x[rows])
 
 
 def test_weights_pass_through():
     pooled = Pooled({"x": np.ones((3, 1))}, np.array([5, 5, 1]))
-    assert by_client(pooled, "examples").data.weights.tolist() == [1, 2]
+    assert by_client(pooled, "examples").weights.tolist() == [1, 2]
     assert by_client(pooled).ids.tolist() == [1, 5]
 
 
@@ -76,7 +76,7 @@ def test_npz_and_npy(tmp_path):
         np.testing.assert_array_equal(pooled.examples["x"], images)
         assert pooled.examples["x"].dtype == np.float32
         assert pooled.examples["y"].dtype == np.int32
-        assert by_client(pooled).data.sizes.tolist() == [2, 2]
+        assert by_client(pooled).sizes.tolist() == [2, 2]
     assert loaders.npz(tmp_path / "all.npz", {"x": "images"}).client is None
 
 
@@ -170,8 +170,8 @@ def test_mnist_by_writer(mnist_files):
     assert pooled.examples["x"].dtype == np.float32
     assert pooled.examples["y"].tolist() == labels.tolist()
     assert pooled.client.tolist() == writers.tolist()
-    data, ids = by_client(pooled)
-    assert ids.tolist() == [7, 103, 2000]
+    data = by_client(pooled)
+    assert data.ids.tolist() == [7, 103, 2000]
     assert data.examples["y"].tolist() == [0, 4, 2, 5, 9, 1, 1]
     assert loaders.mnist(folder, "test", writers=False).client is None
 
@@ -234,8 +234,8 @@ def emnist_file(tmp_path):
 
 
 def test_emnist_by_writer(emnist_file):
-    data, ids = by_client(loaders.emnist(emnist_file))
-    assert ids.tolist() == ["f0000_14", "f0007_11", "f0100_02"]
+    data = by_client(loaders.emnist(emnist_file))
+    assert data.ids.tolist() == ["f0000_14", "f0007_11", "f0100_02"]
     assert data.sizes.tolist() == [3, 1, 2]
     assert data.examples["y"].tolist() == [0, 1, 2, 0, 0, 1]
     with h5py.File(emnist_file) as file:
@@ -286,8 +286,8 @@ def test_leaf_folders(tmp_path):
     for index, part in enumerate(parts):
         (tmp_path / f"all_data_{index}_train.json").write_text(json.dumps(part))
     pooled = loaders.leaf(tmp_path, num_classes=4)
-    data, ids = by_client(pooled)
-    assert ids.tolist() == ["f_1", "f_10", "f_2"]
+    data = by_client(pooled)
+    assert data.ids.tolist() == ["f_1", "f_10", "f_2"]
     assert data.examples["x"].tolist() == [[7, 8], [0.5, 1], [0, 0.25], [2, 3]]
     assert data.examples["y"].tolist() == [2, 3, 1, 0]
     assert pooled.examples["x"].dtype == np.float32

@@ -6,11 +6,10 @@ from fcojax.problems.loaders.haxby import Scans, haxby, haxby_npz, of_sessions
 from fcojax.problems.loaders.leaf import leaf
 from fcojax.problems.loaders.libsvm import libsvm
 from fcojax.problems.loaders.mnist import mnist
-from fcojax.problems.loaders.pooled import Grouped, Pooled, by_client, drop_incomplete
+from fcojax.problems.loaders.pooled import Pooled, by_client, drop_incomplete
 from fcojax.problems.loaders.ratings import Ratings, ratings
 
 __all__ = [
-    "Grouped",
     "Pooled",
     "Ratings",
     "Scans",

@@ -19,14 +19,7 @@ class Pooled(NamedTuple):
     client: np.ndarray | None = None
 
 
-class Grouped(NamedTuple):
-    """A population, and the ids of its clients in the same order, which is sorted."""
-
-    data: ClientData
-    ids: np.ndarray
-
-
-def by_client(pooled: Pooled, weights: Any = None) -> Grouped:
+def by_client(pooled: Pooled, weights: Any = None) -> ClientData:
     """The population in which every id of the client column is one client.
 
     Clients come in the order of their ids, and a client's rows keep the order of the file.
@@ -37,8 +30,8 @@ def by_client(pooled: Pooled, weights: Any = None) -> Grouped:
 
     Example:
       >>> pooled = Pooled({"x": np.array([[1.0], [2.0], [3.0]])}, np.array(["b", "a", "b"]))
-      >>> data, ids = by_client(pooled)
-      >>> ids.tolist(), data.examples["x"][:, 0].tolist()
+      >>> data = by_client(pooled)
+      >>> data.ids.tolist(), data.examples["x"][:, 0].tolist()
       (['a', 'b'], [2.0, 1.0, 3.0])
     """
     if pooled.client is None:
@@ -57,7 +50,7 @@ def by_client(pooled: Pooled, weights: Any = None) -> Grouped:
     if (np.diff(index) < 0).any():
         order = np.argsort(index, kind="stable")
         examples = {name: values[order] for name, values in examples.items()}
-    return Grouped(from_rows(examples, sizes, weights), ids)
+    return from_rows(examples, sizes, weights, ids=ids)
 
 
 def drop_incomplete(pooled: Pooled, field: str = "x") -> Pooled:

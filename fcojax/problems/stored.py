@@ -1,0 +1,146 @@
+"""A population as a folder: one .npy file an array, and a manifest that knows them all.
+
+The folder appears under its name only when it is complete. What is read back stays on disk, mapped
+into memory, until somebody looks at its rows.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+from typing import Any
+
+import numpy as np
+
+from fcojax.types import PyTree
+
+_MANIFEST = "clients.json"
+_FORMAT = "clients of fcojax, version 1"
+
+
+def write(folder: str | os.PathLike, examples: PyTree, small: dict[str, np.ndarray]) -> None:
+    """Writes the examples, and the small arrays by name, to a folder that must not exist yet."""
+    folder = pathlib.Path(folder)
+    if folder.exists():
+        raise ValueError(f"{folder} exists already; remove it or choose another folder.")
+    leaves: list[np.ndarray] = []
+    arrays = dict(small)
+    structure = _take_apart(examples, leaves)
+    arrays |= {f"examples.{index}": leaf for index, leaf in enumerate(leaves)}
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = folder.parent / f".{folder.name}.unfinished-{os.getpid()}"
+    unfinished.mkdir()
+    try:
+        files = {name: _write_array(unfinished, name, array) for name, array in arrays.items()}
+        manifest = {"format": _FORMAT, "examples": structure, "files": files}
+        text = json.dumps(manifest | {"sha256": _digest_of(manifest)}, indent=1)
+        (unfinished / _MANIFEST).write_text(text, "utf-8")
+        unfinished.rename(folder)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+
+
+def read(folder: str | os.PathLike, verify: bool) -> tuple[PyTree, dict[str, np.ndarray]]:
+    """The examples, mapped, and the small arrays, in memory; raises if any file is not as saved."""
+    folder = pathlib.Path(folder)
+    manifest = _read_manifest(folder)
+    files = manifest["files"]
+    leaves = {
+        int(name.split(".")[1]): _read_array(folder, name, files[name], verify)
+        for name in files
+        if name.startswith("examples.")
+    }
+    small = {
+        name: np.array(_read_array(folder, name, files[name], verify=True))
+        for name in files
+        if not name.startswith("examples.")
+    }
+    return _put_together(manifest["examples"], leaves), small
+
+
+def _take_apart(examples: PyTree, leaves: list[np.ndarray]) -> Any:
+    """The structure as JSON with numbers for leaves, which are appended in their order."""
+    if type(examples) is dict and all(isinstance(name, str) for name in examples):
+        return {name: _take_apart(part, leaves) for name, part in sorted(examples.items())}
+    if type(examples) in (list, tuple):
+        parts = [_take_apart(part, leaves) for part in examples]
+        return [type(examples).__name__, *parts]
+    if not hasattr(examples, "dtype"):
+        raise ValueError(
+            f"the examples hold a {type(examples).__name__}; dicts with strings for keys, lists "
+            "and tuples of arrays can be saved."
+        )
+    leaves.append(np.ascontiguousarray(examples))
+    return len(leaves) - 1
+
+
+def _put_together(structure: Any, leaves: dict[int, np.ndarray]) -> PyTree:
+    if isinstance(structure, dict):
+        return {name: _put_together(part, leaves) for name, part in structure.items()}
+    if isinstance(structure, list):
+        parts = [_put_together(part, leaves) for part in structure[1:]]
+        return tuple(parts) if structure[0] == "tuple" else parts
+    return leaves[structure]
+
+
+def _write_array(folder: pathlib.Path, name: str, array: np.ndarray) -> dict:
+    path = folder / f"{name}.npy"
+    extended = array.dtype.kind == "V"  # bfloat16 and its kin, of which the format knows nothing
+    np.save(path, array.view(f"u{array.dtype.itemsize}") if extended else array, allow_pickle=False)
+    return {
+        "dtype": array.dtype.name if extended else array.dtype.str,
+        "shape": list(array.shape),
+        "bytes": path.stat().st_size,
+        "sha256": _digest(array),
+    }
+
+
+def _read_array(folder: pathlib.Path, name: str, saved: dict, verify: bool) -> np.ndarray:
+    path = folder / f"{name}.npy"
+    found = path.stat().st_size if path.is_file() else 0
+    if found != saved["bytes"]:
+        raise ValueError(
+            f"{path} has {found} bytes where {saved['bytes']} were saved; the file is truncated or "
+            "another one, so copy the folder again."
+        )
+    try:
+        # Without the subclass, which is slow to index and unknown to some.
+        array = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        dtype = np.dtype(saved["dtype"])
+        array = array.view(dtype) if dtype.kind == "V" else array
+        as_saved = array.dtype == dtype and list(array.shape) == saved["shape"]
+    except (ValueError, TypeError, EOFError):
+        as_saved = False
+        array = np.empty(0)
+    if not as_saved or (verify and _digest(array) != saved["sha256"]):
+        raise ValueError(f"{path} does not hold what was saved; copy the folder again.")
+    return array
+
+
+def _read_manifest(folder: pathlib.Path) -> dict:
+    path = folder / _MANIFEST
+    if not path.is_file():
+        raise ValueError(f"{folder} holds no saved clients, for there is no {_MANIFEST} in it.")
+    try:
+        manifest = json.loads(path.read_text("utf-8"))
+        digest = manifest.pop("sha256")
+        known = manifest["format"] == _FORMAT and digest == _digest_of(manifest)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        known = False
+        manifest = {}
+    if not known:
+        raise ValueError(
+            f"{path} is not a manifest that this version wrote, or has changed since; save the "
+            "clients again."
+        )
+    return manifest
+
+
+def _digest(array: np.ndarray) -> str:
+    return hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()
+
+
+def _digest_of(manifest: dict) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

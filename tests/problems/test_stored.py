@@ -1,0 +1,196 @@
+"""Populations in folders: whole, mapped into memory, or refused in a sentence."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax.problems import from_rows
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+
+
+def population():
+    rng = np.random.default_rng(0)
+    examples = {
+        "x": rng.standard_normal((20, 3)),
+        "pair": (rng.integers(9, size=20, dtype=np.int8), [jnp.arange(20, dtype=jnp.bfloat16)]),
+    }
+    return from_rows(examples, [9, 1, 10], 0.5, ids=["c", "a", "b"])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    population().save(tmp_path / "deep" / "clients")
+    return tmp_path / "deep" / "clients"
+
+
+def mapped(array):
+    while array is not None:
+        if isinstance(array, np.memmap):
+            return True
+        array = array.base
+    return False
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_what_is_opened_is_what_was_saved(folder, verify):
+    saved, opened = population(), fcojax.open_clients(folder, verify=verify)
+    assert jax.tree.structure(saved.examples) == jax.tree.structure(opened.examples)
+    pairs = zip(jax.tree.leaves(saved.examples), jax.tree.leaves(opened.examples), strict=True)
+    for mine, found in pairs:
+        assert mapped(found) and found.dtype == mine.dtype
+        assert np.array_equal(mine, found)
+    assert opened.ids.tolist() == ["a", "b", "c"]
+    for name in ("num_clients", "min_size", "max_size", "size_bounds"):
+        assert getattr(opened, name) == getattr(saved, name)
+    assert np.array_equal(opened.weights, saved.weights)
+    assert np.array_equal(opened.offsets, saved.offsets)
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["clients"]
+
+
+def test_some_rows_of_a_folder_are_a_population_too(folder):
+    opened = fcojax.open_clients(folder)
+    rows, sizes = opened.rows_of([2, 0])
+    assert sizes.tolist() == [9, 1]
+    start = opened.offsets.tolist()
+    assert np.array_equal(
+        rows["x"], np.concatenate([opened.examples["x"][start[2] :], opened.examples["x"][:1]])
+    )
+    some = opened.select([2, 0])
+    assert some.ids.tolist() == ["a", "c"] and some.sizes.tolist() == [1, 9]
+    with pytest.raises(ValueError, match="between 0 and 3 but there are 3 clients"):
+        opened.rows_of([0, 3])
+
+
+def test_a_run_on_a_folder_is_the_run_in_memory(folder):
+    def loss(w, rows):
+        return (rows["x"] @ w) ** 2
+
+    algorithm = fcojax.algorithms.fed_avg(loss)
+    hparams = fcojax.algorithms.fed_avg.Hparams(client_lr=0.1)
+    opened = fcojax.open_clients(folder)
+    models = [
+        fcojax.run(
+            algorithm, hparams, jnp.ones(3), data, jax.random.key(0),
+            num_rounds=2, work=fcojax.local_steps(2, 3),
+        )[0]
+        for data in (population(), opened, opened.to_device())
+    ]  # fmt: skip
+    assert np.array_equal(models[0], models[1]) and np.array_equal(models[0], models[2])
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def spoil(path):
+    """One bit, in the last byte."""
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def other_type(path):
+    array = np.load(path)
+    np.save(path, array.astype(array.dtype.newbyteorder()))
+
+
+def lie(path):
+    manifest = json.loads(path.read_text())
+    manifest["files"]["offsets"]["shape"] = [5]
+    path.write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("file", "harm", "message"),
+    [
+        ("examples.0.npy", cut, "examples.0.npy has 147 bytes where 148 were saved"),
+        ("examples.1.npy", pathlib.Path.unlink, "examples.1.npy has 0 bytes"),
+        ("examples.2.npy", other_type, "examples.2.npy does not hold what was saved"),
+        ("offsets.npy", spoil, "offsets.npy does not hold what was saved"),
+        ("ids.npy", spoil, "ids.npy does not hold what was saved"),
+        ("clients.json", cut, "is not a manifest that this version wrote"),
+        ("clients.json", lie, "is not a manifest that this version wrote"),
+        ("clients.json", lambda path: path.write_text("[1]"), "is not a manifest"),
+        ("clients.json", pathlib.Path.unlink, "holds no saved clients"),
+    ],
+)
+def test_folders_that_are_not_as_saved_are_refused(folder, file, harm, message):
+    harm(folder / file)
+    with pytest.raises(ValueError, match=message) as error:
+        fcojax.open_clients(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_a_spoilt_example_is_found_by_verifying(folder):
+    spoil(folder / "examples.0.npy")
+    fcojax.open_clients(folder)
+    with pytest.raises(ValueError, match="examples.0.npy does not hold what was saved"):
+        fcojax.open_clients(folder, verify=True)
+
+
+def test_nothing_is_left_of_what_could_not_be_saved(tmp_path, monkeypatch):
+    def full(*args, **options):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(OSError, match="no space"):
+        population().save(tmp_path / "clients")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_overwritten(folder):
+    with pytest.raises(ValueError, match="exists already"):
+        population().save(folder)
+    fcojax.open_clients(folder, verify=True)
+
+
+MILLION = """
+import resource, sys, time
+began = time.perf_counter()
+import jax, numpy as np, fcojax
+
+num_clients, folder = 1_000_000, sys.argv[1]
+x = np.random.default_rng(0).standard_normal((8 * num_clients, 16), dtype=np.float32)
+y = x[:, 0].copy()
+data = fcojax.from_rows({"x": x, "y": y}, np.full(num_clients, 8))
+del x, y
+built = time.perf_counter()
+data.save(folder)
+del data
+saved = time.perf_counter()
+data = fcojax.open_clients(folder)
+rows, sizes = data.rows_of(np.arange(0, num_clients, 100_000))
+assert rows["x"].shape == (80, 16) and sizes.tolist() == [8] * 10
+opened = time.perf_counter()
+model, _ = fcojax.run(
+    fcojax.algorithms.fed_avg(lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2),
+    fcojax.algorithms.fed_avg.Hparams(client_lr=0.01), jax.numpy.zeros(16), data,
+    jax.random.key(0), num_rounds=1, work=fcojax.local_steps(2, 4),
+    cohort=fcojax.uniform_cohort(10),
+)
+assert 0 < model[0] < 1
+ran = time.perf_counter()
+# Not ru_maxrss, which a child inherits from a parent that was larger.
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(int(peak.split()[1]) / 1024)
+print("built %.1f saved %.1f opened %.1f run %.1f" % (
+    built - began, saved - built, opened - saved, ran - opened), file=sys.stderr)
+"""
+
+
+@pytest.mark.slow
+def test_a_million_clients_are_built_saved_opened_and_sampled_in_two_gigabytes(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", MILLION, str(tmp_path / "clients")],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 2000
