@@ -43,11 +43,10 @@ def test_scaling_measures_every_size():
 
 
 def test_ragged_clients_have_as_many_examples_as_equal_ones():
-    for batch_size in (0, 5):
-        (row,) = json_lines("benchmarks.ragged", "--quick", f"--batch_size={batch_size}")
-        ragged, equal = row["examples"].values()
-        assert abs(ragged - equal) <= 20 / 2  # clients, of whom each has one more or less at most
-        assert 0 <= row["padded_share"] < 1 and row["ratio"] > 0
+    (row,) = json_lines("benchmarks.ragged", "--quick", "--batch_size=5")
+    ragged, equal = row["examples"].values()
+    assert abs(ragged - equal) <= 20 / 2  # clients, of whom each has one more or less at most
+    assert 0 <= row["padded_share"] < 1 and row["ratio"] > 0
 
 
 def test_transforms_agree_with_the_plain_way():

@@ -6,11 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-jax.config.update("jax_num_cpu_devices", 8)
-jax.config.update("jax_enable_x64", True)
-
-import fcojax  # noqa: E402
-from tests import federations  # noqa: E402
+import fcojax
+from tests import federations
 
 MESHES = [(1, 1), (1, 4), (2, 2), (1, 8), (8, 1)]  # sweep times clients
 
@@ -40,4 +37,6 @@ def main():
 
 
 if __name__ == "__main__":
+    jax.config.update("jax_num_cpu_devices", 8)
+    jax.config.update("jax_enable_x64", True)
     main()

@@ -1,0 +1,38 @@
+"""Every sweep as a user tries it first: the launcher with --quick, up to the page."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from experiments.settings import is_study, load_module
+from tests.experiments.test_run import ROOT, environment
+
+CONFIGS = sorted((ROOT / "configs").glob("*.py"))
+SWEEPS = [path for path in CONFIGS if not is_study(load_module(str(path)))]
+
+
+def test_every_config_says_how_it_is_run():
+    assert len(CONFIGS) >= 10
+    for path in CONFIGS:
+        text = load_module(str(path)).__doc__
+        assert f"--config=configs/{path.name}" in text and "RUNTIME" not in text, path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [path.stem for path in SWEEPS])
+def test_a_quick_run_leaves_figures_scores_and_claims(config, tmp_path):
+    workdir = tmp_path / "run"
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.run", f"--config=configs/{config}.py",
+         f"--workdir={workdir}", "--quick"],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((workdir / "summary.json").read_text())
+    assert summary["finished"] and summary["claims"]
+    assert all(entry["score"] is not None for entry in summary["algorithms"].values())
+    assert pathlib.Path(workdir / "index.html").stat().st_size > 50_000
+    assert {"curves.png"} <= {figure.name for figure in (workdir / "figures").iterdir()}
