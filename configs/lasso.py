@@ -38,7 +38,7 @@ def get_config():
     config.penalty_scale = (0.5,)
     config.num_rounds = 500
     config.eval_every = 10
-    config.seeds = (0,)
+    config.seeds = (0, 1, 2)
     config.cohort_size = 10
     config.participation = "uniform"
     config.dropout_probability = 0.0
@@ -71,6 +71,7 @@ def quick(config):
     """Shrinks the run to under a minute on a laptop."""
     config.client_lr = (0.003, 0.01)
     config.server_lr = (0.3, 1.0)
+    config.seeds = (0,)
     config.num_rounds = 100
     config.num_clients = 16
     config.num_examples = 64

@@ -28,6 +28,7 @@ TOY = [
     "--config.client_lr=0.01,0.03",
     "--config.server_lr=1.0",
     "--config.criterion_rounds=10",
+    "--config.seeds=0",
 ]
 
 
