@@ -9,8 +9,8 @@ nuclear norm but complete no matrix. A client's loss is half the sum of squared 
 entries, and the penalty a share of the least strength at which zero is the solution, so that rates
 and strengths mean the same on all data. Half of the clients a round, five full-batch steps. Every
 algorithm over a 4 x 4 grid of rates and three seeds by successive halving, shown at the rates with
-the least objective over the last 50 rounds. RUNTIME on two cores without ``DIR``, RUNTIME with
-Jester.
+the least objective over the last 50 rounds. Under a minute on two cores without ``DIR``; about as
+long with Jester.
 
 ``DIR`` holds ``ratings.npz`` with arrays user, joke and rating (Jester), of which the first
 ``num_users`` users are read and a tenth of all entries is held out. Without it, a matrix of 40 x
