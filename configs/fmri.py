@@ -7,8 +7,8 @@ r"""Faces against houses from scans of the brain: Yuan, Zaheer and Reddi (ICML 2
 Figures 1 and 5: sparse logistic regression with sessions as clients, 18 scans each, a penalty of
 1e-3. Every algorithm over a 9 x 3 grid of rates, shown at the rates with the least objective over
 the last 40 rounds, beside dual averaging on all sessions pooled (centralized) and on one session
-alone (local). RUNTIME on two cores for 100 rounds on the surrogate, of the paper's 300, which would
-take three times as long; two minutes for 300 rounds on the slice.
+alone (local). Six minutes on two cores for 100 rounds on the surrogate, a third of the paper's;
+half a minute for 300 rounds on the slice.
 
 The data are, by what ``DIR`` holds: ``haxby2001``, the six subjects of Haxby et al. (2001), of
 whom the sixth judges, 39,912 voxels; or ``haxby_subj1_slice.npz``, half a slice of the first
