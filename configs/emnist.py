@@ -7,7 +7,7 @@ r"""Digits by writer under a constraint: Yuan, Zaheer and Reddi (ICML 2021), app
 Softmax regression, or a network, whose dense kernels each lie in an l1 or an l2 ball; biases and
 convolutions are free. 36 writers a round, one epoch of batch 20, 200 rounds. Every algorithm over
 a 5 x 5 grid of rates, shown at the rates with the least training loss over the last 50 rounds.
-RUNTIME on two cores without ``DIR``, RUNTIME with MNIST and softmax regression.
+Three minutes on two cores without ``DIR``.
 
 ``DIR`` holds ``fed_emnist_digitsonly_train.h5`` and ``..._test.h5`` of TensorFlow Federated, of
 which a tenth of the writers is read; or else MNIST with the writers of QMNIST, of whom those of
