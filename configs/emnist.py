@@ -21,8 +21,8 @@ import pathlib
 
 import jax
 import jax.numpy as jnp
-from ml_collections import ConfigDict, config_dict
 
+from experiments.sweep_config import sweep_config
 from fcojax.problems import Problem, loaders, softmax, synthetic_softmax
 from fcojax.problems.clients import ids_of
 from fcojax.report.claims import Claim
@@ -44,37 +44,25 @@ _NUM_CLASSES = 10
 
 def get_config():
     """Everything that can be set with --config.KEY=VALUE."""
-    config = ConfigDict()
-    config.algorithms = ("fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp")
-    config.client_lr = (0.003, 0.01, 0.03, 0.1, 0.3)
-    config.server_lr = (0.1, 0.3, 1.0, 3.0, 10.0)
-    config.penalty_scale = (10.0,)
-    config.num_rounds = 200
-    config.eval_every = 10
-    config.seeds = (0, 1, 2)
-    config.cohort_size = 36
-    config.participation = "uniform"
-    config.dropout_probability = 0.0
-    config.num_steps = config_dict.placeholder(int)
-    config.num_epochs = 1
-    config.batch_size = 20
-    config.client_chunk_size = config_dict.placeholder(int)
-    config.point_chunk_size = config_dict.placeholder(int)
-    config.search = "grid"
-    config.data_dir = ""
-    config.criterion = "loss"
-    config.criterion_goal = "min"
-    config.criterion_rounds = 50
-
-    config.constraint = "l1"
-    config.model = "softmax"
-    config.num_hidden = 200
-    config.share_of_writers = 0.1
-    config.num_clients = 100
-    config.dim = 60
-    config.cuts = (1e-4, 1e-2)
-    config.data_seed = 0
-    return config
+    return sweep_config(
+        algorithms=("fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp"),
+        client_lr=(0.003, 0.01, 0.03, 0.1, 0.3),
+        server_lr=(0.1, 0.3, 1.0, 3.0, 10.0),
+        penalty_scale=(10.0,),
+        num_rounds=200,
+        cohort_size=36,
+        num_epochs=1,
+        batch_size=20,
+        criterion="loss",
+        criterion_rounds=50,
+        constraint="l1",
+        model="softmax",
+        num_hidden=200,
+        share_of_writers=0.1,
+        num_clients=100,
+        dim=60,
+        cuts=(1e-4, 1e-2),
+    )
 
 
 def quick(config):

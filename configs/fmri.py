@@ -23,9 +23,9 @@ import pathlib
 
 import matplotlib.pyplot as plt
 import numpy as np
-from ml_collections import ConfigDict, config_dict
 
 import fcojax
+from experiments.sweep_config import sweep_config
 from fcojax.problems import brain_voxels, fmri_surrogate, loaders, logistic, on_grid
 from fcojax.report import axes, heat
 from fcojax.report.claims import Claim
@@ -47,50 +47,39 @@ _SLICE = "haxby_subj1_slice.npz"
 
 def get_config():
     """Everything that can be set with --config.KEY=VALUE."""
-    config = ConfigDict()
-    config.algorithms = (
-        "fed_dual_avg",
-        "fed_dual_avg_osp",
-        "fed_mid",
-        "fed_mid_osp",
-        "fed_avg_subgradient",
-        "centralized",
-        "local",
+    return sweep_config(
+        algorithms=(
+            "fed_dual_avg",
+            "fed_dual_avg_osp",
+            "fed_mid",
+            "fed_mid_osp",
+            "fed_avg_subgradient",
+            "centralized",
+            "local",
+        ),
+        client_lr=(0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+        server_lr=(0.1, 1.0, 10.0),
+        penalty_scale=(1e-3,),
+        own_grids={"centralized": {"server_lr": (1.0,)}, "local": {"server_lr": (1.0,)}},
+        num_rounds=100,
+        eval_every=20,
+        cohort_size=10,
+        num_steps=2,
+        batch_size=9,
+        criterion="objective",
+        criterion_rounds=40,
+        centralized_steps=10,
+        centralized_batch=32,
+        local_client=0,
+        held_out=(9, 10, 11),
+        cuts=(1e-4, 1e-2),
+        sessions=(12, 12, 12, 12, 11, 12),
+        grid=(40, 64, 64),
+        num_voxels=39_912,
+        share_true=0.01,
+        effect=0.5,
+        effect_spread=0.0,
     )
-    config.client_lr = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-    config.server_lr = (0.1, 1.0, 10.0)
-    config.penalty_scale = (1e-3,)
-    config.own_grids = {"centralized": {"server_lr": (1.0,)}, "local": {"server_lr": (1.0,)}}
-    config.num_rounds = 100
-    config.eval_every = 20
-    config.seeds = (0, 1, 2)
-    config.cohort_size = 10
-    config.participation = "uniform"
-    config.dropout_probability = 0.0
-    config.num_steps = 2
-    config.num_epochs = config_dict.placeholder(int)
-    config.batch_size = 9
-    config.client_chunk_size = config_dict.placeholder(int)
-    config.point_chunk_size = config_dict.placeholder(int)
-    config.search = "grid"
-    config.data_dir = ""
-    config.criterion = "objective"
-    config.criterion_goal = "min"
-    config.criterion_rounds = 40
-
-    config.centralized_steps = 10
-    config.centralized_batch = 32
-    config.local_client = 0
-    config.held_out = (9, 10, 11)
-    config.cuts = (1e-4, 1e-2)
-    config.sessions = (12, 12, 12, 12, 11, 12)
-    config.grid = (40, 64, 64)
-    config.num_voxels = 39_912
-    config.share_true = 0.01
-    config.effect = 0.5
-    config.effect_spread = 0.0
-    config.data_seed = 0
-    return config
 
 
 def quick(config):

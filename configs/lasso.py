@@ -12,8 +12,7 @@ The sources do not give the data's numbers; these are such that the rates which 
 as best are within 0.002 of the best F1 of the grid for FedDualAvg.
 """
 
-from ml_collections import ConfigDict, config_dict
-
+from experiments.sweep_config import sweep_config
 from fcojax.problems import lasso
 from fcojax.report.claims import Claim
 from fcojax.report.plots import Panel
@@ -31,40 +30,29 @@ PANELS = (
 
 def get_config():
     """Everything that can be set with --config.KEY=VALUE."""
-    config = ConfigDict()
-    config.algorithms = ("fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp")
-    config.client_lr = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-    config.server_lr = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-    config.penalty_scale = (0.5,)
-    config.num_rounds = 500
-    config.eval_every = 10
-    config.seeds = (0, 1, 2)
-    config.cohort_size = 10
-    config.participation = "uniform"
-    config.dropout_probability = 0.0
-    config.num_steps = 10
-    config.num_epochs = config_dict.placeholder(int)
-    config.batch_size = 10
-    config.client_chunk_size = config_dict.placeholder(int)
-    config.point_chunk_size = config_dict.placeholder(int)
-    config.search = "grid"
-    config.data_dir = ""
-    config.criterion = "f1"
-    config.criterion_goal = "max"
-    config.criterion_rounds = 100
-
-    config.num_clients = 64
-    config.num_examples = 128
-    config.num_validation = 32
-    config.dim = 1024
-    config.num_true = 512
-    config.mean_scale = 0.1
-    config.correlation = 0.0
-    config.bias_scale = 1.0
-    config.noise_scale = 1.0
-    config.cuts = (1e-2, 1e-4)
-    config.data_seed = 0
-    return config
+    return sweep_config(
+        algorithms=("fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp"),
+        client_lr=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+        server_lr=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+        penalty_scale=(0.5,),
+        num_rounds=500,
+        cohort_size=10,
+        num_steps=10,
+        batch_size=10,
+        criterion="f1",
+        criterion_goal="max",
+        criterion_rounds=100,
+        num_clients=64,
+        num_examples=128,
+        num_validation=32,
+        dim=1024,
+        num_true=512,
+        mean_scale=0.1,
+        correlation=0.0,
+        bias_scale=1.0,
+        noise_scale=1.0,
+        cuts=(1e-2, 1e-4),
+    )
 
 
 def quick(config):

@@ -16,8 +16,7 @@ The grid leaves out both ends of the half-decade ladder, because two of the four
 singular value decomposition in every local step.
 """
 
-from ml_collections import ConfigDict, config_dict
-
+from experiments.sweep_config import sweep_config
 from fcojax.problems import low_rank
 from fcojax.report.claims import Claim
 from fcojax.report.plots import Panel
@@ -35,39 +34,27 @@ PANELS = (
 
 def get_config():
     """Everything that can be set with --config.KEY=VALUE."""
-    config = ConfigDict()
-    config.algorithms = ("fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp")
-    config.client_lr = (0.001, 0.003, 0.01, 0.03, 0.1)
-    config.server_lr = (0.1, 0.3, 1.0, 3.0, 10.0)
-    config.penalty_scale = (0.2,)
-    config.num_rounds = 200
-    config.eval_every = 10
-    config.seeds = (0, 1, 2)
-    config.cohort_size = 10
-    config.participation = "uniform"
-    config.dropout_probability = 0.0
-    config.num_steps = 10
-    config.num_epochs = config_dict.placeholder(int)
-    config.batch_size = 10
-    config.client_chunk_size = config_dict.placeholder(int)
-    config.point_chunk_size = config_dict.placeholder(int)
-    config.search = "grid"
-    config.data_dir = ""
-    config.criterion = "error_fro"
-    config.criterion_goal = "min"
-    config.criterion_rounds = 50
-
-    config.num_clients = 64
-    config.num_examples = 128
-    config.num_validation = 32
-    config.side = 32
-    config.true_rank = 16
-    config.mean_scale = 0.1
-    config.bias_scale = 1.0
-    config.noise_scale = 1.0
-    config.cuts = (1e-2, 1e-4)
-    config.data_seed = 0
-    return config
+    return sweep_config(
+        algorithms=("fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp"),
+        client_lr=(0.001, 0.003, 0.01, 0.03, 0.1),
+        server_lr=(0.1, 0.3, 1.0, 3.0, 10.0),
+        penalty_scale=(0.2,),
+        num_rounds=200,
+        cohort_size=10,
+        num_steps=10,
+        batch_size=10,
+        criterion="error_fro",
+        criterion_rounds=50,
+        num_clients=64,
+        num_examples=128,
+        num_validation=32,
+        side=32,
+        true_rank=16,
+        mean_scale=0.1,
+        bias_scale=1.0,
+        noise_scale=1.0,
+        cuts=(1e-2, 1e-4),
+    )
 
 
 def quick(config):

@@ -22,8 +22,8 @@ import pathlib
 from typing import NamedTuple
 
 import numpy as np
-from ml_collections import ConfigDict, config_dict
 
+from experiments.sweep_config import sweep_config
 from fcojax.problems import (
     ClientData,
     loaders,
@@ -47,37 +47,25 @@ SOLVE_OPTIMUM = False  # single precision does not reach the solver's tolerance 
 
 def get_config():
     """Everything that can be set with --config.KEY=VALUE."""
-    config = ConfigDict()
-    config.algorithms = ("fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp")
-    config.client_lr = (0.03, 0.1, 0.3, 1.0)
-    config.server_lr = (0.3, 1.0, 3.0, 10.0)
-    config.penalty_scale = (0.1,)
-    config.num_rounds = 200
-    config.eval_every = 10
-    config.seeds = (0, 1, 2)
-    config.cohort_size = 5
-    config.participation = "uniform"
-    config.dropout_probability = 0.0
-    config.num_steps = 5
-    config.num_epochs = config_dict.placeholder(int)
-    config.batch_size = config_dict.placeholder(int)
-    config.client_chunk_size = config_dict.placeholder(int)
-    config.point_chunk_size = config_dict.placeholder(int)
-    config.search = "halving"
-    config.data_dir = ""
-    config.criterion = "objective"
-    config.criterion_goal = "min"
-    config.criterion_rounds = 50
-
-    config.num_clients = 10
-    config.shape = (40, 60)
-    config.true_rank = 3
-    config.share_seen = 0.5
-    config.noise_scale = 0.1
-    config.num_users = 60
-    config.cuts = (1e-2, 1e-4)
-    config.data_seed = 0
-    return config
+    return sweep_config(
+        algorithms=("fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp"),
+        client_lr=(0.03, 0.1, 0.3, 1.0),
+        server_lr=(0.3, 1.0, 3.0, 10.0),
+        penalty_scale=(0.1,),
+        num_rounds=200,
+        cohort_size=5,
+        num_steps=5,
+        search="halving",
+        criterion="objective",
+        criterion_rounds=50,
+        num_clients=10,
+        shape=(40, 60),
+        true_rank=3,
+        share_seen=0.5,
+        noise_scale=0.1,
+        num_users=60,
+        cuts=(1e-2, 1e-4),
+    )
 
 
 def quick(config):
