@@ -87,12 +87,15 @@ def setting(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
 
 
 def ours(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
-    """``key -> model`` by the library."""
+    """``key -> model`` by the library, with the data on the device."""
+    import jax
+
     import fcojax
 
     chosen, hparams, params, data = setting(workload, algorithm, x, y)
     work, cohort = plan(workload)
     data = fcojax.spread(chosen, hparams, params, data, work=work, cohort=cohort)
+    jax.block_until_ready(data.examples)
 
     def run(key):
         return fcojax.run(
