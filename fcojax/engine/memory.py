@@ -7,8 +7,9 @@ import jax
 
 # Beside one program's buffers there must be room for the caller's own and for fragmentation.
 _SHARE = 0.5
-# A program that needs no more than so many copies of its states was never seen.
-_COPIES = 16
+# States that fit so often are not worth a compile: what else a point needs, a step's intermediate
+# results and those of a look, is taken to be less than so many times its states.
+_OFTEN = 256
 
 
 def device_memory() -> int:
@@ -46,7 +47,7 @@ def points_that_fit(
       memory: bytes of the device; by default what it reports.
     """
     room = (device_memory() if memory is None else memory) * _SHARE
-    if num_points <= 4 or num_points * point_bytes * _COPIES <= room:
+    if num_points <= 4 or num_points * point_bytes * _OFTEN <= room:
         return num_points
     two, four = needed_bytes(lower(2)), needed_bytes(lower(4))
     if two is None or four is None or four <= two:

@@ -73,11 +73,11 @@ def sweep(
     check_run(algorithm, plan, take(grid, 0), data, num_rounds, eval_every)
     check_hparams(grid)
     grid, points = as_arrays(grid), num_points(grid)
-    program = functools.partial(ends, algorithm, plan, observe, num_rounds, eval_every)
+    fixed = (algorithm, plan, observe, num_rounds, eval_every)
     rest = (params, data, keys, context)
 
     def lower(size):
-        return ends.lower(*program.args, *shapes_of((pad(grid, size), *rest)))
+        return ends.lower(*fixed, *shapes_of((pad(grid, size), *rest)))
 
     at_once = point_chunk_size
     if at_once is None:
@@ -87,14 +87,14 @@ def sweep(
     at_once = -(-min(at_once, points) // data.num_sweep_shards) * data.num_sweep_shards
     padded = pad(grid, num_chunks * at_once)
     if num_chunks == 1:
-        found = program(padded, *rest)
+        found = ends(*fixed, padded, *rest)
     else:
         parts = jax.tree.map(
             lambda column: column.reshape(num_chunks, at_once, *column.shape[1:]), padded
         )
         found = jax.tree.map(
             lambda leaf: leaf.reshape(num_chunks * at_once, *leaf.shape[2:]),
-            jax.lax.map(lambda part: program(part, *rest), parts),
+            jax.lax.map(lambda part: ends(*fixed, part, *rest), parts),
         )
     return take(found, slice(points))
 

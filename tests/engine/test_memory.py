@@ -39,4 +39,4 @@ def test_small_grids_and_small_states_need_no_dry_compile(num_points, point_byte
     def refuse(num_points):
         raise AssertionError("a program was lowered")
 
-    assert points_that_fit(refuse, num_points, point_bytes, memory=MEGABYTE) == num_points
+    assert points_that_fit(refuse, num_points, point_bytes, memory=8 * MEGABYTE) == num_points
