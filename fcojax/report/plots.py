@@ -1,15 +1,12 @@
 """Rows to figures; nothing is computed here that a row does not say."""
 
-import os
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
 
+from fcojax.report import axes
 from fcojax.report.rows import Row
 from fcojax.report.summary import curves
 
@@ -56,7 +53,7 @@ def style(algorithm: str) -> tuple[str, str, str]:
 
 
 def over_rounds(
-    path: os.PathLike,
+    path: pathlib.Path,
     panels: Sequence[Panel],
     best_rows: dict[str, list[Row]],
     title: str,
@@ -72,44 +69,23 @@ def over_rounds(
       fields: per algorithm the names of its hyperparameters, for the legend.
     """
     columns = 2 if len(panels) > 1 else 1
-    lines = -(-len(panels) // columns)
-    figure, grid = plt.subplots(lines, columns, figsize=(7.0, 2.5 * lines + 0.7), squeeze=False)
-    axes = grid.flat[: len(panels)]
-    for unused in grid.flat[len(panels) :]:
+    figure, places = axes.panels(columns, -(-len(panels) // columns))
+    for unused in places[len(panels) :]:
         unused.set_visible(False)
     shared = _shared_hparams(best_rows, fields)
-    for axis, panel in zip(axes, panels, strict=True):
+    for axis, panel in zip(places, panels, strict=False):
         for algorithm, rows in best_rows.items():
             name, colour, line = style(algorithm)
             names = fields[algorithm]
             own = [f"{field} {rows[0][field]:g}" for field in names if field not in shared]
             rounds, values = _stacked(rows, names, panel.measure)
             label = f"{name} ({', '.join(own)})" if own else name
-            axis.plot(rounds, values.mean(axis=0), line, color=colour, label=label, linewidth=1.6)
-            if len(values) > 1:
-                low, high = values.min(axis=0), values.max(axis=0)
-                axis.fill_between(rounds, low, high, color=colour, alpha=0.2, linewidth=0)
+            axes.band(axis, rounds, values, line, color=colour, label=label)
         if panel.measure == "objective":
             _draw_optimum(axis, best_rows)
-        axis.set_xlabel("communication round", fontsize=8)
-        axis.set_ylabel(panel.label, fontsize=8)
-        axis.tick_params(labelsize=7.5)
-        axis.set_yscale("log" if panel.log else "linear")
-        axis.tick_params(which="minor", labelsize=6.5)
-        axis.grid(alpha=0.3, linewidth=0.5)
-        axis.spines[["top", "right"]].set_visible(False)
-    handles, labels = axes[-1].get_legend_handles_labels()
-    for axis in axes[:-1]:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            if label not in labels:
-                handles, labels = [*handles, handle], [*labels, label]
+        axes.describe(axis, "communication round", panel.label, log="y" if panel.log else "")
     given = ", ".join(f"{field} {value:g}" for field, value in shared.items())
-    figure.suptitle(f"{title} ({given})" if given else title, fontsize=10)
-    height = 0.2 * ((len(labels) + 1) // 2) / figure.get_figheight()
-    figure.tight_layout(rect=(0, height + 0.01, 1, 1))
-    figure.legend(handles, labels, loc="lower center", ncols=2, frameon=False, fontsize=7.5)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    axes.finish(figure, path, f"{title} ({given})" if given else title, num_columns=2)
 
 
 def _shared_hparams(best_rows, fields) -> dict[str, float]:
