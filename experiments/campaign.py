@@ -24,6 +24,7 @@ from experiments.entries import Entry
 from experiments.recorder import Recorder, points_of
 from experiments.search import rungs, survivors
 from experiments.settings import Settings
+from fcojax import tree
 from fcojax.engine import sweep as sweeps
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.reference import optimum
@@ -119,28 +120,29 @@ class Campaign:
     def _ready(self, entry: Entry) -> Line:
         """The line on the devices there are, in parts that fit into their memory."""
         first, points = take(entry.grid, 0), num_points(entry.grid)
-        runs = points * len(self.settings.seeds)
         data = spread(
             entry.algorithm, first, self._params, entry.train,
             work=entry.plan.work, cohort=entry.plan.cohort, num_points=points,
         )  # fmt: skip
-        plan = with_chunk_size(entry.plan, entry.algorithm, first, self._params, data, runs)
         names = [tuple(point.values()) for point in points_of(entry.grid)]
-        line = Line(entry, data, plan, names, points)
+        line = Line(entry, data, entry.plan, names, points)
+
+        def plan_for(size):
+            runs = size * len(self.settings.seeds)
+            return with_chunk_size(entry.plan, entry.algorithm, first, self._params, data, runs)
 
         def lower(size):
             grid = sweeps.pad(entry.grid, size)
             states = jax.eval_shape(functools.partial(self._start, line), grid)
             arguments = sweeps.shapes_of((grid, data, states, self._keys, self._context(line)))
-            settings = (entry.algorithm, plan, self._observe, self.settings.eval_every)
-            return sweeps.advance.lower(*settings, *arguments)
+            fixed = (entry.algorithm, plan_for(size), self._observe, self.settings.eval_every)
+            return sweeps.advance.lower(*fixed, *arguments)
 
         size = self.settings.point_chunk_size
         if size is None:
             one = jax.eval_shape(functools.partial(self._start, line), sweeps.pad(entry.grid, 1))
-            point_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(one))
-            size = sweeps.points_at_once(lower, points, point_bytes, data)
-        return line._replace(size=size)
+            size = sweeps.points_at_once(lower, points, tree.num_bytes(one), data)
+        return line._replace(plan=plan_for(min(size, points)), size=size)
 
     def _start(self, line: Line, grid: PyTree) -> State:
         return sweeps.start_all(
@@ -170,11 +172,9 @@ class Campaign:
             tidy.keep(
                 path,
                 lambda row: (
-                    not (
-                        row["algorithm"] == entry.label
-                        and tuple(row[field] for field in grid._fields) in mine
-                        and (row["round"] > behind or not resumed)
-                    )
+                    row["algorithm"] != entry.label
+                    or tuple(row[field] for field in grid._fields) not in mine
+                    or (resumed and row["round"] <= behind)
                 ),
             )
             recorder = Recorder(

@@ -58,9 +58,7 @@ def build(
             own.get("cohort", settings.cohort),
             settings.client_chunk_size,
         )
-        check_run(
-            algorithm, plan, take(grid, 0), train, settings.num_rounds, settings.eval_every
-        )  # fmt: skip
+        check_run(algorithm, plan, take(grid, 0), train, settings.num_rounds, settings.eval_every)
         entries.append(Entry(label, algorithm, grid, train, plan))
     return entries
 

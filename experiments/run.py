@@ -179,8 +179,9 @@ def _open(workdir: pathlib.Path, resolved: dict) -> None:
 
 
 def _prepare_jax(x64: bool) -> None:
-    """Quiet logs, a compilation cache that outlives the process, and the numbers' precision."""
-    jax.config.update("jax_enable_x64", x64)
+    """Quiet logs, a compilation cache that outlives the process, float64 where it is asked for."""
+    if x64:
+        jax.config.update("jax_enable_x64", True)
     absl_logging.set_verbosity(absl_logging.WARNING)
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
     if not jax.config.values["jax_compilation_cache_dir"]:
