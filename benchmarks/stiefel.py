@@ -11,7 +11,6 @@ answer in float64, so faster cannot mean less done.
 import argparse
 import json
 import statistics
-import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -19,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.alternating import alternate
 from fcojax.transforms.polar import METHODS, default_method, polar
 
 SHAPES = ((64, 784, 5), (1, 784, 5), (64, 784, 16), (64, 32, 32), (1, 256, 256))
@@ -46,19 +46,6 @@ def jax_svd(y):
     return left @ right
 
 
-def medians(ways: dict, repeats: int) -> dict:
-    """Median seconds of each ``(function, argument)``, all of them in turn."""
-    for function, argument in ways.values():
-        jax.block_until_ready(function(argument))  # compile
-    times = {name: [] for name in ways}
-    for _ in range(repeats):
-        for name, (function, argument) in ways.items():
-            start = time.perf_counter()
-            jax.block_until_ready(function(argument))
-            times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(taken) for name, taken in times.items()}
-
-
 def rows(
     methods: tuple[str, ...], shapes: tuple = SHAPES, dtype: str = "float32", repeats: int = 21
 ) -> Iterator[dict]:
@@ -68,15 +55,16 @@ def rows(
             y = draw(kind, shape, dtype)
             placed = jnp.asarray(y)
             exact = numpy_svd(y.astype(np.float64))
-            ways = {
-                name: (jax.jit(jax.vmap(partial(polar, method=name))), placed) for name in methods
+            projections = {
+                name: partial(jax.jit(jax.vmap(partial(polar, method=name))), placed)
+                for name in methods
             }
-            ways |= {"numpy svd": (numpy_svd, y), "jax svd": (jax_svd, placed)}
-            seconds = medians(ways, repeats)
-            judge = min(("numpy svd", "jax svd"), key=lambda name: seconds[name])
+            judges = {"numpy svd": partial(numpy_svd, y), "jax svd": partial(jax_svd, placed)}
+            times = alternate(projections | judges, repeats)
+            seconds = {name: statistics.median(taken) for name, taken in times.items()}
+            judge = min(judges, key=lambda name: seconds[name])
             for name in methods:
-                project, argument = ways[name]
-                x = np.asarray(project(argument), np.float64)
+                x = np.asarray(projections[name](), np.float64)
                 gram = np.swapaxes(x, -1, -2) @ x - np.eye(shape[-1])
                 yield {
                     "transform": f"stiefel, {name}, {kind}",

@@ -9,6 +9,7 @@ methods are compared in ``benchmarks.stiefel``, is shown with its default method
 """
 
 import argparse
+import functools
 import json
 import statistics
 import time
@@ -21,6 +22,7 @@ import numpy as np
 from sklearn.isotonic import isotonic_regression
 
 from benchmarks import stiefel
+from benchmarks.alternating import alternate
 from fcojax import transforms
 from fcojax.transforms.polar import default_method
 
@@ -37,6 +39,7 @@ class Case(NamedTuple):
       shapes: what to run on; a shape is what ``draw`` gets.
       draw: ``(numpy generator, shape) -> arrays``.
       label: what ``theirs`` is.
+      applied: how often both apply the transform in one call; times are divided by it.
     """
 
     ours: Callable
@@ -44,6 +47,7 @@ class Case(NamedTuple):
     shapes: tuple = VECTORS
     draw: Callable = lambda generator, shape: (generator.normal(size=shape),)
     label: str = "numpy"
+    applied: int = 1
 
 
 def per_row(function: Callable, rank: int = 1) -> Callable:
@@ -62,6 +66,20 @@ def per_row(function: Callable, rank: int = 1) -> Callable:
 def prox(penalty: transforms.Penalty, step: float, scale: float, rank: int = 1) -> Callable:
     """The prox as a function of the point alone, over a batch if there is one."""
     return per_row(lambda v: penalty.prox(v, step, scale), rank)
+
+
+def prox_in_a_program(penalty: transforms.Penalty, step: float, applied: int) -> Callable:
+    """The prox of the prox of ..., in one compiled loop, as the clients' steps apply it."""
+    return lambda v: jax.lax.fori_loop(0, applied, lambda _, at: penalty.prox(at, step, 1.0), v)
+
+
+def copy_there_and_back(v, applied):
+    """So many copies between two arrays that exist already."""
+    here, there = v.copy(), np.empty_like(v)
+    for _ in range(applied // 2):
+        np.copyto(there, here)
+        np.copyto(here, there)
+    return here
 
 
 def soft_threshold(v, threshold=0.7):
@@ -118,6 +136,12 @@ CASES = {
     "copy": Case(lambda v: v + 0, np.copy),
     "l1": Case(prox(transforms.l1(), 1.0, 0.7), soft_threshold),
     "l1 against a copy": Case(prox(transforms.l1(), 1.0, 0.7), None, label="a copy"),
+    "l1 in a program against copies": Case(
+        prox_in_a_program(transforms.l1(), 0.007, 100),
+        lambda v: soft_threshold(copy_there_and_back(v, 100)),
+        label="numpy.copyto",
+        applied=100,
+    ),
     "l2": Case(
         prox(transforms.l2(), 1.0, 3.0),
         per_row(lambda v: v * max(1 - 3 / np.linalg.norm(v), 0)),
@@ -153,40 +177,37 @@ CASES = {
 }
 
 
-def seconds(function, arrays):
-    start = time.perf_counter()
-    jax.block_until_ready(function(*arrays))
-    return time.perf_counter() - start
-
-
 def measure(name: str, case: Case, shape: tuple, dtype: str, repeats: int) -> dict:
     """One row: medians of alternating runs, and how far the two answers are apart."""
     drawn = [np.asarray(a, dtype) for a in case.draw(np.random.default_rng(0), shape)]
     placed = [jnp.asarray(a) for a in drawn]
     ours = jax.jit(case.ours)
-    compile_seconds = seconds(ours, placed)
-    theirs, arguments = case.theirs, drawn
+    began = time.perf_counter()
+    answer = jax.block_until_ready(ours(*placed))
+    compile_seconds = time.perf_counter() - began
+    ways = {"ours": functools.partial(ours, *placed)}
     if case.label == "a copy":
-        theirs, arguments = jax.jit(lambda v: v + 0), placed
-        seconds(theirs, arguments)
+        ways["theirs"] = functools.partial(jax.jit(jnp.copy), *placed)
+    elif case.theirs is not None:
+        ways["theirs"] = functools.partial(case.theirs, *drawn)
+    times = alternate(ways, repeats)
+    medians = {way: statistics.median(taken) / case.applied for way, taken in times.items()}
     row = {"transform": name, "shape": list(shape), "dtype": dtype}
     row["device"] = jax.devices()[0].device_kind
     row["compile_seconds"] = round(compile_seconds, 4)
-    times, their_times = [], []
-    answer = ours(*placed)
-    for _ in range(repeats):
-        times.append(seconds(ours, placed))
-        if theirs is not None:
-            their_times.append(seconds(theirs, arguments))
-    row["seconds"] = statistics.median(times)
-    row["spread"] = round((max(times) - min(times)) / row["seconds"], 2)
-    if theirs is not None:
+    row["seconds"] = medians["ours"]
+    row["spread"] = _spread(times["ours"])
+    if "theirs" in ways:
         row["against"] = case.label
-        row["their_seconds"] = statistics.median(their_times)
-        row["times_faster"] = round(row["their_seconds"] / row["seconds"], 2)
+        row["their_seconds"] = medians["theirs"]
+        row["times_faster"] = round(medians["theirs"] / medians["ours"], 2)
     if case.theirs is not None:
         row["difference"] = float(np.max(np.abs(np.asarray(answer) - case.theirs(*drawn))))
     return row
+
+
+def _spread(times: list[float]) -> float:
+    return round((max(times) - min(times)) / statistics.median(times), 2)
 
 
 def main(arguments=None):
