@@ -1,13 +1,16 @@
 """A round of clients of very different sizes, beside one of equal clients with as many examples.
 
-    python -m benchmarks.ragged [--dim=64] [--batch_size=20] [--repeats=9] [--quick]
+    python -m benchmarks.ragged [--dim=64] [--batch_size=20] [--devices=0] [--repeats=9] [--quick]
 
 Prints one JSON line. Sizes are log-uniform from 1 to 5,000. ``--batch_size=0`` means full batches,
-five steps a round; otherwise a round is one epoch. Both sides run in this process, alternating;
-medians. ``padded_share`` is what part of the rows in the steps is padding.
+five steps a round; otherwise a round is one epoch. On a CPU ``--devices`` are made of the cores, by
+default one of each, and ``fcojax.spread`` decides for either side whether they share the clients.
+Both sides run in this process, alternating; medians. ``padded_share`` is what part of the rows in
+the steps is padding.
 """
 
 import json
+import os
 import statistics
 import time
 
@@ -55,7 +58,10 @@ def compare(dim: int, batch_size: int, repeats: int, quick: bool) -> dict:
         client_lr=1e-3, server_lr=1.0, penalty_scale=0.05
     )
     zero = jnp.zeros(dim)
-    data = {name: population(each, dim) for name, each in sizes(num_clients, largest).items()}
+    data = {
+        name: fcojax.spread(algorithm, hparams, zero, population(each, dim), work=work)
+        for name, each in sizes(num_clients, largest).items()
+    }
 
     def run(name):
         began = time.perf_counter()
@@ -82,6 +88,7 @@ def compare(dim: int, batch_size: int, repeats: int, quick: bool) -> dict:
         "batch_size": batch_size or None,
         "examples": {name: int(jnp.sum(each.sizes)) for name, each in data.items()},
         "first_run_s": {name: round(value, 2) for name, value in first.items()},
+        "devices": {name: each.num_shards for name, each in data.items()},
         "ms_per_round": {name: round(value, 3) for name, value in medians.items()},
         "ratio": round(medians["ragged"] / medians["equal"], 2),
         "ratio_of_minima": round(least["ragged"] / least["equal"], 2),
@@ -93,12 +100,14 @@ def compare(dim: int, batch_size: int, repeats: int, quick: bool) -> dict:
 def main(argv: list[str]) -> None:
     """Prints the JSON line."""
     del argv
+    jax.config.update("jax_num_cpu_devices", FLAGS.devices or os.cpu_count())
     print(json.dumps(compare(FLAGS.dim, FLAGS.batch_size, FLAGS.repeats, FLAGS.quick)))
 
 
 if __name__ == "__main__":
     flags.DEFINE_integer("dim", 64, "Features.")
     flags.DEFINE_integer("batch_size", 20, "Examples a step; 0 for all.")
+    flags.DEFINE_integer("devices", 0, "Devices that the cores make; 0 for one of each.")
     flags.DEFINE_integer("repeats", 9, "How often each side is timed.")
     flags.DEFINE_boolean("quick", False, "Toy sizes.")
     app.run(main)
