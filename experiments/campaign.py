@@ -31,6 +31,7 @@ from fcojax.engine.reference import optimum
 from fcojax.engine.round import Plan, message_bytes
 from fcojax.engine.run import State, with_chunk_size
 from fcojax.engine.sharding import spread
+from fcojax.engine.tuning import fastest_chunk_size
 from fcojax.problems import ClientData, Problem, population_loss
 from fcojax.report import rows as tidy
 from fcojax.report.summary import summarise
@@ -142,7 +143,17 @@ class Campaign:
         if size is None:
             one = jax.eval_shape(functools.partial(self._start, line), sweeps.pad(entry.grid, 1))
             size = sweeps.points_at_once(lower, points, tree.num_bytes(one), data)
-        return line._replace(plan=plan_for(min(size, points)), size=size)
+        side_by_side = min(size, points)
+        plan = plan_for(side_by_side)
+        if self.settings.time_chunks and entry.plan.client_chunk_size is None:
+            chunk = fastest_chunk_size(
+                entry.algorithm, first, self.problem.init(self._keys[0]), data,
+                work=plan.work, cohort=plan.cohort,
+                num_points=side_by_side * len(self.settings.seeds),
+                remember=self.workdir / "chunks.json",
+            )  # fmt: skip
+            plan = plan._replace(client_chunk_size=chunk)
+        return line._replace(plan=plan, size=size)
 
     def _start(self, line: Line, grid: PyTree) -> State:
         return sweeps.start_all(

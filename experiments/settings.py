@@ -41,7 +41,8 @@ class Settings(NamedTuple):
       seeds: one run per seed and point.
       work: what a client does in a round.
       cohort: who takes part.
-      client_chunk_size: clients side by side, or ``None``.
+      client_chunk_size: clients side by side, or ``None`` to pick it.
+      time_chunks: whether it is picked by timing, and not by the rule.
       criterion: how points are ranked.
       penalty_scales: all strengths that occur.
       solve_optimum: whether the least objective is solved for, for each strength.
@@ -56,6 +57,7 @@ class Settings(NamedTuple):
     work: Work
     cohort: Sampler
     client_chunk_size: int | None
+    time_chunks: bool
     criterion: Criterion
     penalty_scales: tuple[float, ...]
     solve_optimum: bool
@@ -145,6 +147,7 @@ def resolve(config: ConfigDict, module: ModuleType) -> Settings:
         work=_work(config),
         cohort=_cohort(config),
         client_chunk_size=_whole_or_none(config, "client_chunk_size"),
+        time_chunks=bool(config.time_chunks),
         criterion=Criterion(
             str(config.criterion), config.criterion_goal, _whole(config, "criterion_rounds")
         ),

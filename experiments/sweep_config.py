@@ -21,6 +21,7 @@ def sweep_config(**values: Any) -> ConfigDict:
     config.num_epochs = config_dict.placeholder(int)
     config.batch_size = config_dict.placeholder(int)
     config.client_chunk_size = config_dict.placeholder(int)
+    config.time_chunks = False
     config.point_chunk_size = config_dict.placeholder(int)
     config.search = "grid"
     config.data_dir = ""

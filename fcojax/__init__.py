@@ -15,6 +15,7 @@ from fcojax.engine.run import run
 from fcojax.engine.sharding import client_mesh, device_mesh, shard_clients, spread
 from fcojax.engine.sweep import sweep
 from fcojax.engine.trace import from_trace
+from fcojax.engine.tuning import fastest_chunk_size
 from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
 
 __version__ = "0.1.0"
@@ -32,6 +33,7 @@ __all__ = [
     "cyclic",
     "dropout",
     "everyone",
+    "fastest_chunk_size",
     "from_clients",
     "from_rows",
     "from_trace",

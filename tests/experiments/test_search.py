@@ -8,6 +8,7 @@ from experiments.campaign import Campaign
 from experiments.entries import build
 from experiments.search import rungs, survivors
 from experiments.settings import load_module, resolve
+from fcojax.engine import tuning
 from fcojax.report import rows as tidy
 from fcojax.report.summary import Criterion
 
@@ -105,3 +106,19 @@ def test_a_search_goes_on_where_it_was(tmp_path):
     second, again = campaign(tmp_path, "halving")
     assert again == rows != []
     assert {**second, "seconds": 0} == {**first, "seconds": 0}
+
+
+def test_chunks_are_timed_once_for_a_workdir(tmp_path, monkeypatch):
+    timed = []
+
+    def seconds(lowered, arrays):
+        timed.append(set(lowered))
+        return {size: float(size) for size in lowered}
+
+    monkeypatch.setattr(tuning, "_timed", {})
+    monkeypatch.setattr(tuning, "_seconds_a_round", seconds)
+    _, rows = campaign(tmp_path, "grid", time_chunks=True, client_lr=(0.001, 0.01))
+    assert timed == [{1, 2}] and (tmp_path / "chunks.json").is_file()
+    monkeypatch.setattr(tuning, "_timed", {})
+    _, again = campaign(tmp_path, "grid", time_chunks=True, client_lr=(0.001, 0.01))
+    assert again == rows and len(timed) == 1

@@ -1,0 +1,150 @@
+"""How many clients side by side are fastest here: timed once for a program, then remembered.
+
+``run`` and ``sweep`` choose by a rule that was measured on other machines. Sums over clients are
+rounded in an order that depends on the choice, so a run is repeated to the last bit only with
+the same number; for that reason nothing is timed unless somebody asks.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+
+from fcojax.algorithms.base import Algorithm
+from fcojax.algorithms.local import Work
+from fcojax.engine import sweep
+from fcojax.engine.cohort import Sampler, everyone
+from fcojax.engine.memory import device_memory, needed_bytes
+from fcojax.engine.round import Plan
+from fcojax.engine.run import as_arrays, with_chunk_size
+from fcojax.problems.clients import ClientData
+from fcojax.types import Params, PyTree
+
+_NUM_ROUNDS = 4
+_REPEATS = 5
+_STEP = 4  # from one candidate to the next
+_SHARE = 0.5  # of a device's memory that a candidate may take
+
+# Seconds a round by candidate, for every program timed in this process.
+_timed: dict[str, dict[int, float]] = {}
+
+
+def fastest_chunk_size(
+    algorithm: Algorithm,
+    hparams: PyTree,
+    params: Params,
+    data: ClientData,
+    *,
+    work: Work,
+    cohort: Sampler | None = None,
+    num_points: int = 1,
+    candidates: tuple[int, ...] | None = None,
+    remember: str | os.PathLike | None = None,
+) -> int:
+    """The ``client_chunk_size`` with which rounds take least time on this machine.
+
+    Every candidate is compiled and timed over a few rounds, in turn. The same program on the same
+    kind of device is timed once in a process, and once for all with a file to remember it in.
+
+    Args:
+      algorithm: as for ``run``, and so are the next five.
+      hparams: of one run.
+      params: the start point.
+      data: the clients, spread over devices or not.
+      work: what each client does.
+      cohort: who takes part.
+      num_points: points of a sweep that run side by side, all seeds counted.
+      candidates: sizes to try; by default 1, 4, 16, ... up to the whole cohort, and the rule's.
+      remember: a JSON file, read if it is there and written if it lacks the answer.
+
+    Example:
+      >>> import jax.numpy as jnp, numpy as np, fcojax
+      >>> data = fcojax.from_rows({"a": np.ones(6)}, [1] * 6)
+      >>> algorithm = fcojax.algorithms.fed_avg(lambda w, rows: (w - rows["a"]) ** 2)
+      >>> hparams = fcojax.algorithms.fed_avg.Hparams(client_lr=0.1)
+      >>> fastest_chunk_size(
+      ...     algorithm, hparams, jnp.array(0.0), data, work=fcojax.local_steps(1)) in (1, 4, 6)
+      True
+    """
+    plan, hparams = Plan(work, cohort or everyone()), as_arrays(hparams)
+    shards = data.num_sweep_shards
+    points = -(-num_points // shards) * shards
+    grid = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], points, axis=0), hparams)
+    keys = jax.random.key(0)[None]
+    places = plan.cohort.size(data.num_clients)
+    if candidates is None:
+        by_rule = with_chunk_size(plan, algorithm, hparams, params, data, num_points)
+        candidates = tuple(sorted({*_geometric(places), by_rule.client_chunk_size or places}))
+    if not candidates or min(candidates) < 1:
+        raise ValueError(f"candidates are {candidates}; pass at least one size, each at least 1.")
+
+    def lower(size):
+        sized = plan._replace(client_chunk_size=size)
+        fixed = (algorithm, sized, None, _NUM_ROUNDS, _NUM_ROUNDS)
+        return sweep.ends.lower(*fixed, grid, params, data, keys, None)
+
+    lowered = {size: lower(size) for size in candidates}
+    name = _name_of(lowered)
+    file = None if remember is None else pathlib.Path(remember)
+    known = _timed if file is None else _read(file)
+    if name not in known:
+        # A file may be new where the process is not.
+        known[name] = _timed.get(name) or _seconds_a_round(lowered, (grid, params, data, keys))
+        if file is not None:
+            _write(file, known)
+    _timed[name] = known[name]
+    return min(known[name], key=lambda size: known[name][size])
+
+
+def _geometric(places: int) -> list[int]:
+    sizes = [places]
+    size = 1
+    while size < places:
+        sizes.append(size)
+        size *= _STEP
+    return sizes
+
+
+def _name_of(lowered: dict[int, jax.stages.Lowered]) -> str:
+    """What the programs are, and where they run."""
+    where = f"{jax.__version__} {jax.devices()[0].device_kind} {os.cpu_count()}"
+    texts = (f"{size} {program.as_text()}" for size, program in lowered.items())
+    return hashlib.sha256("\n".join((where, *texts)).encode()).hexdigest()
+
+
+def _seconds_a_round(lowered: dict[int, jax.stages.Lowered], arrays: tuple) -> dict[int, float]:
+    """The median of a few runs of each program that fits into memory, in turn."""
+    room = _SHARE * device_memory()
+    programs = {}
+    for size, program in lowered.items():
+        if (needed_bytes(program) or 0) <= room or not programs:
+            programs[size] = program.compile()
+    times: dict[int, list[float]] = {size: [] for size in programs}
+    for repeat in range(_REPEATS + 1):
+        for size, program in programs.items():
+            began = time.perf_counter()
+            jax.block_until_ready(program(*arrays, None))
+            if repeat:  # the first one warms up
+                times[size].append((time.perf_counter() - began) / _NUM_ROUNDS)
+    return {size: statistics.median(taken) for size, taken in times.items()}
+
+
+def _read(file: pathlib.Path) -> dict[str, dict[int, float]]:
+    if not file.exists():
+        return {}
+    stored = json.loads(file.read_text())
+    return {
+        name: {int(size): seconds for size, seconds in times.items()}
+        for name, times in stored.items()
+    }
+
+
+def _write(file: pathlib.Path, known: dict[str, dict[int, float]]) -> None:
+    part = file.with_name(file.name + ".part")
+    part.write_text(json.dumps(known, indent=1))
+    part.replace(file)

@@ -1,0 +1,78 @@
+"""The fastest chunk size: the least of what was timed, timed once, remembered for the program."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax.engine import tuning
+
+DATA = fcojax.from_rows({"a": np.arange(40.0)}, [2] * 20)
+ALGORITHM = fcojax.algorithms.fed_avg(lambda w, rows: (w - rows["a"]) ** 2)
+HPARAMS = fcojax.algorithms.fed_avg.Hparams(client_lr=0.1)
+
+
+def fastest(**options):
+    options = {"work": fcojax.local_steps(1)} | options
+    return fcojax.fastest_chunk_size(ALGORITHM, HPARAMS, jnp.array(0.0), DATA, **options)
+
+
+@pytest.fixture
+def stopwatch(monkeypatch):
+    """Four side by side win; says how often and what was timed."""
+    timed = []
+
+    def seconds(lowered, arrays):
+        timed.append(sorted(lowered))
+        return {size: abs(size - 4) + 1.0 for size in lowered}
+
+    monkeypatch.setattr(tuning, "_timed", {})
+    monkeypatch.setattr(tuning, "_seconds_a_round", seconds)
+    return timed
+
+
+def test_the_least_time_wins_and_is_taken_once(stopwatch):
+    assert [fastest(), fastest()] == [4, 4]
+    assert stopwatch == [[1, 4, 16, 20]]
+
+
+def test_other_programs_are_timed_anew(stopwatch):
+    fastest()
+    fastest(work=fcojax.local_steps(2))
+    fastest(num_points=3)
+    fastest(cohort=fcojax.uniform_cohort(6))
+    assert fastest(candidates=(1, 2)) == 2
+    assert stopwatch == [[1, 4, 16, 20]] * 3 + [[1, 4, 6], [1, 2]]
+
+
+def test_the_answer_outlives_the_process(stopwatch, monkeypatch, tmp_path):
+    file = tmp_path / "chunks.json"
+    assert fastest(remember=file) == 4 and len(stopwatch) == 1
+    ((name, times),) = json.loads(file.read_text()).items()
+    assert times == {"1": 4.0, "4": 1.0, "16": 13.0, "20": 17.0}
+    monkeypatch.setattr(tuning, "_timed", {})  # as in a new process
+    file.write_text(json.dumps({name: {"1": 4.0, "20": 3.0}}))
+    assert fastest(remember=file) == 20 and len(stopwatch) == 1
+    assert fastest(remember=file, candidates=(1, 2)) == 2 and len(stopwatch) == 2
+    assert len(json.loads(file.read_text())) == 2
+
+
+def test_what_needs_too_much_memory_is_not_timed(monkeypatch):
+    monkeypatch.setattr(tuning, "_timed", {})
+    monkeypatch.setattr(tuning, "device_memory", lambda: 100)
+    monkeypatch.setattr(tuning, "needed_bytes", lambda program: 60)
+    assert fastest(candidates=(5, 2)) == 5  # one there must be
+
+
+def test_real_times_are_of_rounds():
+    assert fastest(candidates=(1, 20)) in (1, 20)
+    (times,) = [known for known in tuning._timed.values() if set(known) == {1, 20}]
+    assert all(0 < seconds < 1 for seconds in times.values())
+
+
+@pytest.mark.parametrize("candidates", [(), (0, 4)])
+def test_candidates_are_sizes(candidates):
+    with pytest.raises(ValueError, match="candidates are"):
+        fastest(candidates=candidates)
