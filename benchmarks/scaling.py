@@ -2,10 +2,13 @@
 
     python -m benchmarks.scaling --workload=W5 [--algorithm=fed_dual_avg]
 
-Prints one JSON line. Every size runs in a fresh process. Memory is the process's peak during the
-rounds beyond what it held before them, when the data were there already.
+Prints one JSON line. Every size runs in a fresh process. Memory is the process's peak beyond what
+it held when the data were there: ``beyond_data_mb`` in a first run, which compiles, and
+``rounds_mb`` in a second one, which has nothing but the rounds to do.
 """
 
+import ctypes
+import gc
 import json
 import pathlib
 import subprocess
@@ -29,17 +32,19 @@ def measure(name: str, algorithm: str, size: int) -> dict:
     field, _ = SCALES[name]
     workload = WORKLOADS[name]._replace(**{field: size})
     run = ours(workload, algorithm, *draw(workload))
-    before = _megabytes("VmRSS")
-    # Forgets the peak of making the data.
-    pathlib.Path("/proc/self/clear_refs").write_text("5")
-    jax.block_until_ready(run(jax.random.key(0)))
-    peak = _megabytes("VmHWM")
+
+    def peak_mb():
+        before = _settle()
+        jax.block_until_ready(run(jax.random.key(0)))
+        return _megabytes("VmHWM") - before
+
+    first, second = peak_mb(), peak_mb()
     times = []
     for _ in range(3):
         began = time.perf_counter()
         jax.block_until_ready(run(jax.random.key(0)))
         times.append(1e3 * (time.perf_counter() - began) / workload.num_rounds)
-    return {"ms_per_round": min(times), "beyond_data_mb": peak - before}
+    return {"ms_per_round": min(times), "beyond_data_mb": first, "rounds_mb": second}
 
 
 def compare(name: str, algorithm: str) -> dict:
@@ -63,9 +68,18 @@ def compare(name: str, algorithm: str) -> dict:
         field: list(sizes),
         "ms_per_round": [round(value, 4) for value in milliseconds],
         "beyond_data_mb": [round(value, 1) for value in memory],
+        "rounds_mb": [round(result["rounds_mb"], 1) for result in results],
         "time_last_over_first": round(milliseconds[-1] / milliseconds[0], 2),
         "memory_last_over_first": round(memory[-1] / memory[0], 2),
     }
+
+
+def _settle() -> float:
+    """Megabytes held once all that is free went back to the system; forgets the peak so far."""
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    return _megabytes("VmRSS")
 
 
 def _megabytes(field: str) -> float:
