@@ -1,4 +1,4 @@
-"""How many clients side by side are fastest here: timed once for a program, then remembered.
+"""How many clients side by side are fastest here: timed for a program, and remembered in a file.
 
 ``run`` and ``sweep`` choose by a rule that was measured on other machines. Sums over clients are
 rounded in an order that depends on the choice, so a run is repeated to the last bit only with
@@ -30,9 +30,6 @@ _REPEATS = 5
 _STEP = 4  # from one candidate to the next
 _SHARE = 0.5  # of a device's memory that a candidate may take
 
-# Seconds a round by candidate, for every program timed in this process.
-_timed: dict[str, dict[int, float]] = {}
-
 
 def fastest_chunk_size(
     algorithm: Algorithm,
@@ -48,8 +45,8 @@ def fastest_chunk_size(
 ) -> int:
     """The ``client_chunk_size`` with which rounds take least time on this machine.
 
-    Every candidate is compiled and timed over a few rounds, in turn. The same program on the same
-    kind of device is timed once in a process, and once for all with a file to remember it in.
+    Every candidate is compiled and timed over a few rounds, in turn; with a file to remember it in,
+    once for the same program on the same kind of device.
 
     Args:
       algorithm: as for ``run``, and so are the next five.
@@ -89,15 +86,13 @@ def fastest_chunk_size(
         return sweep.ends.lower(*fixed, grid, params, data, keys, None)
 
     lowered = {size: lower(size) for size in candidates}
-    name = _name_of(lowered)
     file = None if remember is None else pathlib.Path(remember)
-    known = _timed if file is None else _read(file)
+    known = {} if file is None else _read(file)
+    name = _name_of(lowered)
     if name not in known:
-        # A file may be new where the process is not.
-        known[name] = _timed.get(name) or _seconds_a_round(lowered, (grid, params, data, keys))
+        known[name] = _seconds_a_round(lowered, (grid, params, data, keys))
         if file is not None:
             _write(file, known)
-    _timed[name] = known[name]
     return min(known[name], key=lambda size: known[name][size])
 
 

@@ -115,10 +115,8 @@ def test_chunks_are_timed_once_for_a_workdir(tmp_path, monkeypatch):
         timed.append(set(lowered))
         return {size: float(size) for size in lowered}
 
-    monkeypatch.setattr(tuning, "_timed", {})
     monkeypatch.setattr(tuning, "_seconds_a_round", seconds)
     _, rows = campaign(tmp_path, "grid", time_chunks=True, client_lr=(0.001, 0.01))
     assert timed == [{1, 2}] and (tmp_path / "chunks.json").is_file()
-    monkeypatch.setattr(tuning, "_timed", {})
     _, again = campaign(tmp_path, "grid", time_chunks=True, client_lr=(0.001, 0.01))
     assert again == rows and len(timed) == 1
