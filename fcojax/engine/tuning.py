@@ -18,10 +18,11 @@ import jax.numpy as jnp
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.local import Work
 from fcojax.engine import sweep
+from fcojax.engine.check import check_run
 from fcojax.engine.cohort import Sampler, everyone
 from fcojax.engine.memory import device_memory, needed_bytes
 from fcojax.engine.round import Plan
-from fcojax.engine.run import as_arrays, with_chunk_size
+from fcojax.engine.run import as_arrays, at_round, with_chunk_size
 from fcojax.problems.clients import ClientData
 from fcojax.types import Params, PyTree
 
@@ -50,7 +51,7 @@ def fastest_chunk_size(
 
     Args:
       algorithm: as for ``run``, and so are the next five.
-      hparams: of one run.
+      hparams: of one run; of a schedule the first round's.
       params: the start point.
       data: the clients, spread over devices or not.
       work: what each client does.
@@ -68,7 +69,8 @@ def fastest_chunk_size(
       ...     algorithm, hparams, jnp.array(0.0), data, work=fcojax.local_steps(1)) in (1, 4, 6)
       True
     """
-    plan, hparams = Plan(work, cohort or everyone()), as_arrays(hparams)
+    plan, hparams = Plan(work, cohort or everyone()), at_round(as_arrays(hparams), 0)
+    check_run(algorithm, plan, hparams, data, _NUM_ROUNDS, _NUM_ROUNDS)
     shards = data.num_sweep_shards
     points = -(-num_points // shards) * shards
     grid = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], points, axis=0), hparams)

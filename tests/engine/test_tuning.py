@@ -76,3 +76,21 @@ def test_real_times_are_of_rounds(tmp_path):
 def test_candidates_are_sizes(candidates):
     with pytest.raises(ValueError, match="candidates are"):
         fastest(candidates=candidates)
+
+
+def test_what_cannot_run_is_refused_before_it_is_timed(stopwatch):
+    with pytest.raises(ValueError, match="batch_size is 3 but the largest client has 2"):
+        fastest(work=fcojax.local_steps(1, 3))
+    assert stopwatch == []
+
+
+def test_clients_and_points_on_a_mesh(stopwatch):
+    clients = fcojax.shard_clients(DATA, fcojax.device_mesh(clients=2))
+    points = fcojax.shard_clients(DATA, fcojax.device_mesh(sweep=2))
+    for data, num_points in ((clients, 1), (points, 3)):
+        chosen = fcojax.fastest_chunk_size(
+            ALGORITHM, HPARAMS, jnp.array(0.0), data, work=fcojax.local_steps(1),
+            num_points=num_points, candidates=(1, 4),
+        )  # fmt: skip
+        assert chosen == 4
+    assert len(stopwatch) == 2
