@@ -55,14 +55,22 @@ def claims_table(claims: Sequence[dict]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for claim in claims:
         relation = "at least" if "at least" in claim else "at most"
-        needed = f"{relation} {_short(claim[relation])}"
+        measured, needed = _told_apart(claim["measured"], claim[relation])
         holds = "yes" if claim["holds"] else "NO"
-        table.add_row(claim["claim"], _short(claim["measured"]), needed, holds)
+        table.add_row(claim["claim"], measured, f"{relation} {needed}", holds)
     return table
 
 
 def _plain_table(title: str) -> Table:
     return Table(title=title, box=None, padding=(0, 1), pad_edge=False)
+
+
+def _told_apart(measured: float | None, needed: float) -> tuple[str, str]:
+    """Both in four digits, or in as many more as it takes to see that they differ."""
+    if measured is None or measured == needed:
+        return _short(measured), _short(needed)
+    digits = next(d for d in range(4, 18) if f"{measured:.{d}g}" != f"{needed:.{d}g}")
+    return f"{measured:.{digits}g}", f"{needed:.{digits}g}"
 
 
 def _short(value: float | None) -> str:

@@ -1,0 +1,23 @@
+"""What the terminal says: numbers short, but never so short that they contradict the verdict."""
+
+import pytest
+from rich.console import Console
+
+from experiments.terminal import claims_table
+from fcojax.report.claims import Claim
+
+
+@pytest.mark.parametrize(
+    ("measured", "needed", "said"),
+    [
+        (0.99617146, 0.99619451, "0.99617 at least 0.99619 NO"),
+        (1.0, 0.99619451, "1 at least 0.9962 yes"),
+        (0.5, 0.5, "0.5 at least 0.5 yes"),
+        (float("nan"), 0.5, "- at least 0.5 NO"),
+    ],
+)
+def test_claims_show_the_digits_that_decide(measured, needed, said):
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(claims_table([Claim("best", measured, needed).as_json()]))
+    assert captured.get().splitlines()[-1].split() == ["best", *said.split()]
