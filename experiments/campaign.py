@@ -149,7 +149,7 @@ class Campaign:
             chunk = fastest_chunk_size(
                 entry.algorithm, first, self.problem.init(self._keys[0]), data,
                 work=plan.work, cohort=plan.cohort,
-                num_points=side_by_side * len(self.settings.seeds),
+                num_points=side_by_side, num_seeds=len(self.settings.seeds),
                 remember=self.workdir / "chunks.json",
             )  # fmt: skip
             plan = plan._replace(client_chunk_size=chunk)

@@ -20,9 +20,14 @@ def device_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(jax.devices())
 
 
-def needed_bytes(lowered: jax.stages.Lowered) -> int | None:
+def room(memory: int | None = None) -> float:
+    """Bytes that one program may take of ``memory``, by default of a device's."""
+    return _SHARE * (device_memory() if memory is None else memory)
+
+
+def needed_bytes(program: jax.stages.Compiled) -> int | None:
     """What a program's arguments, results and buffers take; ``None`` if the backend cannot tell."""
-    report = lowered.compile().memory_analysis()
+    report = program.memory_analysis()
     if report is None:
         return None
     whole = report.argument_size_in_bytes + report.output_size_in_bytes
@@ -46,11 +51,11 @@ def points_that_fit(
       point_bytes: size of one point's states.
       memory: bytes of the device; by default what it reports.
     """
-    room = (device_memory() if memory is None else memory) * _SHARE
-    if num_points <= 4 or num_points * point_bytes * _OFTEN <= room:
+    free = room(memory)
+    if num_points <= 4 or num_points * point_bytes * _OFTEN <= free:
         return num_points
-    two, four = needed_bytes(lower(2)), needed_bytes(lower(4))
+    two, four = needed_bytes(lower(2).compile()), needed_bytes(lower(4).compile())
     if two is None or four is None or four <= two:
         return num_points
     each = (four - two) / 2
-    return max(1, min(num_points, int((room - two) / each) + 2))
+    return max(1, min(num_points, int((free - two) / each) + 2))

@@ -20,7 +20,7 @@ from fcojax.algorithms.local import Work
 from fcojax.engine import sweep
 from fcojax.engine.check import check_run
 from fcojax.engine.cohort import Sampler, everyone
-from fcojax.engine.memory import device_memory, needed_bytes
+from fcojax.engine.memory import needed_bytes, room
 from fcojax.engine.round import Plan
 from fcojax.engine.run import as_arrays, at_round, with_chunk_size
 from fcojax.problems.clients import ClientData
@@ -29,7 +29,6 @@ from fcojax.types import Params, PyTree
 _NUM_ROUNDS = 4
 _REPEATS = 5
 _STEP = 4  # from one candidate to the next
-_SHARE = 0.5  # of a device's memory that a candidate may take
 
 
 def fastest_chunk_size(
@@ -41,6 +40,7 @@ def fastest_chunk_size(
     work: Work,
     cohort: Sampler | None = None,
     num_points: int = 1,
+    num_seeds: int = 1,
     candidates: tuple[int, ...] | None = None,
     remember: str | os.PathLike | None = None,
 ) -> int:
@@ -56,7 +56,8 @@ def fastest_chunk_size(
       data: the clients, spread over devices or not.
       work: what each client does.
       cohort: who takes part.
-      num_points: points of a sweep that run side by side, all seeds counted.
+      num_points: points of a sweep that run side by side.
+      num_seeds: keys of a sweep.
       candidates: sizes to try; by default 1, 4, 16, ... up to the whole cohort, and the rule's.
       remember: a JSON file, read if it is there and written if it lacks the answer.
 
@@ -74,10 +75,11 @@ def fastest_chunk_size(
     shards = data.num_sweep_shards
     points = -(-num_points // shards) * shards
     grid = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], points, axis=0), hparams)
-    keys = jax.random.key(0)[None]
+    keys = jax.random.split(jax.random.key(0), num_seeds)
     places = plan.cohort.size(data.num_clients)
     if candidates is None:
-        by_rule = with_chunk_size(plan, algorithm, hparams, params, data, num_points)
+        runs = num_points * num_seeds
+        by_rule = with_chunk_size(plan, algorithm, hparams, params, data, runs)
         candidates = tuple(sorted({*_geometric(places), by_rule.client_chunk_size or places}))
     if not candidates or min(candidates) < 1:
         raise ValueError(f"candidates are {candidates}; pass at least one size, each at least 1.")
@@ -116,11 +118,11 @@ def _name_of(lowered: dict[int, jax.stages.Lowered]) -> str:
 
 def _seconds_a_round(lowered: dict[int, jax.stages.Lowered], arrays: tuple) -> dict[int, float]:
     """The median of a few runs of each program that fits into memory, in turn."""
-    room = _SHARE * device_memory()
     programs = {}
     for size, program in lowered.items():
-        if (needed_bytes(program) or 0) <= room or not programs:
-            programs[size] = program.compile()
+        compiled = program.compile()
+        if (needed_bytes(compiled) or 0) <= room() or not programs:
+            programs[size] = compiled
     times: dict[int, list[float]] = {size: [] for size in programs}
     for repeat in range(_REPEATS + 1):
         for size, program in programs.items():

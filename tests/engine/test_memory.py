@@ -20,14 +20,14 @@ def lower(num_points):
 
 
 def test_the_compiler_counts_arguments_and_results():
-    assert needed_bytes(lower(2)) >= 4 * MEGABYTE
+    assert needed_bytes(lower(2).compile()) >= 4 * MEGABYTE
 
 
 def test_as_many_fit_as_half_the_memory_holds():
     room = 64 * MEGABYTE
     fit = points_that_fit(lower, 1000, MEGABYTE, memory=2 * room)
     assert 1 < fit < 1000
-    assert needed_bytes(lower(fit)) <= room < needed_bytes(lower(fit + 1))
+    assert needed_bytes(lower(fit).compile()) <= room < needed_bytes(lower(fit + 1).compile())
 
 
 def test_at_least_one_point_runs_whatever_the_memory():

@@ -58,10 +58,19 @@ def test_the_answer_outlives_the_process(stopwatch, tmp_path):
     assert len(json.loads(file.read_text())) == 2
 
 
-def test_what_needs_too_much_memory_is_not_timed(monkeypatch):
-    monkeypatch.setattr(tuning, "device_memory", lambda: 100)
-    monkeypatch.setattr(tuning, "needed_bytes", lambda program: 60)
-    assert fastest(candidates=(5, 2)) == 5  # one there must be
+def test_what_needs_too_much_memory_is_not_timed(monkeypatch, tmp_path):
+    monkeypatch.setattr(tuning, "room", lambda: 50)
+    needed = iter((40, 60, 50))
+    monkeypatch.setattr(tuning, "needed_bytes", lambda program: next(needed))
+    file = tmp_path / "chunks.json"
+    fastest(candidates=(1, 4, 20), remember=file)
+    (times,) = json.loads(file.read_text()).values()
+    assert set(times) == {"1", "20"}
+
+
+def test_where_nothing_fits_the_first_is_taken(monkeypatch):
+    monkeypatch.setattr(tuning, "room", lambda: 0)
+    assert fastest(candidates=(5, 2)) == 5
 
 
 def test_real_times_are_of_rounds(tmp_path):
@@ -84,13 +93,12 @@ def test_what_cannot_run_is_refused_before_it_is_timed(stopwatch):
     assert stopwatch == []
 
 
-def test_clients_and_points_on_a_mesh(stopwatch):
-    clients = fcojax.shard_clients(DATA, fcojax.device_mesh(clients=2))
-    points = fcojax.shard_clients(DATA, fcojax.device_mesh(sweep=2))
-    for data, num_points in ((clients, 1), (points, 3)):
-        chosen = fcojax.fastest_chunk_size(
-            ALGORITHM, HPARAMS, jnp.array(0.0), data, work=fcojax.local_steps(1),
-            num_points=num_points, candidates=(1, 4),
-        )  # fmt: skip
-        assert chosen == 4
-    assert len(stopwatch) == 2
+@pytest.mark.parametrize(("axes", "points"), [({"clients": 2}, 1), ({"sweep": 2}, 3)])
+def test_programs_on_a_mesh_are_timed_too(axes, points, tmp_path):
+    file = tmp_path / "chunks.json"
+    chosen = fcojax.fastest_chunk_size(
+        ALGORITHM, HPARAMS, jnp.array(0.0), fcojax.shard_clients(DATA, fcojax.device_mesh(**axes)),
+        work=fcojax.local_steps(1), num_points=points, num_seeds=2, candidates=(4,), remember=file,
+    )  # fmt: skip
+    (times,) = json.loads(file.read_text()).values()
+    assert chosen == 4 and times["4"] > 0
