@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.alternating import alternate
-from fcojax.transforms.polar import METHODS, default_method, polar
+from fcojax.transforms.manifolds.polar import METHODS, default_method, polar
 
 SHAPES = ((64, 784, 5), (1, 784, 5), (64, 784, 16), (64, 32, 32), (1, 256, 256))
 INPUTS = ("near", "gaussian")  # points of the manifold off by 0.05, and standard normal matrices

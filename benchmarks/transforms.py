@@ -24,7 +24,7 @@ from sklearn.isotonic import isotonic_regression
 from benchmarks import stiefel
 from benchmarks.alternating import alternate
 from fcojax import transforms
-from fcojax.transforms.polar import default_method
+from fcojax.transforms.manifolds.polar import default_method
 
 VECTORS = ((1_000,), (100_000,), (1_000_000,), (64, 1_000))
 MATRICES = ((32, 32), (128, 128), (512, 512), (1024, 1024), (64, 32, 32))

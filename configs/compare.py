@@ -25,16 +25,16 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import fcojax
+from experiments.report import axes
+from experiments.report.claims import Claim
+from experiments.report.plots import style
+from experiments.report.rows import column, select
 from fcojax import algorithms
 from fcojax.algorithms.local_solvers import exact, gd
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.reference import fista
 from fcojax.engine.round import Plan, message_bytes
 from fcojax.problems import factored, factored_loss, population_loss
-from fcojax.report import axes
-from fcojax.report.claims import Claim
-from fcojax.report.plots import style
-from fcojax.report.rows import column, select
 from fcojax.transforms import euclidean, l1
 
 TITLE = "All algorithms on one heterogeneous lasso"

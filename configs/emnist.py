@@ -22,11 +22,11 @@ import pathlib
 import jax
 import jax.numpy as jnp
 
+from experiments.report.claims import Claim
+from experiments.report.plots import Panel, style
 from experiments.sweep_config import sweep_config
 from fcojax.problems import Problem, loaders, softmax, synthetic_softmax
 from fcojax.problems.clients import ids_of
-from fcojax.report.claims import Claim
-from fcojax.report.plots import Panel, style
 from fcojax.transforms import l1_ball, l2_ball, named, on_subtree, per_leaf
 
 TITLE = "Digits by writer, every dense kernel in a ball"

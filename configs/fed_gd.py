@@ -20,10 +20,10 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import fcojax
+from experiments.report import axes
+from experiments.report.claims import Claim
+from experiments.report.rows import column, select
 from fcojax.algorithms import fed_gd, local_sgd
-from fcojax.report import axes
-from fcojax.report.claims import Claim
-from fcojax.report.rows import column, select
 from fcojax.theory import least_squares, linear_models, local_points
 from fcojax.theory import local_sgd as theorem
 

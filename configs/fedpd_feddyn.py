@@ -21,6 +21,10 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import fcojax
+from experiments.report import axes
+from experiments.report.claims import Claim
+from experiments.report.plots import style
+from experiments.report.rows import column, select
 from fcojax.algorithms import fed_dyn, fed_pd
 from fcojax.algorithms.fed_dyn import with_duals
 from fcojax.algorithms.local_solvers import exact, gd
@@ -28,10 +32,6 @@ from fcojax.engine.grid import take
 from fcojax.engine.round import Plan
 from fcojax.engine.run import block, start
 from fcojax.problems import factored, factored_loss
-from fcojax.report import axes
-from fcojax.report.claims import Claim
-from fcojax.report.plots import style
-from fcojax.report.rows import column, select
 
 TITLE = "FedPD and FedDyn: one method or two"
 X64 = True

@@ -25,12 +25,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import fcojax
+from experiments.report import axes, heat
+from experiments.report.claims import Claim
+from experiments.report.plots import Panel, style
+from experiments.report.summary import Criterion, curves, score
 from experiments.sweep_config import sweep_config
 from fcojax.problems import brain_voxels, fmri_surrogate, loaders, logistic, on_grid
-from fcojax.report import axes, heat
-from fcojax.report.claims import Claim
-from fcojax.report.plots import Panel, style
-from fcojax.report.summary import Criterion, curves, score
 from fcojax.transforms import l1, named, on_subtree
 
 TITLE = "Faces against houses: sparse logistic regression on fMRI scans"

@@ -33,14 +33,14 @@ from matplotlib.ticker import EngFormatter
 from ml_collections import ConfigDict
 
 import fcojax
+from experiments.report import axes
+from experiments.report.claims import Claim
+from experiments.report.plots import style
 from fcojax import algorithms
 from fcojax.engine.round import Plan, message_bytes
 from fcojax.engine.run import as_arrays, block, start, with_chunk_size
 from fcojax.problems import ClientData, from_clients, loaders, pca, synthetic_pca
 from fcojax.problems.pca import variance_loss
-from fcojax.report import axes
-from fcojax.report.claims import Claim
-from fcojax.report.plots import style
 from fcojax.theory.manifold import drift_floor
 from fcojax.transforms import stiefel
 

@@ -12,11 +12,11 @@ The sources do not give the data's numbers; these are such that the rates which 
 as best are within 0.002 of the best F1 of the grid for FedDualAvg.
 """
 
+from experiments.report.claims import Claim
+from experiments.report.plots import Panel
+from experiments.report.summary import at_best, first_round
 from experiments.sweep_config import sweep_config
 from fcojax.problems import lasso
-from fcojax.report.claims import Claim
-from fcojax.report.plots import Panel
-from fcojax.report.summary import at_best, first_round
 from fcojax.transforms import l1, named, on_subtree
 
 TITLE = "Federated LASSO: recovery of the true support"

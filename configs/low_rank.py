@@ -16,11 +16,11 @@ The grid leaves out both ends of the half-decade ladder, because two of the four
 singular value decomposition in every local step.
 """
 
+from experiments.report.claims import Claim
+from experiments.report.plots import Panel
+from experiments.report.summary import curves
 from experiments.sweep_config import sweep_config
 from fcojax.problems import low_rank
-from fcojax.report.claims import Claim
-from fcojax.report.plots import Panel
-from fcojax.report.summary import curves
 from fcojax.transforms import named, nuclear, on_subtree
 
 TITLE = "Low-rank matrix estimation: recovery of a matrix of rank 16"

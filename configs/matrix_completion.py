@@ -23,6 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from experiments.report.claims import Claim
+from experiments.report.plots import Panel
 from experiments.sweep_config import sweep_config
 from fcojax.problems import (
     ClientData,
@@ -31,8 +33,6 @@ from fcojax.problems import (
     synthetic_matrix_completion,
 )
 from fcojax.problems.matrix_completion import entry_loss
-from fcojax.report.claims import Claim
-from fcojax.report.plots import Panel
 from fcojax.transforms import nuclear, scaled
 
 TITLE = "Matrix completion by the nuclear norm"

@@ -20,12 +20,12 @@ import numpy as np
 from ml_collections import ConfigDict
 
 import fcojax
+from experiments.report import axes
+from experiments.report.claims import Claim
+from experiments.report.plots import style
+from experiments.report.rows import column, select
 from fcojax import algorithms
 from fcojax.algorithms.fed_avg import PenalisedRates
-from fcojax.report import axes
-from fcojax.report.claims import Claim
-from fcojax.report.plots import style
-from fcojax.report.rows import column, select
 from fcojax.theory import averages, fco
 from fcojax.transforms import Mirror, euclidean, l1, l2_ball
 

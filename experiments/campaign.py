@@ -22,6 +22,8 @@ from orbax.checkpoint import v1 as ocp
 
 from experiments.entries import Entry
 from experiments.recorder import Recorder, points_of
+from experiments.report import rows as tidy
+from experiments.report.summary import summarise
 from experiments.search import rungs, survivors
 from experiments.settings import Settings
 from fcojax import tree
@@ -33,8 +35,6 @@ from fcojax.engine.run import State, with_chunk_size
 from fcojax.engine.sharding import spread
 from fcojax.engine.tuning import fastest_chunk_size
 from fcojax.problems import ClientData, Problem, population_loss
-from fcojax.report import rows as tidy
-from fcojax.report.summary import summarise
 from fcojax.transforms import Penalty
 from fcojax.types import PyTree
 

@@ -10,10 +10,10 @@ from typing import Any
 from absl import app, flags
 from ml_collections import ConfigDict
 
+from experiments.report import heat, page, plots
+from experiments.report import rows as tidy
+from experiments.report.summary import Criterion, at_best
 from experiments.settings import is_study, load_module
-from fcojax.report import heat, page, plots
-from fcojax.report import rows as tidy
-from fcojax.report.summary import Criterion, at_best
 
 
 def draw(workdir: pathlib.Path, module: ModuleType, config: ConfigDict) -> list[pathlib.Path]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments.report import rows as tidy
 from fcojax.engine.status import WARNINGS, verdict
-from fcojax.report import rows as tidy
 from fcojax.types import PyTree
 
 

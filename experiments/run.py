@@ -26,11 +26,11 @@ from rich.console import Console
 from experiments import figures
 from experiments.campaign import Campaign, solve_optima
 from experiments.entries import build, columns
+from experiments.report import rows as tidy
+from experiments.report.summary import at_best
 from experiments.settings import is_study, load_module, resolve, suggest
 from experiments.studies import study
 from experiments.terminal import best_points, claims_table, progress_bars
-from fcojax.report import rows as tidy
-from fcojax.report.summary import at_best
 
 CONFIG = config_flags.DEFINE_config_file("config", help_string="The config file.")
 WORKDIR = flags.DEFINE_string("workdir", None, "Where everything is written.")

@@ -8,8 +8,8 @@ have had in the full grid.
 import math
 from collections.abc import Sequence
 
-from fcojax.report.rows import Row
-from fcojax.report.summary import Criterion, curves, rank
+from experiments.report.rows import Row
+from experiments.report.summary import Criterion, curves, rank
 
 SEARCHES = ("grid", "halving")
 # Each rung keeps one point in so many, and goes on for as many times the rounds.

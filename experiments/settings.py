@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 import fcojax
+from experiments.report.summary import Criterion
 from experiments.search import SEARCHES
 from fcojax.algorithms import Work
 from fcojax.engine.cohort import Sampler
 from fcojax.engine.grid import product
-from fcojax.report.summary import Criterion
 from fcojax.types import PyTree
 
 _NEEDED = ("get_config", "quick", "TITLE")

@@ -9,8 +9,8 @@ from typing import Any
 from ml_collections import ConfigDict
 from rich.console import Console
 
+from experiments.report import rows as tidy
 from experiments.terminal import progress_bars
-from fcojax.report import rows as tidy
 
 
 def study(

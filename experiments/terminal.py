@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fcojax.report.summary import Criterion
+from experiments.report.summary import Criterion
 
 
 def progress_bars(console: Console) -> Progress:

@@ -14,7 +14,7 @@ from fcojax.transforms import (
     grassmann_projector,
     oblique,
     orthogonal,
-    product,
+    product_manifold,
     riemannian_gradient,
     rotation,
     sphere,
@@ -69,10 +69,10 @@ def test_generalised_stiefel_with_the_identity_is_stiefel():
 def test_product_of_one_leaf_is_the_leaf():
     x, u = tangent_pair(grassmann(), (6, 2))
     names = ["project", "to_tangent", "retract", "exp", "inverse_retract", "log"]
-    assert_same(product(grassmann()), grassmann(), x, u, names)
+    assert_same(product_manifold(grassmann()), grassmann(), x, u, names)
     draw = jax.ShapeDtypeStruct((6, 2), jnp.float64), jax.random.key(0)
     np.testing.assert_array_equal(
-        product(grassmann()).random_point(*draw), grassmann().random_point(*draw)
+        product_manifold(grassmann()).random_point(*draw), grassmann().random_point(*draw)
     )
 
 
@@ -89,10 +89,10 @@ def test_projector_form_is_the_subspace_form():
 
 
 def test_products_have_a_map_only_if_every_factor_has_it():
-    pair = product({"a": stiefel(), "b": flat()})
+    pair = product_manifold({"a": stiefel(), "b": flat()})
     assert pair.log is None and pair.exp is not None
     assert pair.reach == 1.0
-    weighted = product([generalised_stiefel(4 * jnp.eye(3)), flat()])
+    weighted = product_manifold([generalised_stiefel(4 * jnp.eye(3)), flat()])
     x = weighted.project([jnp.eye(3, 1), jnp.ones(2)])
     g = [jnp.ones((3, 1)), jnp.ones(2)]
     frame, free = riemannian_gradient(weighted, x, g)
@@ -104,7 +104,7 @@ def test_lengths_are_measured_in_the_ambient_inner_product():
     rng = np.random.default_rng(0)
     root = rng.standard_normal((4, 4))
     metric = root @ root.T + np.eye(4)
-    weighted = product([generalised_stiefel(jnp.asarray(metric)), flat()])
+    weighted = product_manifold([generalised_stiefel(jnp.asarray(metric)), flat()])
     y = [jnp.asarray(rng.standard_normal((4, 2))), jnp.asarray(rng.standard_normal(3))]
     for there, back in ((weighted.riesz, weighted.metric), (weighted.metric, weighted.riesz)):
         for leaf, same in zip(y, back(there(y)), strict=True):
@@ -190,8 +190,8 @@ def test_distance_has_a_gradient_off_the_manifold_and_zero_on_it():
         (lambda: generalised_stiefel(jnp.ones((3, 2))), "square"),
         (lambda: generalised_stiefel(-jnp.eye(3)), "positive definite"),
         (lambda: generalised_stiefel(jnp.eye(3)).project(jnp.ones((4, 2))), "3 rows"),
-        (lambda: product({"a": stiefel}), "flat"),
-        (lambda: product({"a": flat()}).project({"b": jnp.ones(2)}), "structure"),
+        (lambda: product_manifold({"a": stiefel}), "flat"),
+        (lambda: product_manifold({"a": flat()}).project({"b": jnp.ones(2)}), "structure"),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(call, words):

@@ -10,7 +10,7 @@ from sklearn.isotonic import isotonic_regression
 from sklearn.linear_model import ElasticNet, Lasso
 
 from fcojax import transforms
-from fcojax.transforms.total_variation import costs_in_order, costs_in_parallel
+from fcojax.transforms.penalties.total_variation import costs_in_order, costs_in_parallel
 
 pytestmark = pytest.mark.slow
 

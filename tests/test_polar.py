@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from fcojax.transforms.polar import METHODS, polar, special_polar
+from fcojax.transforms.manifolds.polar import METHODS, polar, special_polar
 
 pytestmark = pytest.mark.slow
 

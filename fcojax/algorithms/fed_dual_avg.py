@@ -12,7 +12,7 @@ from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.fed_avg import PenalisedRates
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
-from fcojax.transforms.mirror import Mirror
+from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.types import Array, Params
 
 

@@ -14,7 +14,7 @@ from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.fed_avg import Rates
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
-from fcojax.transforms.manifold import Manifold, ambient_norm, riemannian_gradient
+from fcojax.transforms.manifolds.manifold import Manifold, ambient_norm, riemannian_gradient
 from fcojax.types import Array, Params
 
 

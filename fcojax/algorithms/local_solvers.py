@@ -21,7 +21,8 @@ from jax.flatten_util import ravel_pytree
 from fcojax import tree
 from fcojax.algorithms.local import Batch, Local
 from fcojax.problems.quadratic import Factored
-from fcojax.transforms.penalty import Penalty, zero
+from fcojax.transforms.penalties.l1 import zero
+from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, Params, PyTree, Scalar
 
 

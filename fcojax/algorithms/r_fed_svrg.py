@@ -14,7 +14,7 @@ from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.fed_avg import Rates
 from fcojax.algorithms.riemannian import maps_of, slope_of
 from fcojax.problems.problem import Loss
-from fcojax.transforms.manifold import Manifold, transport
+from fcojax.transforms.manifolds.manifold import Manifold, transport
 from fcojax.types import Array, Params
 
 

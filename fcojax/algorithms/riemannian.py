@@ -13,11 +13,11 @@ from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.fed_avg import Rates
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
-from fcojax.transforms.manifold import Manifold, riemannian_gradient
+from fcojax.transforms.manifolds.manifold import Manifold, riemannian_gradient
 from fcojax.types import Params, Scalar
 
 
-class ProximalRates(NamedTuple):
+class TetheredRates(NamedTuple):
     """``client_lr`` is eta, ``server_lr`` is eta_g, ``prox_scale`` is mu."""
 
     client_lr: Scalar = 0.01
@@ -59,7 +59,7 @@ def r_fed_avg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> Al
     return _averaging(manifold, Maps(move, back), step)
 
 
-@takes(ProximalRates)
+@takes(TetheredRates)
 def r_fed_prox(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> Algorithm:
     r"""RFedAvg whose clients also descend :math:`(\mu / 2)\,\mathrm{dist}^2(z, x_r)`.
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import Loss, population_loss
-from fcojax.transforms.manifold import Manifold, ambient_norm, riemannian_gradient
+from fcojax.transforms.manifolds.manifold import Manifold, ambient_norm, riemannian_gradient
 from fcojax.types import Array, Params, Scalar
 
 
@@ -39,7 +39,7 @@ def stationarity(
     Example:
       >>> import fcojax
       >>> data = fcojax.from_clients([jnp.array([[3.0, 4.0]])])
-      >>> sphere = fcojax.transforms.sphere()
+      >>> sphere = fcojax.transforms.manifolds.sphere()
       >>> loss = lambda x, rows: -rows @ x
       >>> stationarity(loss, sphere, data, jnp.array([0.6, 0.8]), 0.1) < 1e-6
       Array(True, dtype=bool)

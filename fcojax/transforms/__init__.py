@@ -1,6 +1,6 @@
 """The geometry: penalties, constraints, mirror maps, manifolds. It has never heard of a client."""
 
-from fcojax.transforms.calculus import (
+from fcojax.transforms.calculus.compose import (
     named,
     on_subtree,
     per_entry,
@@ -11,28 +11,38 @@ from fcojax.transforms.calculus import (
     translated,
     with_box,
 )
-from fcojax.transforms.constraint import affine, box, half_space, l2_ball, linf_ball, non_negative
-from fcojax.transforms.entropy import burg, entropic_simplex, entropy, hypentropy
-from fcojax.transforms.grassmann import fixed_rank, grassmann, grassmann_projector
-from fcojax.transforms.manifold import (
+from fcojax.transforms.calculus.moreau import conjugate, moreau_envelope
+from fcojax.transforms.constraints.monotone import monotone
+from fcojax.transforms.constraints.sets import (
+    affine,
+    box,
+    half_space,
+    l2_ball,
+    linf_ball,
+    non_negative,
+)
+from fcojax.transforms.constraints.simplex import l1_ball, simplex
+from fcojax.transforms.manifolds.grassmann import fixed_rank, grassmann, grassmann_projector
+from fcojax.transforms.manifolds.manifold import (
     Manifold,
     distance,
     flat,
-    product,
+    product_manifold,
     riemannian_gradient,
     transport,
 )
-from fcojax.transforms.mirror import Mirror, divergence, euclidean, side_by_side
-from fcojax.transforms.monotone import monotone
-from fcojax.transforms.moreau import conjugate, moreau_envelope
-from fcojax.transforms.nonconvex import l0_ball, mcp, scad
-from fcojax.transforms.norms import group_l2, l2, l_inf, sparse_group
-from fcojax.transforms.p_norm import p_norm
-from fcojax.transforms.penalty import Penalty, l1, soft_threshold, zero
-from fcojax.transforms.polar import polar, special_polar
-from fcojax.transforms.power import power
-from fcojax.transforms.quadratic import diagonal, quadratic
-from fcojax.transforms.separable import (
+from fcojax.transforms.manifolds.polar import polar, special_polar
+from fcojax.transforms.manifolds.sphere import oblique, sphere
+from fcojax.transforms.manifolds.stiefel import generalised_stiefel, orthogonal, rotation, stiefel
+from fcojax.transforms.mirrors.entropy import burg, entropic_simplex, entropy, hypentropy
+from fcojax.transforms.mirrors.mirror import Mirror, divergence, euclidean, side_by_side
+from fcojax.transforms.mirrors.p_norm import p_norm
+from fcojax.transforms.mirrors.quadratic import diagonal, quadratic
+from fcojax.transforms.penalties.l1 import l1, zero
+from fcojax.transforms.penalties.nonconvex import l0_ball, mcp, scad
+from fcojax.transforms.penalties.norms import group_l2, l2, l_inf, sparse_group
+from fcojax.transforms.penalties.power import power
+from fcojax.transforms.penalties.separable import (
     elastic_net,
     huber,
     l2_squared,
@@ -40,11 +50,16 @@ from fcojax.transforms.separable import (
     on_orthant,
     weighted_l1,
 )
-from fcojax.transforms.simplex import l1_ball, simplex
-from fcojax.transforms.spectral import nuclear, nuclear_ball, psd, rank_ball, spectral_ball
-from fcojax.transforms.sphere import oblique, sphere
-from fcojax.transforms.stiefel import generalised_stiefel, orthogonal, rotation, stiefel
-from fcojax.transforms.total_variation import fused_lasso, total_variation
+from fcojax.transforms.penalties.spectral import (
+    nuclear,
+    nuclear_ball,
+    psd,
+    rank_ball,
+    spectral_ball,
+)
+from fcojax.transforms.penalties.total_variation import fused_lasso, total_variation
+from fcojax.transforms.penalty import Penalty
+from fcojax.transforms.thresholds import soft_threshold
 
 __all__ = [
     "Manifold",
@@ -97,7 +112,7 @@ __all__ = [
     "polar",
     "power",
     "precomposed",
-    "product",
+    "product_manifold",
     "psd",
     "quadratic",
     "rank_ball",

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import tree
 from fcojax.types import Params, PyTree, Scalar
 
 
@@ -70,7 +69,7 @@ def weight(step: Scalar, scale: Scalar, leaf: jax.Array) -> jax.Array:
     return strength(step, leaf) * strength(scale, leaf)
 
 
-def scaled(scale: Scalar, measure: jax.Array) -> jax.Array:
+def at_strength(scale: Scalar, measure: jax.Array) -> jax.Array:
     """``scale * measure``, in the dtype of the measure."""
     return strength(scale, measure) * measure
 
@@ -95,54 +94,3 @@ def require_shapes_of(x: PyTree, given: PyTree, name: str) -> None:
             f"{name} has shapes {found} but the point has shapes {wanted}; "
             "build the penalty for the structure it is used on."
         )
-
-
-def zero() -> Penalty:
-    """No penalty: the value is 0 and the prox is the identity.
-
-    Example:
-      >>> zero().prox(jnp.array([3.0, -1.0]), 1.0, 1.0).tolist()
-      [3.0, -1.0]
-    """
-
-    def value(x, scale):
-        del scale
-        return tree.total(jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), x))
-
-    return Penalty(value, prox=lambda v, step, scale: v)
-
-
-def soft_threshold(v: jax.Array, threshold: Scalar) -> jax.Array:
-    """``sign(v) * max(|v| - threshold, 0)``, written as one pass that keeps exact zeros."""
-    threshold = jnp.asarray(threshold, v.dtype)
-    return v - jnp.clip(v, -threshold, threshold)
-
-
-def l1() -> Penalty:
-    r"""The l1 norm, :math:`\psi(x) = \lambda \sum_i |x_i|`, with lambda given as ``scale``.
-
-    The prox is soft thresholding, leaf by leaf:
-
-    .. math:: \mathrm{prox}(v)_i = \mathrm{sign}(v_i) \max(|v_i| - t \lambda, 0)
-
-    Entries with :math:`|v_i| \le t \lambda` become exactly zero, so the support is ``x != 0``.
-    ``scale_max`` is the largest entry of the gradient at zero in absolute value.
-
-    Example:
-      >>> l1().prox(jnp.array([3.0, 0.5]), step=1.0, scale=1.0).tolist()
-      [2.0, 0.0]
-
-    References:
-      Parikh and Boyd, Proximal Algorithms, 2014, section 6.5.
-    """
-
-    def value(x, scale):
-        return scaled(scale, tree.total(jax.tree.map(lambda leaf: jnp.sum(jnp.abs(leaf)), x)))
-
-    def prox(v, step, scale):
-        return jax.tree.map(lambda leaf: soft_threshold(leaf, weight(step, scale, leaf)), v)
-
-    def scale_max(gradient):
-        return largest(jax.tree.map(jnp.abs, gradient))
-
-    return checked("l1", Penalty(value, prox, scale_max))

@@ -10,7 +10,7 @@ import pytest
 import fcojax
 from fcojax.engine.round import Plan, message_bytes
 from fcojax.engine.run import as_arrays
-from fcojax.transforms import fixed_rank, product, sphere, stiefel
+from fcojax.transforms import fixed_rank, product_manifold, sphere, stiefel
 from tests import federations, subspaces
 from tests.subspaces import SMALL_WEIGHTS, slope, small_clients
 
@@ -182,7 +182,7 @@ def test_a_product_takes_its_factors_maps():
     """Averaging two spheres side by side is averaging each."""
     data = fcojax.from_clients(small_clients())
     start = subspaces.SMALL_START
-    both = product({"a": unit_sphere, "b": unit_sphere})
+    both = product_manifold({"a": unit_sphere, "b": unit_sphere})
     chosen = subspaces.algorithm("r_fed_avg", both, two_directions, maps="geodesic")
     options = {"population": data, "work": fcojax.local_steps(2)}
     params = {"a": start[:, :1], "b": start[:, 1:]}

@@ -2,7 +2,7 @@
 
 import importlib
 
-from fcojax.report import rows as tidy
+from experiments.report import rows as tidy
 
 
 def quick_study(name, directory):

@@ -1,6 +1,6 @@
 import pytest
 
-from fcojax.report.rows import column, select
+from experiments.report.rows import column, select
 from tests.configs.studies import quick_study
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fcojax.report.rows import column, select
+from experiments.report.rows import column, select
 from tests.configs.studies import quick_study
 
 

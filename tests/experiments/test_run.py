@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from fcojax.report import rows as tidy
+from experiments.report import rows as tidy
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 TOY = [

@@ -6,11 +6,11 @@ import pytest
 
 from experiments.campaign import Campaign
 from experiments.entries import build
+from experiments.report import rows as tidy
+from experiments.report.summary import Criterion
 from experiments.search import rungs, survivors
 from experiments.settings import load_module, resolve
 from fcojax.engine import tuning
-from fcojax.report import rows as tidy
-from fcojax.report.summary import Criterion
 
 MODULE = load_module("configs/lasso.py")
 LEAST = Criterion("objective", "min", 10)

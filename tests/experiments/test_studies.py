@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from fcojax.report import rows as tidy
+from experiments.report import rows as tidy
 from tests.experiments.test_run import ROOT, environment
 
 STUDY = '''"""Squares, in one figure.
@@ -16,7 +16,7 @@ More about them.
 import matplotlib.pyplot as plt
 from ml_collections import ConfigDict
 
-from fcojax.report.claims import Claim
+from experiments.report.claims import Claim
 
 TITLE = "Squares"
 X64 = True

@@ -3,8 +3,8 @@
 import pytest
 from rich.console import Console
 
+from experiments.report.claims import Claim
 from experiments.terminal import claims_table
-from fcojax.report.claims import Claim
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from fcojax.algorithms import Algorithm
 from fcojax.engine.round import Plan
 from fcojax.engine.run import as_arrays, block, start
 from fcojax.transforms import euclidean, flat, l1, sphere
-from fcojax.transforms.manifold import Manifold
+from fcojax.transforms.manifolds.manifold import Manifold
 from tests import federations
 
 CLIENTS = federations.quadratic_clients()

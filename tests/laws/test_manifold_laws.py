@@ -24,7 +24,7 @@ from fcojax.transforms import (
     grassmann_projector,
     oblique,
     orthogonal,
-    product,
+    product_manifold,
     riemannian_gradient,
     rotation,
     sphere,
@@ -73,7 +73,7 @@ ROWS = {
     "fixed rank": Row(fixed_rank(2), like(4, 6)),
     "flat": Row(flat(), {"a": like(3), "b": like(), "none": like(0)}),
     "product": Row(
-        product({"bias": flat(), "columns": oblique(), "units": [sphere()]}),
+        product_manifold({"bias": flat(), "columns": oblique(), "units": [sphere()]}),
         {"bias": like(), "columns": like(5, 2), "units": [like(3)]},
     ),
 }

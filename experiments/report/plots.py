@@ -1,0 +1,123 @@
+"""Rows to figures; nothing is computed here that a row does not say."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.report import axes
+from experiments.report.rows import Row
+from experiments.report.summary import curves
+
+# Okabe and Ito's palette, which the colour-blind can tell apart; one colour an algorithm for good,
+# and a line style too, for those who print in black.
+_STYLES = {
+    "fed_dual_avg": ("FedDualAvg", "#0072B2", "-"),
+    "fed_dual_avg_osp": ("FedDualAvg-OSP", "#56B4E9", "--"),
+    "fed_mid": ("FedMiD", "#D55E00", "-"),
+    "fed_mid_osp": ("FedMiD-OSP", "#E69F00", "--"),
+    "fed_avg": ("FedAvg", "#000000", "-"),
+    "fed_avg_subgradient": ("FedAvg, subgradient", "#999999", "--"),
+    "fed_pd": ("FedPD", "#CC79A7", "-"),
+    "fed_dyn": ("FedDyn", "#009E73", "--"),
+    "prox_gd": ("ProxGD, centralised", "#555555", ":"),
+    "fed_manifold": ("FedManifold", "#009E73", "-"),
+    "r_fed_avg": ("RFedAvg", "#D55E00", "--"),
+    "r_fed_prox": ("RFedProx", "#E69F00", "-."),
+    "r_fed_svrg": ("RFedSVRG", "#CC79A7", "--"),
+    "centralized": ("centralised", "#000000", ":"),
+    "local": ("local, one client", "#CC79A7", ":"),
+}
+_SPARE = ("#009E73", "#CC79A7", "#F0E442")
+
+
+class Panel(NamedTuple):
+    """One set of axes: a column of the rows over the rounds.
+
+    Attributes:
+      measure: the column.
+      label: what the vertical axis says, with the unit if there is one.
+      log: whether the vertical axis is logarithmic.
+    """
+
+    measure: str
+    label: str
+    log: bool = False
+
+
+def style(algorithm: str) -> tuple[str, str, str]:
+    """Name, colour and line style of an algorithm, the same in every figure."""
+    spare = _SPARE[sum(map(ord, algorithm)) % len(_SPARE)]
+    return _STYLES.get(algorithm, (algorithm, spare, "-."))
+
+
+def over_rounds(
+    path: pathlib.Path,
+    panels: Sequence[Panel],
+    best_rows: dict[str, list[Row]],
+    title: str,
+    fields: Mapping[str, Sequence[str]],
+) -> None:
+    """Draws one panel per measure, one line per algorithm, and a band where there are seeds.
+
+    Args:
+      path: where the PNG goes.
+      panels: what to draw, left to right.
+      best_rows: per algorithm the rows of the one point of its grid that is shown.
+      title: stands above the panels.
+      fields: per algorithm the names of its hyperparameters, for the legend.
+    """
+    columns = 2 if len(panels) > 1 else 1
+    figure, places = axes.panels(columns, -(-len(panels) // columns))
+    for unused in places[len(panels) :]:
+        unused.set_visible(False)
+    shared = _shared_hparams(best_rows, fields)
+    for axis, panel in zip(places, panels, strict=False):
+        for algorithm, rows in best_rows.items():
+            name, colour, line = style(algorithm)
+            names = fields[algorithm]
+            own = [f"{field} {rows[0][field]:g}" for field in names if field not in shared]
+            rounds, values = _stacked(rows, names, panel.measure)
+            label = f"{name} ({', '.join(own)})" if own else name
+            axes.band(axis, rounds, values, line, color=colour, label=label)
+        if panel.measure == "objective":
+            _draw_optimum(axis, best_rows)
+        axes.describe(axis, "communication round", panel.label, log="y" if panel.log else "")
+    given = ", ".join(f"{field} {value:g}" for field, value in shared.items())
+    axes.finish(figure, path, f"{title} ({given})" if given else title, num_columns=2)
+
+
+def _shared_hparams(best_rows, fields) -> dict[str, float]:
+    """Hyperparameters that all algorithms have and agree on; they need no place in the legend."""
+    first = next(iter(best_rows.values()))[0]
+    return {
+        field: first[field]
+        for field in next(iter(fields.values()))
+        if len(best_rows) > 1
+        and all(rows[0].get(field) == first[field] for rows in best_rows.values())
+    }
+
+
+def _stacked(rows: Sequence[Row], fields: Sequence[str], measure: str):
+    """Rounds, and one line of values per seed; what was not finite is a gap in the line."""
+    (seeds,) = curves(rows, fields).values()
+    lines = [
+        [np.nan if row[measure] is None else row[measure] for row in curve]
+        for curve in seeds.values()
+    ]
+    rounds = [row["round"] for row in next(iter(seeds.values()))]
+    return np.array(rounds), np.array(lines, float)
+
+
+def _draw_optimum(axis, best_rows: dict[str, list[Row]]) -> None:
+    known = [
+        row["objective"] - row["suboptimality"]
+        for rows in best_rows.values()
+        for row in rows
+        if row.get("suboptimality") is not None and row["objective"] is not None
+    ]
+    if known:
+        axis.axhline(
+            float(np.median(known)), color="#555555", linestyle=":", linewidth=1.2, label="optimum"
+        )

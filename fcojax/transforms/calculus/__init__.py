@@ -1,0 +1,1 @@
+"""New penalties from old ones."""

@@ -1,0 +1,372 @@
+"""Penalties made from other penalties.
+
+Beck, First-Order Methods in Optimization, 2017, chapter 6, has the proofs. What needs the
+conjugate is next door, in ``moreau``.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from fcojax import tree
+from fcojax.transforms.penalty import Penalty, largest
+from fcojax.types import Array, PyTree, Scalar
+
+PathPredicate = Callable[[tuple, jax.Array], bool]
+
+
+def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
+    """The penalty on those leaves for which ``touches(path, leaf)`` holds; the others stay free.
+
+    Args:
+      penalty: what to apply. It sees a list of the touched leaves, in tree order.
+      touches: a predicate on the key path and the leaf, as ``jax.tree_util.tree_map_with_path``
+        gives them; it is asked while tracing, so it must not look at values.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax.transforms.penalties.l1 import l1
+      >>> kernels = on_subtree(l1(), named("kernel"))
+      >>> kernels.prox({"bias": jnp.array(0.5), "kernel": jnp.array([3.0, 0.5])}, 1.0, 1.0)
+      {'bias': Array(0.5, ...), 'kernel': Array([2., 0.], ...)}
+    """
+
+    def value(x, scale):
+        return penalty.value(split_leaves(x, touches)[0], scale)
+
+    def prox(v, step, scale):
+        chosen, rest, join = split_leaves(v, touches)
+        return join(penalty.prox(chosen, step, scale), rest)
+
+    inner = penalty.scale_max
+    scale_max = None if inner is None else lambda g: inner(split_leaves(g, touches)[0])
+    return Penalty(value, prox, scale_max, penalty.convex)
+
+
+def split_leaves(x: PyTree, touches: PathPredicate) -> tuple[list, list, Callable]:
+    """The leaves that are touched, the others, and ``join(touched, others)`` to put them back."""
+    paths, structure = jax.tree_util.tree_flatten_with_path(x)
+    is_chosen = [touches(path, leaf) for path, leaf in paths]
+    if not any(is_chosen):
+        raise ValueError(
+            "the predicate touches none of the leaves "
+            f"{[jax.tree_util.keystr(path) for path, _ in paths]}; mend it, or leave the subtree "
+            "out if nothing is to be chosen."
+        )
+
+    def join(chosen, rest):
+        chosen, rest = iter(chosen), iter(rest)
+        return jax.tree.unflatten(structure, [next(chosen if yes else rest) for yes in is_chosen])
+
+    leaves = list(zip(is_chosen, (leaf for _, leaf in paths), strict=True))
+    chosen = [leaf for yes, leaf in leaves if yes]
+    return chosen, [leaf for yes, leaf in leaves if not yes], join
+
+
+def named(*names: str) -> PathPredicate:
+    """A predicate for ``on_subtree``: leaves whose path has one of these names in it.
+
+    A name matches a whole path entry, so ``named("kernel")`` does not touch ``kernel_norm``.
+    """
+
+    def touches(path, leaf):
+        del leaf
+        entries = {jax.tree_util.keystr((entry,), simple=True) for entry in path}
+        return not entries.isdisjoint(names)
+
+    return touches
+
+
+def per_leaf(penalty: Penalty) -> Penalty:
+    r"""The penalty on every leaf by itself, :math:`\sum_l \psi(x_l; \lambda)`.
+
+    A penalty sees a pytree as one long vector unless it says otherwise: ``l1_ball`` is one ball for
+    the whole model. Under ``per_leaf`` each leaf has its own problem with the same ``scale``, so
+    each layer gets a ball of its own. For a penalty that is a sum over entries nothing changes.
+    Zero is optimal when it is so in every leaf: ``scale_max`` is the largest of theirs.
+
+    Example:
+      >>> from fcojax.transforms.penalties.l1 import l1
+      >>> model = {"first": jnp.array([3.0, -1.0]), "second": jnp.array(2.0)}
+      >>> float(per_leaf(l1()).value(model, 2.0))
+      12.0
+    """
+
+    def value(x, scale):
+        return tree.total(jax.tree.map(lambda leaf: penalty.value(leaf, scale), x))
+
+    def prox(v, step, scale):
+        return jax.tree.map(lambda leaf: penalty.prox(leaf, step, scale), v)
+
+    inner = penalty.scale_max
+    scale_max = None if inner is None else lambda gradient: largest(jax.tree.map(inner, gradient))
+    return Penalty(value, prox, scale_max, penalty.convex)
+
+
+def per_entry(penalty: Penalty) -> Penalty:
+    r"""The penalty on every entry by itself, :math:`\sum_i \psi(x_i; \lambda)`.
+
+    Each entry is a problem in one variable, so whatever the penalty, the sum is separable. For
+    those that are sums already, such as l1, nothing changes; the Euclidean norm turns into l1.
+    The step may also be a pytree like ``v`` with a step for every entry, which is what a diagonal
+    metric asks for.
+
+    Example:
+      >>> from fcojax.transforms.penalties.l1 import l1
+      >>> v = jnp.array([3.0, -3.0])
+      >>> per_entry(l1()).prox(v, jnp.array([1.0, 2.0]), 1.0).tolist()
+      [2.0, -1.0]
+    """
+
+    def value(x, scale):
+        def one_leaf(leaf):
+            each = jax.vmap(lambda entry: penalty.value(entry, scale))(leaf.ravel())
+            return jnp.sum(each)
+
+        return tree.total(jax.tree.map(one_leaf, x))
+
+    def prox(v, step, scale):
+        def one_leaf(leaf, steps):
+            if not leaf.size:
+                return leaf
+            steps = jnp.broadcast_to(jnp.asarray(steps, leaf.dtype), leaf.shape)
+            one_entry = jax.vmap(lambda entry, each: penalty.prox(entry, each, scale))
+            return one_entry(leaf.ravel(), steps.ravel()).reshape(leaf.shape)
+
+        if jax.tree.structure(step) == jax.tree.structure(v):
+            return jax.tree.map(one_leaf, v, step)
+        return jax.tree.map(lambda leaf: one_leaf(leaf, step), v)
+
+    def entries(x):
+        return jax.tree.map(jnp.ravel, x)
+
+    inner = penalty.scale_max and jax.vmap(penalty.scale_max)
+    scale_max = None if inner is None else lambda g: largest(jax.tree.map(inner, entries(g)))
+    return Penalty(value, prox, scale_max, penalty.convex)
+
+
+def scaled(penalty: Penalty, factor: Scalar) -> Penalty:
+    r"""The multiple :math:`c\, \psi(x; \lambda)` by a factor c > 0.
+
+    .. math:: \mathrm{prox}_{t c \psi}(v) = \mathrm{prox}_{(tc) \psi}(v)
+
+    It serves to weigh parts of a model against each other under one swept ``scale``. An indicator
+    stays what it is. ``scale_max`` is that of the gradient over c.
+
+    Example:
+      >>> from fcojax.transforms.penalties.l1 import l1
+      >>> scaled(l1(), 2.0).prox(jnp.array([3.0, 0.5]), 1.0, 1.0).tolist()
+      [1.0, 0.0]
+    """
+    if is_concrete(factor) and not float(factor) > 0:
+        raise ValueError(
+            f"scaled was given the factor {factor}, which has to be positive; "
+            "use zero() to switch a penalty off."
+        )
+
+    def value(x, scale):
+        once = penalty.value(x, scale)
+        return jnp.asarray(factor, once.dtype) * once
+
+    def prox(v, step, scale):
+        return penalty.prox(v, step * factor, scale)
+
+    inner = penalty.scale_max
+    scale_max = None if inner is None else lambda g: inner(tree.scale(1 / factor, g))
+    return Penalty(value, prox, scale_max, penalty.convex)
+
+
+def translated(penalty: Penalty, shift: PyTree) -> Penalty:
+    r"""The penalty around another point, :math:`\psi(x - b; \lambda)`.
+
+    .. math:: \mathrm{prox}(v) = b + \mathrm{prox}_{t\psi}(v - b)
+
+    Args:
+      penalty: psi.
+      shift: b, a pytree of arrays like x. What was pulled to zero is now pulled to b.
+
+    ``scale_max`` is gone: it is b, not zero, that a large strength makes optimal.
+
+    Example:
+      >>> from fcojax.transforms.penalties.l1 import l1
+      >>> translated(l1(), jnp.array([1.0, 1.0])).prox(jnp.array([4.0, 1.5]), 1.0, 1.0).tolist()
+      [3.0, 1.0]
+    """
+
+    def value(x, scale):
+        return penalty.value(tree.add_scaled(x, -1.0, shift), scale)
+
+    def prox(v, step, scale):
+        moved = penalty.prox(tree.add_scaled(v, -1.0, shift), step, scale)
+        return tree.add_scaled(moved, 1.0, shift)
+
+    return Penalty(value, prox, None, penalty.convex)
+
+
+def precomposed(
+    penalty: Penalty, forward: Callable[[PyTree], PyTree], adjoint: Callable[[PyTree], PyTree]
+) -> Penalty:
+    r"""The penalty seen through a linear map, :math:`\psi(Ax; \lambda)` where :math:`AA^T = I`.
+
+    .. math:: \mathrm{prox}(v) = v + A^T(\mathrm{prox}_{t\psi}(Av) - Av)
+
+    An orthonormal transform (Fourier, wavelet, a permutation) qualifies, and so does a choice of
+    coordinates; the formula is wrong for any other map, and nobody can check a function.
+
+    Args:
+      penalty: psi.
+      forward: ``x -> A x``, linear.
+      adjoint: ``y -> A^T y``.
+
+    ``scale_max`` is gone, since for a map with a null space it need not exist.
+
+    Example:
+      >>> from fcojax.transforms.penalties.l1 import l1
+      >>> def rows_first(x): return x.T
+      >>> precomposed(l1(), rows_first, rows_first).prox(jnp.array([[3.0, 0.5]]), 1.0, 1.0).tolist()
+      [[2.0, 0.0]]
+
+    References:
+      Beck, First-Order Methods in Optimization, 2017, theorem 6.15.
+    """
+
+    def value(x, scale):
+        return penalty.value(forward(x), scale)
+
+    def prox(v, step, scale):
+        image = forward(v)
+        return tree.add(v, adjoint(tree.sub(penalty.prox(image, step, scale), image)))
+
+    return Penalty(value, prox, None, penalty.convex)
+
+
+def rotated(penalty: Penalty, matrix: Array) -> Penalty:
+    r"""The penalty in another orthonormal basis, :math:`\psi(Qx; \lambda)`.
+
+    .. math:: \mathrm{prox}(v) = Q^T \mathrm{prox}_{t\psi}(Qv)
+
+    Args:
+      penalty: psi.
+      matrix: Q, square with :math:`QQ^T = I`. It multiplies every leaf from the left, so each leaf
+        is a vector of length d or a matrix of d rows.
+
+    Example:
+      >>> from fcojax.transforms.penalties.l1 import l1
+      >>> swap = jnp.array([[0.0, 1.0], [1.0, 0.0]])
+      >>> rotated(l1(), swap).prox(jnp.array([3.0, 0.5]), 1.0, 1.0).tolist()
+      [2.0, 0.0]
+    """
+    if jnp.ndim(matrix) != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(
+            f"rotated was given a matrix of shape {jnp.shape(matrix)}; it has to be square."
+        )
+    if is_concrete(matrix):
+        concrete = np.asarray(matrix, np.float64)
+        defect = float(np.max(np.abs(concrete @ concrete.T - np.eye(len(concrete))), initial=0.0))
+        allowed = 100 * float(jnp.finfo(matrix.dtype).eps) * len(concrete)
+        if not defect <= allowed:
+            raise ValueError(
+                f"rotated was given a matrix with |Q Q^T - I| = {defect:.1e}, which has to be "
+                f"orthogonal (at most {allowed:.1e}); take the Q of its QR decomposition."
+            )
+
+    def forward(x):
+        return jax.tree.map(lambda leaf: matrix.astype(leaf.dtype) @ leaf, x)
+
+    def adjoint(y):
+        return jax.tree.map(lambda leaf: matrix.T.astype(leaf.dtype) @ leaf, y)
+
+    def prox(v, step, scale):
+        return adjoint(penalty.prox(forward(v), step, scale))
+
+    def value(x, scale):
+        return penalty.value(forward(x), scale)
+
+    inner = penalty.scale_max
+    scale_max = None if inner is None else lambda gradient: inner(forward(gradient))
+    return Penalty(value, prox, scale_max, penalty.convex)
+
+
+def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
+    r"""The penalty plus a box, :math:`\psi(x; \lambda) + \chi\{a \le x \le b\}`.
+
+    .. math:: \mathrm{prox}(v)_i = \min(\max(\mathrm{prox}_{t\psi}(v)_i, a_i), b_i)
+
+    Right for a convex psi that is a sum over entries (l1, elastic net, Huber, a power), because a
+    convex function of one variable is least over an interval at the point nearest to its free
+    minimiser. Wrong for a psi that couples entries, such as a norm of a group.
+
+    Args:
+      penalty: psi, convex and separable over entries.
+      lower: a, one number for all entries or a pytree of arrays like x; minus infinity is allowed.
+      upper: b, likewise.
+
+    ``scale_max`` is gone: on one side of the box zero may be optimal at a smaller scale.
+
+    Example:
+      >>> from fcojax.transforms.penalties.l1 import l1
+      >>> with_box(l1(), 0.0, 1.0).prox(jnp.array([3.0, 1.5, -3.0]), 1.0, 1.0).tolist()
+      [1.0, 0.5, 0.0]
+
+    References:
+      Yu, On decomposing the proximal map, 2013, for when a prox of a sum is a composition.
+    """
+    if not penalty.convex:
+        raise ValueError(
+            "with_box was given a penalty that is not convex, and clipping its prox would not "
+            "solve the boxed problem; pass a convex one."
+        )
+    if is_concrete((lower, upper)):
+        for low, high in _paired(jax.tree.leaves(lower), jax.tree.leaves(upper)):
+            if not np.all(np.asarray(low) <= np.asarray(high)):
+                raise ValueError(
+                    f"with_box was given a lower bound {low} that exceeds the upper bound {high}; "
+                    "the box is empty."
+                )
+
+    def bounds(x):
+        return _spread(lower, x), _spread(upper, x)
+
+    def value(x, scale):
+        inner = penalty.value(x, scale)
+        low, high = bounds(x)
+        outside = tree.total(
+            jax.tree.map(lambda leaf, a, b: jnp.sum((leaf < a) | (leaf > b)), x, low, high)
+        )
+        return jnp.where(outside > 0, jnp.asarray(jnp.inf, inner.dtype), inner)
+
+    def prox(v, step, scale):
+        return jax.tree.map(jnp.clip, penalty.prox(v, step, scale), *bounds(v))
+
+    return Penalty(value, prox, None, True)
+
+
+def is_concrete(numbers: PyTree) -> bool:
+    """Whether the numbers can be looked at, which those under jit, vmap or grad cannot."""
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(numbers))
+
+
+def _paired(lows: list, highs: list) -> list[tuple]:
+    """Leaf with leaf, or one number with every leaf."""
+    count = max(len(lows), len(highs))
+    widen = [leaves * count if len(leaves) == 1 else leaves for leaves in (lows, highs)]
+    return list(zip(*widen, strict=True))
+
+
+def _spread(numbers: PyTree, x: PyTree) -> PyTree:
+    """A pytree like ``x`` from one number or from a pytree that already is like it."""
+    if jax.tree.structure(numbers) != jax.tree.structure(x):
+        if not jax.tree_util.all_leaves([numbers]) or jnp.ndim(numbers):
+            raise ValueError(
+                f"bounds of structure {jax.tree.structure(numbers)} do not fit parameters of "
+                f"structure {jax.tree.structure(x)}; pass one number or a pytree like them."
+            )
+        numbers = jax.tree.map(lambda leaf: numbers, x)
+    return jax.tree.map(
+        lambda leaf, number: jnp.broadcast_to(jnp.asarray(number, leaf.dtype), leaf.shape),
+        x,
+        numbers,
+    )

@@ -1,0 +1,246 @@
+"""Sets as penalties: balls, boxes, half-spaces, affine sets.
+
+A constraint is the indicator of its set, so its prox is the projection at every step, zero
+included. ``scale`` is the radius of a ball; a set whose bounds its factory fixes ignores it. The
+simplex, the l1 ball, the monotone cone and the sparse vectors have files of their own.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
+from optax import projections
+
+from fcojax import tree
+from fcojax.transforms.penalties.norms import root
+from fcojax.transforms.penalty import (
+    Penalty,
+    checked,
+    indicator,
+    largest,
+    require_shapes_of,
+    strength,
+)
+from fcojax.types import PyTree
+
+
+def l2_ball() -> Penalty:
+    r"""The ball :math:`\{|x|_2 \le r\}` over all leaves jointly, with the radius r as ``scale``.
+
+    .. math:: \mathrm{prox}(v) = \min(1, r / |v|_2)\, v
+
+    A point inside is returned as it is; r = 0 answers 0, for v = 0 as well.
+
+    Example:
+      >>> l2_ball().prox(jnp.array([3.0, 4.0]), step=1.0, scale=2.5).tolist()
+      [1.5, 2.0]
+    """
+
+    def value(x, scale):
+        norm = root(tree.vdot(x, x))
+        return indicator(norm - strength(scale, norm), scale)
+
+    def prox(v, step, scale):
+        # optax.projections.projection_l2_ball is NaN where the point and the radius are both 0.
+        del step
+        norm = root(tree.vdot(v, v))
+        radius = strength(scale, norm)
+        outside = norm > radius
+        factor = jnp.where(outside, radius / jnp.where(outside, norm, 1.0), 1.0)
+        return tree.scale(factor, v)
+
+    return checked("l2_ball", Penalty(value, prox))
+
+
+def linf_ball() -> Penalty:
+    r"""The cube :math:`\{|x_i| \le r\}`, with the radius r as ``scale``.
+
+    .. math:: \mathrm{prox}(v)_i = \mathrm{clip}(v_i, -r, r)
+
+    Example:
+      >>> linf_ball().prox(jnp.array([3.0, -0.5]), step=1.0, scale=1.0).tolist()
+      [1.0, -0.5]
+    """
+
+    def value(x, scale):
+        top = largest(jax.tree.map(jnp.abs, x))
+        return indicator(top - strength(scale, top), scale)
+
+    def prox(v, step, scale):
+        del step
+        return jax.tree.map(
+            lambda leaf: projections.projection_linf_ball(leaf, strength(scale, leaf)), v
+        )
+
+    return checked("linf_ball", Penalty(value, prox))
+
+
+def box(lower: PyTree, upper: PyTree) -> Penalty:
+    r"""The box :math:`\{l_i \le x_i \le u_i\}`, with bounds fixed here; ``scale`` has no effect.
+
+    .. math:: \mathrm{prox}(v)_i = \mathrm{clip}(v_i, l_i, u_i)
+
+    Args:
+      lower: a number for every entry, or a tree with the structure and shapes of the points.
+        Minus infinity leaves an entry free from below.
+      upper: likewise.
+
+    Example:
+      >>> box(0.0, 1.0).prox(jnp.array([3.0, -0.5]), step=1.0, scale=1.0).tolist()
+      [1.0, 0.0]
+    """
+    lower, upper = jax.tree.map(np.asarray, (lower, upper))
+    lowest, highest = (
+        np.concatenate([b.ravel() for b in jax.tree.leaves(t)]) for t in (lower, upper)
+    )
+    if len(lowest) != len(highest) and 1 not in (len(lowest), len(highest)):
+        raise ValueError(
+            f"box was given {len(lowest)} lower and {len(highest)} upper bounds; pass one number "
+            "or a bound for every entry."
+        )
+    if not np.all(lowest <= highest):
+        worst = np.nanmax(lowest - highest)
+        raise ValueError(
+            f"box was given a lower bound {worst} above its upper bound, so the box is empty; swap "
+            "or mend the bounds."
+        )
+
+    def bounds(x):
+        spread = []
+        for bound, name in ((lower, "lower"), (upper, "upper")):
+            if isinstance(bound, np.ndarray) and bound.ndim == 0:
+                spread.append(jax.tree.map(lambda leaf, b=bound: jnp.full_like(leaf, b), x))
+            else:
+                require_shapes_of(x, bound, f"the {name} bound of box")
+                spread.append(jax.tree.map(lambda a, b: jnp.asarray(b, a.dtype), x, bound))
+        return spread
+
+    def value(x, scale):
+        del scale
+        least, most = bounds(x)
+        outside = jax.tree.map(lambda a, lo, up: jnp.maximum(lo - a, a - up), x, least, most)
+        return indicator(largest(outside))
+
+    def prox(v, step, scale):
+        del step, scale
+        return projections.projection_box(v, *bounds(v))
+
+    return checked("box", Penalty(value, prox))
+
+
+def non_negative() -> Penalty:
+    r"""The orthant :math:`\{x_i \ge 0\}`; ``scale`` has no effect.
+
+    .. math:: \mathrm{prox}(v)_i = \max(v_i, 0)
+
+    Example:
+      >>> non_negative().prox(jnp.array([3.0, -0.5]), step=1.0, scale=1.0).tolist()
+      [3.0, 0.0]
+    """
+
+    def value(x, scale):
+        del scale
+        return indicator(largest(jax.tree.map(jnp.negative, x)))
+
+    def prox(v, step, scale):
+        del step, scale
+        return projections.projection_non_negative(v)
+
+    return checked("non_negative", Penalty(value, prox))
+
+
+def half_space(normal: PyTree, offset: float) -> Penalty:
+    r"""The half-space :math:`\{\langle a, x \rangle \le b\}`; ``scale`` has no effect.
+
+    .. math:: \mathrm{prox}(v) = v - \max(\langle a, v \rangle - b, 0)\, a / |a|^2
+
+    Args:
+      normal: a, not zero, with the structure and shapes of the points.
+      offset: b.
+
+    Example:
+      >>> half_space(jnp.array([1.0, 1.0]), 1.0).prox(jnp.array([2.0, 1.0]), 1.0, 1.0).tolist()
+      [1.0, 0.0]
+    """
+    size = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(normal)))
+    if not 0 < size < np.inf:
+        raise ValueError(
+            f"half_space was given a normal of norm {size}; pass a finite normal that is not zero."
+        )
+    # A unit normal: its square neither overflows nor vanishes, and violations are distances.
+    normal = jax.tree.map(lambda leaf: np.asarray(leaf) / size, normal)
+    offset = float(offset / size)
+
+    def direction(x):
+        require_shapes_of(x, normal, "the normal of half_space")
+        return jax.tree.map(lambda a, b: jnp.asarray(b, a.dtype), x, normal)
+
+    def value(x, scale):
+        del scale
+        return indicator(tree.vdot(x, direction(x)) - offset, abs(offset))
+
+    def prox(v, step, scale):
+        del step, scale
+        return projections.projection_halfspace(v, direction(v), offset)
+
+    return checked("half_space", Penalty(value, prox))
+
+
+def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
+    r"""The affine set :math:`\{A x = b\}`, x being all leaves jointly; ``scale`` has no effect.
+
+    .. math:: \mathrm{prox}(v) = v - A^+ (A v - b)
+
+    The factory decomposes A once, in float64: a projection is then two products with orthonormal
+    rows. Dependent equations are dropped.
+
+    Args:
+      matrix: A, of shape (equations, entries).
+      right_side: b, one number per equation.
+
+    Example:
+      >>> sums_to_one = affine(jnp.ones((1, 2)), jnp.ones(1))
+      >>> sums_to_one.prox(jnp.array([2.0, 1.5]), step=1.0, scale=1.0).round(6).tolist()
+      [0.75, 0.25]
+
+    References:
+      Parikh and Boyd, Proximal Algorithms, 2014, section 6.2.
+    """
+    left_side, right_side = np.asarray(matrix, np.float64), np.asarray(right_side, np.float64)
+    shape = left_side.shape
+    if left_side.ndim != 2 or right_side.shape != shape[:1]:
+        raise ValueError(
+            f"affine was given a matrix of shape {shape} and a right side of shape "
+            f"{right_side.shape}; pass shapes (equations, entries) and (equations,)."
+        )
+    left, sizes, rows = np.linalg.svd(left_side, full_matrices=False)
+    cut = np.max(sizes, initial=0.0) * max(shape) * np.finfo(np.float64).eps
+    rank = int(np.sum(sizes > cut))
+    rows, levels = rows[:rank], (left.T @ right_side)[:rank] / sizes[:rank]
+    gap = np.max(np.abs(left_side @ (rows.T @ levels) - right_side), initial=0.0)
+    if gap > 1e-9 * (1 + np.max(np.abs(right_side), initial=0.0)):
+        raise ValueError(
+            f"affine was given equations that no point solves, the best one misses by {gap:.2g}; "
+            "remove those that contradict each other."
+        )
+
+    def residual(flat):
+        if flat.size != shape[1]:
+            raise ValueError(
+                f"affine was given a matrix with {shape[1]} columns but the point has "
+                f"{flat.size} entries; build it for the points it is used on."
+            )
+        return jnp.asarray(rows, flat.dtype) @ flat - jnp.asarray(levels, flat.dtype)
+
+    def value(x, scale):
+        del scale
+        off = residual(ravel_pytree(x)[0])
+        return indicator(jnp.max(jnp.abs(off), initial=0.0), np.max(np.abs(levels), initial=0.0))
+
+    def prox(v, step, scale):
+        del step, scale
+        flat, unravel = ravel_pytree(v)
+        return unravel(flat - jnp.asarray(rows.T, flat.dtype) @ residual(flat))
+
+    return checked("affine", Penalty(value, prox))

@@ -1,0 +1,1 @@
+"""Smooth constraint sets with projections, tangents and retractions."""

@@ -1,0 +1,121 @@
+"""Unit vectors: the sphere, and the oblique manifold of matrices with unit columns."""
+
+import jax
+import jax.numpy as jnp
+
+from fcojax.transforms.manifolds.manifold import Manifold
+from fcojax.types import Array
+
+# Below this square of an angle the series of cos, sin and arcsin are used: the next term is below
+# the rounding of float64, and no derivative sees the square root at zero.
+_SMALL = 1e-3
+
+
+def sphere() -> Manifold:
+    r"""The unit sphere, :math:`\{x : |x| = 1\}`, of an array of any shape taken as one vector.
+
+    .. math:: P(y) = y / |y|, \qquad P_x(v) = v - \langle x, v \rangle x
+
+    ``project(0)`` is the first unit vector. ``log(x, -x)`` is 0, as no shortest geodesic is
+    preferred. ``inverse_retract(x, y)`` is exact for y in the open half sphere around x; on its
+    boundary, where there is no inverse, it returns y.
+
+    Example:
+      >>> (100 * sphere().project(jnp.array([3.0, 4.0]))).round().tolist()
+      [60.0, 80.0]
+      >>> float((1000 * sphere().log(jnp.array([1.0, 0.0]), jnp.array([0.0, 1.0]))).round()[1])
+      1571.0
+
+    References:
+      Absil, Mahony and Sepulchre, Optimization Algorithms on Matrix Manifolds, 2008, section 3.5.
+    """
+    return _unit_vectors(axis=None)
+
+
+def oblique() -> Manifold:
+    r"""Matrices with columns of norm 1: a sphere for every column of a (d, k) matrix.
+
+    A column of zeros is projected to the first unit vector; ``sphere`` tells the other cases.
+
+    Example:
+      >>> (100 * oblique().project(jnp.array([[3.0, 0.0], [4.0, 0.0]]))).round().tolist()
+      [[60.0, 100.0], [80.0, 0.0]]
+
+    References:
+      Absil and Gallivan, Joint diagonalization on the oblique manifold, 2006.
+    """
+    return _unit_vectors(axis=0)
+
+
+def _unit_vectors(axis: int | None) -> Manifold:
+    def inner(a, b):
+        return jnp.sum(a * b, axis=axis, keepdims=True)
+
+    def project(y):
+        _check(y, axis)
+        return _normalise(y, axis)
+
+    def to_tangent(x, v):
+        return v - x * inner(x, v)
+
+    def retract(x, tangent):
+        return _normalise(x + tangent, axis)
+
+    def inverse_retract(x, y):
+        cosine = inner(x, y)
+        right_angle = cosine == 0
+        straight = y / jnp.where(right_angle, 1, cosine) - x
+        return jnp.where(right_angle, to_tangent(x, y), straight)
+
+    def exp(x, tangent):
+        square = inner(tangent, tangent)
+        small = square < _SMALL
+        angle = jnp.sqrt(jnp.where(small, 1, square))
+        cosine = jnp.where(small, _polynomial(square, 1, -1 / 2, 1 / 24, -1 / 720), jnp.cos(angle))
+        ratio = jnp.where(
+            small, _polynomial(square, 1, -1 / 6, 1 / 120, -1 / 5040), jnp.sin(angle) / angle
+        )
+        return _normalise(cosine * x + ratio * tangent, axis)
+
+    def log(x, y):
+        cosine = inner(x, y)
+        across = y - x * cosine
+        square = inner(across, across)
+        small = (square < _SMALL) & (cosine > 0)
+        sine = jnp.sqrt(jnp.where(small | (square == 0), 1, square))
+        series = _polynomial(square, 1, 1 / 6, 3 / 40, 15 / 336, 105 / 3456)
+        return jnp.where(small, series, jnp.atan2(sine, cosine) / sine) * across
+
+    def random_point(like, key):
+        return project(jax.random.normal(key, like.shape, like.dtype))
+
+    return Manifold(project, to_tangent, retract, random_point, 1.0, inverse_retract, exp, log)
+
+
+def _check(y: Array, axis: int | None) -> None:
+    if axis is not None and y.ndim != 2:
+        raise ValueError(
+            f"unit columns need a matrix, but the array has shape {y.shape}; "
+            "reshape it, or use vmap over leading axes."
+        )
+    if axis is not None and y.shape[0] == 0 or axis is None and y.size == 0:
+        raise ValueError(f"an array of shape {y.shape} has no unit vectors; give it entries.")
+
+
+def _normalise(y: Array, axis: int | None) -> Array:
+    """``y`` over its norm; the first unit vector where it is zero."""
+    # P does not depend on the scale of y, so that neither does its derivative on the divisor, which
+    # is there for squares that overflow or vanish.
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(y), axis=axis, keepdims=True))
+    zero = largest == 0
+    flat_index = jnp.arange(y.size).reshape(y.shape)
+    first = (flat_index == 0) if axis is None else (flat_index < y.shape[1])
+    scaled = jnp.where(zero, first.astype(y.dtype), y / jnp.where(zero, 1, largest))
+    return scaled / jnp.sqrt(jnp.sum(scaled * scaled, axis=axis, keepdims=True))
+
+
+def _polynomial(t: Array, *coefficients: float) -> Array:
+    value = jnp.full_like(t, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        value = value * t + coefficient
+    return value

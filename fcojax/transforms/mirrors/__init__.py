@@ -1,0 +1,1 @@
+"""Distance-generating functions with a composite mirror step."""

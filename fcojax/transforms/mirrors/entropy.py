@@ -1,0 +1,205 @@
+r"""Mirror maps of entropy type: multiplicative steps, which keep a positive point positive.
+
+All are sums over entries, :math:`h(x) = \sum_i \phi(x_i)`, and all but the simplex are paired with
+l1, whose ``scale`` of 0 means no penalty. Kivinen and Warmuth, Exponentiated gradient versus
+gradient descent, 1997; Beck and Teboulle, Mirror descent, 2003.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.transforms.calculus.compose import is_concrete
+from fcojax.transforms.constraints.simplex import simplex
+from fcojax.transforms.mirrors.mirror import Mirror, checked
+from fcojax.transforms.penalties.l1 import l1
+from fcojax.types import Params, Scalar
+
+
+def entropy() -> Mirror:
+    r"""Negative entropy with l1 on the orthant, :math:`h(x) = \sum_i x_i \log x_i`, x >= 0.
+
+    .. math:: P_t(z)_i = \mathrm{argmin}_{x_i \ge 0}\; x_i \log x_i + t \lambda x_i - z_i x_i
+                       = \exp(z_i - 1 - t \lambda)
+
+    h is 1/B-strongly convex in the l1 norm on the points with :math:`\|x\|_1 \le B`. Its gradient
+    1 + log x is minus infinity at 0, where the logarithm of the least normal number is answered
+    (about -87 in float32, -708 in float64); no finite dual point leads to an exact zero, so l1
+    shrinks but does not select. Outside the orthant h is infinite. A z beyond the logarithm of the
+    largest number overflows to infinity.
+
+    Example:
+      >>> mirror = entropy()
+      >>> mirror.to_primal(mirror.to_dual(jnp.array([1.0, 2.0])), 0.0, 1.0)
+      Array([1., 2.], ...)
+    """
+
+    def to_primal(z, step, scale):
+        return _each(lambda leaf: jnp.exp(leaf - 1 - _strength(leaf, step, scale)), z)
+
+    mirror = Mirror(
+        potential=_negative_entropy,
+        to_dual=lambda x: _each(_one_plus_log, x),
+        from_dual=lambda z: _each(lambda leaf: jnp.exp(leaf - 1), z),
+        to_primal=to_primal,
+        penalty=l1(),
+    )
+    return checked("entropy", mirror)
+
+
+def entropic_simplex() -> Mirror:
+    r"""Negative entropy on the simplex, :math:`x \ge 0` and :math:`\sum_i x_i = s` for ``scale`` s.
+
+    .. math:: P(z) = \mathrm{argmin}_{x \ge 0,\, 1^T x = s}\; h(x) - \langle z, x \rangle
+                   = s\, \mathrm{softmax}(z), \qquad h(x) = \sum_i x_i \log x_i
+
+    The sum is over all leaves together. h is 1/s-strongly convex in the l1 norm (Pinsker). The
+    constraint belongs to the domain of h, so ``from_dual`` lands on a simplex too: the one with sum
+    1, as it is not told a scale. Adding a number to all of z changes nothing, and one step is the
+    exponentiated gradient, x exp(-step * gradient) scaled back to sum s. The step is without
+    effect, and so would l1 be. ``to_dual`` answers at a zero entry as ``entropy`` does. No finite
+    z, however large, overflows.
+
+    Example:
+      >>> entropic_simplex().to_primal(jnp.array([7.0, 7.0, -1e30]), 1.0, 2.0).tolist()
+      [1.0, 1.0, 0.0]
+    """
+
+    def to_primal(z, step, scale):
+        del step
+        return tree.scale(scale, _softmax(z))
+
+    mirror = Mirror(
+        potential=_negative_entropy,
+        to_dual=lambda x: _each(_one_plus_log, x),
+        from_dual=_softmax,
+        to_primal=to_primal,
+        penalty=simplex(),
+    )
+    return checked("entropic_simplex", mirror)
+
+
+def hypentropy(beta: Scalar) -> Mirror:
+    r"""The hyperbolic entropy with l1, on all of space.
+
+    .. math:: h(x) = \sum_i x_i\, \mathrm{arsinh}(x_i/\beta) - \sqrt{x_i^2 + \beta^2}, \qquad
+              \nabla h(x)_i = \mathrm{arsinh}(x_i/\beta)
+
+    .. math:: P_t(z) = \mathrm{argmin}_x\; h(x) + t \lambda \|x\|_1 - \langle z, x \rangle
+                     = \beta \sinh(\mathrm{soft}(z, t\lambda))
+
+    Entries with :math:`|z_i| \le t\lambda` become exactly zero. For beta large against x this is
+    gradient descent, as :math:`h \approx |x|^2 / 2\beta` up to a constant; for beta small, the
+    exponentiated gradient with signs. In d dimensions h is :math:`1/(B + d\beta)`-strongly convex
+    in the l1 norm on the points with :math:`\|x\|_1 \le B`.
+
+    Args:
+      beta: positive, where the map turns from linear to logarithmic.
+
+    Example:
+      >>> hypentropy(1.0).to_primal(jnp.array([1.0, -0.25]), 0.5, 1.0)
+      Array([0.521..., 0. ], ...)
+
+    References:
+      Ghai, Hazan and Singer, Exponentiated gradient meets gradient descent, 2020.
+    """
+    if is_concrete(beta) and not float(beta) > 0:
+        raise ValueError(f"hypentropy was given beta = {beta}, which has to be positive.")
+    penalty = l1()
+
+    def potential(x):
+        def one_leaf(leaf):
+            width = jnp.asarray(beta, leaf.dtype)
+            return jnp.sum(leaf * jnp.arcsinh(leaf / width) - jnp.hypot(leaf, width))
+
+        return tree.total(_each(one_leaf, x))
+
+    def from_dual(z):
+        return _each(lambda leaf: jnp.asarray(beta, leaf.dtype) * jnp.sinh(leaf), z)
+
+    return Mirror(
+        potential=potential,
+        to_dual=lambda x: _each(lambda leaf: jnp.arcsinh(leaf / jnp.asarray(beta, leaf.dtype)), x),
+        from_dual=from_dual,
+        to_primal=lambda z, step, scale: from_dual(penalty.prox(z, step, scale)),
+        penalty=penalty,
+    )
+
+
+def burg() -> Mirror:
+    r"""The logarithmic barrier (Burg entropy) with l1, :math:`h(x) = -\sum_i \log x_i`, x > 0.
+
+    .. math:: P_t(z)_i = \mathrm{argmin}_{x_i > 0}\; -\log x_i + t \lambda x_i - z_i x_i
+                       = 1 / (t \lambda - z_i) \quad \text{for } z_i < t \lambda
+
+    Dual points of h are negative, :math:`\nabla h(x)_i = -1/x_i`. From :math:`z_i = t\lambda` on
+    the objective falls for ever as x grows, and the answer is infinity: take a smaller step. h is
+    infinite outside the open orthant and 1/B^2-strongly convex in the Euclidean norm on the points
+    with :math:`\max_i x_i \le B`.
+
+    Example:
+      >>> burg().to_primal(jnp.array([-1.0, -3.0]), 1.0, 1.0).tolist()
+      [0.5, 0.25]
+
+    References:
+      Bauschke, Bolte and Teboulle, A descent lemma beyond Lipschitz gradient continuity, 2017.
+    """
+
+    def potential(x):
+        def one_leaf(leaf):
+            inside = leaf > 0
+            return jnp.sum(jnp.where(inside, -jnp.log(jnp.where(inside, leaf, 1)), jnp.inf))
+
+        return tree.total(_each(one_leaf, x))
+
+    def inverse(gap):
+        bounded = gap > 0  # otherwise there is no minimiser
+        return jnp.where(bounded, 1 / jnp.where(bounded, gap, 1), jnp.inf)
+
+    def to_dual(x):
+        return _each(lambda leaf: -1 / jnp.maximum(leaf, jnp.finfo(leaf.dtype).tiny), x)
+
+    mirror = Mirror(
+        potential=potential,
+        to_dual=to_dual,
+        from_dual=lambda z: _each(lambda leaf: inverse(-leaf), z),
+        to_primal=lambda z, step, scale: _each(
+            lambda leaf: inverse(_strength(leaf, step, scale) - leaf), z
+        ),
+        penalty=l1(),
+    )
+    return checked("burg", mirror)
+
+
+def _each(function: Callable[[jax.Array], jax.Array], x: Params) -> Params:
+    return jax.tree.map(function, x)
+
+
+def _strength(leaf: jax.Array, step: Scalar, scale: Scalar) -> jax.Array:
+    return jnp.asarray(step, leaf.dtype) * jnp.asarray(scale, leaf.dtype)
+
+
+def _one_plus_log(leaf: jax.Array) -> jax.Array:
+    return 1 + jnp.log(jnp.maximum(leaf, jnp.finfo(leaf.dtype).tiny))
+
+
+def _negative_entropy(x: Params) -> jax.Array:
+    def one_leaf(leaf):
+        inside = leaf > 0
+        terms = jnp.where(inside, leaf * jnp.log(jnp.where(inside, leaf, 1)), 0)
+        return jnp.sum(jnp.where(leaf < 0, jnp.inf, terms))
+
+    return tree.total(_each(one_leaf, x))
+
+
+def _softmax(z: Params) -> Params:
+    """The softmax over all leaves together, shifted so that nothing overflows."""
+    largest = [jnp.max(leaf) for leaf in jax.tree.leaves(z) if leaf.size]
+    if not largest:
+        return z
+    top = jax.lax.stop_gradient(jnp.max(jnp.stack(largest)))
+    powers = _each(lambda leaf: jnp.exp(leaf - top), z)
+    total = tree.total(_each(jnp.sum, powers))
+    return _each(lambda leaf: leaf / total, powers)

@@ -1,0 +1,1 @@
+"""Functions with a prox: norms, sums over entries, signals and spectra."""

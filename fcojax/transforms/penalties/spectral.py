@@ -1,0 +1,333 @@
+r"""Penalties and constraints on the singular values or eigenvalues of matrices.
+
+A leaf of shape (..., m, n) is a stack of matrices, each of them a block of its own: a norm is a sum
+over all matrices of the pytree, and a set is to be met by every one with the same ``scale``.
+
+References: Cai, Candes and Shen, A singular value thresholding algorithm for matrix completion,
+2010; Lewis and Sendov, Twice differentiable spectral functions, 2001, for the derivatives.
+"""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.transforms.penalty import Penalty, at_strength, checked, indicator, largest, weight
+from fcojax.transforms.thresholds import ball_threshold
+from fcojax.types import Array, PyTree
+
+
+def nuclear() -> Penalty:
+    r"""The nuclear norm, :math:`\psi(X) = \lambda \sum_i \sigma_i(X)`, with lambda as ``scale``.
+
+    .. math:: \mathrm{prox}(V) = \mathrm{argmin}_X\; t \lambda \|X\|_* + \tfrac12 \|X - V\|_F^2
+                               = U \,\mathrm{diag}(\max(\sigma_i - t\lambda, 0))\, W^T
+
+    for the thin singular value decomposition V = U diag(sigma) W^T. Singular values up to t lambda
+    vanish, so the rank falls; the zero matrix answers itself. ``scale_max`` is the largest singular
+    value of the gradient at zero. The derivative is exact and finite, also where singular values
+    are equal or zero. A leaf that is not a matrix is refused.
+
+    Example:
+      >>> nuclear().prox(jnp.array([[3.0, 0.0], [0.0, 0.5]]), step=1.0, scale=1.0)
+      Array([[2., 0.], [0., 0.]], ...)
+
+    References:
+      Cai, Candes and Shen, 2010, theorem 2.1.
+    """
+
+    def value(x, scale):
+        each = _per_matrix("nuclear", lambda matrix: jnp.sum(_singular_values(matrix)), x)
+        return at_strength(scale, tree.total(jax.tree.map(jnp.sum, each)))
+
+    def prox(v, step, scale):
+        def one_matrix(matrix):
+            threshold = weight(step, scale, matrix)
+            return _on_singular_values(_shrink, _as_given, matrix, threshold)
+
+        return _per_matrix("nuclear", one_matrix, v)
+
+    def scale_max(gradient):
+        return largest(_per_matrix("nuclear", lambda matrix: _singular_values(matrix)[0], gradient))
+
+    return checked("nuclear", Penalty(value, prox, scale_max))
+
+
+def nuclear_ball() -> Penalty:
+    r"""The ball :math:`\{\|X\|_* \le r\}` of the nuclear norm, with the radius r as ``scale``.
+
+    .. math:: \mathrm{prox}(V) = \mathrm{argmin}_{\|X\|_* \le r} \tfrac12 \|X - V\|_F^2
+                               = U \,\mathrm{diag}(\max(\sigma_i - \theta, 0))\, W^T
+
+    where theta >= 0 brings the sum of the singular values down to r: the projection onto the l1
+    ball, applied to them. The step has no effect. For r = 0 the answer is 0.
+
+    Example:
+      >>> nuclear_ball().prox(jnp.array([[3.0, 0.0], [0.0, 2.0]]), step=1.0, scale=3.0)
+      Array([[2., 0.], [0., 1.]], ...)
+    """
+
+    def value(x, scale):
+        def excess(matrix):
+            return jnp.sum(_singular_values(matrix)) - jnp.asarray(scale, matrix.dtype)
+
+        return indicator(largest(_per_matrix("nuclear_ball", excess, x)), scale)
+
+    def prox(v, step, scale):
+        del step
+
+        def one_matrix(matrix):
+            radius = jnp.asarray(scale, matrix.dtype)
+            return _on_singular_values(_shrink, ball_threshold, matrix, radius)
+
+        return _per_matrix("nuclear_ball", one_matrix, v)
+
+    return checked("nuclear_ball", Penalty(value, prox))
+
+
+def spectral_ball() -> Penalty:
+    r"""The ball :math:`\{\sigma_1(X) \le r\}` of the spectral norm, with the radius r as ``scale``.
+
+    .. math:: \mathrm{prox}(V) = \mathrm{argmin}_{\sigma_1(X) \le r} \tfrac12 \|X - V\|_F^2
+                               = U \,\mathrm{diag}(\min(\sigma_i, r))\, W^T
+
+    The step has no effect. For r = 0 the answer is 0. It keeps a layer r-Lipschitz.
+
+    Example:
+      >>> spectral_ball().prox(jnp.array([[3.0, 0.0], [0.0, 0.5]]), step=1.0, scale=1.0)
+      Array([[1. , 0. ], [0. , 0.5]], ...)
+    """
+
+    def value(x, scale):
+        def excess(matrix):
+            return _singular_values(matrix)[0] - jnp.asarray(scale, matrix.dtype)
+
+        return indicator(largest(_per_matrix("spectral_ball", excess, x)), scale)
+
+    def prox(v, step, scale):
+        del step
+
+        def one_matrix(matrix):
+            radius = jnp.asarray(scale, matrix.dtype)
+            return _on_singular_values(jnp.minimum, _as_given, matrix, radius)
+
+        return _per_matrix("spectral_ball", one_matrix, v)
+
+    return checked("spectral_ball", Penalty(value, prox))
+
+
+def rank_ball(k: int) -> Penalty:
+    r"""The matrices of rank at most k. Not convex.
+
+    .. math:: \mathrm{prox}(V) \in \mathrm{argmin}_{\mathrm{rank} X \le k} \tfrac12 \|X - V\|_F^2,
+              \qquad U \,\mathrm{diag}(\sigma_1, \dots, \sigma_k, 0, \dots, 0)\, W^T
+
+    One nearest point; there are several where the k-th and the next singular value are equal, and
+    the derivative, which grows with the inverse of their gap, is then answered as if the gap
+    stayed. Neither step nor scale has an effect; k = 0 answers 0.
+
+    Args:
+      k: the largest rank allowed, at most the smaller side of the matrices.
+
+    Example:
+      >>> rank_ball(1).prox(jnp.array([[3.0, 0.0], [0.0, 2.0]]), step=1.0, scale=1.0)
+      Array([[3., 0.], [0., 0.]], ...)
+
+    References:
+      Eckart and Young, The approximation of one matrix by another of lower rank, 1936.
+    """
+    if k < 0:
+        raise ValueError(f"rank_ball was given k = {k}, but a rank is at least 0.")
+
+    def require_room(matrix):
+        if k > min(matrix.shape):
+            raise ValueError(
+                f"rank_ball was given k = {k} and met a matrix of shape {matrix.shape}, whose rank "
+                f"is at most {min(matrix.shape)}; pass a k no larger than that."
+            )
+
+    def value(x, scale):
+        del scale
+
+        def excess(matrix):
+            require_room(matrix)
+            values = _singular_values(matrix)
+            beyond = values[k] if k < values.size else jnp.zeros((), matrix.dtype)
+            return indicator(beyond, values[0])
+
+        return largest(_per_matrix("rank_ball", excess, x))
+
+    def prox(v, step, scale):
+        del step, scale
+
+        def one_matrix(matrix):
+            require_room(matrix)
+            size = min(matrix.shape)
+            kept = (jnp.arange(size) < k).astype(matrix.dtype)
+            return _on_singular_values(jnp.multiply, _as_given, matrix, kept)
+
+        return _per_matrix("rank_ball", one_matrix, v)
+
+    return checked("rank_ball", Penalty(value, prox, convex=False))
+
+
+def psd() -> Penalty:
+    r"""The cone of symmetric matrices without negative eigenvalues.
+
+    .. math:: \mathrm{prox}(V) = \mathrm{argmin}_{X = X^T,\, X \succeq 0} \tfrac12 \|X - V\|_F^2
+                               = Q \,\mathrm{diag}(\max(\mu_i, 0))\, Q^T
+
+    where :math:`Q\,\mathrm{diag}(\mu)\,Q^T = (V + V^T)/2` is the symmetric part of V: a V that is
+    not symmetric is replaced by that first, which is part of the projection. Neither step nor scale
+    has an effect. A matrix that is not square is refused.
+
+    Example:
+      >>> psd().prox(jnp.array([[2.0, 0.0], [0.0, -1.0]]), step=1.0, scale=1.0)
+      Array([[2., 0.], [0., 0.]], ...)
+
+    References:
+      Higham, Computing a nearest symmetric positive semidefinite matrix, 1988, theorem 2.1.
+    """
+
+    def require_square(matrix):
+        if matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(
+                f"psd met a matrix of shape {matrix.shape}; only a square one can be positive "
+                "semidefinite. Choose the square leaves with on_subtree."
+            )
+
+    def value(x, scale):
+        del scale
+
+        def one_matrix(matrix):
+            require_square(matrix)
+            eigenvalues = jnp.linalg.eigvalsh(matrix)
+            skew = jnp.max(jnp.abs(matrix - matrix.T))
+            violation = jnp.maximum(skew, -eigenvalues[0])
+            return indicator(violation, jnp.max(jnp.abs(eigenvalues)))
+
+        return largest(_per_matrix("psd", one_matrix, x))
+
+    def prox(v, step, scale):
+        del step, scale
+
+        def one_matrix(matrix):
+            require_square(matrix)
+            return _positive_part((matrix + matrix.T) / 2)
+
+        return _per_matrix("psd", one_matrix, v)
+
+    return checked("psd", Penalty(value, prox))
+
+
+def _per_matrix(name: str, function: Callable[[Array], Array], x: PyTree) -> PyTree:
+    """The function of every matrix in the pytree, stacked as the matrices were."""
+
+    def one_leaf(leaf):
+        if leaf.ndim < 2:
+            raise ValueError(
+                f"{name} met a leaf of shape {leaf.shape}, which is not a matrix; choose the "
+                f"matrices with on_subtree({name}(...), lambda path, leaf: leaf.ndim >= 2)."
+            )
+        if not leaf.size:
+            return leaf
+        answers = jax.vmap(function)(leaf.reshape(-1, *leaf.shape[-2:]))
+        return answers.reshape(*leaf.shape[:-2], *answers.shape[1:])
+
+    return jax.tree.map(one_leaf, x)
+
+
+def _singular_values(matrix: Array) -> Array:
+    finite, matrix = _or_zero(matrix)
+    return jnp.where(finite, jnp.linalg.svd(matrix, compute_uv=False), jnp.nan)
+
+
+def _or_zero(matrix: Array) -> tuple[Array, Array]:
+    """Whether the matrix is finite, and zero in its place if not.
+
+    A run that diverges would have LAPACK print a line for each matrix that it cannot decompose.
+    """
+    finite = jnp.all(jnp.isfinite(matrix))
+    return finite, jnp.where(finite, matrix, 0)
+
+
+def _shrink(values: Array, threshold: Array) -> Array:
+    return jnp.maximum(values - threshold, 0)
+
+
+def _as_given(values: Array, level: Array) -> Array:
+    del values
+    return level
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _on_singular_values(act: Callable, level: Callable, matrix: Array, number: Array) -> Array:
+    """``U diag(act(sigma, level(sigma, number))) W^T``.
+
+    ``act`` works entry by entry once it knows the level, which may depend on all singular values in
+    any order. That is what the derivative needs to know where two of them are equal.
+    """
+    finite, matrix = _or_zero(matrix)
+    left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
+    answer = (left * act(values, level(values, number))[None, :]) @ right
+    return jnp.where(finite, answer, jnp.nan)
+
+
+@_on_singular_values.defjvp
+def _on_singular_values_jvp(act, level, primals, tangents):
+    matrix, number = primals
+    along, number_along = tangents
+    if matrix.shape[0] < matrix.shape[1]:  # below, U may have a complement and W has none
+        tall = (matrix.T, number), (along.T, number_along)
+        return tuple(y.T for y in _on_singular_values_jvp(act, level, *tall))
+    left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
+    image = along @ right.T
+    inner = left.T @ image
+    at_level = level(values, number)
+    new, new_along = jax.jvp(
+        lambda s, c: act(s, level(s, c)), (values, number), (jnp.diagonal(inner), number_along)
+    )
+    slopes = jax.jvp(lambda s: act(s, at_level), (values,), (jnp.ones_like(values),))[1]
+    symmetric, skew = (inner + inner.T) / 2, (inner - inner.T) / 2
+    turned = _difference_quotients(values, new, slopes) * symmetric
+    turned += _difference_quotients(values, new, slopes, opposite=True) * skew
+    turned = jnp.where(jnp.eye(values.size, dtype=bool), jnp.diag(new_along), turned)
+    positive = values > 0
+    ratios = jnp.where(positive, new / jnp.where(positive, values, 1), slopes)
+    outside = (image - left @ inner) * ratios[None, :]
+    return (left * new[None, :]) @ right, (left @ turned + outside) @ right
+
+
+@jax.custom_jvp
+def _positive_part(matrix: Array) -> Array:
+    """Of a symmetric matrix: its negative eigenvalues replaced by zero."""
+    values, basis = jnp.linalg.eigh(matrix)
+    return (basis * jnp.maximum(values, 0)[None, :]) @ basis.T
+
+
+@_positive_part.defjvp
+def _positive_part_jvp(primals, tangents):
+    values, basis = jnp.linalg.eigh(primals[0])
+    new = jnp.maximum(values, 0)
+    slopes = (values > 0).astype(values.dtype)
+    inner = basis.T @ tangents[0] @ basis
+    turned = _difference_quotients(values, new, slopes) * inner
+    return (basis * new[None, :]) @ basis.T, basis @ turned @ basis.T
+
+
+def _difference_quotients(x: Array, y: Array, slopes: Array, opposite: bool = False) -> Array:
+    """``(y_i - y_j) / (x_i - x_j)``, and the mean slope where the two x are as good as equal.
+
+    With ``opposite``, the j-th point is reflected at the origin: sums in place of differences.
+    """
+    sign = -1 if opposite else 1
+    gap = x[:, None] - sign * x[None, :]
+    rise = y[:, None] - sign * y[None, :]
+    # Rounding in a rise is eps * |x|, so at this gap it is as large as what the mean slope omits.
+    tie = jnp.abs(gap) <= jnp.sqrt(jnp.finfo(x.dtype).eps) * jnp.max(jnp.abs(x))
+    if opposite:
+        tie = gap == 0  # both zero; a sum of two numbers of one sign loses no digits
+    mean = (slopes[:, None] + slopes[None, :]) / 2
+    return jnp.where(tie, mean, rise / jnp.where(tie, 1, gap))

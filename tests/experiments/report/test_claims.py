@@ -1,0 +1,22 @@
+"""Claims: which side counts, and that no number is no confirmation."""
+
+import json
+
+import pytest
+
+from experiments.report.claims import Claim
+
+
+@pytest.mark.parametrize(
+    ("measured", "at_least", "holds"),
+    [(2.0, True, True), (1.0, True, True), (0.5, True, False), (0.5, False, True),
+     (2.0, False, False), (float("nan"), True, False), (float("nan"), False, False),
+     (float("inf"), True, False), (float("-inf"), False, False)],
+)  # fmt: skip
+def test_a_claim_holds_on_its_side_and_only_with_a_number(measured, at_least, holds):
+    claim = Claim("one", measured, 1.0, at_least)
+    assert claim.holds is holds
+    entry = json.loads(json.dumps(claim.as_json(), allow_nan=False))
+    assert entry["holds"] is holds and ("at least" in entry) is at_least
+    if entry["margin"] is not None:
+        assert (entry["margin"] >= 0) is holds

@@ -1,0 +1,44 @@
+"""The page: complete in itself, escaped, and the same numbers as the tables it is given."""
+
+import base64
+import html.parser
+
+from experiments.report import page
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
+
+
+class Reader(html.parser.HTMLParser):
+    """Collects cells and sources."""
+
+    def __init__(self):
+        super().__init__()
+        self.cells, self.sources, self._inside = [], [], False
+
+    def handle_starttag(self, tag, attrs):
+        self._inside = tag in ("td", "th")
+        self.sources += [value for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data):
+        if self._inside:
+            self.cells.append(data)
+
+    def handle_endtag(self, tag):
+        self._inside = False
+
+
+def test_the_page_holds_everything_and_asks_for_nothing(tmp_path):
+    figure = tmp_path / "a_figure.png"
+    figure.write_bytes(PIXEL)
+    lines = [{"name": "a < b", "score": 0.123456789, "fine": True}, {"name": "c", "fine": False}]
+    page.write(tmp_path / "index.html", "A & B", "do <this>", [figure], {"scores": lines})
+    text = (tmp_path / "index.html").read_text("utf-8")
+    reader = Reader()
+    reader.feed(text)
+    assert reader.cells == ["name", "score", "fine", "a < b", "0.12346", "yes", "c", "-", "no"]
+    (source,) = reader.sources
+    assert base64.b64decode(source.removeprefix("data:image/png;base64,")) == PIXEL
+    assert "<h1>A &amp; B</h1>" in text and "do &lt;this&gt;" in text and "http" not in text
+    assert not (tmp_path / "index.partial").exists()

@@ -1,0 +1,59 @@
+"""Rows to best points: ties, failures, points left behind, and when a threshold is reached."""
+
+import math
+
+import numpy as np
+import pytest
+
+from experiments.report.heat import score_table
+from experiments.report.summary import Criterion, at_best, first_round, summarise
+
+FIELDS = ("client_lr", "server_lr")
+MOST = Criterion("f1", "max", 10)
+
+
+def row(client_lr, server_lr, at, f1, objective=1.0, status="", seed=0):
+    return {
+        "algorithm": "a", "client_lr": client_lr, "server_lr": server_lr, "seed": seed,
+        "round": at, "f1": f1, "objective": objective, "status": status,
+    }  # fmt: skip
+
+
+def test_the_best_point_has_the_best_mean_at_the_end_and_ties_go_to_the_lower_objective():
+    rows = [row(lr, 1.0, at, f1) for lr, f1 in ((0.1, 0.5), (0.2, 0.7)) for at in (0, 10)]
+    rows += [row(0.3, 1.0, 0, 0.0), row(0.3, 1.0, 10, 0.7, objective=0.5)]
+    summary = summarise(rows, FIELDS, MOST)
+    assert summary["best"] == {"client_lr": 0.3, "server_lr": 1.0}
+    assert summary["score"] == 0.7 and summary["points"] == summary["finished"] == 3
+    assert summarise(rows, FIELDS, MOST._replace(goal="min"))["best"]["client_lr"] == 0.1
+
+
+def test_points_that_failed_or_were_left_behind_are_never_best():
+    rows = [row(0.1, 1.0, at, 0.1) for at in (0, 10, 20)]
+    rows += [row(0.2, 1.0, at, 0.9) for at in (0, 10)]
+    rows += [row(0.3, 1.0, at, 0.9, status="diverged at round 10") for at in (0, 10, 20)]
+    summary = summarise(rows, FIELDS, MOST)
+    assert summary["best"]["client_lr"] == 0.1
+    assert (summary["points"], summary["finished"], len(summary["diverged"])) == (3, 2, 1)
+    table, firsts, seconds = score_table(rows, FIELDS, MOST, FIELDS)
+    np.testing.assert_array_equal(table, [[0.1], [np.nan], [np.nan]])
+    assert (firsts, seconds) == ([0.1, 0.2, 0.3], [1.0])
+
+
+def test_a_table_takes_the_best_over_what_else_is_varied():
+    rows = [
+        row(0.1, 1.0, 0, f1) | {"penalty_scale": scale} for scale, f1 in ((0.5, 0.4), (1.0, 0.6))
+    ]
+    fields = (*FIELDS, "penalty_scale")
+    assert score_table(rows, fields, MOST, FIELDS)[0] == pytest.approx(0.6)
+    assert score_table(rows, fields, MOST._replace(goal="min"), FIELDS)[0] == pytest.approx(0.4)
+
+
+def test_a_threshold_is_reached_by_the_mean_over_seeds():
+    rows = [row(0.1, 1.0, at, f1, seed=0) for at, f1 in ((0, 0.0), (5, 1.0), (10, 1.0))]
+    rows += [row(0.1, 1.0, at, f1, seed=1) for at, f1 in ((0, 0.0), (5, 0.8), (10, 0.95))]
+    assert first_round(rows, "f1", 0.95) == 10
+    assert first_round(rows, "f1", 0.9) == 5
+    assert first_round([row(0.1, 1.0, 5, None)], "f1", 0.9) == math.inf
+    assert at_best(rows, "a", {"client_lr": 0.1}) == rows
+    assert not at_best(rows, "a", {"client_lr": 0.2}) and not at_best(rows, "b", {})
