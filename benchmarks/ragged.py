@@ -20,8 +20,9 @@ import numpy as np
 from absl import app, flags
 
 import fcojax
-from fcojax.engine.round import Plan
-from fcojax.engine.run import as_arrays, with_chunk_size
+from fcojax.engine.hparams import as_arrays
+from fcojax.engine.plan import Plan
+from fcojax.engine.run import with_chunk_size
 from fcojax.transforms import euclidean, l1
 
 FLAGS = flags.FLAGS
@@ -59,7 +60,7 @@ def compare(dim: int, batch_size: int, repeats: int, quick: bool) -> dict:
     )
     zero = jnp.zeros(dim)
     data = {
-        name: fcojax.spread(algorithm, hparams, zero, population(each, dim), work=work)
+        name: fcojax.spread(algorithm, hparams, zero, population(each, dim), plan=work)
         for name, each in sizes(num_clients, largest).items()
     }
 
@@ -68,7 +69,7 @@ def compare(dim: int, batch_size: int, repeats: int, quick: bool) -> dict:
         jax.block_until_ready(
             fcojax.run(
                 algorithm, hparams, zero, data[name], jax.random.key(0),
-                num_rounds=num_rounds, eval_every=num_rounds, work=work,
+                num_rounds=num_rounds, eval_every=num_rounds, plan=work,
             )
         )  # fmt: skip
         return time.perf_counter() - began

@@ -94,13 +94,13 @@ def ours(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
 
     chosen, hparams, params, data = setting(workload, algorithm, x, y)
     work, cohort = plan(workload)
-    data = fcojax.spread(chosen, hparams, params, data, work=work, cohort=cohort)
+    data = fcojax.spread(chosen, hparams, params, data, plan=fcojax.Plan(work, cohort))
     jax.block_until_ready(data.examples)
 
     def run(key):
         return fcojax.run(
             chosen, hparams, params, data, key, num_rounds=workload.num_rounds,
-            eval_every=workload.num_rounds, work=work, cohort=cohort,
+            eval_every=workload.num_rounds, plan=fcojax.Plan(work, cohort),
         )[0]  # fmt: skip
 
     return run
@@ -148,7 +148,8 @@ def store_draws(workload: Workload, key_seed: int, path: pathlib.Path) -> None:
     import jax.numpy as jnp
 
     import fcojax
-    from fcojax.engine.round import Plan, draws
+    from fcojax.engine.luck import draws
+    from fcojax.engine.plan import Plan
 
     names = np.zeros((workload.num_clients * workload.num_examples, 1), np.float32)
     data = fcojax.from_rows(names, [workload.num_examples] * workload.num_clients)

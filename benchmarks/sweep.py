@@ -86,12 +86,17 @@ def measure_ours(name: str, algorithm: str) -> dict:
             type(hparams), client_lr=pairs[:, 0].tolist(), server_lr=pairs[:, 1].tolist(), **others
         )
         spread = fcojax.spread(
-            chosen, hparams, params, data, work=work, cohort=cohort, num_points=len(pairs)
+            chosen,
+            hparams,
+            params,
+            data,
+            plan=fcojax.Plan(work, cohort),
+            num_points=len(pairs),
         )
         sweep = jax.jit(
             lambda grid, data, keys: fcojax.sweep(
                 chosen, grid, params, data, keys, num_rounds=workload.num_rounds,
-                eval_every=workload.num_rounds, work=work, cohort=cohort,
+                eval_every=workload.num_rounds, plan=fcojax.Plan(work, cohort),
             )[0]
         )  # fmt: skip
         keys, times = jax.random.key(0)[None], []

@@ -5,23 +5,37 @@ constraint or manifold.
 """
 
 from fcojax import algorithms, problems, theory, transforms
-from fcojax.algorithms.local import local_epochs, local_steps
+from fcojax.algorithms.work import local_epochs, local_steps
 from fcojax.engine import reference
 from fcojax.engine.availability import cyclic, markov
 from fcojax.engine.cohort import coin_flips, dropout, everyone, uniform_cohort, weighted_cohort
 from fcojax.engine.grid import log_spaced, product, random_draws, zipped
+from fcojax.engine.hparams import extended, schedule
+from fcojax.engine.plan import Plan
 from fcojax.engine.ragged import padded_share
 from fcojax.engine.run import run
 from fcojax.engine.sharding import client_mesh, device_mesh, shard_clients, spread
+from fcojax.engine.stepper import OfState, State, advance, look, read_model, start
 from fcojax.engine.sweep import sweep
 from fcojax.engine.trace import from_trace
 from fcojax.engine.tuning import fastest_chunk_size
+from fcojax.engine.uplink import Uplink
 from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ClientData",
+    "OfState",
+    "Plan",
+    "State",
+    "Uplink",
+    "advance",
+    "extended",
+    "look",
+    "read_model",
+    "schedule",
+    "start",
     "algorithms",
     "client_mesh",
     "device_mesh",

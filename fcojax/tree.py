@@ -6,6 +6,7 @@ bfloat16 model nor demotes a float64 one.
 
 import functools
 import operator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +32,22 @@ def add(x: PyTree, y: PyTree) -> PyTree:
 def sub(x: PyTree, y: PyTree) -> PyTree:
     """``x - y``."""
     return jax.tree.map(operator.sub, x, y)
+
+
+def mean_dtype(dtype: Any) -> Any:
+    """The dtype in which a mean of such numbers is taken: at least float32, floats for integers."""
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        return jnp.result_type(float)
+    return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
+
+
+def cast_means(means: PyTree, like: PyTree) -> PyTree:
+    """Means in the dtypes of what they are means of; those of integers stay floats."""
+
+    def cast(mean, leaf):
+        return mean.astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.inexact) else mean
+
+    return jax.tree.map(cast, means, like)
 
 
 def zeros_like(x: PyTree) -> PyTree:
@@ -75,4 +92,4 @@ def all_finite(x: PyTree) -> Array:
 
 def num_bytes(x: PyTree) -> int:
     """Bytes of all leaves; works on arrays and on ``jax.ShapeDtypeStruct``."""
-    return sum(leaf.size * jnp.dtype(leaf.dtype).itemsize for leaf in jax.tree.leaves(x))
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(x))

@@ -8,8 +8,9 @@ import numpy as np
 
 import fcojax
 from fcojax import algorithms
-from fcojax.engine.round import Plan, draws
-from fcojax.engine.run import State, as_arrays, block
+from fcojax.engine.luck import draws
+from fcojax.engine.plan import Plan
+from fcojax.engine.stepper import State
 from fcojax.transforms import euclidean, l1, named, on_subtree
 
 DIM = 4
@@ -121,22 +122,38 @@ def as_vector(params):
     return jnp.append(params["kernel"], params["bias"])
 
 
+def planned(options):
+    """The same options, with those that make a plan in one."""
+    names = {"work", "cohort", "client_chunk_size"} & set(options)
+    parts = {name: options.pop(name) for name in names}
+    return options | {"plan": Plan(**parts)} if parts else options
+
+
 def models(chosen, rates, data, key, **options):
     """The model after every round, one row a round."""
-    options = {"num_rounds": 20, "observe": whole_model} | options
+    options = {"num_rounds": 20, "observe": whole_model} | planned(options)
     return np.asarray(fcojax.run(chosen, rates, start(), data, key, **options)[1]["model"])
 
 
-@functools.cache
-def _jitted_round(chosen, work):
-    return jax.jit(functools.partial(block, chosen, Plan(work, fcojax.everyone()), 1))
+def block(algorithm, plan, num_rounds, hparams, data, state):
+    """The state after so many rounds, and the metrics of all of them."""
+    state, history = fcojax.advance(
+        algorithm, hparams, data, state, plan, num_rounds, eval_every=num_rounds
+    )
+    return state, {name: values[0] for name, values in history.items() if name != "round"}
+
+
+def bytes_each(algorithm, hparams, params, data, work):
+    """Bytes that a client receives and sends in the first round."""
+    state = fcojax.start(algorithm, hparams, params, data, jax.random.key(0), work)
+    _, found = block(algorithm, work, 1, hparams, data, state)
+    return tuple(int(found[name]) // data.num_clients for name in ("bytes_down", "bytes_up"))
 
 
 def after_one_round(chosen, work, rates, data, server):
     """The server after round 0 of everyone from ``server``, for clients without a state."""
-    state = State(server, (), jnp.zeros((), jnp.int32))
-    key = jax.random.key(0)
-    return _jitted_round(chosen, work)(as_arrays(rates), data, state, key)[0].server
+    state = State(server, (), (), jnp.zeros((), jnp.int32), jax.random.key(0))
+    return block(chosen, work, 1, rates, data, state)[0].server
 
 
 def replay(data, key, num_rounds, work, cohort):

@@ -15,8 +15,8 @@ import numpy as np
 import fcojax
 from fcojax.algorithms.fed_dyn import with_duals
 from fcojax.algorithms.local_solvers import exact, gd
-from fcojax.engine.round import Plan
-from fcojax.engine.run import as_arrays, block, start
+from fcojax.engine.plan import Plan
+from fcojax.engine.stepper import start
 from fcojax.problems import factored, factored_loss
 from fcojax.transforms import l1
 from tests.federations import client_means, quadratic, quadratic_clients
@@ -87,7 +87,7 @@ def first_state(name, chosen, rates, data, duals=None, drift=None, center=None):
     """The state before round 0, with the given duals and a drift that fits them unless given."""
     center = first_point() if center is None else center
     center = jnp.asarray(center, data.examples.slopes.dtype)
-    state = start(chosen, as_arrays(rates), center, data)
+    state = start(chosen, rates, center, data, KEY, fcojax.local_steps(1))
     if duals is not None and name == "fed_pd":
         state = state._replace(clients=state.clients._replace(dual=jnp.asarray(duals)))
     elif duals is not None:
@@ -97,16 +97,7 @@ def first_state(name, chosen, rates, data, duals=None, drift=None, center=None):
     return state
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _looks(chosen, plan, rates, data, state, key, rounds_between):
-    def one_round(_, state):
-        return block(chosen, plan, 1, rates, data, state, key)[0]
-
-    def one_look(state, _):
-        state = jax.lax.fori_loop(0, rounds_between, one_round, state)
-        return state, state
-
-    return jax.lax.scan(one_look, state, length=NUM_LOOKS)[1]
+SEEN = fcojax.OfState(lambda hparams, state, context: {"state": state._replace(key=())})
 
 
 def trajectory(
@@ -119,8 +110,11 @@ def trajectory(
     data = population() if data is None else data
     plan = Plan(fcojax.local_steps(num_steps), cohort or fcojax.everyone())
     state = first_state(name, chosen, rates, data, duals, drift, center)
-    states = _looks(chosen, plan, as_arrays(rates), data, state, KEY, jnp.int32(rounds_between))
-    return jax.tree.map(np.asarray, states)
+    _, history = fcojax.advance(
+        chosen, rates, data, state, plan, NUM_LOOKS * rounds_between,
+        eval_every=rounds_between, observe=SEEN,
+    )  # fmt: skip
+    return jax.tree.map(np.asarray, history["state"])
 
 
 def last_state(name, solver="exact", *, num_rounds, **options):

@@ -8,9 +8,9 @@ import numpy as np
 
 import fcojax
 from fcojax import algorithms
-from fcojax.engine.round import Plan
-from fcojax.engine.run import as_arrays, block
-from fcojax.engine.run import start as first_state
+from fcojax.engine.hparams import as_arrays
+from fcojax.engine.plan import Plan
+from fcojax.engine.stepper import start as first_state
 from fcojax.transforms import stiefel
 from tests.federations import RAGGED
 
@@ -107,13 +107,7 @@ def algorithm(name, manifold=svd_stiefel, loss=pca, **options):
     return getattr(algorithms, name)(loss, manifold, **options)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _advance(chosen, plan, num_looks, every, rates, population, state):
-    def body(state, _):
-        state, metrics = block(chosen, plan, every, rates, population, state, jax.random.key(0))
-        return state, (state, metrics)
-
-    return jax.lax.scan(body, state, length=num_looks)[1]
+SEEN = fcojax.OfState(lambda hparams, state, context: {"state": state._replace(key=())})
 
 
 def states(chosen, rates, num_rounds, *, work, params=None, population=None, first=None,
@@ -126,10 +120,13 @@ def states(chosen, rates, num_rounds, *, work, params=None, population=None, fir
     rates = as_arrays(rates)
     if first is None:
         params = jax.tree.map(jnp.asarray, start() if params is None else params)
-        first = first_state(chosen, rates, params, population)
-    plan = Plan(work, cohort)
-    seen = _advance(chosen, plan, num_rounds // every, every, rates, population, first)
-    return jax.tree.map(np.asarray, seen)
+        first = first_state(chosen, rates, params, population, jax.random.key(0), work)
+    _, history = fcojax.advance(
+        chosen, rates, population, first, Plan(work, cohort), num_rounds,
+        eval_every=every, observe=SEEN,
+    )  # fmt: skip
+    history = jax.tree.map(np.asarray, history)
+    return history.pop("state"), history
 
 
 def small_clients(dim=5):

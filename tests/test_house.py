@@ -18,6 +18,7 @@ GROUPS = (
     "types",
     "tree",
     "shuffle",
+    "memo",
     "problems",
     "transforms",
     "algorithms",
@@ -26,7 +27,10 @@ GROUPS = (
 )
 BANNED = ("utils", "util", "helpers", "helper", "misc", "common")
 # Hyperparameters and data stay on the device; only these parts of the engine look from the host.
-HOST_SIDE = ("check.py", "grid.py", "sharding.py", "cohort.py", "trace.py", "status.py")
+HOST_SIDE = (
+    "check.py", "cohort.py", "grid.py", "guard.py", "hparams.py", "run.py", "sharding.py",
+    "status.py", "trace.py", "work.py",
+)  # fmt: skip
 
 
 def imports(path):
@@ -65,7 +69,7 @@ def test_imports_point_one_way(path):
 def test_geometry_knows_no_clients_and_the_engine_no_algorithm():
     for path in (ROOT / "fcojax" / "transforms").rglob("*.py"):
         assert not [m for m in imports(path) if group(m) in ("problems", "algorithms")], path
-    known = {"base", "local"}
+    known = {"base", "local", "work"}
     for path in (ROOT / "fcojax" / "engine").glob("*.py"):
         for module in imports(path):
             if module.startswith("fcojax.algorithms."):

@@ -8,18 +8,11 @@ from fcojax.algorithms.fed_dyn import fed_dyn
 from fcojax.algorithms.fed_manifold import fed_manifold
 from fcojax.algorithms.fed_mid import fed_mid, fed_mid_osp
 from fcojax.algorithms.fed_pd import fed_pd
-from fcojax.algorithms.local import (
-    Batch,
-    Local,
-    Work,
-    local_epochs,
-    local_steps,
-    mean_gradient,
-    mean_loss,
-)
+from fcojax.algorithms.local import Batch, Local, mean_gradient, mean_loss
 from fcojax.algorithms.local_sgd import fed_gd, local_sgd
 from fcojax.algorithms.r_fed_svrg import r_fed_svrg
 from fcojax.algorithms.riemannian import r_fed_avg, r_fed_prox
+from fcojax.algorithms.work import Work, local_epochs, local_steps
 
 __all__ = [
     "Algorithm",

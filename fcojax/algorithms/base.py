@@ -4,11 +4,13 @@ An algorithm is a tuple of pure functions. Numbers that a sweep may vary come in
 a NamedTuple of scalars and the first argument of all of them.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, cast
 
 from fcojax.algorithms.local import Local
-from fcojax.types import Array, Key, Params, PyTree
+from fcojax.memo import memoised
+from fcojax.types import Array, Key, Params, PyTree, Scalar
 
 
 class Cohort(NamedTuple):
@@ -19,8 +21,8 @@ class Cohort(NamedTuple):
       weights: weights of the mean, one per member; 0 marks one that sits this round out.
       fraction: the share of the population's weight that takes part, so that a sum over the
         population is ``fraction`` times a mean over the cohort.
-      arrives: which members' uploads reach the server, or ``None`` if all do; a client whose upload
-        is lost has worked and keeps its new state.
+      arrives: which members' uploads reach the server, or ``None`` if all do. A client whose
+        upload is lost gets no answer and takes its state back.
     """
 
     members: Array | None
@@ -29,12 +31,23 @@ class Cohort(NamedTuple):
     arrives: Array | None = None
 
 
+class Public(NamedTuple):
+    """A part of an upload that is nobody's secret and small, like a number of steps.
+
+    An uplink neither clips nor compresses nor blurs it.
+    """
+
+    value: PyTree
+
+
 class ClientResult(NamedTuple):
     """What a client leaves behind.
 
     Attributes:
-      state: written back to this client's row, for the next round it takes part in.
-      upload: a difference, so that zero means "nothing happened".
+      state: written back to this client's row, for the next round it takes part in, if the server
+        has heard of it.
+      upload: a difference, so that zero means "nothing happened". Parts wrapped in ``Public`` are
+        averaged as they are, whatever the uplink does to the rest.
       metrics: scalars, averaged over the cohort as the upload is.
     """
 
@@ -77,11 +90,33 @@ class Model(Protocol):
     def __call__(self, hparams: Any, server: PyTree) -> Params: ...
 
 
-class Algorithm(NamedTuple):
-    """A federated algorithm; build it once, because a rebuilt one is a new trace.
+class Sent(Protocol):
+    """``(hparams, before, after) -> (down, up)``: how often a round's messages really travel.
 
-    Beside its five functions: ``needs_everyone`` if it makes no sense with a cohort that leaves
-    clients out, which is then refused.
+    ``before`` and ``after`` are the server's states at the round's start and end; 0 and 1 for a
+    message that is only sent in some rounds, which a simulation computes in all of them.
+    """
+
+    def __call__(self, hparams: Any, before: PyTree, after: PyTree) -> tuple[Scalar, Scalar]: ...
+
+
+def once_each(hparams: Any, before: PyTree, after: PyTree) -> tuple[Scalar, Scalar]:
+    """One message down and one up for every client that takes part, the usual exchange."""
+    del hparams, before, after
+    return 1, 1
+
+
+class Algorithm(NamedTuple):
+    """A federated algorithm.
+
+    Beside its five functions: ``needs_everyone`` if every client has to be heard in every round,
+    so that a cohort which leaves clients out or loses uploads is refused; ``sent``, how often
+    messages travel; and ``hparams_type``, the type of its hyperparameters, or ``tuple`` for any.
+
+    A client whose upload the server does not use, because it was lost or not finite, takes its
+    state back, as if it had not taken part. So whatever the server adds up over time must consist
+    of uploads, in proportion to ``cohort.fraction``, and a client must not count rounds that it
+    cannot know the server counted.
     """
 
     init: Init
@@ -90,6 +125,8 @@ class Algorithm(NamedTuple):
     server_update: ServerUpdate
     model: Model
     needs_everyone: bool = False
+    sent: Sent = once_each
+    hparams_type: Any = None
 
 
 Arguments = ParamSpec("Arguments")
@@ -106,10 +143,19 @@ class Factory(Protocol, Generic[Arguments]):
 def takes(
     hparams: type,
 ) -> Callable[[Callable[Arguments, Algorithm]], Factory[Arguments]]:
-    """Decorates a factory so that ``factory.Hparams`` is the type of its hyperparameters."""
+    """Decorates a factory so that ``factory.Hparams`` is the type of its hyperparameters.
+
+    The same arguments give the same algorithm, so nothing is compiled twice for it.
+    """
 
     def attach(factory: Callable[Arguments, Algorithm]) -> Factory[Arguments]:
-        typed = cast(Factory[Arguments], factory)
+        @memoised
+        @functools.wraps(factory)
+        def build(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Algorithm:
+            built = factory(*args, **kwargs)
+            return built if built.hparams_type is tuple else built._replace(hparams_type=hparams)
+
+        typed = cast(Factory[Arguments], build)
         typed.Hparams = hparams
         return typed
 

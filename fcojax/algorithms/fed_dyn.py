@@ -141,10 +141,11 @@ def with_duals(state: Any, duals: Params, weights: Array) -> Any:
 
     Example:
       >>> import fcojax, numpy as np
-      >>> from fcojax.engine.run import start
       >>> data = fcojax.from_clients([{"a": np.ones(1)}] * 2, weights=[1.0, 3.0])
       >>> algorithm = fcojax.algorithms.fed_dyn(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> state = start(algorithm, ProximalRates(), jnp.zeros(()), data)
+      >>> state = fcojax.start(
+      ...     algorithm, ProximalRates(), jnp.zeros(()), data, jax.random.key(0),
+      ...     fcojax.local_steps(1))
       >>> with_duals(state, jnp.array([2.0, -2.0]), data.weights).server.drift.tolist()
       -1.0
     """

@@ -68,11 +68,9 @@ def fed_pd(
     own minimisers while they skip, and the model stalls at a distance that grows with
     :math:`\eta` and p; a schedule of ``skip_probability`` that falls to zero removes it.
 
-    In a skipped round nothing is sent. The metric ``synced`` of a round is 1 if clients received
-    a model at its start, so the downloads of a run are its sum, the start point included, and the
-    uploads those of the rounds before: one less, plus one if the state after the last round is
-    ``synced``. A round with an exchange costs each client one model down and one up. The model is
-    that of the last exchange.
+    In a skipped round nothing is sent, and the engine's traffic counts nothing: uploads are those
+    of the rounds that end with an exchange, downloads those of the rounds after one, the start
+    included. The model is that of the last exchange.
 
     Duals start at zero. Others, say those of an earlier run, go into ``clients.dual`` of the
     engine's ``State``, one row a client.
@@ -105,7 +103,7 @@ def fed_pd(
         return ClientResult(
             SkippingClient(model, dual, offer, memory),
             tree.sub(offer, message.center),
-            {"synced": jnp.where(message.synced, 1.0, 0.0)},
+            {},
         )
 
     def server_update(hparams, server, mean_upload, cohort, key):
@@ -117,4 +115,9 @@ def fed_pd(
     def model(hparams, server):
         return server.center
 
-    return Algorithm(init, broadcast, client_update, server_update, model, needs_everyone=True)
+    def sent(hparams, before, after):
+        return before.synced, after.synced
+
+    return Algorithm(
+        init, broadcast, client_update, server_update, model, needs_everyone=True, sent=sent
+    )

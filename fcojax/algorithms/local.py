@@ -1,139 +1,49 @@
-"""How much a client works in a round, and the handle through which it sees its own examples."""
+"""The handle through which a client sees its own examples, and the steps it takes with them."""
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
 from fcojax import shuffle, tree
-from fcojax.problems.problem import Loss
+from fcojax.algorithms.work import Work
+from fcojax.problems.problem import Loss, losses_of
 from fcojax.types import Array, Key, Params, PyTree
 
 # Where clients differ in their number of steps, the most steps of any client are cut into so many
 # blocks, whose examples are drawn together. Clients side by side are through at the end of a block.
 _MAX_BLOCKS = 64
+# Streams of a client's key in one round: how much it works, and what its steps draw by themselves.
+AMOUNT, STEP = 0, 1
 
 
 class Batch(NamedTuple):
-    """Examples with a leading axis, and their weights: 1 for a real one, 0 for padding."""
+    """The examples of one local step.
+
+    Attributes:
+      examples: a pytree with a leading axis, one entry an example.
+      weights: 1 for a real example, 0 for padding.
+      source, step: what ``key`` is made of.
+    """
 
     examples: PyTree
     weights: Array
-
-
-class Work(NamedTuple):
-    """What one client does in one round; made by ``local_steps`` or ``local_epochs``.
-
-    Attributes:
-      num_steps: steps, the most that any client takes, or ``None`` if epochs are counted.
-      num_epochs: epochs, likewise, or ``None`` if steps are counted.
-      batch_size: examples a step, or ``None`` for all.
-      replace: whether a batch may hold an example twice.
-      fewest: the least steps or epochs of any client, or ``None`` if all do the same.
-      counts: the steps or epochs of each client, or ``None`` if they are not fixed one by one.
-    """
-
-    num_steps: int | None
-    num_epochs: int | None
-    batch_size: int | None
-    replace: bool
-    fewest: int | None = None
-    counts: tuple[int, ...] | None = None
+    source: Key | None = None
+    step: Array | None = None
 
     @property
-    def most(self) -> int:
-        """Steps or epochs, whichever are counted, of the client that does most."""
-        most = self.num_epochs if self.num_steps is None else self.num_steps
-        assert most is not None
-        return most
+    def key(self) -> Key:
+        """Randomness of this client in this step of this round, for dropout and the like.
 
-    def max_steps(self, max_size: int) -> int:
-        """Steps of a client with ``max_size`` examples, the most that any client takes."""
-        return self._steps(self.most, max_size)
-
-    def min_steps(self, min_size: int) -> int:
-        """Steps of a client with ``min_size`` examples, the fewest that any client takes."""
-        return self._steps(self.fewest or self.most, min_size)
-
-    def _steps(self, count: int, size: int) -> int:
-        if self.num_epochs is None:
-            return count
-        return -(-count * size // (self.batch_size or size))
-
-
-def local_steps(
-    num_steps: int | Sequence[int],
-    batch_size: int | None = None,
-    *,
-    replace: bool = False,
-    fewest: int | None = None,
-) -> Work:
-    """Every client takes exactly ``num_steps`` steps, as in the paper.
-
-    Each step draws ``batch_size`` examples of the client, independently of its other steps.
-
-    Args:
-      num_steps: K, the same for every client; or one number per client.
-      batch_size: examples a step; ``None`` for all of them. A client with fewer uses all it has.
-      replace: draw with replacement. By default the examples of one batch are distinct.
-      fewest: if given, every client draws its own number of steps for each round, uniformly from
-        ``fewest`` to ``num_steps``.
-    """
-    _refuse_count("batch_size", batch_size, optional=True)
-    most, fewest, counts = _amount("num_steps", num_steps, fewest)
-    return Work(most, None, batch_size, replace, fewest, counts)
-
-
-def local_epochs(
-    num_epochs: int | Sequence[int],
-    batch_size: int | None = None,
-    *,
-    fewest: int | None = None,
-) -> Work:
-    """Every client walks ``num_epochs`` times through its examples, as in the reference code.
-
-    The examples are reshuffled for each epoch, then cut into batches that may straddle two
-    epochs; the last, short batch is kept. Client m takes ``ceil(num_epochs * n_m / batch_size)``
-    steps, so clients of different sizes take different numbers of steps.
-
-    Args:
-      num_epochs: E, the same for every client; or one number per client.
-      batch_size: examples a step; ``None`` for all of them.
-      fewest: if given, every client draws its own number of epochs for each round, uniformly from
-        ``fewest`` to ``num_epochs``.
-    """
-    _refuse_count("batch_size", batch_size, optional=True)
-    most, fewest, counts = _amount("num_epochs", num_epochs, fewest)
-    return Work(None, most, batch_size, False, fewest, counts)
-
-
-def _refuse_count(name: str, value: int | None, optional: bool = False) -> None:
-    if value is None and optional:
-        return
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        alternative = " or None" if optional else ""
-        raise ValueError(f"{name} is {value!r}; pass a whole number of at least 1{alternative}.")
-
-
-def _amount(
-    name: str, value: int | Sequence[int], fewest: int | None
-) -> tuple[int, int | None, tuple[int, ...] | None]:
-    """The most, the fewest and the counts of ``Work``."""
-    if not isinstance(value, Sequence):
-        _refuse_count(name, value)
-        _refuse_count("fewest", fewest, optional=True)
-        if fewest is not None and fewest > value:
-            raise ValueError(f"fewest is {fewest} but {name} is {value}; pass at most {value}.")
-        return value, fewest, None
-    if fewest is not None or not value:
-        raise ValueError(f"{name} is {value!r}, fewest {fewest}; pass one count per client alone.")
-    for client, count in enumerate(value):
-        _refuse_count(f"{name} of client {client}", count)
-    return max(value), min(value), tuple(value)
+        It has nothing to do with which examples were drawn, and costs nothing if it is not used.
+        """
+        if self.source is None:
+            raise ValueError("this batch was made by hand, without a key; pass source and step.")
+        return jax.random.fold_in(jax.random.fold_in(self.source, STEP), self.step)
 
 
 @functools.partial(
@@ -184,11 +94,15 @@ class Local:
         if work.fewest is None:
             return jnp.asarray(work.most, jnp.int32)
         # A stream of its own: how much a client works must not depend on what it draws.
-        key = jax.random.fold_in(self.key, 0)
+        key = jax.random.fold_in(self.key, AMOUNT)
         return jax.random.randint(key, (), work.fewest, work.most + 1, jnp.int32)
 
     def full(self) -> Batch:
-        """All examples of this client, padded to the largest client's number."""
+        """All examples of this client, padded to the largest client's number with its first one.
+
+        Padding has weight zero, and is an example of the client's own because a loss that is not
+        finite at some other row would turn the gradient's zeros into NaN.
+        """
         num_rows = jax.tree.leaves(self.rows)[0].shape[0]
         # The last clients' slices would run past the end: start early and mask what is not theirs.
         start = jnp.minimum(self.offset, num_rows - self.max_size)
@@ -196,59 +110,112 @@ class Local:
             lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, self.max_size), self.rows
         )
         if self.min_size == self.max_size:
-            return Batch(examples, jnp.ones(self.max_size))
-        row = jnp.arange(self.max_size, dtype=jnp.int32) - (self.offset - start)
-        return Batch(examples, _as_weights((row >= 0) & (row < self.num_examples)))
+            return Batch(examples, jnp.ones(self.max_size), self.key)
+        first = self.offset - start
+        row = jnp.arange(self.max_size, dtype=jnp.int32) - first
+        real = (row >= 0) & (row < self.num_examples)
 
-    def scan(self, step: Callable[[PyTree, Batch], PyTree], carry: PyTree) -> PyTree:
-        """The local steps: folds ``step(carry, batch) -> carry`` over this round's batches."""
-        num_steps = self.work.max_steps(self.max_size)
-        all_take_as_many = self.work.min_steps(self.min_size) == num_steps
+        def pad(leaf):
+            own = jax.lax.dynamic_index_in_dim(leaf, first, keepdims=True)
+            return jnp.where(real.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, own)
+
+        return Batch(jax.tree.map(pad, examples), _as_weights(real), self.key)
+
+    def scan(
+        self,
+        step: Callable[[PyTree, Batch], PyTree],
+        carry: PyTree,
+        *,
+        emit: Callable[[PyTree, Batch], PyTree] | None = None,
+        num_steps: Array | int | None = None,
+    ) -> Any:
+        """The local steps: folds ``step(carry, batch) -> carry`` over this round's batches.
+
+        Args:
+          step: one local step.
+          carry: where the client starts.
+          emit: if given, ``(carry, batch) -> outputs``, asked before every step.
+          num_steps: if given, the client stops after so many steps, a number that may be traced
+            and differ between clients; ``work`` says how many there are at most.
+
+        Returns:
+          The last carry; with ``emit`` also its outputs, with a leading axis of as many steps as
+          ``work`` allows and zeros where a client had stopped.
+        """
+        most = self.work.max_steps(self.max_size)
+        taken = self.num_steps if num_steps is None else jnp.minimum(self.num_steps, num_steps)
+        if num_steps is None and self.work.min_steps(self.min_size) == most:
+            taken = None
+
+        def step_and_emit(carry, batch):
+            emitted = () if emit is None else emit(carry, batch)
+            return step(carry, batch), emitted
+
         if self.work.batch_size is None:
-            everything = self.full()
-            taken = None if all_take_as_many else self.num_steps
-            return _repeat(lambda carry: step(carry, everything), carry, num_steps, taken)
+            carry, emitted = self._full_batches(step_and_emit, carry, most, taken)
+        elif taken is None:
+            carry, emitted = self._all_minibatches(step_and_emit, carry, most)
+        else:
+            carry, emitted = self._some_minibatches(step_and_emit, carry, most, taken)
+        return carry if emit is None else (carry, emitted)
 
-        def take(carry, rows, weights):
-            weights = jnp.ones(rows.shape[0]) if weights is None else weights
-            examples = jax.tree.map(
-                lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), self.rows
-            )
-            return step(carry, Batch(examples, weights))
+    def _full_batches(self, step, carry, most, taken):
+        everything = self.full()
 
-        def take_all(carry, steps):
-            indices, weights = self.draw(steps)
-            drawn = self.offset + indices, weights
-            return jax.lax.scan(lambda carry, drawn: (take(carry, *drawn), None), carry, drawn)[0]
+        def one_step(carry, index):
+            batch = everything._replace(step=index)
+            if taken is None:
+                return step(carry, batch)
+            return _step_if(index < taken, lambda carry: step(carry, batch), carry)
 
-        if all_take_as_many:
-            return take_all(carry, jnp.arange(num_steps, dtype=jnp.int32))
+        return jax.lax.scan(one_step, carry, jnp.arange(most, dtype=jnp.int32))
 
-        # Of clients side by side some are through before others. Once all are, a branch that they
-        # share is not taken: nothing is drawn or computed beyond the one with most steps. A branch
-        # of each client's own would give each a copy of everybody's rows.
-        most = largest_of_all(self.num_steps)
+    def _batch(self, index, rows, weights):
+        weights = jnp.ones(rows.shape[0]) if weights is None else weights
+        examples = jax.tree.map(lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), self.rows)
+        return Batch(examples, weights, self.key, index)
+
+    def _all_minibatches(self, step, carry, most):
+        steps = jnp.arange(most, dtype=jnp.int32)
+        indices, weights = self.draw(steps)
+        drawn = steps, self.offset + indices, weights
+        return jax.lax.scan(lambda carry, drawn: step(carry, self._batch(*drawn)), carry, drawn)
+
+    def _some_minibatches(self, step, carry, most, taken):
+        """The first ``taken`` of at most ``most`` steps.
+
+        Of clients side by side some are through before others. Once all are, a branch that they
+        share is not taken: nothing is drawn or computed beyond the one with most steps. A branch
+        of each client's own would give each a copy of everybody's rows.
+        """
+        longest = largest_of_all(taken)
         seed = shuffle.seed_of(self.key)
 
         def take_if_real(carry, real, *drawn):
-            return tree.where(real, take(carry, *drawn), carry)
+            moved, emitted = step(carry, self._batch(*drawn))
+            nothing = tree.zeros_like(emitted)
+            return tree.where(real, (moved, emitted), (carry, nothing))
 
         def take_if_needed(carry, drawn):
-            return _if(drawn[0] < most, take_if_real, carry, *drawn[1:]), None
+            index, *rest = drawn
+            return _step_if(
+                index < longest, lambda carry, *rest: take_if_real(carry, *rest), carry, *rest
+            )
 
         def take_block(carry, steps):
             indices, weights = self.draw(steps, seed)
             # Compared here: XLA would divide once more for every entry of the carry.
-            real = steps < self.num_steps
-            drawn = steps, real, self.offset + indices, weights
-            return jax.lax.scan(take_if_needed, carry, drawn)[0]
+            drawn = steps, steps < taken, steps, self.offset + indices, weights
+            return jax.lax.scan(take_if_needed, carry, drawn)
 
         def take_block_if_needed(carry, steps):
-            return _if(steps[0] < most, take_block, carry, steps), None
+            return _step_if(steps[0] < longest, take_block, carry, steps)
 
-        a_block = -(-num_steps // _MAX_BLOCKS)
-        steps = jnp.arange(-(-num_steps // a_block) * a_block, dtype=jnp.int32)
-        return jax.lax.scan(take_block_if_needed, carry, steps.reshape(-1, a_block))[0]
+        a_block = -(-most // _MAX_BLOCKS)
+        steps = jnp.arange(-(-most // a_block) * a_block, dtype=jnp.int32).reshape(-1, a_block)
+        carry, emitted = jax.lax.scan(take_block_if_needed, carry, steps)
+        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:most], emitted)
+        return carry, flat
 
     def draw(self, steps: Array, seed: shuffle.Seed | None = None) -> tuple[Array, Array | None]:
         """Which of its examples each step uses, and their weights, ``None`` if all are real.
@@ -298,33 +265,27 @@ def _reduce(axis_size, in_batched, number):
     return largest_of_all(jnp.max(number)), False
 
 
-def _if(condition: Array, step: Callable, carry: PyTree, *given: PyTree) -> PyTree:
-    """``step(carry, *given)`` where the condition holds, else the carry as it is."""
-    return jax.lax.cond(condition, step, lambda carry, *given: carry, carry, *given)
+def _step_if(
+    condition: Array, step: Callable, carry: PyTree, *given: PyTree
+) -> tuple[PyTree, PyTree]:
+    """``step(carry, *given)`` where the condition holds, else the carry as it is and zeros."""
+    emitted = jax.eval_shape(step, carry, *given)[1]
+
+    def skip(carry, *given):
+        return carry, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), emitted)
+
+    return jax.lax.cond(condition, step, skip, carry, *given)
 
 
 def _as_weights(real: Array) -> Array:
     return jnp.where(real, 1.0, 0.0)
 
 
-def _repeat(
-    step: Callable[[PyTree], PyTree], carry: PyTree, num_times: int, taken: Array | None = None
-) -> PyTree:
-    """``num_times`` steps, of which only the first ``taken`` are real, if that is given."""
-    if taken is None:
-        return jax.lax.scan(lambda carry, _: (step(carry), None), carry, length=num_times)[0]
-
-    def one_step(carry, index):
-        return _if(index < taken, step, carry), None
-
-    return jax.lax.scan(one_step, carry, jnp.arange(num_times, dtype=jnp.int32))[0]
-
-
 def mean_loss(loss: Loss) -> Callable[[Params, Batch], Array]:
     """The weighted mean over a batch of a per-example loss; padding can neither count nor leak."""
 
     def value(params, batch):
-        losses = loss(params, batch.examples)
+        losses = losses_of(loss, params, batch.examples)
         weights = batch.weights.astype(losses.dtype)
         return jnp.sum(jnp.where(weights > 0, weights * losses, 0)) / jnp.sum(weights)
 

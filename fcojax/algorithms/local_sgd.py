@@ -55,7 +55,7 @@ def fed_gd(loss: Loss) -> Algorithm:
       >>> for num_steps in (1, 2):
       ...     x, _ = fcojax.run(
       ...         fed_gd(loss), fed_gd.Hparams(0.5), jnp.array(0.0), data, jax.random.key(0),
-      ...         num_rounds=100, work=fcojax.local_steps(num_steps))
+      ...         fcojax.local_steps(num_steps), num_rounds=100)
       ...     print(round(float(x), 5))
       2.5
       2.0
@@ -131,4 +131,5 @@ def local_sgd(loss: Loss, *, step_size: Callable[[Any, Array], Scalar] = inverse
     def model(hparams, server):
         return server.params
 
-    return Algorithm(init, broadcast, client_update, server_update, model)
+    any_numbers = None if step_size is inverse_time else tuple
+    return Algorithm(init, broadcast, client_update, server_update, model, hparams_type=any_numbers)

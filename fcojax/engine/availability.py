@@ -12,10 +12,10 @@ import jax.numpy as jnp
 
 from fcojax import shuffle
 from fcojax.algorithms.base import Cohort
+from fcojax.algorithms.work import checked_count
 from fcojax.engine.cohort import (
     CHAINS,
     Sampler,
-    checked_count,
     checked_probability,
     first_present,
     optional_cohort_size,

@@ -1,75 +1,174 @@
 """What can be known to be wrong before anything is traced, said in a sentence."""
 
+from typing import Any
+
 import numpy as np
+from jax import numpy as jnp
 from jax.core import Tracer
 
 from fcojax.algorithms.base import Algorithm
-from fcojax.engine.round import Plan
+from fcojax.algorithms.work import checked_count
+from fcojax.engine import axes
+from fcojax.engine.hparams import is_schedule
+from fcojax.engine.plan import Plan
 from fcojax.problems.clients import ClientData
-from fcojax.types import PyTree
+from fcojax.types import Key, PyTree
+
+# What the end of a field's name says about its values.
+_POSITIVE = ("_lr", "_step")
+_NOT_NEGATIVE = ("_scale", "_probability", "decay")
 
 
-def check_run(
-    algorithm: Algorithm,
-    plan: Plan,
-    hparams: PyTree,
-    data: ClientData,
-    num_rounds: int,
-    eval_every: int,
-) -> None:
-    """Raises ``ValueError`` if these cannot make a run."""
-    for name, value in (("num_rounds", num_rounds), ("eval_every", eval_every)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} is {value!r}; pass a whole number of at least 1.")
+def check_rounds(num_rounds: int, eval_every: int) -> tuple[int, int]:
+    """Both as Python integers; raises ``ValueError`` unless the second divides the first."""
+    num_rounds = checked_count("num_rounds", num_rounds)
+    eval_every = checked_count("eval_every", eval_every)
     if num_rounds % eval_every:
         raise ValueError(
             f"eval_every is {eval_every}, which does not divide num_rounds = {num_rounds}; "
             "pass a divisor, so that all blocks are alike."
         )
-    chunk = plan.client_chunk_size
-    if chunk is not None and (isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1):
-        raise ValueError(f"client_chunk_size is {chunk!r}; pass at least 1, or None to pick it.")
+    return num_rounds, eval_every
+
+
+def check_run(
+    algorithm: Algorithm, plan: Plan, hparams: PyTree, data: ClientData, key: Key
+) -> None:
+    """Raises ``ValueError`` if these cannot make a run, or a sweep where ``key`` is a vector."""
+    if not isinstance(algorithm, Algorithm):
+        called = f"; call it: {algorithm.__name__}(loss, ...)" if callable(algorithm) else ""
+        raise ValueError(f"algorithm is {algorithm!r}, which is no fcojax Algorithm{called}.")
+    if not isinstance(data, ClientData):
+        raise ValueError(
+            f"data is a {type(data).__name__}; pass a population made by fcojax.from_clients, "
+            "from_rows or open_clients."
+        )
+    sweeping = axes.is_sweep(key)
+    for name in ("client_chunk_size", "point_chunk_size"):
+        checked_count(name, getattr(plan, name), optional=True)
+    _check_cohort(algorithm, plan, data)
+    _check_work(plan, data)
+    check_type(algorithm, hparams)
+    check_hparams(hparams, sweeping)
+
+
+def _check_cohort(algorithm: Algorithm, plan: Plan, data: ClientData) -> None:
     places = plan.cohort.size(data.num_clients)
+    loses = getattr(plan.cohort, "loses_uploads", False)
     partial = places < data.num_clients or plan.cohort.can_be_absent
-    counts = plan.work.counts
+    if algorithm.needs_everyone and (partial or loses):
+        can = "leave some of the {} clients out" if partial else "lose uploads of the {} clients"
+        raise ValueError(
+            f"the cohort is {plan.cohort}, which can {can.format(data.num_clients)}, but this "
+            "algorithm averages what all clients hold and needs every one of them in every round; "
+            "pass everyone()."
+        )
+
+
+def _check_work(plan: Plan, data: ClientData) -> None:
+    counts, batch_size = plan.work.counts, plan.work.batch_size
     if counts is not None and len(counts) != data.num_clients:
         raise ValueError(
             f"the work names counts for {len(counts)} clients but the problem has "
             f"{data.num_clients}; pass one for each, or one number for all."
         )
-    if algorithm.needs_everyone and partial:
-        raise ValueError(
-            f"the cohort is {plan.cohort}, which can leave some of the {data.num_clients} clients "
-            "out, but this algorithm averages what all clients hold, and one that misses a round "
-            "holds an outdated point; pass everyone()."
-        )
-    batch_size = plan.work.batch_size
     if batch_size is not None and batch_size > data.max_size and not plan.work.replace:
         raise ValueError(
             f"batch_size is {batch_size} but the largest client has {data.max_size} examples; "
             f"pass at most {data.max_size}, or None for all of them."
         )
-    check_hparams(hparams, num_rounds)
 
 
-def check_hparams(hparams: PyTree, num_rounds: int | None = None) -> None:
-    """Raises unless numbers are in the range that their name tells, and schedules long enough.
+def check_type(algorithm: Algorithm, hparams: Any) -> None:
+    """Raises unless these are hyperparameters of this algorithm."""
+    wanted, given = algorithm.hparams_type, type(hparams)
+    if not hasattr(given, "_fields"):
+        raise ValueError(
+            f"hparams is {hparams!r}; pass a named tuple of numbers"
+            + (f", {wanted.__name__}{signature(wanted)}." if wanted not in (None, tuple) else ".")
+        )
+    if wanted in (None, tuple, given, *getattr(given, "extends", ())):
+        return
+    if wanted._fields != given._fields:  # pyright: ignore[reportAttributeAccessIssue]
+        raise ValueError(
+            f"hparams is a {given.__name__}{signature(given)}, but this algorithm takes "
+            f"{wanted.__name__}{signature(wanted)}; pass its own factory's Hparams."
+        )
 
-    Rates (``_lr``) and prox steps (``_step``) are positive, a ``_probability`` is below one, and
-    nothing is negative.
+
+def signature(hparams_type: type) -> str:
+    """The fields of hyperparameters as one would call them."""
+    return f"({', '.join(hparams_type._fields)})"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def check_hparams(hparams: PyTree, sweeping: bool = False) -> None:
+    """Raises unless values are in the range that their names tell, and have fitting shapes.
+
+    Rates (``_lr``) and prox steps (``_step``) are positive, strengths (``_scale``) and chances
+    (``_probability``) are not negative, and the latter below one. Others may be any finite number.
     """
+    defaults = type(hparams)._field_defaults
+    lengths = {}
     for name, value in zip(hparams._fields, hparams, strict=True):
-        if isinstance(value, Tracer):
-            continue
-        value = np.asarray(value)
-        positive = name.endswith(("_lr", "_step"))
-        if not np.isfinite(value).all() or (value < 0).any() or (positive and (value == 0).any()):
-            needed = "positive" if positive else "zero or more"
-            raise ValueError(f"{name} is {value.tolist()}; it must be finite and {needed}.")
-        if name.endswith("_probability") and (value >= 1).any():
-            raise ValueError(f"{name} is {value.tolist()}; it must be at least 0 and below 1.")
-        if num_rounds is not None and value.ndim and value.shape != (num_rounds,):
+        value = value.values if is_schedule(value) else value
+        if not isinstance(value, Tracer):
+            value = _checked_value(name, value)
+        shape = np.shape(value)
+        if sweeping:
+            if not shape:
+                raise ValueError(
+                    f"{name} is one number, but a sweep takes a grid, with one value for each "
+                    "point; make it with fcojax.product, zipped or random_draws."
+                )
+            lengths[name], shape = shape[0], shape[1:]
+        _check_shape(name, shape, is_schedule(getattr(hparams, name)), defaults, sweeping)
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"the fields of the grid have {lengths} points; give all the same number.")
+    if 0 in lengths.values():
+        raise ValueError("the grid has no points; pass at least one value for each field.")
+
+
+def _check_shape(name: str, shape: tuple, scheduled: bool, defaults: dict, sweeping: bool) -> None:
+    if scheduled:
+        shape = shape[1:]
+    wanted = np.shape(defaults[name]) if name in defaults else shape
+    if shape != wanted:
+        several = "" if sweeping else ", a grid goes to fcojax.sweep"
+        raise ValueError(
+            f"{name} has shape {shape} where {wanted} is needed; pass one value{several}, and one "
+            "value for each round as fcojax.schedule(values)."
+        )
+
+
+def _checked_value(name: str, value: Any) -> np.ndarray:
+    try:
+        exact = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is {value!r}; pass a number.") from None
+    # As it will be used: 1e-50 is zero in float32 and 1e50 infinite.
+    with np.errstate(over="ignore", under="ignore"):
+        used = exact.astype(jnp.result_type(float))
+    positive, not_negative = name.endswith(_POSITIVE), name.endswith(_NOT_NEGATIVE)
+    bad = ~np.isfinite(used).all() or ((used == 0) & (exact != 0)).any()
+    bad = bad or (positive and (used <= 0).any()) or (not_negative and (used < 0).any())
+    if bad:
+        needed = "positive" if positive else "zero or more" if not_negative else "a number"
+        raise ValueError(
+            f"{name} is {exact.tolist()}; it must be finite and {needed}, within the range of "
+            f"{used.dtype}."
+        )
+    if name.endswith("_probability") and (used >= 1).any():
+        raise ValueError(f"{name} is {exact.tolist()}; it must be at least 0 and below 1.")
+    return exact
+
+
+def check_schedules(hparams: PyTree, num_rounds: int) -> None:
+    """Raises if a schedule has fewer values than there are rounds."""
+    for name, value in zip(hparams._fields, hparams, strict=True):
+        # In a grid the points come first.
+        length = value.values.shape[-1] if is_schedule(value) else num_rounds
+        if length < num_rounds:
             raise ValueError(
-                f"{name} has shape {value.shape}; pass a number, or one for each of the "
+                f"the schedule of {name} has {length} values; pass one for each of the "
                 f"{num_rounds} rounds."
             )

@@ -7,13 +7,14 @@ objective, on which the conservation laws of stateful algorithms rest.
 """
 
 import math
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
 from fcojax import shuffle
 from fcojax.algorithms.base import Cohort
+from fcojax.algorithms.work import checked_count
 from fcojax.types import Array, Key
 
 # Rounds count upwards from zero and are folded into the key, so streams that are not a round's own
@@ -21,6 +22,7 @@ from fcojax.types import Array, Key
 LOST_UPLOADS, CHAINS = 0xFFFFFFFF, 0xFFFFFFFE
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """``(key, round, num_clients, sizes) -> Cohort`` with a size known before tracing."""
 
@@ -164,6 +166,10 @@ class Dropout(NamedTuple):
     def can_be_absent(self) -> bool:
         return self.sampler.can_be_absent
 
+    @property
+    def loses_uploads(self) -> bool:
+        return True
+
 
 def everyone() -> Sampler:
     """All clients, every round."""
@@ -208,9 +214,9 @@ def coin_flips(probability: float) -> Sampler:
 def dropout(sampler: Sampler, probability: float) -> Sampler:
     """The cohort of ``sampler``, each of whose uploads is lost with this probability.
 
-    A client whose upload is lost has worked all the same: its own state moves on, and only the
-    server never hears of it. Losses are independent over clients and rounds and are counted in
-    the metric ``lost``. The cohorts are those that ``sampler`` draws without losses.
+    A client whose upload is lost has worked and sent for nothing: it notices that no answer comes
+    and takes its own state back. Losses are independent over clients and rounds and are counted in
+    ``lost``. The cohorts are those that ``sampler`` draws without losses.
     """
     if isinstance(sampler, Dropout):
         raise ValueError("the sampler drops uploads already; give one dropout both probabilities.")
@@ -233,16 +239,9 @@ def room_for(num_clients: int, probability: float) -> int:
     return min(num_clients, math.ceil(mean + 8 * deviation + 8))
 
 
-def checked_count(name: str, count: int) -> int:
-    """The count, if it is a whole number of at least 1."""
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ValueError(f"{name} is {count!r}; pass a whole number of at least 1.")
-    return count
-
-
 def optional_cohort_size(cohort_size: int | None) -> int | None:
     """The size of a cohort, or ``None`` for all who are there."""
-    return None if cohort_size is None else checked_count("cohort_size", cohort_size)
+    return checked_count("cohort_size", cohort_size, optional=True)
 
 
 def checked_probability(name: str, probability: float) -> float:

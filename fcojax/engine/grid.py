@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fcojax.engine.check import check_hparams
+from fcojax.engine.hparams import as_arrays
 from fcojax.types import PyTree
 
 
@@ -116,5 +116,4 @@ def _with_defaults(hparams_type: type, values: dict[str, Any]) -> list[Any]:
 def _grid(hparams_type: type, points: list[tuple]) -> PyTree:
     for point in points:
         check_hparams(hparams_type(*point))
-    columns = zip(*points, strict=True)
-    return hparams_type(*(jnp.asarray(column, jnp.result_type(float)) for column in columns))
+    return as_arrays(hparams_type(*map(np.asarray, zip(*points, strict=True))))

@@ -1,135 +1,20 @@
-"""Rounds, scanned: the only loop over rounds there is.
-
-A run is cut into blocks of ``eval_every`` rounds. Inside a block nothing leaves the device; at its
-end the model is looked at once.
-"""
+"""A whole run in one compiled program."""
 
 import functools
-from collections.abc import Callable
-from typing import NamedTuple
+import warnings
 
 import jax
-import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
-from fcojax import tree
 from fcojax.algorithms.base import Algorithm
-from fcojax.algorithms.local import Work
-from fcojax.engine.check import check_run
-from fcojax.engine.cohort import Sampler, everyone
-from fcojax.engine.round import Plan, chunk_size, one_round
+from fcojax.algorithms.work import Work
+from fcojax.engine.check import check_rounds, check_run, check_schedules
+from fcojax.engine.hparams import as_arrays
+from fcojax.engine.plan import Plan, as_plan
+from fcojax.engine.stepper import Observe, advanced, model_of, started
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
-
-Observe = Callable[[PyTree, Params, PyTree], dict[str, Array]]
-
-
-class State(NamedTuple):
-    """All that a run needs to go on.
-
-    Attributes:
-      server: the algorithm's server state.
-      clients: one row of the algorithm's client state per client.
-      round: how many rounds are behind it.
-    """
-
-    server: PyTree
-    clients: PyTree
-    round: Array
-
-
-def start(algorithm: Algorithm, hparams: PyTree, params: Params, data: ClientData) -> State:
-    """The state before the first round."""
-    server, client = algorithm.init(hparams, params)
-    num_rows = data.clients_per_shard * data.num_shards
-    clients = jax.tree.map(
-        lambda leaf: jnp.broadcast_to(leaf, (num_rows, *jnp.shape(leaf))), client
-    )
-    return State(server, clients, jnp.zeros((), jnp.int32))
-
-
-def block(
-    algorithm: Algorithm,
-    plan: Plan,
-    num_rounds: int,
-    hparams: PyTree,
-    data: ClientData,
-    state: State,
-    key: Key,
-) -> tuple[State, dict[str, Array]]:
-    """``num_rounds`` rounds from ``state``, with the metrics of its clients over the block.
-
-    Client metrics are averaged over the rounds in which a client was heard, NaN if there were none;
-    ``participants``, ``dropped`` and, where a cohort loses uploads, ``lost`` are added up.
-    """
-
-    def rounds(hparams, data, state, key):
-        def body(state, _):
-            server, clients, metrics = one_round(
-                algorithm,
-                plan,
-                at_round(hparams, state.round),
-                data,
-                state.server,
-                state.clients,
-                key,
-                state.round,
-            )
-            return State(server, clients, state.round + 1), metrics
-
-        state, metrics = jax.lax.scan(body, state, length=num_rounds)
-        names = [name for name in ("participants", "dropped", "lost") if name in metrics]
-        counts = {name: metrics.pop(name) for name in names}
-        heard = counts["participants"] > counts["dropped"] + counts.get("lost", 0)
-        means = {name: jnp.mean(values, axis=0, where=heard) for name, values in metrics.items()}
-        return state, means | {name: jnp.sum(values) for name, values in counts.items()}
-
-    if data.mesh is None:
-        return rounds(hparams, data, state, key)
-    everywhere = jax.sharding.PartitionSpec()
-    states = (everywhere, data.shard_spec, everywhere)  # of server, clients, round
-    return jax.shard_map(
-        lambda hparams, data, state, key: rounds(hparams, data, State(*state), key),
-        mesh=data.mesh,
-        in_specs=(everywhere, data.shard_spec, states, everywhere),
-        out_specs=(State(*states), everywhere),  # pyright: ignore[reportArgumentType]
-        # Every device computes the same server state from the same mean; that is not inferred
-        # through a scan whose carry starts out replicated.
-        check_vma=False,
-    )(hparams, data, tuple(state), key)
-
-
-def at_round(hparams: PyTree, index: Array | int) -> PyTree:
-    """The hyperparameters of one round: a field with a leading axis is a schedule over rounds."""
-    return jax.tree.map(lambda leaf: leaf[index] if jnp.ndim(leaf) else leaf, hparams)
-
-
-def as_arrays(hparams: PyTree) -> PyTree:
-    """Hyperparameters as arrays of the default float type, so that no number is a new trace."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(float)), hparams)
-
-
-def with_chunk_size(
-    plan: Plan,
-    algorithm: Algorithm,
-    hparams: PyTree,
-    params: Params,
-    data: ClientData,
-    num_points: int = 1,
-) -> Plan:
-    """The plan with a chunk size that suits the backend, unless it names one.
-
-    ``num_points`` runs share a step's examples but each has states of its own.
-    """
-    if plan.client_chunk_size is not None:
-        return plan
-    message = jax.eval_shape(
-        lambda hparams, params: algorithm.broadcast(hparams, algorithm.init(hparams, params)[0]),
-        at_round(hparams, 0),
-        params,
-    )
-    num_places = plan.cohort.size(data.num_clients)
-    size = chunk_size(plan.work, data, tree.num_bytes(message), num_places, num_points)
-    return plan._replace(client_chunk_size=size)
 
 
 def run(
@@ -138,37 +23,31 @@ def run(
     params: Params,
     data: ClientData,
     key: Key,
+    plan: Plan | Work,
     *,
     num_rounds: int,
-    work: Work,
-    cohort: Sampler | None = None,
+    eval_every: int = 1,
     observe: Observe | None = None,
     context: PyTree = None,
-    eval_every: int = 1,
-    client_chunk_size: int | None = None,
 ) -> tuple[Params, dict[str, Array]]:
-    """Runs ``num_rounds`` rounds in one compiled program; pure, so it can be mapped and nested.
+    """Runs ``num_rounds`` rounds; pure, so it can be mapped, nested and differentiated.
 
     Args:
-      algorithm: what to run; build it once, a rebuilt algorithm is compiled anew.
-      hparams: its hyperparameters, scalars by name. A field with a leading axis of length
-        ``num_rounds`` is a schedule.
+      algorithm: what to run.
+      hparams: its hyperparameters, numbers by name, or ``fcojax.schedule`` of them.
       params: the start point.
       data: the clients.
       key: all the luck of the run. Cohorts and minibatches depend on it and on nothing else, so
         runs with one key can be compared pair by pair.
+      plan: how rounds are driven: a ``Plan``, or only how much clients work, ``local_steps(...)``
+        or ``local_epochs(...)``, if everyone takes part.
       num_rounds: R.
-      work: ``local_steps(...)`` or ``local_epochs(...)``.
-      cohort: who takes part; ``everyone()`` by default.
+      eval_every: rounds between two looks; must divide ``num_rounds``.
       observe: ``(hparams, model, context) -> dict``, asked after every ``eval_every`` rounds.
       context: arrays that ``observe`` needs, say a validation set.
-      eval_every: rounds between two looks; must divide ``num_rounds``.
-      client_chunk_size: clients that work side by side; ``None`` picks it for the backend.
 
     Returns:
-      The model after the last round, and the history: one entry per look of what ``observe``
-      said, of the clients' metrics, ``participants``, ``dropped``, ``lost`` where a cohort loses
-      uploads, and the ``round``.
+      The model after the last round, and the history as ``fcojax.advance`` returns it.
 
     Example:
       >>> import jax, jax.numpy as jnp, numpy as np, fcojax
@@ -176,49 +55,50 @@ def run(
       >>> loss = lambda w, rows: 0.5 * (w - rows["a"]) ** 2
       >>> model, history = fcojax.run(
       ...     fcojax.algorithms.fed_avg(loss), fcojax.algorithms.fed_avg.Hparams(client_lr=0.5),
-      ...     jnp.array(0.0), data, jax.random.key(0), num_rounds=60, work=fcojax.local_steps(1))
+      ...     jnp.array(0.0), data, jax.random.key(0), fcojax.local_steps(1), num_rounds=60)
       >>> round(float(model), 6)
       2.0
     """
-    plan = Plan(work, cohort or everyone(), client_chunk_size)
-    check_run(algorithm, plan, hparams, data, num_rounds, eval_every)
-    hparams = as_arrays(hparams)
-    plan = with_chunk_size(plan, algorithm, hparams, params, data)
-    return scan_blocks(
-        algorithm, plan, observe, num_rounds, eval_every, hparams, params, data, key, context
-    )
+    plan = as_plan(plan)
+    num_rounds, eval_every = check_rounds(num_rounds, eval_every)
+    check_run(algorithm, plan, hparams, data, key)
+    check_schedules(hparams, num_rounds)
+    if key.ndim:
+        raise ValueError(f"key has shape {key.shape}; pass one key, or use fcojax.sweep.")
+    static = (algorithm, plan, observe, num_rounds // eval_every, eval_every)
+    model, history = whole(*static, as_arrays(hparams), params, data, key, context)
+    warn_of_losses(history)
+    return model, history
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def scan_blocks(
-    algorithm: Algorithm,
-    plan: Plan,
-    observe: Observe | None,
-    num_rounds: int,
-    eval_every: int,
-    hparams: PyTree,
-    params: Params,
-    data: ClientData,
-    key: Key,
-    context: PyTree,
-) -> tuple[Params, dict[str, Array]]:
-    """``run`` with everything checked and chosen."""
-
-    def body(state, _):
-        state, metrics = block(algorithm, plan, eval_every, hparams, data, state, key)
-        look = look_at(algorithm, observe, hparams, state, context)
-        return state, metrics | look | {"round": state.round}
-
-    state = start(algorithm, at_round(hparams, 0), params, data)
-    state, history = jax.lax.scan(body, state, length=num_rounds // eval_every)
-    return algorithm.model(at_round(hparams, num_rounds - 1), state.server), history
+def whole(
+    algorithm, plan, observe, num_looks, eval_every, hparams, params, data, key, context
+) -> tuple[Params, PyTree]:
+    """Start, advance and read the model; for a vector of keys with axes [seeds, points]."""
+    state = started(algorithm, plan, None, hparams, params, data, key)
+    state, history = advanced(
+        algorithm, plan, observe, num_looks, eval_every, hparams, data, state, context
+    )
+    return model_of(algorithm, hparams, state), history
 
 
-def look_at(
-    algorithm: Algorithm, observe: Observe | None, hparams: PyTree, state: State, context: PyTree
-) -> dict[str, Array]:
-    """What ``observe`` says of the model as it is now."""
-    if observe is None:
-        return {}
-    now = at_round(hparams, jnp.maximum(state.round - 1, 0))
-    return observe(now, algorithm.model(now, state.server), context)
+def warn_of_losses(history: dict[str, Array]) -> None:
+    """Warns, once, if in some look of a finished run nobody's upload or no server step was finite.
+
+    Says nothing while tracing. Waits for the run.
+    """
+    counts = [history[name] for name in ("participants", "dropped", "refused")]
+    if any(isinstance(count, Tracer) for count in counts):
+        return
+    participants, dropped, refused = map(np.asarray, counts)
+    failed = ((participants > 0) & (dropped >= participants)) | (refused > 0)
+    if failed.any():
+        first = int(np.asarray(history["round"])[failed].min())
+        of_runs = failed.any(axis=-1)
+        which = "the run" if of_runs.ndim == 0 else f"{of_runs.sum()} of {of_runs.size} runs"
+        warnings.warn(
+            f"{which} diverged: by round {first} no upload, or no server step, was finite any "
+            "more, and such rounds change nothing; take smaller rates.",
+            stacklevel=3,
+        )

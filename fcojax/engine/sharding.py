@@ -15,11 +15,11 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm
-from fcojax.algorithms.local import Work
-from fcojax.engine.cohort import Sampler, everyone
+from fcojax.algorithms.work import Work
+from fcojax.engine.hparams import as_arrays, at_round
+from fcojax.engine.layout import sized
 from fcojax.engine.memory import device_memory
-from fcojax.engine.round import Plan
-from fcojax.engine.run import with_chunk_size
+from fcojax.engine.plan import Plan, as_plan
 from fcojax.problems.clients import ClientData
 from fcojax.types import Params, PyTree
 
@@ -52,8 +52,9 @@ def client_mesh(num_devices: int | None = None) -> jax.sharding.Mesh:
 def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
     """The same population, cut into equal runs of clients over the mesh's ``clients`` axis.
 
-    Devices whose clients have fewer rows are padded to the one with most; clients of weight zero
-    and without rows make up the numbers where the mesh does not divide the population.
+    Devices whose clients have fewer rows are padded to the one with most, with rows of their own,
+    at which losses are finite if they are anywhere; clients of weight zero and without rows make up
+    the numbers where the mesh does not divide the population.
     """
     if data.mesh is not None:
         raise ValueError("the population is on a mesh already; shard the original.")
@@ -73,9 +74,8 @@ def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
         leaf = np.asarray(leaf)
         if (np.diff(bounds) == num_rows).all():
             return leaf
-        parts = [leaf[start:end] for start, end in zip(bounds[:-1], bounds[1:], strict=True)]
-        pad = [(0, 0)] * (leaf.ndim - 1)
-        return np.concatenate([np.pad(part, [(0, num_rows - len(part)), *pad]) for part in parts])
+        parts = zip(bounds[:-1], bounds[1:], strict=True)
+        return np.concatenate([leaf[_padded_rows(*part, num_rows)] for part in parts])
 
     placement = jax.sharding.NamedSharding(mesh, sharded.shard_spec)
     return dataclasses.replace(
@@ -88,14 +88,18 @@ def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
     )
 
 
+def _padded_rows(start: int, end: int, num_rows: int) -> np.ndarray:
+    """``num_rows`` rows: those from start to end, and the last of them again and again."""
+    return np.minimum(np.arange(start, start + num_rows), max(end - 1, 0))
+
+
 def spread(
     algorithm: Algorithm,
     hparams: PyTree,
     params: Params,
     data: ClientData,
+    plan: Plan | Work,
     *,
-    work: Work,
-    cohort: Sampler | None = None,
     num_points: int = 1,
 ) -> ClientData:
     """The population on as many devices as pay for themselves: all of them, or the one it is on.
@@ -104,15 +108,23 @@ def spread(
     room for all clients. Otherwise devices share the clients, which pays when a client's step is so
     large that clients work one by one and every device has at least two a round to work for. Small
     steps are over before the devices have met.
+
+    Args:
+      algorithm: what will run.
+      hparams: the hyperparameters of one run.
+      params: the start point, or its shapes.
+      data: the clients, on one device.
+      plan: how rounds will be driven.
+      num_points: points of a sweep.
     """
-    num_devices = len(jax.devices())
+    plan, num_devices = as_plan(plan), len(jax.devices())
     if num_devices == 1:
         return data
     if num_points >= num_devices and tree.num_bytes(data.examples) <= device_memory() / 4:
         return shard_clients(data, device_mesh(sweep=num_devices))
-    plan = with_chunk_size(
-        Plan(work, cohort or everyone()), algorithm, hparams, params, data, num_points
-    )
+    now = at_round(as_arrays(hparams), 0)
+    server, _ = jax.eval_shape(algorithm.init, now, params)
+    plan = sized(plan, algorithm, now, server, data, num_points)
     places = plan.cohort.size(data.num_clients)
     if plan.client_chunk_size != 1 or places < 2 * num_devices:
         return data

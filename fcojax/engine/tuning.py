@@ -16,13 +16,13 @@ import jax
 import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm
-from fcojax.algorithms.local import Work
-from fcojax.engine import sweep
+from fcojax.algorithms.work import Work
 from fcojax.engine.check import check_run
-from fcojax.engine.cohort import Sampler, everyone
+from fcojax.engine.hparams import as_arrays, at_round
+from fcojax.engine.layout import sized
 from fcojax.engine.memory import needed_bytes, room
-from fcojax.engine.round import Plan
-from fcojax.engine.run import as_arrays, at_round, with_chunk_size
+from fcojax.engine.plan import Plan, as_plan
+from fcojax.engine.stepper import advance_kept, start
 from fcojax.problems.clients import ClientData
 from fcojax.types import Params, PyTree
 
@@ -36,9 +36,8 @@ def fastest_chunk_size(
     hparams: PyTree,
     params: Params,
     data: ClientData,
+    plan: Plan | Work,
     *,
-    work: Work,
-    cohort: Sampler | None = None,
     num_points: int = 1,
     num_seeds: int = 1,
     candidates: tuple[int, ...] | None = None,
@@ -50,12 +49,11 @@ def fastest_chunk_size(
     once for the same program on the same kind of device.
 
     Args:
-      algorithm: as for ``run``, and so are the next five.
+      algorithm: as for ``run``, and so are the next four.
       hparams: of one run; of a schedule the first round's.
       params: the start point.
       data: the clients, spread over devices or not.
-      work: what each client does.
-      cohort: who takes part.
+      plan: how rounds are driven.
       num_points: points of a sweep that run side by side.
       num_seeds: keys of a sweep.
       candidates: sizes to try; by default 1, 4, 16, ... up to the whole cohort, and the rule's.
@@ -67,34 +65,35 @@ def fastest_chunk_size(
       >>> algorithm = fcojax.algorithms.fed_avg(lambda w, rows: (w - rows["a"]) ** 2)
       >>> hparams = fcojax.algorithms.fed_avg.Hparams(client_lr=0.1)
       >>> fastest_chunk_size(
-      ...     algorithm, hparams, jnp.array(0.0), data, work=fcojax.local_steps(1)) in (1, 4, 6)
+      ...     algorithm, hparams, jnp.array(0.0), data, fcojax.local_steps(1)) in (1, 4, 6)
       True
     """
-    plan, hparams = Plan(work, cohort or everyone()), at_round(as_arrays(hparams), 0)
-    check_run(algorithm, plan, hparams, data, _NUM_ROUNDS, _NUM_ROUNDS)
+    plan = as_plan(plan)
+    keys = jax.random.split(jax.random.key(0), num_seeds)
+    check_run(algorithm, plan, hparams, data, keys[0])
+    hparams = at_round(as_arrays(hparams), 0)
     shards = data.num_sweep_shards
     points = -(-num_points // shards) * shards
     grid = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], points, axis=0), hparams)
-    keys = jax.random.split(jax.random.key(0), num_seeds)
+    state = start(algorithm, grid, params, data, keys, plan)
     places = plan.cohort.size(data.num_clients)
     if candidates is None:
-        runs = num_points * num_seeds
-        by_rule = with_chunk_size(plan, algorithm, hparams, params, data, runs)
+        server, _ = jax.eval_shape(algorithm.init, hparams, params)
+        by_rule = sized(plan, algorithm, hparams, server, data, num_points * num_seeds)
         candidates = tuple(sorted({*_geometric(places), by_rule.client_chunk_size or places}))
     if not candidates or min(candidates) < 1:
         raise ValueError(f"candidates are {candidates}; pass at least one size, each at least 1.")
 
     def lower(size):
-        sized = plan._replace(client_chunk_size=size)
-        fixed = (algorithm, sized, None, _NUM_ROUNDS, _NUM_ROUNDS)
-        return sweep.ends.lower(*fixed, grid, params, data, keys, None)
+        fixed = (algorithm, plan._replace(client_chunk_size=size), None, 1, _NUM_ROUNDS)
+        return advance_kept.lower(*fixed, grid, data, state, None)
 
     lowered = {size: lower(size) for size in candidates}
     file = None if remember is None else pathlib.Path(remember)
     known = {} if file is None else _read(file)
     name = _name_of(lowered)
     if name not in known:
-        known[name] = _seconds_a_round(lowered, (grid, params, data, keys))
+        known[name] = _seconds_a_round(lowered, (grid, data, state))
         if file is not None:
             _write(file, known)
     return min(known[name], key=lambda size: known[name][size])

@@ -30,6 +30,20 @@ class Problem(NamedTuple):
     measures: Callable[[Params], dict[str, Array]] = lambda params: {}
 
 
+def losses_of(loss: Loss, params: Params, examples: PyTree) -> Array:
+    """``loss(params, examples)``, refused at trace time unless it is one number per example."""
+    num_examples = jax.tree.leaves(examples)[0].shape[0]
+    losses = loss(params, examples)
+    if jnp.shape(losses) != (num_examples,):
+        raise ValueError(
+            f"the loss returned shape {jnp.shape(losses)} for {num_examples} examples, but it must "
+            f"return one number for each, shape ({num_examples},): the weighted mean over a batch "
+            "is taken by the library. Remove a mean or a sum over the examples, and look for "
+            "labels or parameters of shape (n, 1), which broadcast."
+        )
+    return losses
+
+
 def population_loss(
     loss: Loss, params: Params, data: ClientData, rows_at_once: int = 8192
 ) -> Array:
@@ -70,7 +84,7 @@ def _weighted_loss_sum(loss: Loss, params: Params, data: ClientData, rows_at_onc
             lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, rows_at_once), data.examples
         )
         weights = jax.lax.dynamic_slice_in_dim(row_weights, start, rows_at_once)
-        losses = loss(params, rows)
+        losses = losses_of(loss, params, rows)
         weights = jnp.where(fresh, weights, 0).astype(losses.dtype)
         return total + jnp.sum(jnp.where(weights > 0, weights * losses, 0)), None
 

@@ -1,18 +1,16 @@
 """Where the clients of a run have been, step by step: what lemmas about local steps speak of."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm
-from fcojax.algorithms.local import Batch, Local, Work
-from fcojax.engine.check import check_run
-from fcojax.engine.cohort import everyone
-from fcojax.engine.round import Plan
-from fcojax.engine.run import as_arrays, block, start
+from fcojax.algorithms.local import Local
+from fcojax.algorithms.work import Work
+from fcojax.engine.stepper import OfState, advance, start
 from fcojax.problems.clients import ClientData
 from fcojax.types import Key, Params, PyTree
 
@@ -23,9 +21,9 @@ def local_points(
     params: Params,
     data: ClientData,
     key: Key,
+    plan: Work,
     *,
     num_rounds: int,
-    work: Work,
     read: Callable[[PyTree], Params] = lambda carry: carry,
 ) -> Params:
     """The points at which every client took its gradients, with axes [rounds, steps, clients].
@@ -39,8 +37,8 @@ def local_points(
       params: the start point.
       data: the clients.
       key: all the luck of the run.
+      plan: ``local_steps(...)``, the same number for all clients.
       num_rounds: R.
-      work: ``local_steps(...)``, the same number for all clients.
       read: the point in what the algorithm carries from one local step to the next.
 
     Example:
@@ -49,45 +47,37 @@ def local_points(
       >>> fed_gd = fcojax.algorithms.fed_gd(lambda x, rows: (x - rows["a"]) ** 2 / 2)
       >>> hparams, work = fcojax.algorithms.fed_gd.Hparams(0.5), fcojax.local_steps(2)
       >>> start, key = jnp.array(0.0), jax.random.key(0)
-      >>> local_points(fed_gd, hparams, start, data, key, num_rounds=2, work=work).tolist()
+      >>> local_points(fed_gd, hparams, start, data, key, work, num_rounds=2).tolist()
       [[[0.0, 0.0], [0.0, 0.5]], [[0.375, 0.375], [0.1875, 0.6875]]]
     """
-    if work.num_steps is None:
-        raise ValueError("work is in epochs; pass local_steps, so that all clients keep step.")
-    plan = Plan(work, everyone())
-    check_run(algorithm, plan, hparams, data, num_rounds, 1)
-    watched = _watched(algorithm, work.num_steps, read)
-    return _points(watched, plan, num_rounds, as_arrays(hparams), params, data, key)
+    if plan.num_steps is None:
+        raise ValueError("the work is in epochs; pass local_steps, so that all clients keep step.")
+    watched = _watched(algorithm, plan.num_steps, read)
+    state = start(watched, hparams, params, data, key, plan)
+    _, history = advance(watched, hparams, data, state, plan, num_rounds, observe=_SEEN)
+    return jax.tree.map(lambda leaf: leaf[:, : data.num_clients].swapaxes(1, 2), history["points"])
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _points(watched, plan, num_rounds, hparams, params, data, key):
-    def one_round(state, _):
-        state, _ = block(watched, plan, 1, hparams, data, state, key)
-        _, points = state.clients
-        return state, jax.tree.map(lambda leaf: leaf[: data.num_clients].swapaxes(0, 1), points)
-
-    return jax.lax.scan(one_round, start(watched, hparams, params, data), length=num_rounds)[1]
+def _points_of(hparams, state, context):
+    _, points = state.clients
+    return {"points": points}
 
 
-class _Watched:
-    """A client's handle whose scan also writes down where it has been."""
+_SEEN = OfState(_points_of)
 
-    def __init__(self, local: Local, points: Params, read: Callable[[PyTree], Params]):
-        self._local, self._read, self.points = local, read, points
 
-    def __getattr__(self, name):
-        return getattr(self._local, name)
+@dataclasses.dataclass(frozen=True)
+class _Watched(Local):
+    """A client's handle that also writes down the point before each of its steps."""
 
-    def scan(self, step: Callable[[PyTree, Batch], PyTree], carry: PyTree) -> PyTree:
-        def write_and_step(written, batch):
-            carry, index, points = written
-            now = self._read(carry)
-            points = jax.tree.map(lambda rows, leaf: rows.at[index].set(leaf), points, now)
-            return step(carry, batch), index + 1, points
+    read: Callable | None = None
+    trail: list = dataclasses.field(default_factory=list)
 
-        begin = (carry, jnp.zeros((), jnp.int32), self.points)
-        carry, _, self.points = self._local.scan(write_and_step, begin)
+    def scan(self, step, carry, **options):
+        assert self.read is not None
+        read = self.read
+        carry, points = super().scan(step, carry, emit=lambda at, batch: read(at), **options)
+        self.trail.append(points)
         return carry
 
 
@@ -101,9 +91,11 @@ def _watched(algorithm: Algorithm, num_steps: int, read) -> Algorithm:
         return server, (client, points)
 
     def client_update(hparams, message, client, local, key):
-        own, points = client
-        watched: Any = _Watched(local, points, read)  # a Local in all that algorithms use
+        fields = {field.name: getattr(local, field.name) for field in dataclasses.fields(local)}
+        watched = _Watched(**fields, read=read)
+        own, _ = client
         result = algorithm.client_update(hparams, message, own, watched, key)
-        return result._replace(state=(result.state, watched.points))
+        (points,) = watched.trail
+        return result._replace(state=(result.state, points))
 
     return algorithm._replace(init=init, client_update=client_update)

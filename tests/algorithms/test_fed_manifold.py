@@ -9,9 +9,8 @@ import pytest
 
 import fcojax
 from fcojax.algorithms.fed_manifold import Server
-from fcojax.engine.round import Plan, message_bytes
-from fcojax.engine.run import State, as_arrays
 from fcojax.engine.status import verdict
+from fcojax.engine.stepper import State
 from fcojax.transforms import sphere, stiefel
 from tests import federations, subspaces
 from tests.subspaces import pca, polar, slope, tangent
@@ -106,8 +105,11 @@ def test_the_literal_form_is_the_same_in_float64():
 def test_a_stationary_point_with_the_right_corrections_is_a_fixed_point(client_lr, server_lr):
     x = subspaces.optimum()[1]
     own = np.stack([slope(x, covariance) for covariance in subspaces.covariances()])
-    first = State(Server(x, np.zeros_like(x), np.zeros(())), own, jnp.zeros((), jnp.int32))
-    seen, _ = hundred_rounds(client_lr, server_lr, first=jax.tree.map(jnp.asarray, first))
+    first = State(
+        *jax.tree.map(jnp.asarray, (Server(x, np.zeros_like(x), np.zeros(())), own)),
+        (), jnp.zeros((), jnp.int32), jax.random.key(0),
+    )  # fmt: skip
+    seen, _ = hundred_rounds(client_lr, server_lr, first=first)
     np.testing.assert_allclose(seen.server.point[-1], x, atol=1e-12)
     np.testing.assert_allclose(seen.clients[-1], own, atol=1e-12)
 
@@ -317,7 +319,7 @@ def test_a_step_size_is_not_a_new_program():
     for client_lr in (0.1, 0.2, 0.3):
         fcojax.run(
             chosen, Rates(client_lr), jnp.asarray(subspaces.SMALL_START), data, jax.random.key(0),
-            num_rounds=2, work=fcojax.local_steps(2),
+            num_rounds=2, plan=fcojax.local_steps(2),
         )  # fmt: skip
         traced.append(len(calls))
     assert traced[0] > 0 and len(set(traced)) == 1
@@ -328,8 +330,7 @@ def test_a_client_sends_one_matrix_and_a_number():
     start = jnp.asarray(subspaces.start())
     for literal, down, up in ((False, 2 * size + 8, size + 8), (True, size, size)):
         chosen = subspaces.algorithm("fed_manifold", literal=literal)
-        plan = Plan(TEN_STEPS, fcojax.everyone())
-        found = message_bytes(chosen, plan, as_arrays(Rates()), start, subspaces.data())
+        found = federations.bytes_each(chosen, Rates(), start, subspaces.data(), TEN_STEPS)
         assert found == (down, up)
 
 
@@ -339,5 +340,5 @@ def test_the_literal_form_refuses_a_partial_cohort():
         with pytest.raises(ValueError, match="leave some of the 10 clients out"):
             fcojax.run(
                 chosen, Rates(), jnp.asarray(subspaces.start()), subspaces.data(),
-                jax.random.key(0), num_rounds=2, work=TEN_STEPS, cohort=cohort,
+                jax.random.key(0), num_rounds=2, plan=fcojax.Plan(TEN_STEPS, cohort),
             )  # fmt: skip

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fcojax.algorithms.local import Batch, local_epochs, local_steps, mean_gradient, mean_loss
-from fcojax.engine.round import local_handle
+from fcojax.algorithms.local import Batch, mean_gradient, mean_loss
+from fcojax.algorithms.work import local_epochs, local_steps
+from fcojax.engine.luck import local_handle
 from fcojax.problems.clients import from_clients
 
 SIZES = (5, 2, 7)

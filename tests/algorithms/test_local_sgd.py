@@ -10,8 +10,6 @@ import pytest
 import fcojax
 from fcojax.algorithms import fed_gd, local_sgd
 from fcojax.algorithms.local_sgd import inverse_time
-from fcojax.engine.round import Plan, message_bytes
-from fcojax.engine.run import as_arrays
 from fcojax.engine.sharding import client_mesh, shard_clients
 from tests import federations
 from tests.federations import DIM, client_means, quadratic, quadratic_clients
@@ -48,7 +46,7 @@ def whole_model(hparams, params, context):
 
 def models(chosen, hparams, data, **options):
     """The model after every round."""
-    options = {"num_rounds": NUM_ROUNDS, "observe": whole_model} | options
+    options = {"num_rounds": NUM_ROUNDS, "observe": whole_model} | federations.planned(options)
     start = jnp.asarray(START)
     return np.asarray(fcojax.run(chosen, hparams, start, data, KEY, **options)[1]["model"])
 
@@ -100,7 +98,7 @@ def test_the_step_size_follows_the_global_step_also_within_a_round(setting):
 
 def test_numbers_take_a_rounds_axis_on_top_of_the_schedule():
     rates, decays = np.linspace(0.3, 0.5, NUM_ROUNDS), np.linspace(0.1, 0.0, NUM_ROUNDS)
-    scheduled = local_sgd.Hparams(rates, decays)
+    scheduled = local_sgd.Hparams(fcojax.schedule(rates), fcojax.schedule(decays))
     ours = models(build(local_sgd), scheduled, population(), work=WITH_REPLACEMENT)
     assert_same(
         ours,
@@ -187,7 +185,7 @@ def test_three_schedules_compile_once_and_keep_the_dtype():
     for decay in (0.0, 0.1, 0.2):
         model, _ = fcojax.run(
             chosen, local_sgd.Hparams(0.3, decay), jnp.asarray(START, jnp.float32), data, KEY,
-            num_rounds=2, work=fcojax.local_steps(2),
+            num_rounds=2, plan=fcojax.local_steps(2),
         )  # fmt: skip
         assert model.dtype == jnp.float32
         counts.append(len(traces))
@@ -195,9 +193,9 @@ def test_three_schedules_compile_once_and_keep_the_dtype():
 
 
 def test_fed_gd_sends_the_model_and_local_sgd_the_step_count_as_well():
-    plan, params = Plan(fcojax.local_steps(2), fcojax.everyone()), jnp.asarray(START)
+    work, params = fcojax.local_steps(2), jnp.asarray(START)
     sent = [
-        message_bytes(build(factory), plan, as_arrays(factory.Hparams()), params, population())
+        federations.bytes_each(build(factory), factory.Hparams(), params, population(), work)
         for factory in (fed_gd, local_sgd)
     ]
     # The count goes down as an integer of four bytes, and up as a float that can be averaged.

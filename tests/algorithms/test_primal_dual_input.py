@@ -10,13 +10,12 @@ import pytest
 import fcojax
 from fcojax.algorithms import fed_dyn, fed_pd
 from fcojax.algorithms.local_solvers import exact, variance_reduced
-from fcojax.engine.round import Plan, message_bytes
-from fcojax.engine.run import as_arrays
+from fcojax.engine.plan import Plan
 from fcojax.problems import factored, factored_loss
 from tests import federations
 
 KEY = jax.random.key(0)
-OPTIONS = {"num_rounds": 4, "work": fcojax.local_steps(1)}
+OPTIONS = {"num_rounds": 4, "plan": fcojax.local_steps(1)}
 
 
 @functools.cache
@@ -32,10 +31,14 @@ def untraceable(params, rows):
     ("cohort", "hparams", "message"),
     [
         (fcojax.uniform_cohort(3), {}, "can leave some of the 5 clients out"),
-        (fcojax.coin_flips(0.9), {}, "misses a round holds an outdated point; pass everyone()"),
+        (fcojax.coin_flips(0.9), {}, "needs every one of them in every round; pass everyone()"),
         (None, {"skip_probability": 1.0}, "skip_probability is 1.0; it must be at least 0 and bel"),
         (None, {"skip_probability": -0.5}, "skip_probability is -0.5; it must be finite and zero"),
-        (None, {"skip_probability": np.ones(4)}, "skip_probability is [1.0, 1.0, 1.0, 1.0]"),
+        (
+            None,
+            {"skip_probability": fcojax.schedule(np.ones(4))},
+            "skip_probability is [1.0, 1.0, 1.0, 1.0]",
+        ),
         (None, {"skip_probability": np.zeros(3)}, "skip_probability has shape (3,)"),
         (None, {"prox_step": 0.0}, "prox_step is 0.0; it must be finite and positive"),
     ],
@@ -44,7 +47,7 @@ def test_fed_pd_is_refused_before_anything_is_traced(cohort, hparams, message):
     with pytest.raises(ValueError) as error:
         fcojax.run(
             fed_pd(untraceable), fed_pd.Hparams(**hparams), federations.start(), population(), KEY,
-            cohort=cohort, **OPTIONS,
+            Plan(OPTIONS["plan"], cohort or fcojax.everyone()), num_rounds=4,
         )  # fmt: skip
     assert message in str(error.value)
     assert "\n" not in str(error.value)
@@ -85,16 +88,20 @@ def test_an_unknown_report_is_refused():
 
 def test_a_client_sends_one_model_and_a_second_only_to_report_all():
     """A model is 5 numbers of 8 bytes; FedPD's message carries the coin as one byte more."""
-    plan = Plan(fcojax.local_steps(1), fcojax.everyone())
     chosen = {
         "FedPD": fed_pd(federations.loss),
         "variance reduced": fed_pd(federations.loss, solver=variance_reduced(refresh_every=2)),
         **{report: fed_dyn(federations.loss, report=report) for report in ("server", "sampled")},
         "all": fed_dyn(federations.loss, report="all"),
     }
-    rates = as_arrays(fed_pd.Hparams())
     sent = {
-        name: message_bytes(algorithm, plan, rates, federations.start(), population())
+        name: federations.bytes_each(
+            algorithm,
+            algorithm.hparams_type(),
+            federations.start(),
+            population(),
+            fcojax.local_steps(1),
+        )
         for name, algorithm in chosen.items()
     }
     assert sent == {

@@ -129,7 +129,8 @@ def test_fed_pd_equals_its_procedure(setting):
     coins = server.synced
     assert 2 < coins.sum() < NUM_ROUNDS - 2
     # A round's metric tells how the round before it ended.
-    assert np.array_equal(history["synced"], np.append(True, coins[:-1]))
+    assert np.array_equal(history["bytes_down"] > 0, np.append(True, coins[:-1]))
+    assert np.array_equal(history["bytes_up"] > 0, coins)
     rounds = federations.replay(data, KEY, NUM_ROUNDS, work, fcojax.everyone())
     expected = literal_fed_pd(rounds, coins, **options)
     assert np.ptp(expected, axis=0).max() > 0.1  # it went somewhere
@@ -174,7 +175,7 @@ def observed(chosen, rates, data, work, cohort):
     """The server's states after every round, and the history of the run."""
     _, history = fcojax.run(
         federations.revealing(chosen), rates, federations.start(), data, KEY,
-        num_rounds=NUM_ROUNDS, work=work, cohort=cohort, observe=federations.whole_server,
+        num_rounds=NUM_ROUNDS, plan=fcojax.Plan(work, cohort), observe=federations.whole_server,
     )  # fmt: skip
     return jax.tree.map(np.asarray, history["server"]), history
 

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.engine.round import Plan, message_bytes
-from fcojax.engine.run import as_arrays
 from fcojax.transforms import fixed_rank, product_manifold, sphere, stiefel
 from tests import federations, subspaces
 from tests.subspaces import SMALL_WEIGHTS, slope, small_clients
@@ -166,10 +164,10 @@ def test_with_one_full_step_all_four_methods_are_the_same(manifold):
 def num_matrices(name):
     """Points or tangents that a client receives and sends in one round of the paper."""
     exchanges = 2 if name == "r_fed_svrg" else 1
-    plan, start = Plan(TEN_STEPS, fcojax.everyone()), jnp.asarray(subspaces.start())
-    chosen, hparams = subspaces.algorithm(name), as_arrays(rates(name, 0.1))
-    received, sent = message_bytes(chosen, plan, hparams, start, subspaces.data())
-    return [exchanges * (size // start.nbytes) for size in (received, sent)]
+    start = jnp.asarray(subspaces.start())
+    chosen, hparams = subspaces.algorithm(name), rates(name, 0.1)
+    each = federations.bytes_each(chosen, hparams, start, subspaces.data(), TEN_STEPS)
+    return [exchanges * (size // start.nbytes) for size in each]
 
 
 def test_variance_reduction_costs_twice_the_traffic():
@@ -218,5 +216,5 @@ def test_variance_reduction_refuses_a_partial_cohort():
         fcojax.run(
             subspaces.algorithm("r_fed_svrg"), rates("r_fed_svrg", 0.1),
             jnp.asarray(subspaces.SMALL_START), fcojax.from_clients(small_clients()),
-            jax.random.key(0), num_rounds=2, work=TEN_STEPS, cohort=fcojax.uniform_cohort(3),
+            jax.random.key(0), num_rounds=2, plan=fcojax.Plan(TEN_STEPS, fcojax.uniform_cohort(3)),
         )  # fmt: skip

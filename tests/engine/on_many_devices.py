@@ -28,7 +28,7 @@ def main():
             data = fcojax.shard_clients(data, fcojax.device_mesh(sweep=sweep, clients=own))
         model, history = fcojax.sweep(
             federations.algorithm("fed_dual_avg"), grid, federations.start(), data, keys,
-            num_rounds=4, work=fcojax.local_epochs(1, 3), cohort=fcojax.uniform_cohort(6),
+            num_rounds=4, plan=fcojax.Plan(fcojax.local_epochs(1, 3), fcojax.uniform_cohort(6)),
             observe=federations.whole_model,
         )  # fmt: skip
         leaves = [np.asarray(leaf).ravel() for leaf in jax.tree.leaves((model, history))]

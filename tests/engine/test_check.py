@@ -4,13 +4,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import fcojax
 from fcojax.engine.check import check_hparams, check_run
 from fcojax.engine.grid import product
-from fcojax.engine.round import Plan
+from fcojax.engine.plan import Plan
 from fcojax.problems import from_clients
 from fcojax.types import Scalar
 from tests import federations
@@ -44,7 +43,7 @@ def needing_everyone():
 @pytest.mark.parametrize("through_sweep", [False, True])
 def test_an_algorithm_that_needs_everyone_is_not_given_less(cohort, called, through_sweep):
     data = from_clients(federations.clients())
-    options = {"num_rounds": 2, "work": fcojax.local_steps(1), "cohort": cohort}
+    options = {"num_rounds": 2, "plan": Plan(fcojax.local_steps(1), cohort)}
     kind = fcojax.algorithms.fed_avg.Hparams
     with pytest.raises(ValueError) as error:
         if through_sweep:
@@ -58,7 +57,7 @@ def test_an_algorithm_that_needs_everyone_is_not_given_less(cohort, called, thro
             )
     message = str(error.value)
     assert f"the cohort is {called}, which can leave some of the 5 clients out" in message
-    assert message.endswith("holds an outdated point; pass everyone().")
+    assert message.endswith("every one of them in every round; pass everyone().")
     assert "\n" not in message
 
 
@@ -67,7 +66,7 @@ def test_a_cohort_of_all_in_another_order_is_everyone():
     data, rates = from_clients(federations.clients()), federations.hparams("fed_avg")
     for size, chosen in ((5, needing_everyone()), (4, federations.algorithm("fed_avg"))):
         plan = Plan(fcojax.local_steps(1), fcojax.uniform_cohort(size))
-        check_run(chosen, plan, rates, data, num_rounds=2, eval_every=1)
+        check_run(chosen, plan, rates, data, jax.random.key(0))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +75,10 @@ def test_a_cohort_of_all_in_another_order_is_everyone():
         ({"prox_step": 0.0}, "prox_step is 0.0; it must be finite and positive"),
         ({"skip_probability": 1.0}, "skip_probability is 1.0; it must be at least 0 and below 1"),
         ({"skip_probability": -0.1}, "skip_probability is -0.1; it must be finite and zero or"),
-        ({"skip_probability": np.array([0.5, 1.5])}, "skip_probability is [0.5, 1.5]; it must be"),
+        (
+            {"skip_probability": fcojax.schedule([0.5, 1.5])},
+            "skip_probability is [0.5, 1.5]; it must be",
+        ),
         ({"skip_probability": float("nan")}, "skip_probability is nan"),
     ],
 )
@@ -93,5 +95,5 @@ def test_a_sweep_looks_at_every_point_of_its_grid():
     with pytest.raises(ValueError, match=r"client_lr is \[0.1, -0.1\]"):
         fcojax.sweep(
             federations.algorithm("fed_avg"), grid, federations.start(), data,
-            jax.random.split(jax.random.key(0), 2), num_rounds=2, work=fcojax.local_steps(1),
+            jax.random.split(jax.random.key(0), 2), num_rounds=2, plan=fcojax.local_steps(1),
         )  # fmt: skip

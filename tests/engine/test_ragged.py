@@ -11,7 +11,8 @@ import pytest
 import fcojax
 from fcojax.algorithms import Algorithm, ClientResult
 from fcojax.algorithms.local import largest_of_all, mean_gradient
-from fcojax.engine.round import Plan, draws
+from fcojax.engine.luck import draws
+from fcojax.engine.plan import Plan
 from fcojax.engine.sharding import client_mesh, shard_clients
 
 KEY = jax.random.key(0)
@@ -71,7 +72,7 @@ gradient = mean_gradient(loss)
 
 def one_round(of, data, work, **options):
     return fcojax.run(
-        observer(of), Hparams(), START, data, KEY, num_rounds=1, work=work, **options
+        observer(of), Hparams(), START, data, KEY, fcojax.Plan(work, **options), num_rounds=1
     )[0]
 
 
@@ -96,8 +97,8 @@ def test_full_gradients_are_pooled_on_a_mesh_and_for_some_clients_only():
     np.testing.assert_allclose(found, pooled_gradient(data), rtol=1e-10)
     some = fcojax.run(
         observer(gradient), Hparams(), START, data, KEY,
-        num_rounds=1, work=fcojax.local_steps(1), cohort=fcojax.uniform_cohort(4),
-        client_chunk_size=3,
+        num_rounds=1,
+        plan=fcojax.Plan(fcojax.local_steps(1), fcojax.uniform_cohort(4), client_chunk_size=3),
     )[0]  # fmt: skip
     members = draws(Plan(fcojax.local_steps(1), fcojax.uniform_cohort(4)), data, KEY, jnp.array(0))[
         0
@@ -154,8 +155,9 @@ def test_results_do_not_depend_on_who_works_side_by_side(work):
     (model, history), (other, other_history) = (
         fcojax.run(
             fcojax.algorithms.fed_avg(loss), hparams, START, population(SMALL), KEY,
-            num_rounds=2, work=work, cohort=fcojax.dropout(fcojax.uniform_cohort(5), 0.5),
-            client_chunk_size=chunk,
+            num_rounds=2,
+            plan=fcojax.Plan(
+                work, fcojax.dropout(fcojax.uniform_cohort(5), 0.5), client_chunk_size=chunk),
         )
         for chunk in (1, 3)
     )  # fmt: skip
@@ -171,7 +173,8 @@ def test_draws_with_replacement_differ_from_step_to_step():
     one, many = (
         fcojax.run(
             observer(names), Hparams(), START, data, KEY,
-            num_rounds=1, work=fcojax.local_steps((k, 1), 1, replace=True), client_chunk_size=1,
+            num_rounds=1,
+            plan=fcojax.Plan(fcojax.local_steps((k, 1), 1, replace=True), client_chunk_size=1),
         )[0]
         for k in (1, 65)
     )  # fmt: skip
@@ -200,7 +203,7 @@ def test_equal_clients_need_no_branch_and_no_sort(work):
     def program(data):
         run = functools.partial(
             fcojax.run, observer(gradient), Hparams(), START,
-            num_rounds=1, work=work, client_chunk_size=3,
+            num_rounds=1, plan=fcojax.Plan(work, client_chunk_size=3),
         )  # fmt: skip
         return jax.jit(lambda data, key: run(data=data, key=key)).lower(data, KEY).as_text()
 
@@ -221,7 +224,13 @@ def test_a_run_of_ragged_clients_differentiates(work):
     @jax.value_and_grad
     def objective(w):
         model, _ = fcojax.run(
-            algorithm, hparams, w, data, KEY, num_rounds=1, work=work, client_chunk_size=1
+            algorithm,
+            hparams,
+            w,
+            data,
+            KEY,
+            num_rounds=1,
+            plan=fcojax.Plan(work, client_chunk_size=1),
         )
         return jnp.sum(model)
 

@@ -12,14 +12,19 @@ import pytest
 import fcojax
 from fcojax import tree
 from fcojax.algorithms import Algorithm, ClientResult
-from fcojax.engine.round import Plan, message_bytes, one_round
-from fcojax.engine.run import as_arrays, block
-from fcojax.engine.run import start as start_state
+from fcojax.engine.chunks import Round, Rows
+from fcojax.engine.hparams import as_arrays
+from fcojax.engine.luck import COHORT
+from fcojax.engine.plan import Plan
+from fcojax.engine.round import one_round
 from fcojax.engine.sharding import client_mesh, shard_clients
+from fcojax.engine.stepper import advance_kept
+from fcojax.engine.stepper import start as start_state
 from fcojax.transforms import euclidean
 from tests import federations
 
 KEY = jax.random.key(3)
+PLAN = Plan(fcojax.local_epochs(1, 3), fcojax.uniform_cohort(3))
 SAMPLED = {"work": fcojax.local_epochs(1, 3), "cohort": fcojax.uniform_cohort(3)}
 
 
@@ -71,10 +76,14 @@ def test_scan_equals_a_python_loop():
     data = ragged()
     server, client = chosen.init(rates, federations.start())
     plan = Plan(SAMPLED["work"], SAMPLED["cohort"])
-    step = jax.jit(functools.partial(one_round, chosen, plan))
-    looped = []
+
+    @jax.jit
+    def step(server, rows, index):
+        return one_round(Round(chosen, plan, rates, data, KEY, index), server, rows)
+
+    rows, looped = Rows(client, ()), []
     for index in range(5):
-        server, client, _ = step(rates, data, server, client, KEY, jnp.int32(index))
+        server, rows, _ = step(server, rows, jnp.int32(index))
         looped.append(federations.as_vector(chosen.model(rates, server)))
     scanned = federations.models(chosen, rates, data, KEY, num_rounds=5, **SAMPLED)
     np.testing.assert_allclose(scanned, looped, rtol=1e-13)
@@ -97,8 +106,8 @@ def test_chunks_do_not_change_the_result(cohort, dtype, tolerance):
     start = jax.tree.map(lambda leaf: leaf.astype(dtype), federations.start())
     results = [
         fcojax.run(
-            chosen, rates, start, ragged(dtype), KEY, num_rounds=6, work=fcojax.local_epochs(1, 3),
-            cohort=cohort, client_chunk_size=chunk,
+            chosen, rates, start, ragged(dtype), KEY, num_rounds=6,
+            plan=fcojax.Plan(fcojax.local_epochs(1, 3), cohort, client_chunk_size=chunk),
         )[0]
         for chunk in (1, 2, None)
     ]  # fmt: skip
@@ -120,14 +129,12 @@ def test_a_mesh_changes_nothing_but_where_the_work_is_done(cohort, num_devices):
 
 
 def test_client_states_on_a_mesh_stay_with_their_clients():
-    options = {"num_rounds": 9, "cohort": fcojax.uniform_cohort(2), "work": fcojax.local_steps(1)}
-    plan = Plan(options["work"], options["cohort"])
-    chosen, rates = counting(), as_arrays(Scale())
+    plan = Plan(fcojax.local_steps(1), fcojax.uniform_cohort(2))
+    chosen, rates = counting(), Scale()
 
     def counts(data):
-        state = start_state(chosen, rates, jnp.zeros(()), data)
-        state, metrics = jax.jit(functools.partial(block, chosen, plan, 9))(rates, data, state, KEY)
-        return state, metrics
+        state = start_state(chosen, rates, jnp.zeros(()), data, KEY, plan)
+        return federations.block(chosen, plan, 9, rates, data, state)
 
     single, metrics = counts(ragged())
     spread, spread_metrics = counts(shard_clients(ragged(), client_mesh(2)))
@@ -140,13 +147,10 @@ def test_client_states_on_a_mesh_stay_with_their_clients():
 def test_only_the_mean_upload_and_scalars_cross_devices():
     chosen, rates = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
     rates, data = as_arrays(rates), shard_clients(ragged(), client_mesh(2))
-    state = start_state(chosen, rates, federations.start(), data)
     plan = Plan(fcojax.local_steps(2, 2), fcojax.uniform_cohort(3))
+    state = start_state(chosen, rates, federations.start(), data, KEY, plan)
     text = (
-        jax.jit(functools.partial(block, chosen, plan, 4))
-        .lower(rates, data, state, KEY)
-        .compile()
-        .as_text()
+        advance_kept.lower(chosen, plan, None, 1, 4, rates, data, state, None).compile().as_text()
     )
     collectives = [
         line
@@ -186,15 +190,11 @@ def test_client_states_are_written_back_for_members_only():
     chosen, data = counting(), ragged()
     plan = Plan(fcojax.local_steps(1), fcojax.uniform_cohort(2))
     members = [
-        fcojax.uniform_cohort(2)(
-            jax.random.fold_in(KEY, fcojax.engine.round.COHORT), jnp.int32(r), 5
-        ).members
+        fcojax.uniform_cohort(2)(jax.random.fold_in(KEY, COHORT), jnp.int32(r), 5).members
         for r in range(7)
     ]
-    state = start_state(chosen, as_arrays(Scale()), jnp.zeros(()), data)
-    state, metrics = jax.jit(functools.partial(block, chosen, plan, 7))(
-        as_arrays(Scale()), data, state, KEY
-    )
+    state = start_state(chosen, Scale(), jnp.zeros(()), data, KEY, plan)
+    state, metrics = federations.block(chosen, plan, 7, Scale(), data, state)
     expected = np.bincount(np.concatenate(members), minlength=5)
     assert state.clients.tolist() == expected.tolist()
     assert metrics["participants"] == 14 and metrics["dropped"] == 0
@@ -210,7 +210,7 @@ def test_non_finite_uploads_weigh_nothing_and_are_counted(chunk):
     bad = 2
     honest = federations.algorithm("fed_avg")
     rates = federations.hparams("fed_avg")
-    options = {"num_rounds": 4, "work": fcojax.local_steps(2), "client_chunk_size": chunk}
+    options = {"num_rounds": 4, "plan": Plan(fcojax.local_steps(2), client_chunk_size=chunk)}
     spoiled, history = fcojax.run(
         poisoned([sizes[bad]]), rates, federations.start(), ragged(), KEY, **options
     )
@@ -224,26 +224,27 @@ def test_non_finite_uploads_weigh_nothing_and_are_counted(chunk):
 
 def test_a_round_without_a_finite_upload_changes_nothing():
     chosen, rates, data = poisoned(federations.RAGGED), federations.hparams("fed_avg"), ragged()
-    model, history = fcojax.run(
-        chosen, rates, federations.start(), data, KEY, num_rounds=3, work=fcojax.local_steps(1)
-    )
+    with pytest.warns(UserWarning, match="the run diverged: by round 1 no upload"):
+        model, history = fcojax.run(
+            chosen, rates, federations.start(), data, KEY, num_rounds=3, plan=fcojax.local_steps(1)
+        )
     chex.assert_trees_all_equal(model, federations.start())
     assert history["dropped"].tolist() == [5, 5, 5]
     plan = Plan(fcojax.local_steps(1), fcojax.everyone())
-    state = start_state(chosen, as_arrays(rates), federations.start(), data)
-    state, _ = block(chosen, plan, 1, as_arrays(rates), data, state, KEY)
+    state = start_state(chosen, rates, federations.start(), data, KEY, plan)
+    state, _ = federations.block(chosen, plan, 1, rates, data, state)
     assert state.clients.tolist() == [0.0] * 5  # a dropped client keeps the state it had
 
 
 def test_client_metrics_are_averaged_over_the_rounds_in_which_a_client_was_heard():
     chosen, data = counting(), from_equal_clients()
     plan = Plan(fcojax.local_steps(1), fcojax.coin_flips(0.05))
-    state = start_state(chosen, as_arrays(Scale()), jnp.zeros(()), data)
-    one_block = jax.jit(functools.partial(block, chosen, plan), static_argnums=0)
-    _, metrics = one_block(20, as_arrays(Scale()), data, state, KEY)
+    state = start_state(chosen, Scale(), jnp.zeros(()), data, KEY, plan)
+    _, metrics = federations.block(chosen, plan, 20, Scale(), data, state)
     assert 0 < metrics["participants"] < 20
     assert metrics["size"] == pytest.approx(4.0)  # every client has four examples
-    _, nobody = one_block(1, as_arrays(Scale()), data, state, jax.random.key(1))
+    unlucky = state._replace(key=jax.random.key(1))
+    _, nobody = federations.block(chosen, plan, 1, Scale(), data, unlucky)
     assert nobody["participants"] == 0 and np.isnan(nobody["size"])
 
 
@@ -259,7 +260,7 @@ def test_an_empty_cohort_changes_nothing():
     )  # fmt: skip
     _, counts = fcojax.run(
         chosen, rates, federations.start(), ragged(), KEY, num_rounds=40,
-        work=fcojax.local_steps(1), cohort=fcojax.coin_flips(0.05),
+        plan=fcojax.Plan(fcojax.local_steps(1), fcojax.coin_flips(0.05)),
     )  # fmt: skip
     empty = np.flatnonzero(np.asarray(counts["participants"])[1:] == 0) + 1
     assert 20 < len(empty) < 40
@@ -281,22 +282,22 @@ def test_three_rates_compile_once(name):
         rates = federations.hparams(name, client_lr=rate)
         fcojax.run(
             counted, rates, federations.start(), ragged(), KEY, num_rounds=2,
-            work=fcojax.local_steps(1),
+            plan=fcojax.local_steps(1),
         )  # fmt: skip
         counts.append(len(traces))
     assert counts[0] > 0 and counts[2] == counts[0]
 
 
-def test_a_field_with_a_rounds_axis_is_a_schedule():
+def test_a_schedule_has_a_value_for_each_round():
     chosen, data = federations.algorithm("fed_mid"), ragged()
     rates = np.array([0.05, 0.04, 0.02, 0.01])
-    scheduled = federations.hparams("fed_mid")._replace(client_lr=rates)
+    scheduled = federations.hparams("fed_mid")._replace(client_lr=fcojax.schedule(rates))
     models = federations.models(chosen, scheduled, data, KEY, num_rounds=4, **SAMPLED)
-    state = start_state(chosen, as_arrays(scheduled), federations.start(), data)
     plan = Plan(SAMPLED["work"], SAMPLED["cohort"])
+    state = start_state(chosen, scheduled, federations.start(), data, KEY, plan)
     for index, rate in enumerate(rates):
-        now = as_arrays(federations.hparams("fed_mid", client_lr=rate))
-        state, _ = block(chosen, plan, 1, now, data, state, KEY)
+        now = federations.hparams("fed_mid", client_lr=rate)
+        state, _ = federations.block(chosen, plan, 1, now, data, state)
         model = federations.as_vector(chosen.model(now, state.server))
         np.testing.assert_allclose(models[index], model, rtol=1e-13)
 
@@ -307,9 +308,7 @@ def test_a_run_can_be_mapped_and_differentiated():
 
     def final(rate):
         rates = federations.hparams("fed_dual_avg")._replace(client_lr=rate)
-        model, _ = fcojax.run(
-            chosen, rates, federations.start(), ragged(), KEY, num_rounds=3, **SAMPLED
-        )
+        model, _ = fcojax.run(chosen, rates, federations.start(), ragged(), KEY, PLAN, num_rounds=3)
         return tree.vdot(model, model)
 
     rates = jnp.array([0.01, 0.03])
@@ -322,10 +321,9 @@ def test_a_run_can_be_mapped_and_differentiated():
 def test_nothing_leaves_the_device_inside_a_run():
     chosen = federations.algorithm("fed_mid")
     rates, start = as_arrays(federations.hparams("fed_mid")), federations.start()
-    options = {"num_rounds": 4, "eval_every": 2, **SAMPLED}
-    fcojax.run(chosen, rates, start, ragged(), KEY, **options)
+    state = fcojax.start(chosen, rates, start, ragged(), KEY, PLAN)
     with jax.transfer_guard_device_to_host("disallow"):
-        fcojax.run(chosen, rates, start, ragged(), KEY, **options)
+        fcojax.advance(chosen, rates, ragged(), state, PLAN, 4, eval_every=2)
 
 
 @pytest.mark.parametrize(
@@ -352,6 +350,7 @@ def test_bad_input_is_refused_before_anything_is_traced(changes, message):
     chosen = fcojax.algorithms.fed_mid(untraceable, euclidean(federations.kernel_l1()))
     options = {"num_rounds": 4, "work": fcojax.local_steps(1)} | changes
     rates = federations.hparams("fed_mid")._replace(**options.pop("hparams", {}))
+    options = federations.planned(options)
     with pytest.raises(ValueError) as error:
         fcojax.run(chosen, rates, federations.start(), ragged(), KEY, **options)
     assert message in str(error.value)
@@ -363,22 +362,18 @@ def test_devices_are_used_when_a_client_is_work_enough_for_one():
     wide = fcojax.from_clients([{"x": np.ones((400, 400)), "y": np.ones(400)}] * 4)
     params = {"kernel": jnp.zeros(400), "bias": jnp.zeros(())}
     spread = functools.partial(fcojax.spread, algorithm, rates)
-    assert spread(params, wide, work=fcojax.local_steps(1)).num_shards == 2
-    assert spread(params, wide, work=fcojax.local_steps(1, 4)).mesh is None
+    assert spread(params, wide, plan=fcojax.local_steps(1)).num_shards == 2
+    assert spread(params, wide, plan=fcojax.local_steps(1, 4)).mesh is None
     few = fcojax.uniform_cohort(3)
-    assert spread(params, wide, work=fcojax.local_steps(1), cohort=few).mesh is None
+    assert spread(params, wide, plan=fcojax.Plan(fcojax.local_steps(1), few)).mesh is None
 
 
 def test_bytes_are_read_off_the_messages():
     params = federations.start()  # 4 + 1 numbers of 8 bytes
-    plan = Plan(fcojax.local_steps(1, 2), fcojax.everyone())
+    work = fcojax.local_steps(1, 2)
     sent = {
-        name: message_bytes(
-            federations.algorithm(name),
-            plan,
-            as_arrays(federations.hparams(name)),
-            params,
-            ragged(),
+        name: federations.bytes_each(
+            federations.algorithm(name), federations.hparams(name), params, ragged(), work
         )
         for name in ("fed_avg", "fed_mid", "fed_dual_avg")
     }

@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.engine import memory
-from fcojax.engine import sweep as sweeps
+from fcojax.engine import memory, run
 from fcojax.engine.grid import num_points
 from tests import federations
 
 KEYS = jax.vmap(jax.random.key)(jnp.arange(2))
 OPTIONS = {
     "num_rounds": 4,
-    "work": fcojax.local_epochs(1, 3),
-    "cohort": fcojax.uniform_cohort(3),
+    "plan": fcojax.Plan(fcojax.local_epochs(1, 3), fcojax.uniform_cohort(3)),
     "observe": federations.whole_model,
 }
 
@@ -43,9 +41,10 @@ def test_a_diverging_point_leaves_its_neighbours_alone():
     _, healthy = fcojax.sweep(
         chosen, grid(client_lr=[0.01]), federations.start(), data, KEYS, **OPTIONS
     )
-    _, mixed = fcojax.sweep(
-        chosen, grid(client_lr=[1e200, 0.01]), federations.start(), data, KEYS, **OPTIONS
-    )
+    with pytest.warns(UserWarning, match="2 of 4 runs diverged"):
+        _, mixed = fcojax.sweep(
+            chosen, grid(client_lr=[1e200, 0.01]), federations.start(), data, KEYS, **OPTIONS
+        )
     assert (np.asarray(mixed["dropped"][0]) == 3).any()
     np.testing.assert_allclose(mixed["model"][1], healthy["model"][0], rtol=1e-12)
 
@@ -55,16 +54,16 @@ def test_blocks_of_a_sweep_equal_the_whole():
     data = fcojax.from_clients(federations.clients())
     points = fcojax.product(fcojax.algorithms.fed_mid.Hparams, client_lr=[0.01, 0.03])
     _, whole = fcojax.sweep(chosen, points, federations.start(), data, KEYS, **OPTIONS)
-    plan = fcojax.engine.round.Plan(OPTIONS["work"], OPTIONS["cohort"])
-    states = sweeps.start_all(chosen, lambda key: federations.start(), points, data, KEYS)
+    plan = OPTIONS["plan"]
+    state = fcojax.start(chosen, points, lambda key: federations.start(), data, KEYS, plan)
     looks = []
     for _ in range(2):
-        states, look = sweeps.advance(
-            chosen, plan, federations.whole_model, 2, points, data, states, KEYS, None
+        state, history = fcojax.advance(
+            chosen, points, data, state, plan, 2, eval_every=2, observe=federations.whole_model
         )
-        looks.append(look["model"])
+        looks.append(history["model"])
     np.testing.assert_allclose(
-        np.stack(looks, axis=2).swapaxes(0, 1), whole["model"][:, :, 1::2], rtol=1e-12
+        np.concatenate(looks, axis=2).swapaxes(0, 1), whole["model"][:, :, 1::2], rtol=1e-12
     )
 
 
@@ -89,7 +88,9 @@ def test_points_that_do_not_fit_run_in_chunks():
     points = grid(client_lr=[0.01, 0.03, 0.05], penalty_scale=[0.2])
     sweep = functools.partial(fcojax.sweep, chosen, points, federations.start(), data, KEYS)
     model, history = sweep(**OPTIONS)
-    chunked_model, chunked = sweep(point_chunk_size=2, **OPTIONS)
+    chunked_model, chunked = sweep(
+        **OPTIONS | {"plan": OPTIONS["plan"]._replace(point_chunk_size=2)}
+    )
     np.testing.assert_allclose(chunked["model"], history["model"], rtol=1e-12)
     np.testing.assert_allclose(chunked_model["kernel"], model["kernel"], rtol=1e-12)
 
@@ -103,18 +104,13 @@ def test_memory_decides_how_many_points_run_side_by_side(monkeypatch):
     _, expected = sweep(**options)
     monkeypatch.setattr(memory, "device_memory", lambda: 1)
     widths = []
-    over_grid = sweeps.over_grid
+    advanced = run.advanced
 
-    def watched(function, data):
-        mapped = over_grid(function, data)
+    def watched(*args):
+        widths.append(num_points(args[5]))
+        return advanced(*args)
 
-        def note(grid, states, keys):
-            widths.append(num_points(grid))
-            return mapped(grid, states, keys)
-
-        return note
-
-    monkeypatch.setattr(sweeps, "over_grid", watched)
+    monkeypatch.setattr(run, "advanced", watched)
     _, found = sweep(**options)
     assert widths == [2, 4, 1]  # two dry compiles, then point by point
     np.testing.assert_allclose(found["model"], expected["model"], rtol=1e-12)

@@ -8,6 +8,7 @@ import pytest
 
 import fcojax
 from fcojax.engine import tuning
+from tests import federations
 
 DATA = fcojax.from_rows({"a": np.arange(40.0)}, [2] * 20)
 ALGORITHM = fcojax.algorithms.fed_avg(lambda w, rows: (w - rows["a"]) ** 2)
@@ -15,7 +16,7 @@ HPARAMS = fcojax.algorithms.fed_avg.Hparams(client_lr=0.1)
 
 
 def fastest(**options):
-    options = {"work": fcojax.local_steps(1)} | options
+    options = federations.planned({"work": fcojax.local_steps(1)} | options)
     return fcojax.fastest_chunk_size(ALGORITHM, HPARAMS, jnp.array(0.0), DATA, **options)
 
 
@@ -98,7 +99,7 @@ def test_programs_on_a_mesh_are_timed_too(axes, points, tmp_path):
     file = tmp_path / "chunks.json"
     chosen = fcojax.fastest_chunk_size(
         ALGORITHM, HPARAMS, jnp.array(0.0), fcojax.shard_clients(DATA, fcojax.device_mesh(**axes)),
-        work=fcojax.local_steps(1), num_points=points, num_seeds=2, candidates=(4,), remember=file,
+        plan=fcojax.local_steps(1), num_points=points, num_seeds=2, candidates=(4,), remember=file,
     )  # fmt: skip
     (times,) = json.loads(file.read_text()).values()
     assert chosen == 4 and times["4"] > 0

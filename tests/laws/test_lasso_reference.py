@@ -26,7 +26,7 @@ def curves(name):
     _, history = fcojax.sweep(
         algorithm, grid, problem.init(jax.random.key(1)), problem.train,
         jax.random.key(0)[None], num_rounds=500, eval_every=10,
-        work=fcojax.local_steps(10, 10), cohort=fcojax.uniform_cohort(10),
+        plan=fcojax.Plan(fcojax.local_steps(10, 10), fcojax.uniform_cohort(10)),
         observe=lambda hparams, params, context: problem.measures(params),
     )  # fmt: skip
     points = [(c, s) for c in RATES["client_lr"] for s in RATES["server_lr"]]

@@ -124,10 +124,10 @@ def coins(skip_probability):
     """Whether each round ends with an exchange, for one client with nothing to do."""
     chosen = primal_dual.algorithm("fed_pd")
     data = jax.tree.map(lambda leaf: leaf[:1], primal_dual.population().examples)
-    rates = hparams("fed_pd")._replace(skip_probability=skip_probability)
+    rates = hparams("fed_pd")._replace(skip_probability=fcojax.schedule(skip_probability))
     _, history = fcojax.run(
         federations.revealing(chosen), rates, jnp.zeros(DIM), fcojax.from_clients([data]),
-        primal_dual.KEY, num_rounds=len(skip_probability), work=fcojax.local_steps(1),
+        primal_dual.KEY, num_rounds=len(skip_probability), plan=fcojax.local_steps(1),
         observe=lambda hparams, server, context: {"synced": server.synced},
     )  # fmt: skip
     return np.asarray(history["synced"])
@@ -198,7 +198,7 @@ def test_permuting_clients_permutes_their_states(name):
     np.testing.assert_allclose(theirs.clients.dual, ours.clients.dual[:, order], atol=1e-12)
 
 
-SMALL = {"num_rounds": 6, "work": fcojax.local_steps(2)}
+SMALL = {"num_rounds": 6, "plan": fcojax.local_steps(2)}
 
 
 @functools.cache

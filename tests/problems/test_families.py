@@ -54,7 +54,7 @@ def test_two_rounds_descend_in_float32(name):
     hparams = fcojax.algorithms.fed_mid.Hparams(client_lr=client_lr, penalty_scale=1.0)
     model, history = fcojax.run(
         algorithm, hparams, start(name), problem.train, jax.random.key(0), num_rounds=2,
-        work=fcojax.local_steps(2),
+        plan=fcojax.local_steps(2),
         observe=lambda hparams, params, train: {
             "loss": population_loss(problem.loss, params, train)
         },

@@ -81,8 +81,8 @@ def test_dual_averaging_finds_rank_16_within_a_hundred_rounds():
     hparams = jax.tree.map(jnp.float32, hparams)
     _, history = fcojax.run(
         algorithm, hparams, problem.init(jax.random.key(1)), problem.train, jax.random.key(0),
-        num_rounds=100, eval_every=10, work=fcojax.local_steps(10, 10),
-        cohort=fcojax.uniform_cohort(10),
+        num_rounds=100, eval_every=10,
+        plan=fcojax.Plan(fcojax.local_steps(10, 10), fcojax.uniform_cohort(10)),
         observe=lambda hparams, params, context: problem.measures(params),
     )  # fmt: skip
     ranks, errors = np.asarray(history["rank"]), np.asarray(history["error_fro"])

@@ -59,7 +59,7 @@ def test_entropic_dual_averaging_solves_the_mixture():
     hparams = fcojax.algorithms.fed_dual_avg.Hparams(client_lr=0.5, penalty_scale=1.0)
     w, _ = fcojax.run(
         algorithm, hparams, problem.init(None), problem.train, jax.random.key(0), num_rounds=300,
-        work=fcojax.local_steps(1),
+        plan=fcojax.local_steps(1),
     )  # fmt: skip
     assert float(mean_loss(problem.loss, w, problem.train)) - least < 1e-3
 

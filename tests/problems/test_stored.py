@@ -79,7 +79,7 @@ def test_a_run_on_a_folder_is_the_run_in_memory(folder):
     models = [
         fcojax.run(
             algorithm, hparams, jnp.ones(3), data, jax.random.key(0),
-            num_rounds=2, work=fcojax.local_steps(2, 3),
+            num_rounds=2, plan=fcojax.local_steps(2, 3),
         )[0]
         for data in (population(), opened, opened.to_device())
     ]  # fmt: skip
@@ -173,8 +173,8 @@ opened = time.perf_counter()
 model, _ = fcojax.run(
     fcojax.algorithms.fed_avg(lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2),
     fcojax.algorithms.fed_avg.Hparams(client_lr=0.01), jax.numpy.zeros(16), data,
-    jax.random.key(0), num_rounds=1, work=fcojax.local_steps(2, 4),
-    cohort=fcojax.uniform_cohort(10),
+    jax.random.key(0), num_rounds=1,
+    plan=fcojax.Plan(fcojax.local_steps(2, 4), fcojax.uniform_cohort(10)),
 )
 assert 0 < model[0] < 1
 ran = time.perf_counter()

@@ -36,7 +36,7 @@ def _points(name, num_steps, batch_size, num_rounds, hparams, data, keys):
     def one_seed(key):
         return local_points(
             sgd(name), hparams, jnp.zeros(data.examples["a"].shape[1]), data, key,
-            num_rounds=num_rounds, work=work_of(num_steps, batch_size), read=params_of,
+            num_rounds=num_rounds, plan=work_of(num_steps, batch_size), read=params_of,
         )  # fmt: skip
 
     return jax.vmap(one_seed)(keys)
@@ -60,7 +60,7 @@ def _ends(name, num_steps, batch_size, num_rounds, hparams, data, keys):
     def one_seed(key):
         return fcojax.run(
             sgd(name), hparams, jnp.zeros(data.examples["a"].shape[1]), data, key,
-            num_rounds=num_rounds, eval_every=num_rounds, work=work_of(num_steps, batch_size),
+            num_rounds=num_rounds, eval_every=num_rounds, plan=work_of(num_steps, batch_size),
         )[0]  # fmt: skip
 
     return jax.vmap(one_seed)(keys)

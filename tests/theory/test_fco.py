@@ -117,7 +117,7 @@ def shadow(task, mirror, squared, rates, *, num_steps, num_rounds, look, seeds):
     _, history = fcojax.sweep(
         chosen, rates, jnp.asarray(task.start), task.data, keys,
         num_rounds=num_rounds, eval_every=look, observe=observe,
-        work=fcojax.local_steps(num_steps, 1, replace=True),
+        plan=fcojax.local_steps(num_steps, 1, replace=True),
     )  # fmt: skip
     return jax.tree.map(np.asarray, history["server"])
 
@@ -194,7 +194,7 @@ def test_averaging_models_on_the_ball_shrinks_them_and_averaging_duals_does_not(
     options = {
         "num_rounds": 400,
         "eval_every": 400,
-        "work": fcojax.local_steps(20, 1, replace=True),
+        "plan": fcojax.local_steps(20, 1, replace=True),
     }
     ends = {}
     for name in ("fed_dual_avg", "fed_mid"):
@@ -237,7 +237,7 @@ def test_gap_of_small_client_steps_is_below_theorem_4_1(name):
     ends, _ = fcojax.sweep(
         averages.average_of_rounds(factory(loss, euclidean(l1()))), grid,
         jnp.asarray(instance.start), instance.data, keys, num_rounds=num_rounds,
-        eval_every=num_rounds, work=fcojax.local_steps(num_steps, 1, replace=True),
+        eval_every=num_rounds, plan=fcojax.local_steps(num_steps, 1, replace=True),
     )  # fmt: skip
     best = objective(instance, l1_of, optimum)
     gap = (objective(instance, l1_of, np.asarray(ends)[0]) - best).mean()
@@ -268,7 +268,7 @@ def test_average_of_rounds_is_the_mean_of_the_models():
     chosen = algorithms.fed_dual_avg(loss, euclidean(l1()))
     options = {
         "num_rounds": 7,
-        "work": fcojax.local_steps(2, 1, replace=True),
+        "plan": fcojax.local_steps(2, 1, replace=True),
         "observe": lambda hparams, model, context: {"model": model},
     }
     start, key = jnp.asarray(instance.start), jax.random.key(2)
@@ -292,7 +292,7 @@ def test_shadow_iterates_by_hand():
     end, _ = fcojax.run(
         chosen, PenalisedRates(client_lr=lr, penalty_scale=LASSO), jnp.asarray(start),
         fcojax.from_clients(clients), jax.random.key(0), num_rounds=2,
-        work=fcojax.local_steps(num_steps),
+        plan=fcojax.local_steps(num_steps),
     )  # fmt: skip
     z, elapsed, shadows, spreads = start, 0.0, [], []
     for _ in range(2):

@@ -82,7 +82,7 @@ def runs(num_steps, reading="sum", ridge=0.0):
     _, history = fcojax.sweep(
         fed_gd_here, product(fed_gd.Hparams, client_lr=rates), jnp.zeros(DIM),
         population(reading, ridge), KEY[None], num_rounds=100,
-        work=fcojax.local_steps(num_steps), observe=whole_model,
+        plan=fcojax.local_steps(num_steps), observe=whole_model,
     )  # fmt: skip
     return rates, np.pad(history["model"][:, 0], ((0, 0), (1, 0), (0, 0)))
 

@@ -20,7 +20,7 @@ def observe_params(hparams, params, context):
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_every_round_starts_at_the_model_of_the_run_and_steps_follow_the_gradient(batch_size):
     seen, data = instances.model("ridge"), instances.population("ridge")
-    options = {"num_rounds": 4, "work": work_of(3, batch_size)}
+    options = {"num_rounds": 4, "plan": work_of(3, batch_size)}
     arguments = sgd("ridge"), RATES, jnp.ones(seen.dim), data, KEY
     points = np.asarray(local_points(*arguments, read=params_of, **options))
     assert points.shape == (4, 3, 4, seen.dim)  # rounds, steps, clients, features
@@ -43,5 +43,5 @@ def test_epochs_are_refused():
     with pytest.raises(ValueError, match="work is in epochs"):
         local_points(
             sgd("ridge"), RATES, jnp.zeros(5), instances.population("ridge"), KEY,
-            num_rounds=1, work=fcojax.local_epochs(1),
+            num_rounds=1, plan=fcojax.local_epochs(1),
         )  # fmt: skip

@@ -1,0 +1,49 @@
+"""How rounds are driven, as one value."""
+
+from typing import NamedTuple
+
+from fcojax.algorithms.work import Work
+from fcojax.engine.cohort import Everyone, Sampler
+from fcojax.engine.uplink import Uplink
+
+
+class Plan(NamedTuple):
+    """How rounds are driven; static, hashable, and equal when its parts are.
+
+    Where a plan is asked for, a ``Work`` alone stands for one with everyone and nothing special.
+
+    Attributes:
+      work: how much each client does: ``local_steps(...)`` or ``local_epochs(...)``.
+      cohort: who takes part; everyone by default.
+      uplink: what happens to uploads on their way; ``None`` for nothing.
+      client_chunk_size: clients that work side by side; ``None`` picks it for the backend.
+      point_chunk_size: points of a sweep that run side by side; ``None`` for as many as memory
+        holds.
+    """
+
+    work: Work
+    cohort: Sampler = Everyone()
+    uplink: Uplink | None = None
+    client_chunk_size: int | None = None
+    point_chunk_size: int | None = None
+
+
+def as_plan(plan: Plan | Work) -> Plan:
+    """The plan itself, or that of ``work`` alone; raises for anything else."""
+    if isinstance(plan, Work):
+        return Plan(plan)
+    if not isinstance(plan, Plan):
+        raise ValueError(
+            f"plan is {plan!r}; pass how much clients work, as in plan=local_steps(10, 32), or "
+            "Plan(local_steps(10, 32), uniform_cohort(10))."
+        )
+    for name, kind, example in (
+        ("work", Work, "local_steps(10, 32)"),
+        ("cohort", Sampler, "uniform_cohort(10)"),
+    ):
+        value = getattr(plan, name)
+        if not isinstance(value, kind) or isinstance(value, type):
+            raise ValueError(f"the plan's {name} is {value!r}; pass something like {example}.")
+    if plan.uplink is not None and not isinstance(plan.uplink, Uplink):
+        raise ValueError(f"the plan's uplink is {plan.uplink!r}; pass an Uplink, or None.")
+    return plan
