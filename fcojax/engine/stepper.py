@@ -94,8 +94,9 @@ def start(
       >>> int(state.round), round(float(read_model(fed_avg, hparams, state)), 3)
       (6, 1.969)
     """
-    plan, hparams = as_plan(plan), as_arrays(hparams)
+    plan = as_plan(plan)
     check_run(algorithm, plan, hparams, data, key)
+    hparams = as_arrays(hparams)
     # A fixed start point is an argument of the compiled program; a function is part of it.
     init, fixed = (params, None) if callable(params) else (None, params)
     return _start(algorithm, plan, init, hparams, fixed, data, key)
@@ -140,9 +141,12 @@ def advance(
       ``bytes_down`` and ``bytes_up`` of everybody together; and the ``round``. Entries of a sweep
       have axes [seeds, points] in front.
     """
-    plan, hparams = as_plan(plan), as_arrays(hparams)
-    check_rounds(num_rounds, eval_every)
+    plan = as_plan(plan)
+    num_rounds, eval_every = check_rounds(num_rounds, eval_every)
+    if not isinstance(state, State):
+        raise ValueError(f"the state is {state!r}; pass one that fcojax.start made.")
     check_run(algorithm, plan, hparams, data, state.key)
+    hparams = as_arrays(hparams)
     _check_state(algorithm, plan, hparams, data, state)
     static = (algorithm, plan, observe, num_rounds // eval_every, eval_every)
     program = advance_donated if donate else advance_kept

@@ -186,7 +186,7 @@ def test_draws_with_replacement_differ_from_step_to_step():
 
 def test_other_cohorts_and_rates_compile_nothing_anew():
     data, work = population(), fcojax.local_epochs(1, 300)
-    options = {"num_rounds": 4, "work": work, "cohort": fcojax.uniform_cohort(3)}
+    options = {"num_rounds": 4, "plan": fcojax.Plan(work, fcojax.uniform_cohort(3))}
     run = functools.partial(fcojax.run, observer(gradient))
     run(Hparams(0.1), START, data, KEY, **options)
     count = len(_traces)

@@ -1,0 +1,159 @@
+"""A run in one's own loop: halves make a whole, states are saved, and foreign ones refused."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from orbax.checkpoint import v1 as ocp
+
+import fcojax
+from fcojax.engine.stepper import advance_kept
+from tests import federations
+
+KEY = jax.random.key(3)
+KEYS = jax.random.split(KEY, 2)
+PLAN = fcojax.Plan(fcojax.local_epochs(1, 3), fcojax.dropout(fcojax.uniform_cohort(3), 0.3))
+
+
+def slopes(params, rows):
+    return (rows["x"] @ params["kernel"] + params["bias"] - rows["y"]) ** 2
+
+
+@functools.cache
+def data():
+    return fcojax.from_clients(federations.clients())
+
+
+fed_dyn = fcojax.algorithms.fed_dyn(slopes)
+HPARAMS = fcojax.algorithms.fed_dyn.Hparams(client_lr=0.02, prox_step=0.5)
+GRID = fcojax.product(
+    fcojax.algorithms.fed_dyn.Hparams, client_lr=[0.01, 0.02, 0.03], prox_step=[0.5]
+)
+
+
+def started(hparams=HPARAMS, key=KEY, plan=PLAN):
+    return fcojax.start(fed_dyn, hparams, federations.start(), data(), key, plan)
+
+
+def advanced(state, num_rounds, hparams=HPARAMS):
+    return fcojax.advance(
+        fed_dyn, hparams, data(), state, PLAN, num_rounds, observe=federations.whole_model
+    )
+
+
+def assert_equal(a, b):
+    """To the last bit, keys included."""
+
+    def plain(leaf):
+        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        return np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+
+    jax.tree.map(lambda x, y: np.testing.assert_array_equal(plain(x), plain(y)), a, b)
+
+
+@pytest.mark.parametrize(("hparams", "key"), [(HPARAMS, KEY), (GRID, KEYS)], ids=["run", "sweep"])
+def test_five_rounds_saved_restored_and_five_more_are_ten(hparams, key, tmp_path):
+    whole, history = advanced(started(hparams, key), 10, hparams)
+    half, first = advanced(started(hparams, key), 5, hparams)
+    ocp.save(tmp_path / "state", half)
+    restored = ocp.load(tmp_path / "state", started(hparams, key))
+    assert_equal(restored, half)
+    again, second = advanced(restored, 5, hparams)
+    assert_equal(again, whole)
+    looks = functools.partial(jnp.concatenate, axis=key.ndim * 2)
+    assert_equal(jax.tree.map(lambda a, b: looks([a, b]), first, second), history)
+
+
+def test_the_stepper_is_what_run_and_sweep_do():
+    state, history = advanced(started(), 10)
+    model, other = fcojax.run(
+        fed_dyn, HPARAMS, federations.start(), data(), KEY, PLAN, num_rounds=10,
+        observe=federations.whole_model,
+    )  # fmt: skip
+    assert_equal(other, history)
+    assert_equal(model, fcojax.read_model(fed_dyn, HPARAMS, state))
+    states, _ = advanced(started(GRID, KEYS), 10, GRID)
+    models, _ = fcojax.sweep(
+        fed_dyn, GRID, federations.start(), data(), KEYS, PLAN, num_rounds=10,
+        observe=federations.whole_model,
+    )  # fmt: skip
+    swapped = jax.tree.map(
+        lambda leaf: leaf.swapaxes(0, 1), fcojax.read_model(fed_dyn, GRID, states)
+    )
+    assert_equal(models, swapped)
+
+
+def test_a_look_is_what_the_last_entry_of_the_history_says():
+    state, history = advanced(started(), 3)
+    now = fcojax.look(fed_dyn, HPARAMS, state, federations.whole_model)
+    np.testing.assert_allclose(now["model"], history["model"][-1], rtol=1e-14)
+
+
+def test_every_seed_may_start_at_a_point_of_its_own():
+    def begin(key):
+        return jax.tree.map(lambda leaf: leaf + jax.random.uniform(key), federations.start())
+
+    state = fcojax.start(fed_dyn, GRID, begin, data(), KEYS, PLAN)
+    kernels = state.server.center["kernel"]
+    assert kernels.shape == (2, 3, federations.DIM)
+    for seed in range(2):
+        for point in range(3):
+            np.testing.assert_array_equal(kernels[seed, point], begin(KEYS[seed])["kernel"])
+
+
+def test_donated_states_are_gone_and_others_are_kept():
+    state, other = started(), started()
+    fcojax.advance(fed_dyn, HPARAMS, data(), state, PLAN, 1)
+    assert not state.server.drift["kernel"].is_deleted()
+    fcojax.advance(fed_dyn, HPARAMS, data(), other, PLAN, 1, donate=True)
+    assert other.server.drift["kernel"].is_deleted()
+
+
+@pytest.mark.parametrize("num_points", [5, 7])
+def test_a_sweep_draws_one_cohort_for_each_round_and_seed_whatever_its_grid(num_points):
+    """Random words, from which cohorts and minibatches are made, have no axis of points."""
+    grid = fcojax.product(
+        fcojax.algorithms.fed_dyn.Hparams, client_lr=[0.01 * (1 + i) for i in range(num_points)]
+    )
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), fcojax.uniform_cohort(3))
+    state = fcojax.start(fed_dyn, grid, federations.start(), data(), KEYS, plan)
+    lowered = advance_kept.lower(fed_dyn, plan, None, 1, 4, grid, data(), state, None)
+    shapes = {
+        tuple(map(int, dims[:-1].split("x")))
+        for dims in re.findall(r"tensor<((?:\d+x)+)ui32>", lowered.as_text())
+    }
+    assert any(2 in shape for shape in shapes)  # the seeds' own words
+    assert not [shape for shape in shapes if num_points in shape]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: state._replace(server=federations.start()), "none of this algorithm"),
+        (
+            lambda state: state._replace(clients=jax.tree.map(lambda x: x[:3], state.clients)),
+            "the state's clients do not fit: they are of another algorithm or another population "
+            "than these 5 clients",
+        ),
+        (lambda state: state._replace(residuals=jnp.ones(5)), "another plan, whose uplink keeps"),
+        (lambda state: state._replace(key=jnp.zeros(2)), "pass a key as jax.random.key(0)"),
+        (lambda state: started(GRID, KEYS), "client_lr is one number, but a sweep takes a grid"),
+        (lambda state: (), "the state is (); pass one that fcojax.start made"),
+    ],
+)
+def test_a_foreign_state_is_refused_in_a_sentence(change, message):
+    with pytest.raises(ValueError) as error:
+        advanced(change(started()), 1)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_state_of_another_algorithm_is_refused():
+    fed_pd = fcojax.algorithms.fed_pd(slopes)
+    plan = fcojax.local_steps(1)
+    hparams = fcojax.algorithms.fed_pd.Hparams()
+    with pytest.raises(ValueError, match="the state"):
+        fcojax.advance(fed_pd, hparams, data(), started(plan=plan), plan, 1)

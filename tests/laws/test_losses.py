@@ -1,0 +1,147 @@
+"""Lost uploads: a client that gets no answer takes its state back, so what is exact stays exact."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import algorithms
+from fcojax.problems import factored, factored_loss
+from fcojax.transforms import flat
+from tests import federations
+
+NUM_CLIENTS, DIM = 6, 4
+LOSSY = fcojax.dropout(fcojax.everyone(), 0.3)
+LOSSY_HALF = fcojax.dropout(fcojax.uniform_cohort(3), 0.3)
+
+
+@functools.cache
+def quadratics():
+    clients = federations.quadratic_clients(sizes=(1,) * NUM_CLIENTS, dim=DIM)
+    return fcojax.from_clients(clients, weights=[1.0, 2.0, 0.5, 1.0, 3.0, 1.5])
+
+
+@functools.cache
+def optimum():
+    data = quadratics()
+    weights = np.asarray(data.weights) / np.asarray(data.weights).sum()
+    rows = jax.tree.map(np.asarray, data.examples)
+    curvature = np.einsum("m,mij->ij", weights, rows["A"])
+    return np.linalg.solve(curvature, weights @ rows["c"])
+
+
+# Stateful methods that are exact without losses: algorithm, hyperparameters, population, rounds.
+@functools.cache
+def rows():
+    point = jnp.zeros(DIM)
+    plain, solved = quadratics(), factored(federations.quadratic, quadratics(), point)
+    exact = algorithms.local_solvers.exact()
+    return {
+        "fed_dyn": (
+            algorithms.fed_dyn(federations.quadratic),
+            algorithms.fed_dyn.Hparams(client_lr=0.3, prox_step=1.0), plain, 3000,
+        ),
+        "fed_dyn, exact": (
+            algorithms.fed_dyn(factored_loss, solver=exact),
+            algorithms.fed_dyn.Hparams(prox_step=1.0), solved, 1000,
+        ),
+        "fed_dyn, all reported": (
+            algorithms.fed_dyn(factored_loss, solver=exact, report="all"),
+            algorithms.fed_dyn.Hparams(prox_step=1.0), solved, 1000,
+        ),
+        "fed_manifold": (
+            algorithms.fed_manifold(federations.quadratic, flat()),
+            algorithms.fed_manifold.Hparams(client_lr=0.05), plain, 3000,
+        ),
+    }  # fmt: skip
+
+
+def distance(name, cohort, num_rounds=None, state=None):
+    chosen, hparams, data, enough = rows()[name]
+    plan = fcojax.Plan(fcojax.local_steps(3), cohort)
+    if state is None:
+        state = fcojax.start(chosen, hparams, jnp.ones(DIM), data, jax.random.key(5), plan)
+    num_rounds = num_rounds or enough
+    state, _ = fcojax.advance(chosen, hparams, data, state, plan, num_rounds, eval_every=num_rounds)
+    return np.linalg.norm(fcojax.read_model(chosen, hparams, state) - optimum()), state
+
+
+@pytest.mark.parametrize("cohort", [LOSSY, LOSSY_HALF], ids=["everyone", "half"])
+@pytest.mark.parametrize("name", rows())
+def test_what_is_exact_without_losses_is_exact_with_them(name, cohort):
+    assert distance(name, cohort)[0] < 1e-12
+
+
+@pytest.mark.parametrize("name", ["fed_dyn, exact", "fed_manifold"])
+def test_lossy_rounds_leave_nothing_behind(name):
+    """Fifty lossy rounds and then clean ones."""
+    _, state = distance(name, LOSSY, 50)
+    assert distance(name, fcojax.everyone(), None, state)[0] < 1e-12
+
+
+def test_the_drift_is_the_mean_dual_in_every_round_whatever_is_lost():
+    _, state = distance("fed_dyn", LOSSY_HALF, 5)
+    weights = np.asarray(quadratics().weights)
+    mean = weights @ np.asarray(state.clients.dual) / weights.sum()
+    assert np.linalg.norm(mean) > 1e-3
+    np.testing.assert_allclose(state.server.drift, mean, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["fed_dyn", "fed_manifold"])
+def test_a_lost_upload_is_an_absent_client(name):
+    """Bit for bit: the sampler that leaves them out and the one that loses them."""
+
+    class Present(tuple):
+        can_be_absent = True
+
+        def size(self, num_clients):
+            return num_clients
+
+        def __call__(self, key, round_index, num_clients, sizes=None):
+            cohort = LOSSY(key, round_index, num_clients, sizes)
+            there = jnp.where(cohort.arrives, cohort.weights, 0)
+            return cohort._replace(weights=there, arrives=None)
+
+    lost, absent = (distance(name, cohort, 20)[1] for cohort in (LOSSY, Present()))
+    np.testing.assert_allclose(
+        *(jax.tree.leaves(state.server)[0] for state in (lost, absent)), rtol=1e-12
+    )
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13),
+        lost.clients, absent.clients,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [
+    name for name, value in vars(algorithms).items()
+    if hasattr(value, "Hparams") and name in ("fed_pd", "r_fed_svrg")
+])  # fmt: skip
+def test_methods_that_need_everyone_refuse_cohorts_that_lose_uploads(name):
+    factory = getattr(algorithms, name)
+    more = () if name == "fed_pd" else (flat(),)
+    with pytest.raises(ValueError, match="can lose uploads of the 6 clients.*pass everyone"):
+        fcojax.run(
+            factory(federations.quadratic, *more), factory.Hparams(), jnp.zeros(DIM), quadratics(),
+            jax.random.key(0), fcojax.Plan(fcojax.local_steps(1), LOSSY), num_rounds=1,
+        )  # fmt: skip
+
+
+def test_half_the_rounds_skipped_is_half_the_traffic():
+    chosen = algorithms.fed_pd(federations.quadratic)
+    counted = {}
+    for skip in (0.0, 0.5):
+        _, counted[skip] = fcojax.run(
+            chosen, algorithms.fed_pd.Hparams(skip_probability=skip, client_lr=0.1), jnp.zeros(DIM),
+            quadratics(), jax.random.key(1), fcojax.local_steps(1), num_rounds=400, eval_every=400,
+        )  # fmt: skip
+    up = {skip: float(found["bytes_up"][0]) for skip, found in counted.items()}
+    down = {skip: float(found["bytes_down"][0]) for skip, found in counted.items()}
+    assert up[0.0] == 400 * NUM_CLIENTS * DIM * 8
+    assert down[0.0] == 400 * NUM_CLIENTS * (DIM * 8 + 1)
+    for traffic in (up, down):  # four standard deviations of 400 coins
+        assert abs(traffic[0.5] / traffic[0.0] - 0.5) < 0.1
+    exchanges = up[0.5] / (NUM_CLIENTS * DIM * 8)
+    assert exchanges == round(exchanges)
