@@ -1,6 +1,5 @@
 """The lines of an experiment: per label an algorithm, the clients it runs on and its grid."""
 
-import inspect
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -10,10 +9,12 @@ from ml_collections import ConfigDict
 import fcojax
 from experiments.settings import Settings, factory_of
 from fcojax.algorithms import Algorithm
+from fcojax.algorithms.base import Factory
 from fcojax.engine.check import check_run
 from fcojax.engine.grid import take
 from fcojax.engine.round import Plan
 from fcojax.problems import ClientData, Problem
+from fcojax.problems.problem import Loss
 from fcojax.transforms import Penalty, euclidean, flat
 from fcojax.types import PyTree
 
@@ -50,7 +51,9 @@ def build(
         if label in getattr(module, "VARIANTS", {}):
             own = module.variant(label, config, problem, penalty)
         algorithm = own.get("algorithm") or build_algorithm(
-            factory_of(label, module), problem, geometry(module, config, penalty)
+            getattr(fcojax.algorithms, factory_of(label, module)),
+            problem.loss,
+            geometry(module, config, penalty),
         )
         train = own.get("train", problem.train)
         plan = Plan(
@@ -64,7 +67,7 @@ def build(
 
 
 def geometry(module: ModuleType, config: ConfigDict, penalty: Penalty) -> dict[str, Any]:
-    """What factories may ask for by the name of an argument, and this config's answer."""
+    """This config's answer to each name that a factory's ``geometry`` may list."""
     mirror, manifold = getattr(module, "mirror", None), getattr(module, "manifold", None)
     return {
         "penalty": penalty,
@@ -73,11 +76,9 @@ def geometry(module: ModuleType, config: ConfigDict, penalty: Penalty) -> dict[s
     }
 
 
-def build_algorithm(name: str, problem: Problem, known: dict[str, Any]) -> Algorithm:
-    """The named algorithm on the problem; what geometry it takes is read off its signature."""
-    factory = getattr(fcojax.algorithms, name)
-    takes = [argument for argument in inspect.signature(factory).parameters if argument in known]
-    return factory(problem.loss, *(known[argument] for argument in takes))
+def build_algorithm(factory: Factory, loss: Loss, known: dict[str, Any]) -> Algorithm:
+    """The algorithm for this loss, with the geometry that its factory says it takes."""
+    return factory(loss, *(known[name] for name in factory.geometry))
 
 
 def columns(problem: Problem, settings: Settings) -> list[str]:

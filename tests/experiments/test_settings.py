@@ -63,7 +63,7 @@ def test_laws_of_participation_are_the_samplers(size):
 def test_every_algorithm_of_the_library_can_be_launched(name):
     problem = lasso(num_clients=2, num_examples=2, dim=3, num_true=1)
     known = geometry(MODULE, config(), MODULE.penalty(config()))
-    algorithm = build_algorithm(name, problem, known)
+    algorithm = build_algorithm(getattr(fcojax.algorithms, name), problem.loss, known)
     assert isinstance(algorithm, fcojax.algorithms.Algorithm)
 
 
