@@ -29,6 +29,7 @@ from experiments.report import axes
 from experiments.report.claims import Claim
 from experiments.report.plots import style
 from experiments.report.rows import column, select
+from experiments.study import Study
 from fcojax import algorithms
 from fcojax.algorithms.local_solvers import exact, gd
 from fcojax.engine.grid import num_points, take
@@ -36,9 +37,6 @@ from fcojax.engine.reference import fista
 from fcojax.engine.round import Plan, message_bytes
 from fcojax.problems import factored, factored_loss, population_loss
 from fcojax.transforms import euclidean, l1
-
-TITLE = "All algorithms on one heterogeneous lasso"
-X64 = True
 
 _PENALTY = l1()
 _OBJECTIVE = functools.partial(population_loss, factored_loss)
@@ -61,10 +59,7 @@ def get_config():
     config.num_true = 7
     config.methods = tuple(_METHODS)
     config.seeds = (0, 1, 2)  # for methods with luck
-
-    config.limit_rounds = 6000
-    config.limit_prox_step = 1.0
-    config.tolerance = 1e-6
+    config.limit_rounds, config.limit_prox_step, config.tolerance = 6000, 1.0, 1e-6
     config.step_factors = tuple(2.0 ** (k / 2) for k in range(-2, 11))  # of 1 / (K L)
     config.server_lr = (1.0, 2.0)
     config.prox_factors = tuple(2.0 ** (k / 2) for k in range(-2, 15))  # of 1 / L
@@ -398,3 +393,8 @@ def _look(hparams, model, optimum):
         "distance": jnp.linalg.norm(model - optimum) / jnp.linalg.norm(optimum),
         "nonzeros": jnp.sum(model != 0),
     }
+
+
+EXPERIMENT = Study(
+    "All algorithms on one heterogeneous lasso", study, summarise, claims, draw, x64=True
+)

@@ -24,19 +24,18 @@ import jax.numpy as jnp
 
 from experiments.report.claims import Claim
 from experiments.report.plots import Panel, style
+from experiments.study import Sweep
 from experiments.sweep_config import sweep_config
 from fcojax.problems import Problem, loaders, softmax, synthetic_softmax
 from fcojax.problems.clients import ids_of
 from fcojax.transforms import l1_ball, l2_ball, named, on_subtree, per_leaf
 
-TITLE = "Digits by writer, every dense kernel in a ball"
 PANELS = (
     Panel("loss", "training loss", log=True),
     Panel("accuracy", "accuracy on validation"),
     Panel("validation_loss", "loss on validation", log=True),
     Panel("violation", "excess over the radius, share of it"),
 )
-SOLVE_OPTIMUM = False  # of 60,000 images to single precision: longer than all runs together
 _BALLS = {"l1": l1_ball, "l2": l2_ball}
 _MODELS = ("softmax", "mlp", "cnn")
 _NUM_CLASSES = 10
@@ -175,3 +174,13 @@ def _model(config, train, validation) -> Problem:
         raise ValueError(f"model=cnn needs images of 28 x 28, not {num_features} features; pass "
                          "data_dir, or model=mlp.")  # fmt: skip
     return network(build, train, validation, **options)
+
+
+EXPERIMENT = Sweep(
+    title="Digits by writer, every dense kernel in a ball",
+    problem=problem,
+    penalty=penalty,
+    panels=PANELS,
+    claims=claims,
+    solve_optimum=False,  # of 60,000 images to single precision: longer than all runs together
+)

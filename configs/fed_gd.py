@@ -23,12 +23,10 @@ import fcojax
 from experiments.report import axes
 from experiments.report.claims import Claim
 from experiments.report.rows import column, select
+from experiments.study import Study
 from fcojax.algorithms import fed_gd, local_sgd
 from fcojax.theory import least_squares, linear_models, local_points
 from fcojax.theory import local_sgd as theorem
-
-TITLE = "FedGD and Local SGD on heterogeneous clients"
-X64 = True
 
 
 def get_config():
@@ -37,17 +35,14 @@ def get_config():
     config.data_seed = 0
     config.sizes = (12, 20, 9, 15)
     config.dim = 6
-
     config.step_shares = (0.5, 1.5)  # of 1 / L
     config.many_steps = (1, 2, 3, 5, 10, 20, 50, 100, 300, 1000, 10_000_000)
     config.simulated_steps = (1, 2, 5, 20, 100)
     config.num_rounds = 100
-
     config.instances = (0, 1, 2, 3, 4)
     config.distances = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)
     config.spreads = (0.0, 0.03, 0.1, 0.3, 1.0)
     config.heterogeneity_steps = 10
-
     config.sgd_problems = ("ridge", "logistic")
     config.sgd_num_steps = (1, 5, 20)
     config.sgd_total_steps = 4000
@@ -395,3 +390,8 @@ def _largest(rows, name):
 
 def _norm(x):
     return float(np.linalg.norm(x))
+
+
+EXPERIMENT = Study(
+    "FedGD and Local SGD on heterogeneous clients", study, summarise, claims, draw, x64=True
+)

@@ -25,6 +25,7 @@ from experiments.report import axes
 from experiments.report.claims import Claim
 from experiments.report.plots import style
 from experiments.report.rows import column, select
+from experiments.study import Study
 from fcojax.algorithms import fed_dyn, fed_pd
 from fcojax.algorithms.fed_dyn import with_duals
 from fcojax.algorithms.local_solvers import exact, gd
@@ -32,9 +33,6 @@ from fcojax.engine.grid import take
 from fcojax.engine.round import Plan
 from fcojax.engine.run import block, start
 from fcojax.problems import factored, factored_loss
-
-TITLE = "FedPD and FedDyn: one method or two"
-X64 = True
 
 _METHODS = {"fed_pd": fed_pd, "fed_dyn": fed_dyn}
 _SOLVERS = {"exact": exact(), "gd": gd(), "gd from the center": gd(warm_start=False)}
@@ -50,18 +48,15 @@ def get_config():
     config.dim = 20
     config.curvatures = (0.4, 1.6)
     config.num_steps = 3  # of the solver that takes gradient steps
-
     config.solvers = ("exact", "gd")
     config.prox_step = 0.5
     config.num_rounds = 300
     config.cohort_size = 4  # for the bias under sampling
     config.cohort_rounds = 3000
-
     config.seeds = (0, 1, 2, 3, 4)
     config.skip_prox_steps = (0.5, 0.05, 0.005)
     config.skip_probabilities = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9)
     config.skip_rounds = 12_000
-
     config.cohort_sizes = (1, 2, 3, 4, 6, 8)
     config.cohort_prox_steps = (1.0, 0.2, 0.05)
     config.tolerance = 1e-6
@@ -397,3 +392,6 @@ def _error(hparams, model, optimum):
 
 def _quadratic(x, rows):
     return 0.5 * jnp.einsum("i,nij,j->n", x, rows["A"], x) - rows["c"] @ x
+
+
+EXPERIMENT = Study("FedPD and FedDyn: one method or two", study, summarise, claims, draw, x64=True)

@@ -36,6 +36,7 @@ import fcojax
 from experiments.report import axes
 from experiments.report.claims import Claim
 from experiments.report.plots import style
+from experiments.study import Study
 from fcojax import algorithms
 from fcojax.engine.round import Plan, message_bytes
 from fcojax.engine.run import as_arrays, block, start, with_chunk_size
@@ -45,7 +46,6 @@ from fcojax.theory.manifold import drift_floor
 from fcojax.transforms import stiefel
 
 TITLE = "Principal components on the Stiefel manifold"
-X64 = True
 MANIFOLD = stiefel(method="svd")  # the iterative ones take four times as long to compile
 
 
@@ -376,3 +376,13 @@ def draw_effects(config, rows, floor, path):
     for axis in grid:
         axis.tick_params(which="minor", labelsize=7.5)
     return axes.finish(figure, path, f"The manifold method, {floor['split']}", 4)
+
+
+EXPERIMENT = Study(
+    title=TITLE,
+    rows=study,
+    summarise=summarise,
+    claims=claims,
+    figures=draw,
+    x64=True,
+)

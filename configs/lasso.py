@@ -15,11 +15,11 @@ as best are within 0.002 of the best F1 of the grid for FedDualAvg.
 from experiments.report.claims import Claim
 from experiments.report.plots import Panel
 from experiments.report.summary import at_best, first_round
+from experiments.study import Sweep
 from experiments.sweep_config import sweep_config
 from fcojax.problems import lasso
 from fcojax.transforms import l1, named, on_subtree
 
-TITLE = "Federated LASSO: recovery of the true support"
 PANELS = (
     Panel("f1", "F1 score of the support"),
     Panel("recall", "recall of the support"),
@@ -118,3 +118,12 @@ def claims(config, rows, summary):
         densities = [last[name]["density"] for name in last if name != "fed_mid"]
         found.append(Claim("FedMiD is the densest", last["fed_mid"]["density"], max(densities)))
     return found
+
+
+EXPERIMENT = Sweep(
+    title="Federated LASSO: recovery of the true support",
+    problem=problem,
+    penalty=penalty,
+    panels=PANELS,
+    claims=claims,
+)

@@ -19,11 +19,11 @@ singular value decomposition in every local step.
 from experiments.report.claims import Claim
 from experiments.report.plots import Panel
 from experiments.report.summary import curves
+from experiments.study import Sweep
 from experiments.sweep_config import sweep_config
 from fcojax.problems import low_rank
 from fcojax.transforms import named, nuclear, on_subtree
 
-TITLE = "Low-rank matrix estimation: recovery of a matrix of rank 16"
 PANELS = (
     Panel("objective", "objective F + psi", log=True),
     Panel("validation_loss", "mean squared error on validation", log=True),
@@ -132,3 +132,12 @@ def _first_round(rows, point, true_rank):
         for curve in seeds.values()
     ]
     return max(firsts, default=float("inf"))
+
+
+EXPERIMENT = Sweep(
+    title="Low-rank matrix estimation: recovery of a matrix of rank 16",
+    problem=problem,
+    penalty=penalty,
+    panels=PANELS,
+    claims=claims,
+)

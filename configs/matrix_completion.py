@@ -25,6 +25,7 @@ import numpy as np
 
 from experiments.report.claims import Claim
 from experiments.report.plots import Panel
+from experiments.study import Sweep
 from experiments.sweep_config import sweep_config
 from fcojax.problems import (
     ClientData,
@@ -35,14 +36,12 @@ from fcojax.problems import (
 from fcojax.problems.matrix_completion import entry_loss
 from fcojax.transforms import nuclear, scaled
 
-TITLE = "Matrix completion by the nuclear norm"
 PANELS = (
     Panel("objective", "objective F + psi", log=True),
     Panel("loss", "loss F on the entries seen", log=True),
     Panel("rmse", "root mean squared error, held out"),
     Panel("rank", "rank (singular values above 0.01)"),
 )
-SOLVE_OPTIMUM = False  # single precision does not reach the solver's tolerance on these sums
 
 
 def get_config():
@@ -166,3 +165,13 @@ def claims(config, rows, summary):
 
 def _mean_size(data: ClientData) -> float:
     return float(np.mean(np.asarray(data.sizes)))
+
+
+EXPERIMENT = Sweep(
+    title="Matrix completion by the nuclear norm",
+    problem=problem,
+    penalty=penalty,
+    panels=PANELS,
+    claims=claims,
+    solve_optimum=False,  # single precision does not reach the solver's tolerance on these sums
+)

@@ -24,13 +24,11 @@ from experiments.report import axes
 from experiments.report.claims import Claim
 from experiments.report.plots import style
 from experiments.report.rows import column, select
+from experiments.study import Study
 from fcojax import algorithms
 from fcojax.algorithms.fed_avg import PenalisedRates
 from fcojax.theory import averages, fco
 from fcojax.transforms import Mirror, euclidean, l1, l2_ball
-
-TITLE = "Federated composite optimisation: bounds, and the curse of primal averaging"
-X64 = True
 
 _SETTINGS = {
     "l1": ("l1, one Hessian", "Theorem 4.3"),
@@ -388,3 +386,13 @@ def _shadow(hparams, server, context):
 
 def _model(hparams, params, context):
     return {"model": params}
+
+
+EXPERIMENT = Study(
+    title="Federated composite optimisation: bounds, and the curse of primal averaging",
+    rows=study,
+    summarise=summarise,
+    claims=claims,
+    figures=draw,
+    x64=True,
+)

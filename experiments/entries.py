@@ -1,13 +1,12 @@
 """The lines of an experiment: per label an algorithm, the clients it runs on and its grid."""
 
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
 from ml_collections import ConfigDict
 
-import fcojax
-from experiments.settings import Settings, factory_of
+from experiments.settings import Settings
+from experiments.study import Setting, Sweep
 from fcojax.algorithms import Algorithm
 from fcojax.algorithms.base import Factory
 from fcojax.engine.check import check_run
@@ -15,7 +14,7 @@ from fcojax.engine.grid import take
 from fcojax.engine.round import Plan
 from fcojax.problems import ClientData, Problem
 from fcojax.problems.problem import Loss
-from fcojax.transforms import Penalty, euclidean, flat
+from fcojax.transforms import Penalty
 from fcojax.types import PyTree
 
 
@@ -38,42 +37,25 @@ class Entry(NamedTuple):
 
 
 def build(
-    module: ModuleType,
-    config: ConfigDict,
-    settings: Settings,
-    problem: Problem,
-    penalty: Penalty,
+    sweep: Sweep, config: ConfigDict, settings: Settings, problem: Problem, penalty: Penalty
 ) -> list[Entry]:
-    """All lines of an experiment, checked; raises ``ValueError`` in a sentence."""
-    entries = []
-    for label, grid in settings.grids.items():
-        own: dict[str, Any] = {}
-        if label in getattr(module, "VARIANTS", {}):
-            own = module.variant(label, config, problem, penalty)
-        algorithm = own.get("algorithm") or build_algorithm(
-            getattr(fcojax.algorithms, factory_of(label, module)),
-            problem.loss,
-            geometry(module, config, penalty),
-        )
-        train = own.get("train", problem.train)
-        plan = Plan(
-            own.get("work", settings.work),
-            own.get("cohort", settings.cohort),
-            settings.client_chunk_size,
-        )
-        check_run(algorithm, plan, take(grid, 0), train, settings.num_rounds, settings.eval_every)
-        entries.append(Entry(label, algorithm, grid, train, plan))
-    return entries
-
-
-def geometry(module: ModuleType, config: ConfigDict, penalty: Penalty) -> dict[str, Any]:
-    """This config's answer to each name that a factory's ``geometry`` may list."""
-    mirror, manifold = getattr(module, "mirror", None), getattr(module, "manifold", None)
-    return {
+    """All lines of a sweep, checked; raises ``ValueError`` in a sentence."""
+    known = {
         "penalty": penalty,
-        "mirror": mirror(config, penalty) if mirror else euclidean(penalty),
-        "manifold": manifold(config) if manifold else flat(),
+        "mirror": sweep.mirror(config, penalty),
+        "manifold": sweep.manifold(config),
     }
+    usual = Setting(problem.train, settings.cohort, settings.work)
+    entries = []
+    for label, (factory, setting_of) in settings.algorithms.items():
+        algorithm, grid = build_algorithm(factory, problem.loss, known), settings.grids[label]
+        setting = setting_of(config, problem) if setting_of else usual
+        plan = Plan(setting.work, setting.cohort, settings.client_chunk_size)
+        check_run(
+            algorithm, plan, take(grid, 0), setting.train, settings.num_rounds, settings.eval_every
+        )
+        entries.append(Entry(label, algorithm, grid, setting.train, plan))
+    return entries
 
 
 def build_algorithm(factory: Factory, loss: Loss, known: dict[str, Any]) -> Algorithm:
@@ -81,11 +63,11 @@ def build_algorithm(factory: Factory, loss: Loss, known: dict[str, Any]) -> Algo
     return factory(loss, *(known[name] for name in factory.geometry))
 
 
-def columns(problem: Problem, settings: Settings) -> list[str]:
+def columns(problem: Problem, sweep: Sweep) -> list[str]:
     """The measures by which points can be ranked."""
     measures = jax.eval_shape(lambda key: problem.measures(problem.init(key)), jax.random.key(0))
     found = ["objective", "loss", *measures]
-    if settings.solve_optimum:
+    if sweep.solve_optimum:
         found.append("suboptimality")
     if problem.validation is not None:
         found.append("validation_loss")

@@ -15,21 +15,24 @@ import os
 import pathlib
 import subprocess
 import sys
-from typing import NoReturn
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import jax
 from absl import app, flags
 from absl import logging as absl_logging
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 from rich.console import Console
 
-from experiments import figures
+from experiments import config_file, figures
 from experiments.campaign import Campaign, solve_optima
 from experiments.entries import build, columns
 from experiments.report import rows as tidy
 from experiments.report.summary import at_best
-from experiments.settings import is_study, load_module, resolve, suggest
-from experiments.studies import study
+from experiments.settings import resolve
+from experiments.study import Study, Sweep
+from experiments.suggestions import suggest
 from experiments.terminal import best_points, claims_table, progress_bars
 
 CONFIG = config_flags.DEFINE_config_file("config", help_string="The config file.")
@@ -59,7 +62,7 @@ def _explain(argv: list[str], error: Exception) -> str:
     if overrides and not paths:
         return "--config.KEY needs --config=FILE beside it."
     with contextlib.suppress(ValueError):
-        known = list(load_module(paths[-1]).get_config()) if paths else []
+        known = list(config_file.load(paths[-1]).get_config()) if paths else []
         for key in overrides:
             if key.split(".")[0] not in known:
                 return f"the config has no key {key}; {suggest(key, known)}"
@@ -94,12 +97,13 @@ def _run() -> int:
         raise Refused("--workdir=DIR is missing; it says where results go.")
     if TENSORBOARD.value and importlib.util.find_spec("tensorboardX") is None:
         raise Refused("--tensorboard needs tensorboardX; pip install 'fcojax[tensorboard]'.")
-    module = load_module(config_flags.get_config_filename(flags.FLAGS["config"]))
-    _prepare_jax(getattr(module, "X64", False))
+    file = config_file.load(config_flags.get_config_filename(flags.FLAGS["config"]))
+    experiment = file.experiment
+    _prepare_jax(experiment.x64)
     config = CONFIG.value
     if QUICK.value:
         with config.unlocked():
-            module.quick(config)
+            file.quick(config)
         config.update_from_flattened_dict(config_flags.get_override_values(flags.FLAGS["config"]))
     console = Console(highlight=False)
     workdir = pathlib.Path(WORKDIR.value)
@@ -109,18 +113,18 @@ def _run() -> int:
         console.print(f"{workdir} is finished already; nothing to do.", soft_wrap=True)
         return 0
     start = functools.partial(_open, workdir, resolved)
-    if is_study(module):
-        summary |= study(module, config, workdir, console, start)
+    if isinstance(experiment, Study):
+        summary |= _study(experiment, config, workdir, console, start)
         table = None
     else:
-        settings = resolve(config, module)
-        _sweep(module, config, settings, workdir, console, summary, start)
+        settings = resolve(config, experiment)
+        _sweep(experiment, config, settings, workdir, console, summary, start)
         table = best_points(summary, settings.criterion)
     rows = tidy.load(workdir / "rows.jsonl")
-    if hasattr(module, "claims"):
-        summary["claims"] = [claim.as_json() for claim in module.claims(config, rows, summary)]
+    claims = experiment.claims(config, rows, summary)
+    summary["claims"] = [claim.as_json() for claim in claims]
     tidy.write_json(workdir / "summary.json", summary)
-    figures.draw(workdir, module, config)
+    figures.draw(workdir, file, config)
     if TENSORBOARD.value:
         _write_events(workdir, rows, summary)
     tidy.write_json(workdir / "summary.json", summary | {"finished": True})
@@ -137,11 +141,35 @@ def _run() -> int:
     return 1 if failed else 0
 
 
-def _sweep(module, config, settings, workdir, console, summary, start) -> None:
+def _study(
+    study: Study,
+    config: ConfigDict,
+    workdir: pathlib.Path,
+    console: Console,
+    start: Callable[[], None],
+) -> dict[str, Any]:
+    """Writes the study's rows as they come; returns its summary.
+
+    Rows are cheap to compute and do not resume: an interrupted study starts anew.
+    """
+    began = time.monotonic()
+    start()
+    path = workdir / "rows.jsonl"
+    path.unlink(missing_ok=True)
+    with progress_bars(console) as progress:
+        task = progress.add_task("starting", total=None)
+        for row in study.rows(config):
+            tidy.append(path, [row])
+            progress.update(task, description=str(row["part"]))
+    summary = study.summarise(config, tidy.load(path))
+    return summary | {"seconds": round(time.monotonic() - began, 3)}
+
+
+def _sweep(sweep: Sweep, config, settings, workdir, console, summary, start) -> None:
     """Runs all lines of the experiment; their entries of the summary are on disk as they come."""
-    problem, penalty = module.problem(config), module.penalty(config)
-    entries = build(module, config, settings, problem, penalty)
-    known = columns(problem, settings)
+    problem, penalty = sweep.problem(config), sweep.penalty(config)
+    entries = build(sweep, config, settings, problem, penalty)
+    known = columns(problem, sweep)
     if settings.criterion.measure not in known:
         raise Refused(
             f"there is no measure {settings.criterion.measure} to rank by; "
@@ -151,7 +179,7 @@ def _sweep(module, config, settings, workdir, console, summary, start) -> None:
     summary.setdefault("algorithms", {})
     with progress_bars(console) as progress:
         optima = {}
-        if settings.solve_optimum:
+        if sweep.solve_optimum:
             note = progress.add_task("optimum", total=len(settings.penalty_scales))
             for scale, value in solve_optima(problem, penalty, settings.penalty_scales):
                 optima[scale] = value

@@ -6,11 +6,12 @@ from experiments.report import rows as tidy
 
 
 def quick_study(name, directory):
-    """The module of a config, its quick config, the rows and the summary."""
+    """The study of a config, its quick config, the rows and the summary."""
     module = importlib.import_module(f"configs.{name}")
+    study = module.EXPERIMENT
     config = module.get_config()
     module.quick(config)
     config.lock()
-    tidy.append(directory / "rows.jsonl", module.study(config))
+    tidy.append(directory / "rows.jsonl", study.rows(config))
     rows = tidy.load(directory / "rows.jsonl")
-    return module, config, rows, module.summarise(config, rows)
+    return study, config, rows, study.summarise(config, rows)

@@ -4,8 +4,8 @@ import importlib
 
 
 def quick_config(name):
-    """The module of a config and its quick config."""
+    """The sweep of a config and its quick config."""
     module = importlib.import_module(f"configs.{name}")
     config = module.get_config()
     module.quick(config)
-    return module, config
+    return module.EXPERIMENT, config

@@ -10,15 +10,15 @@ def found(tmp_path_factory):
 
 
 def test_all_claims_hold_on_a_quick_run(found):
-    module, *rest = found
-    found = module.claims(*rest)
+    study, *rest = found
+    found = study.claims(*rest)
     assert len(found) == 7
     assert [claim.text for claim in found if not claim.holds] == []
 
 
 def test_the_figures_are_drawn(found, tmp_path):
-    module, *rest = found
-    drawn = module.draw(*rest, tmp_path)
+    study, *rest = found
+    drawn = study.figures(*rest, tmp_path)
     assert [path.name for path in drawn] == ["limits.png", "curves.png"]
     assert all(path.stat().st_size > 20_000 for path in drawn)
 

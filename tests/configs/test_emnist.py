@@ -8,9 +8,9 @@ from tests.configs.sweeps import quick_config
 @pytest.mark.parametrize("constraint", ["l1", "l2"])
 @pytest.mark.parametrize("model", ["softmax", "mlp"])
 def test_the_start_is_feasible_and_the_violation_is_measured(constraint, model):
-    module, config = quick_config("emnist")
+    sweep, config = quick_config("emnist")
     config.constraint, config.model, config.penalty_scale = constraint, model, (0.5,)
-    problem, penalty = module.problem(config), module.penalty(config)
+    problem, penalty = sweep.problem(config), sweep.penalty(config)
     start = problem.init(jax.random.key(0))
     assert float(problem.measures(start)["violation"]) < 1e-6
     assert float(penalty.value(start, 0.5)) == 0
@@ -21,12 +21,12 @@ def test_the_start_is_feasible_and_the_violation_is_measured(constraint, model):
 
 
 def test_the_worst_of_all_rounds_decides():
-    module, config = quick_config("emnist")
+    sweep, config = quick_config("emnist")
     rows = [
         {"algorithm": "fed_mid", "round": round_, "violation": violation}
         for round_, violation in ((0, 9.0), (10, 0.2), (20, 0.0), (30, None))
     ]
-    (claim,) = module.claims(config, rows, {"algorithms": {"fed_mid": {}}})
+    (claim,) = sweep.claims(config, rows, {"algorithms": {"fed_mid": {}}})
     assert claim.measured == 0.2
     assert not claim.holds
 
@@ -41,7 +41,7 @@ def test_the_worst_of_all_rounds_decides():
     ],
 )
 def test_what_cannot_be_run_is_refused(key, value, sentence):
-    module, config = quick_config("emnist")
+    sweep, config = quick_config("emnist")
     config[key] = value
     with pytest.raises(ValueError, match=sentence):
-        module.problem(config)
+        sweep.problem(config)

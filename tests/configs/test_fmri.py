@@ -5,17 +5,18 @@ from tests.configs.sweeps import quick_config
 
 
 def test_the_baselines_have_all_scans_and_those_of_one_session():
-    module, config = quick_config("fmri")
-    problem, penalty = module.problem(config), module.penalty(config)
-    pooled = module.variant("centralized", config, problem, penalty)["train"]
-    alone = module.variant("local", config, problem, penalty)["train"]
+    sweep, config = quick_config("fmri")
+    problem = sweep.problem(config)
+    pooled, alone = (
+        sweep.algorithms[label].setting(config, problem).train for label in ("centralized", "local")
+    )
     assert (pooled.num_clients, pooled.max_size) == (1, 8 * 18)
     assert (alone.num_clients, alone.max_size) == (1, 18)
     np.testing.assert_array_equal(alone.examples["x"], problem.train.examples["x"][:18])
 
 
 def test_the_share_of_good_rates_is_counted_over_the_grid():
-    module, config = quick_config("fmri")
+    sweep, config = quick_config("fmri")
     accuracies = {"fed_dual_avg": (0.9, 0.895, 0.5, 0.4), "fed_mid": (0.95, 0.9, 0.5, 0.4)}
     rates = (0.1, 0.2, 0.3, 0.4)
     rows = [
@@ -30,20 +31,20 @@ def test_the_share_of_good_rates_is_counted_over_the_grid():
             label: {"best": {"client_lr": 0.1}, "last": last[label]} for label in accuracies
         }
     }
-    density, share = module.claims(config, rows, summary)
+    density, share = sweep.claims(config, rows, summary)
     assert density.measured == pytest.approx(2.5)
     assert share.measured == pytest.approx(2 / 4 - 1 / 4)
 
 
 def test_the_weights_are_drawn_on_the_grid(tmp_path):
-    module, config = quick_config("fmri")
+    sweep, config = quick_config("fmri")
     (tmp_path / "models").mkdir()
     (tmp_path / "figures").mkdir()
     weights = np.linspace(-1, 1, config.num_voxels)
     for label in ("fed_dual_avg", "local"):
         np.savez(tmp_path / "models" / f"{label}.npz", kernel=weights)
     summary = {"algorithms": {"fed_dual_avg": {}, "local": {}, "fed_mid": {}}}
-    (drawn,) = module.draw(config, [], summary, tmp_path / "figures")
+    (drawn,) = sweep.figures(config, [], summary, tmp_path / "figures")
     assert drawn.name == "weights.png"
     assert drawn.stat().st_size > 10_000
-    assert module.draw(config, [], {"algorithms": {}}, tmp_path / "figures") == []
+    assert sweep.figures(config, [], {"algorithms": {}}, tmp_path / "figures") == []

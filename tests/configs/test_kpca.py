@@ -9,8 +9,8 @@ def found(tmp_path_factory):
 
 
 def test_all_claims_hold_on_a_quick_run(found):
-    module, *rest = found
-    claims = module.claims(*rest)
+    study, *rest = found
+    claims = study.claims(*rest)
     assert len(claims) == 2
     assert [claim.text for claim in claims if not claim.holds] == []
 
@@ -35,7 +35,7 @@ def test_variance_reduction_sends_twice_as_much_as_averaging(found):
 
 
 def test_the_figures_are_drawn(found, tmp_path):
-    module, *rest = found
-    drawn = module.draw(*rest, tmp_path)
+    study, *rest = found
+    drawn = study.figures(*rest, tmp_path)
     assert [path.name for path in drawn] == ["methods_synthetic.png", "effects_synthetic.png"]
     assert all(path.stat().st_size > 20_000 for path in drawn)

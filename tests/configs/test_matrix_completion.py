@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs.matrix_completion import entries
 from fcojax.problems import population_loss
 from tests.configs.sweeps import quick_config
 
@@ -20,9 +21,9 @@ def ratings(tmp_path):
 
 @pytest.mark.parametrize("source", ["drawn", "read"])
 def test_at_strength_one_zero_is_just_the_solution(source, ratings):
-    module, config = quick_config("matrix_completion")
+    sweep, config = quick_config("matrix_completion")
     config.data_dir = "" if source == "drawn" else str(ratings)
-    problem, penalty = module.problem(config), module.penalty(config)
+    problem, penalty = sweep.problem(config), sweep.penalty(config)
     zero = problem.init(jax.random.key(0))
     slope = jax.grad(lambda matrix: population_loss(problem.loss, matrix, problem.train))(zero)
     step = -10.0 * slope
@@ -31,9 +32,9 @@ def test_at_strength_one_zero_is_just_the_solution(source, ratings):
 
 
 def test_users_are_grouped_and_a_tenth_of_the_entries_is_held_out(ratings):
-    module, config = quick_config("matrix_completion")
+    sweep, config = quick_config("matrix_completion")
     config.data_dir = str(ratings)
-    train, validation, shape = module.entries(config)
+    train, validation, shape = entries(config)
     assert shape == (40, 20)
     assert train.num_clients == config.num_clients
     rows = np.split(np.asarray(train.examples["row"]), np.asarray(train.offsets)[1:-1])
@@ -43,7 +44,7 @@ def test_users_are_grouped_and_a_tenth_of_the_entries_is_held_out(ratings):
 
 
 def test_claims_compare_the_ends():
-    module, config = quick_config("matrix_completion")
+    sweep, config = quick_config("matrix_completion")
     last = {"fed_dual_avg": (2.0, 5), "fed_dual_avg_osp": (3.0, 4), "fed_mid": (2.5, 7)}
     summary = {
         "algorithms": {
@@ -51,5 +52,5 @@ def test_claims_compare_the_ends():
             for label, (objective, rank) in last.items()
         }
     }
-    assert [claim.measured for claim in module.claims(config, [], summary)] == [1.25, 1.5, 2]
-    assert module.claims(config, [], {"algorithms": {}}) == []
+    assert [claim.measured for claim in sweep.claims(config, [], summary)] == [1.25, 1.5, 2]
+    assert sweep.claims(config, [], {"algorithms": {}}) == []
