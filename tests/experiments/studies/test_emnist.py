@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.configs.sweeps import quick_config
+from tests.experiments.studies.quick_sweeps import quick_config
 
 
 @pytest.mark.parametrize("constraint", ["l1", "l2"])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from experiments.report.rows import column, select
-from tests.configs.studies import quick_study
+from tests.experiments.studies.quick_studies import quick_study
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs.matrix_completion import entries
+from experiments.studies.matrix_completion.problem import entries
 from fcojax.problems import population_loss
-from tests.configs.sweeps import quick_config
+from tests.experiments.studies.quick_sweeps import quick_config
 
 
 @pytest.fixture

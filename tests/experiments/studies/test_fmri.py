@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.configs.sweeps import quick_config
+from tests.experiments.studies.quick_sweeps import quick_config
 
 
 def test_the_baselines_have_all_scans_and_those_of_one_session():

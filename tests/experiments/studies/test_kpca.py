@@ -1,6 +1,6 @@
 import pytest
 
-from tests.configs.studies import quick_study
+from tests.experiments.studies.quick_studies import quick_study
 
 
 @pytest.fixture(scope="module")

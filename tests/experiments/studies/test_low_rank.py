@@ -1,7 +1,7 @@
 import jax
 import pytest
 
-from tests.configs.sweeps import quick_config
+from tests.experiments.studies.quick_sweeps import quick_config
 
 
 def test_the_round_of_recovery_is_that_of_the_slowest_seed():

@@ -1,7 +1,7 @@
 import pytest
 
 from experiments.report.rows import column, select
-from tests.configs.studies import quick_study
+from tests.experiments.studies.quick_studies import quick_study
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,62 @@
+"""Least squares, ridge and logistic regression on heterogeneous clients."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fcojax
+from fcojax.theory import least_squares, linear_models
+
+
+def clients_of(config):
+    """Features, targets and factored quadratics; every client has its own truth and scale."""
+    rng = np.random.default_rng(config.data_seed)
+    features = [
+        rng.standard_normal((m, config.dim)) * (1 + 0.5 * k) for k, m in enumerate(config.sizes)
+    ]
+    targets = [
+        a @ rng.standard_normal(config.dim) + 0.1 * rng.standard_normal(len(a)) for a in features
+    ]
+    return features, targets, least_squares.least_squares_clients(features, targets, reading="sum")
+
+
+@functools.cache
+def regression(name, seed):
+    """Ridge or logistic regression on heterogeneous clients, with its constants."""
+    rng = np.random.default_rng(seed)
+    sizes, dim = ((12, 20, 9, 15), 5) if name == "ridge" else ((10, 14, 8, 12, 20), 4)
+    features = [rng.standard_normal((m, dim)) for m in sizes]
+    if name == "logistic":
+        longest = max(np.linalg.norm(a, axis=1).max() for a in features)
+        features = [a / longest for a in features]
+    truths = [rng.standard_normal(dim) for _ in sizes]
+    targets = [
+        a @ x + 0.1 * rng.standard_normal(len(a)) for a, x in zip(features, truths, strict=True)
+    ]
+    if name == "ridge":
+        model = linear_models.ridge_regression(features, targets, ridge=0.5)
+    else:
+        signs = [np.where(b > 0, 1.0, -1.0) for b in targets]
+        model = linear_models.logistic_regression(features, signs, ridge=0.1)
+    return model, model.constants()
+
+
+def population(features, targets, ridge, weights=None):
+    """Clients with a row for each pair; the ridge is the same number in all rows."""
+    pairs = zip(features, targets, strict=True)
+    clients = [{"a": a, "b": b, "ridge": np.full(len(b), ridge)} for a, b in pairs]
+    return fcojax.from_clients(clients, weights)
+
+
+def squared(x, rows):
+    """Half the squared error, with the ridge."""
+    return (rows["a"] @ x - rows["b"]) ** 2 / 2 + rows["ridge"] / 2 * jnp.sum(x**2)
+
+
+def _logistic(x, rows):
+    return jax.nn.softplus(-rows["b"] * (rows["a"] @ x)) + rows["ridge"] / 2 * jnp.sum(x**2)
+
+
+LOSSES = {"ridge": squared, "logistic": _logistic}
