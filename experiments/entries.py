@@ -1,19 +1,18 @@
 """The lines of an experiment: per label an algorithm, the clients it runs on and its grid."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 from ml_collections import ConfigDict
 
+from experiments import factories
 from experiments.settings import Settings
 from experiments.study import Setting, Sweep
 from fcojax.algorithms import Algorithm
-from fcojax.algorithms.base import Factory
 from fcojax.engine.check import check_run
 from fcojax.engine.grid import take
 from fcojax.engine.round import Plan
 from fcojax.problems import ClientData, Problem
-from fcojax.problems.problem import Loss
 from fcojax.transforms import Penalty
 from fcojax.types import PyTree
 
@@ -48,7 +47,8 @@ def build(
     usual = Setting(problem.train, settings.cohort, settings.work)
     entries = []
     for label, (factory, setting_of) in settings.algorithms.items():
-        algorithm, grid = build_algorithm(factory, problem.loss, known), settings.grids[label]
+        algorithm = factories.build(label, factory, problem.loss, known)
+        grid = settings.grids[label]
         setting = setting_of(config, problem) if setting_of else usual
         plan = Plan(setting.work, setting.cohort, settings.client_chunk_size)
         check_run(
@@ -56,11 +56,6 @@ def build(
         )
         entries.append(Entry(label, algorithm, grid, setting.train, plan))
     return entries
-
-
-def build_algorithm(factory: Factory, loss: Loss, known: dict[str, Any]) -> Algorithm:
-    """The algorithm for this loss, with the geometry that its factory says it takes."""
-    return factory(loss, *(known[name] for name in factory.geometry))
 
 
 def columns(problem: Problem, sweep: Sweep) -> list[str]:

@@ -30,12 +30,15 @@ from experiments.campaign import Campaign, solve_optima
 from experiments.entries import build, columns
 from experiments.report import rows as tidy
 from experiments.report.summary import at_best
-from experiments.settings import resolve
+from experiments.settings import hyperparameters, resolve
 from experiments.study import Study, Sweep
 from experiments.suggestions import suggest
 from experiments.terminal import best_points, claims_table, progress_bars
 
-CONFIG = config_flags.DEFINE_config_file("config", help_string="The config file.")
+# Keys that a config lacks are taken for hyperparameters, and refused later if they are none.
+CONFIG = config_flags.DEFINE_config_file(
+    "config", help_string="The config file.", lock_config=False, accept_new_attributes=True
+)
 WORKDIR = flags.DEFINE_string("workdir", None, "Where everything is written.")
 QUICK = flags.DEFINE_bool("quick", False, "Shrink the run to under a minute.")
 TENSORBOARD = flags.DEFINE_bool("tensorboard", False, "Write event files too.")
@@ -51,8 +54,8 @@ class Refused(Exception):
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; a mistake ends in one line and exit code 2."""
     try:
-        return flags.FLAGS(argv)
-    except (flags.Error, AttributeError, TypeError, ValueError, OSError) as error:
+        return flags.FLAGS([_with_quotes(argument) for argument in argv])
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         _leave(_explain(argv, error))
 
 
@@ -62,11 +65,19 @@ def _explain(argv: list[str], error: Exception) -> str:
     if overrides and not paths:
         return "--config.KEY needs --config=FILE beside it."
     with contextlib.suppress(ValueError):
-        known = list(config_file.load(paths[-1]).get_config()) if paths else []
+        known = config_file.load(paths[-1]).get_config() if paths else ConfigDict()
         for key in overrides:
-            if key.split(".")[0] not in known:
+            if isinstance(error, KeyError) and not _has(known, key):
                 return f"the config has no key {key}; {suggest(key, known)}"
     return str(error).splitlines()[0]
+
+
+def _with_quotes(argument: str) -> str:
+    """``a,mine:b`` as a tuple of strings, which a colon keeps the parser from reading it as."""
+    key, _, value = argument.partition("=")
+    if key != "--config.algorithms" or ":" not in value or set(value) & set("()[]'\""):
+        return argument
+    return f"{key}={tuple(value.split(','))!r}"
 
 
 def _leave(message: str) -> NoReturn:
@@ -102,9 +113,10 @@ def _run() -> int:
     _prepare_jax(experiment.x64)
     config = CONFIG.value
     if QUICK.value:
-        with config.unlocked():
-            file.quick(config)
+        file.quick(config)
         config.update_from_flattened_dict(config_flags.get_override_values(flags.FLAGS["config"]))
+    _refuse_unknown_keys(file, config)
+    config.lock()
     console = Console(highlight=False)
     workdir = pathlib.Path(WORKDIR.value)
     resolved = json.loads(config.to_json_best_effort())
@@ -139,6 +151,29 @@ def _run() -> int:
     entries = summary.get("algorithms", {}).values()
     failed = entries and all(entry["verdict"].startswith("diverged") for entry in entries)
     return 1 if failed else 0
+
+
+def _refuse_unknown_keys(file: config_file.ConfigFile, config: ConfigDict) -> None:
+    """A key on the command line is one of the config or a hyperparameter of an algorithm in it."""
+    known = file.get_config()
+    given = config_flags.get_override_values(flags.FLAGS["config"])
+    new = [key for key in given if not _has(known, key)]
+    if not new:
+        return
+    sweep = file.experiment
+    further = hyperparameters(config, sweep) if isinstance(sweep, Sweep) else set()
+    for key in new:
+        if key not in further:
+            raise Refused(f"the config has no key {key}; {suggest(key, {*known, *further})}")
+
+
+def _has(config: Any, key: str) -> bool:
+    """Whether a config has a key such as ``own.scale``."""
+    for part in key.split("."):
+        if not isinstance(config, ConfigDict) or part not in config:
+            return False
+        config = config[part]
+    return True
 
 
 def _study(

@@ -17,6 +17,8 @@ from fcojax.engine.cohort import Sampler
 from fcojax.engine.grid import product
 from fcojax.types import PyTree
 
+# Of every row, beside the hyperparameters and what is measured.
+_COLUMNS = ("algorithm", "seed", "round", "status", "participants", "dropped")
 # Per law of participation how it is written, the numbers in it, and its sampler for a size.
 _LAWS: dict[str, tuple[str, tuple[type, ...], Callable[..., Sampler]]] = {
     "uniform": ("uniform", (), lambda n: fcojax.uniform_cohort(n) if n else fcojax.everyone()),
@@ -81,10 +83,7 @@ def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -
 
 def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
     """Checks every key that sweeps share; raises ``ValueError`` in a sentence."""
-    names = _split(config.algorithms)
-    if not names:
-        raise ValueError("algorithms is empty; name at least one.")
-    algorithms = find(names, sweep)
+    algorithms = _algorithms(config, sweep)
     num_rounds, eval_every = _whole(config, "num_rounds"), _whole(config, "eval_every")
     if num_rounds % eval_every:
         raise ValueError(
@@ -118,13 +117,42 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
     )
 
 
+def hyperparameters(config: ConfigDict, sweep: Sweep) -> set[str]:
+    """The hyperparameters of all algorithms that a config names."""
+    variants = _algorithms(config, sweep).values()
+    return {field for variant in variants for field in variant.factory.Hparams._fields}
+
+
+def _algorithms(config: ConfigDict, sweep: Sweep) -> dict[str, Variant]:
+    names = _split(config.algorithms)
+    if not names:
+        raise ValueError("algorithms is empty; name at least one.")
+    return find(names, sweep)
+
+
 def _grid(label: str, hparams: Any, config: ConfigDict) -> PyTree:
     own = (config.to_dict().get("own_grids") or {}).get(label, {})
+    taken = [field for field in hparams._fields if field in _COLUMNS]
+    if taken:
+        raise ValueError(
+            f"{label} has a hyperparameter {taken[0]}, which is a column of the rows already; "
+            "give it another name."
+        )
     values = {
         field: _numbers(field, own.get(field, config.get(field)))
         for field in hparams._fields
         if field in own or field in config
     }
+    missing = [
+        field
+        for field in hparams._fields
+        if field not in values and field not in hparams._field_defaults
+    ]
+    if missing:
+        raise ValueError(
+            f"{label} needs {missing[0]}, which has no default and is not in the config; pass "
+            f"--config.{missing[0]}=VALUE."
+        )
     return product(hparams, **values)
 
 
