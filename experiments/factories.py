@@ -55,7 +55,8 @@ def find(names: Sequence[str], sweep: Sweep) -> dict[str, Variant]:
 
 def build(label: str, factory: Factory, loss: Loss, known: Mapping[str, Any]) -> Algorithm:
     """The algorithm for this loss, with the geometry that its factory says it takes."""
-    names = _geometry(factory)
+    # Nothing, where Hparams was attached by hand.
+    names: tuple[str, ...] = getattr(factory, "geometry", ())
     try:
         algorithm = factory(loss, *(known[name] for name in names))
     except TypeError as error:
@@ -123,8 +124,3 @@ def _checked(name: str, thing: Any) -> Variant:
     if not hasattr(factory.Hparams, "_fields"):
         raise ValueError(f"the Hparams of {name} are no NamedTuple; make them one, of numbers.")
     return variant
-
-
-def _geometry(factory: Factory) -> tuple[str, ...]:
-    """What it says that it takes; nothing, where ``Hparams`` was attached by hand."""
-    return getattr(factory, "geometry", ())

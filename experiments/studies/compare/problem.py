@@ -9,6 +9,7 @@ import numpy as np
 import fcojax
 from fcojax.engine.reference import fista
 from fcojax.problems import factored, factored_loss, population_loss
+from fcojax.problems.least_squares import half_squared_error
 from fcojax.transforms import l1
 
 PENALTY = l1()
@@ -41,7 +42,7 @@ def lasso(config, problem):
     truths = truth + own.spread * rng.standard_normal((config.num_clients, dim))
     targets = np.einsum("mni,mi->mn", features, truths) + 0.1 * rng.standard_normal(sizes[:2])
     clients = [{"x": x, "y": y} for x, y in zip(features, targets, strict=True)]
-    data = factored(_squares, fcojax.from_clients(clients), jnp.zeros(dim))
+    data = factored(half_squared_error, fcojax.from_clients(clients), jnp.zeros(dim))
     found = fista(_OBJECTIVE, PENALTY, own.scale, jnp.zeros(dim), data, tolerance=1e-13)
     optimum = np.asarray(found.params)
     errors = np.einsum("mni,i->mn", features, optimum) - targets
@@ -59,7 +60,3 @@ def lasso(config, problem):
         "residual": float(found.residual),
     }
     return Task(data, own.scale, own.num_steps, largest, optimum), facts
-
-
-def _squares(w, rows):
-    return (rows["x"] @ w - rows["y"]) ** 2 / 2

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
+from fcojax.problems.least_squares import half_squared_error
 from fcojax.theory import least_squares, linear_models
 
 
@@ -43,20 +44,17 @@ def regression(name, seed):
     return model, model.constants()
 
 
-def population(features, targets, ridge, weights=None):
-    """Clients with a row for each pair; the ridge is the same number in all rows."""
+def population(features, targets, weights=None):
+    """Clients with a row for each pair of features and a target."""
     pairs = zip(features, targets, strict=True)
-    clients = [{"a": a, "b": b, "ridge": np.full(len(b), ridge)} for a, b in pairs]
-    return fcojax.from_clients(clients, weights)
+    return fcojax.from_clients([{"x": a, "y": b} for a, b in pairs], weights)
 
 
-def squared(x, rows):
-    """Half the squared error, with the ridge."""
-    return (rows["a"] @ x - rows["b"]) ** 2 / 2 + rows["ridge"] / 2 * jnp.sum(x**2)
+def loss_of(name, ridge):
+    """The loss of a row, with the ridge term of the problem of that name."""
+    losses = {"ridge": half_squared_error, "logistic": _logistic_loss}
+    return functools.partial(losses[name], ridge=ridge)
 
 
-def _logistic(x, rows):
-    return jax.nn.softplus(-rows["b"] * (rows["a"] @ x)) + rows["ridge"] / 2 * jnp.sum(x**2)
-
-
-LOSSES = {"ridge": squared, "logistic": _logistic}
+def _logistic_loss(x, rows, ridge):
+    return jax.nn.softplus(-rows["y"] * (rows["x"] @ x)) + ridge / 2 * jnp.sum(x**2)

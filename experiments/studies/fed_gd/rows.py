@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
-from experiments.studies.fed_gd.problem import LOSSES, clients_of, population, regression, squared
+from experiments.studies.fed_gd.problem import clients_of, loss_of, population, regression
 from fcojax.algorithms import fed_gd, local_sgd
+from fcojax.problems.least_squares import half_squared_error
 from fcojax.theory import least_squares, local_points
 from fcojax.theory import local_sgd as theorem
 
@@ -74,9 +75,9 @@ def simulated(config):
     pooled, origin = least_squares.minimiser(clients), np.zeros(config.dim)
     # The engine takes the mean over a client's examples, and here the loss is their sum.
     features, targets = ([len(x) ** 0.5 * x for x in xs] for xs in (features, targets))
-    data = population(features, targets, 0.0)
+    data = population(features, targets)
     rates = [share / clients.smoothness for share in config.step_shares]
-    algorithm, grid = fed_gd(squared), fcojax.product(fed_gd.Hparams, client_lr=rates)
+    algorithm, grid = fed_gd(half_squared_error), fcojax.product(fed_gd.Hparams, client_lr=rates)
     for num_steps in config.simulated_steps:
         _, history = fcojax.sweep(
             algorithm, grid, jnp.zeros(config.dim), data, jax.random.key(0)[None],
@@ -101,14 +102,14 @@ def below_the_bound(config, name, num_steps):
     """The gap of Local SGD after every so many local steps, and the bound of the theorem."""
     model, constants = regression(name, config.data_seed)
     hparams = theorem.schedule(constants, num_steps)
-    data = population(model.features, model.targets, model.ridge, model.weights)
+    data = population(model.features, model.targets, model.weights)
     keys = jax.vmap(jax.random.key)(jnp.arange(config.sgd_seeds))
     num_rounds = config.sgd_total_steps // num_steps
 
     @jax.jit
     def one_seed(key):
         return local_points(
-            local_sgd(LOSSES[name]), hparams, jnp.zeros(model.dim), data, key,
+            local_sgd(loss_of(name, model.ridge)), hparams, jnp.zeros(model.dim), data, key,
             num_rounds=num_rounds, work=fcojax.local_steps(num_steps, 1, replace=True),
             read=_params,
         )  # fmt: skip

@@ -48,3 +48,11 @@ def test_the_weights_are_drawn_on_the_grid(tmp_path):
     assert drawn.name == "weights.png"
     assert drawn.stat().st_size > 10_000
     assert sweep.figures(config, [], {"algorithms": {}}, tmp_path / "figures") == []
+
+
+@pytest.mark.parametrize("session", [-1, 4])
+def test_a_session_that_is_not_there_is_refused(session):
+    sweep, config = quick_config("fmri")
+    config.sessions, config.local_client = (4, 4), session
+    with pytest.raises(ValueError, match=f"local_client is {session}; pass one of the 4 sessions"):
+        sweep.algorithms["local"].setting(config, sweep.problem(config))
