@@ -70,16 +70,15 @@ def setting(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
     import jax
 
     import fcojax
-    from experiments.entries import build_algorithm
-    from fcojax.problems import Problem
+    from experiments.factories import build
     from fcojax.transforms import euclidean, l1, named, on_subtree
 
     data = fcojax.from_rows({"x": x, "y": y}, [workload.num_examples] * workload.num_clients)
-    problem = Problem(losses(workload.model), data, None, lambda key: start(workload))
     penalty = on_subtree(l1(), named("kernel"))
     known = {"penalty": penalty, "mirror": euclidean(penalty)}
-    chosen = build_algorithm(algorithm, problem, known)
-    hparams = getattr(fcojax.algorithms, algorithm).Hparams(client_lr=workload.client_lr)
+    factory = getattr(fcojax.algorithms, algorithm)
+    chosen = build(algorithm, factory, losses(workload.model), known)
+    hparams = factory.Hparams(client_lr=workload.client_lr)
     if "penalty_scale" in hparams._fields:
         hparams = hparams._replace(penalty_scale=workload.penalty_scale)
     params = jax.tree.map(jax.numpy.asarray, start(workload))

@@ -12,20 +12,10 @@ The sources do not give the data's numbers; these are such that the rates which 
 as best are within 0.002 of the best F1 of the grid for FedDualAvg.
 """
 
-from experiments.report.claims import Claim
-from experiments.report.plots import Panel
-from experiments.report.summary import at_best, first_round
+from experiments.studies import lasso
 from experiments.sweep_config import sweep_config
-from fcojax.problems import lasso
-from fcojax.transforms import l1, named, on_subtree
 
-TITLE = "Federated LASSO: recovery of the true support"
-PANELS = (
-    Panel("f1", "F1 score of the support"),
-    Panel("recall", "recall of the support"),
-    Panel("density", "density (share of nonzero weights)"),
-    Panel("objective", "objective F + psi", log=True),
-)
+EXPERIMENT = lasso.EXPERIMENT
 
 
 def get_config():
@@ -65,56 +55,3 @@ def quick(config):
     config.num_examples = 64
     config.dim = 128
     config.num_true = 64
-
-
-def problem(config):
-    """The clients and the loss."""
-    return lasso(
-        num_clients=config.num_clients,
-        num_examples=config.num_examples,
-        dim=config.dim,
-        num_true=config.num_true,
-        mean_scale=config.mean_scale,
-        correlation=config.correlation,
-        bias_scale=config.bias_scale,
-        noise_scale=config.noise_scale,
-        num_validation=config.num_validation,
-        cuts=tuple(config.cuts),
-        seed=config.data_seed,
-    )
-
-
-def penalty(config):
-    """The penalty that all clients share; the bias stays free."""
-    del config
-    return on_subtree(l1(), named("kernel"))
-
-
-def claims(config, rows, summary):
-    """What the paper says of its Figure 3, each algorithm at its best rates."""
-    entries = summary["algorithms"]
-    others = [name for name in entries if name != "fed_dual_avg"]
-    if "fed_dual_avg" not in entries or not others:
-        return []
-    last = {name: entry["last"] for name, entry in entries.items()}
-    reached = {
-        name: first_round(at_best(rows, name, entry["best"]), "f1", 0.95)
-        for name, entry in entries.items()
-    }
-    found = [
-        Claim(
-            "FedDualAvg has the best F1",
-            entries["fed_dual_avg"]["score"],
-            max(entries[name]["score"] for name in others),
-        ),
-        Claim(
-            "FedDualAvg is the first with an F1 of 0.95 (round)",
-            reached["fed_dual_avg"],
-            min(min(reached[name] for name in others), config.num_rounds),
-            at_least=False,
-        ),
-    ]
-    if "fed_mid" in others:
-        densities = [last[name]["density"] for name in last if name != "fed_mid"]
-        found.append(Claim("FedMiD is the densest", last["fed_mid"]["density"], max(densities)))
-    return found

@@ -16,20 +16,10 @@ The grid leaves out both ends of the half-decade ladder, because two of the four
 singular value decomposition in every local step.
 """
 
-from experiments.report.claims import Claim
-from experiments.report.plots import Panel
-from experiments.report.summary import curves
+from experiments.studies import low_rank
 from experiments.sweep_config import sweep_config
-from fcojax.problems import low_rank
-from fcojax.transforms import named, nuclear, on_subtree
 
-TITLE = "Low-rank matrix estimation: recovery of a matrix of rank 16"
-PANELS = (
-    Panel("objective", "objective F + psi", log=True),
-    Panel("validation_loss", "mean squared error on validation", log=True),
-    Panel("rank", "rank (singular values above 0.01)"),
-    Panel("error_fro", "Frobenius distance to the true matrix", log=True),
-)
+EXPERIMENT = low_rank.EXPERIMENT
 
 
 def get_config():
@@ -67,68 +57,3 @@ def quick(config):
     config.num_examples = 64
     config.side = 12
     config.true_rank = 6
-
-
-def problem(config):
-    """The clients and the loss."""
-    return low_rank(
-        num_clients=config.num_clients,
-        num_examples=config.num_examples,
-        shape=(config.side, config.side),
-        true_rank=config.true_rank,
-        mean_scale=config.mean_scale,
-        bias_scale=config.bias_scale,
-        noise_scale=config.noise_scale,
-        num_validation=config.num_validation,
-        cuts=tuple(config.cuts),
-        seed=config.data_seed,
-    )
-
-
-def penalty(config):
-    """The nuclear norm of the kernel; the bias stays free."""
-    del config
-    return on_subtree(nuclear(), named("kernel"))
-
-
-def claims(config, rows, summary):
-    """What the paper says of Figure 4; the rank also at the rates it reports for the LASSO."""
-    entries = summary["algorithms"]
-    result = []
-    if "fed_dual_avg" in entries:
-        best = entries["fed_dual_avg"]["best"]
-        points = {
-            "the rates of least error": best,
-            "rates 0.01 and 1": best | {"client_lr": 0.01, "server_lr": 1.0},
-        }
-        for where, point in points.items():
-            result.append(
-                Claim(
-                    f"FedDualAvg at {where}: round at which its rank is first "
-                    f"{config.true_rank}, latest of the seeds",
-                    _first_round(rows, point, config.true_rank),
-                    100,
-                    at_least=False,
-                )
-            )
-    if {"fed_dual_avg", "fed_dual_avg_osp"} <= entries.keys():
-        ratio = entries["fed_dual_avg_osp"]["score"] / entries["fed_dual_avg"]["score"]
-        result.append(
-            Claim(
-                "FedDualAvg-OSP's Frobenius error over FedDualAvg's, each at its best rates",
-                ratio,
-                1.5,
-            )
-        )
-    return result
-
-
-def _first_round(rows, point, true_rank):
-    """The first round at which FedDualAvg's rank is the true one; of its seeds the last to."""
-    shown = [row for row in rows if row["algorithm"] == "fed_dual_avg"]
-    seeds = curves(shown, list(point)).get(tuple(point.values()), {})
-    firsts = [
-        next((row["round"] for row in curve if row["rank"] == true_rank), float("inf"))
-        for curve in seeds.values()
-    ]
-    return max(firsts, default=float("inf"))

@@ -18,31 +18,10 @@ long with Jester.
 nearly all of the time; ``OPENBLAS_NUM_THREADS=1`` makes them ten times faster on a busy machine.
 """
 
-import pathlib
-from typing import NamedTuple
-
-import numpy as np
-
-from experiments.report.claims import Claim
-from experiments.report.plots import Panel
+from experiments.studies import matrix_completion
 from experiments.sweep_config import sweep_config
-from fcojax.problems import (
-    ClientData,
-    loaders,
-    matrix_completion,
-    synthetic_matrix_completion,
-)
-from fcojax.problems.matrix_completion import entry_loss
-from fcojax.transforms import nuclear, scaled
 
-TITLE = "Matrix completion by the nuclear norm"
-PANELS = (
-    Panel("objective", "objective F + psi", log=True),
-    Panel("loss", "loss F on the entries seen", log=True),
-    Panel("rmse", "root mean squared error, held out"),
-    Panel("rank", "rank (singular values above 0.01)"),
-)
-SOLVE_OPTIMUM = False  # single precision does not reach the solver's tolerance on these sums
+EXPERIMENT = matrix_completion.EXPERIMENT
 
 
 def get_config():
@@ -78,91 +57,3 @@ def quick(config):
     config.shape = (20, 40)
     config.true_rank = 2
     config.num_users = 40
-
-
-class Entries(NamedTuple):
-    """What was seen of a matrix of some shape, and what was held out."""
-
-    train: ClientData
-    validation: ClientData | None
-    shape: tuple[int, int]
-
-
-def problem(config):
-    """Squared errors, summed over a client's entries."""
-    seen = entries(config)
-    base = matrix_completion(seen.train, seen.validation, shape=seen.shape, cuts=tuple(config.cuts))
-    size = _mean_size(seen.train)
-    return base._replace(loss=lambda matrix, rows: size * entry_loss(matrix, rows))
-
-
-def penalty(config):
-    """The nuclear norm in units of the least strength at which zero is the solution."""
-    train, _, shape = entries(config)
-    slope = np.zeros(shape)
-    rows = {name: np.asarray(values) for name, values in train.examples.items()}
-    sizes = np.asarray(train.sizes)
-    shares = np.repeat(_mean_size(train) / (sizes * len(sizes)), sizes)
-    np.add.at(slope, (rows["row"], rows["column"]), shares * rows["value"])
-    return scaled(nuclear(), float(np.linalg.norm(slope, 2)))
-
-
-def entries(config) -> Entries:
-    """The entries of each client, from the file or drawn."""
-    if not config.data_dir:
-        drawn = synthetic_matrix_completion(
-            num_clients=config.num_clients,
-            shape=tuple(config.shape),
-            true_rank=config.true_rank,
-            share_seen=config.share_seen,
-            noise_scale=config.noise_scale,
-            num_validation=20,
-            seed=config.data_seed,
-        )
-        return Entries(drawn.train, drawn.validation, tuple(config.shape))
-    names = ("user", "joke", "rating")
-    ratings = loaders.ratings(pathlib.Path(config.data_dir) / "ratings.npz", names=names)
-    num_users = min(config.num_users, len(ratings.users))
-    examples = ratings.pooled.examples
-    group = examples["row"] * config.num_clients // num_users
-    chance = np.random.default_rng(config.data_seed).random(len(group))
-    mine = examples["row"] < num_users
-    train, validation = (
-        loaders.by_client(
-            loaders.Pooled({name: values[kept] for name, values in examples.items()}, group[kept])
-        )
-        for kept in (mine & (chance >= 0.1), mine & (chance < 0.1))
-    )
-    return Entries(train, validation, (num_users, len(ratings.items)))
-
-
-def claims(config, rows, summary):
-    """What the paper says of low-rank matrices, asked of completion."""
-    del config, rows
-    entries = summary["algorithms"]
-    if not {"fed_dual_avg", "fed_dual_avg_osp", "fed_mid"} <= entries.keys():
-        return []
-    last = {label: entry["last"] for label, entry in entries.items()}
-    missing = float("nan")
-    ours = last["fed_dual_avg"].get("objective", missing)
-    return [
-        Claim(
-            "objective of FedMiD, at its best rates, over that of FedDualAvg",
-            last["fed_mid"].get("objective", missing) / ours,
-            1.0,
-        ),
-        Claim(
-            "objective of FedDualAvg-OSP, at its best rates, over that of FedDualAvg",
-            last["fed_dual_avg_osp"].get("objective", missing) / ours,
-            1.0,
-        ),
-        Claim(
-            "rank of FedMiD minus that of FedDualAvg",
-            last["fed_mid"].get("rank", missing) - last["fed_dual_avg"].get("rank", missing),
-            0.0,
-        ),
-    ]
-
-
-def _mean_size(data: ClientData) -> float:
-    return float(np.mean(np.asarray(data.sizes)))

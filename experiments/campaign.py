@@ -27,12 +27,12 @@ from experiments.report.summary import summarise
 from experiments.search import rungs, survivors
 from experiments.settings import Settings
 from fcojax import tree
-from fcojax.engine import sweep as sweeps
 from fcojax.engine.grid import num_points, take
+from fcojax.engine.plan import Plan
 from fcojax.engine.reference import optimum
-from fcojax.engine.round import Plan, message_bytes
-from fcojax.engine.run import State, with_chunk_size
 from fcojax.engine.sharding import spread
+from fcojax.engine.stepper import State, advance, advance_donated, look, read_model, start
+from fcojax.engine.sweep import pad, points_at_once, shapes_of
 from fcojax.engine.tuning import fastest_chunk_size
 from fcojax.problems import ClientData, Problem, population_loss
 from fcojax.transforms import Penalty
@@ -122,43 +122,35 @@ class Campaign:
         """The line on the devices there are, in parts that fit into their memory."""
         first, points = take(entry.grid, 0), num_points(entry.grid)
         data = spread(
-            entry.algorithm, first, self._params, entry.train,
-            work=entry.plan.work, cohort=entry.plan.cohort, num_points=points,
-        )  # fmt: skip
+            entry.algorithm, first, self._params, entry.train, entry.plan, num_points=points
+        )
         names = [tuple(point.values()) for point in points_of(entry.grid)]
         line = Line(entry, data, entry.plan, names, points)
 
-        def plan_for(size):
-            runs = size * len(self.settings.seeds)
-            return with_chunk_size(entry.plan, entry.algorithm, first, self._params, data, runs)
-
         def lower(size):
-            grid = sweeps.pad(entry.grid, size)
+            grid = pad(entry.grid, size)
             states = jax.eval_shape(functools.partial(self._start, line), grid)
-            arguments = sweeps.shapes_of((grid, data, states, self._keys, self._context(line)))
-            fixed = (entry.algorithm, plan_for(size), self._observe, self.settings.eval_every)
-            return sweeps.advance.lower(*fixed, *arguments)
+            shapes = shapes_of((grid, data, states, self._context(line)))
+            static = (entry.algorithm, entry.plan, self._observe, 1, self.settings.eval_every)
+            return advance_donated.lower(*static, *shapes)
 
-        size = self.settings.point_chunk_size
+        size = entry.plan.point_chunk_size
         if size is None:
-            one = jax.eval_shape(functools.partial(self._start, line), sweeps.pad(entry.grid, 1))
-            size = sweeps.points_at_once(lower, points, tree.num_bytes(one), data)
-        side_by_side = min(size, points)
-        plan = plan_for(side_by_side)
-        if self.settings.time_chunks and entry.plan.client_chunk_size is None:
+            one = jax.eval_shape(functools.partial(self._start, line), pad(entry.grid, 1))
+            size = points_at_once(lower, points, tree.num_bytes(one), data)
+        plan = entry.plan
+        if self.settings.time_chunks and plan.client_chunk_size is None:
             chunk = fastest_chunk_size(
-                entry.algorithm, first, self.problem.init(self._keys[0]), data,
-                work=plan.work, cohort=plan.cohort,
-                num_points=side_by_side, num_seeds=len(self.settings.seeds),
+                entry.algorithm, first, self.problem.init(self._keys[0]), data, plan,
+                num_points=min(size, points), num_seeds=len(self.settings.seeds),
                 remember=self.workdir / "chunks.json",
             )  # fmt: skip
             plan = plan._replace(client_chunk_size=chunk)
         return line._replace(plan=plan, size=size)
 
     def _start(self, line: Line, grid: PyTree) -> State:
-        return sweeps.start_all(
-            line.entry.algorithm, self.problem.init, grid, line.data, self._keys
-        )
+        entry = line.entry
+        return start(entry.algorithm, grid, self.problem.init, line.data, self._keys, entry.plan)
 
     def _context(self, line: Line) -> PyTree:
         """What is looked at: all training clients, whoever this line trains, and the others."""
@@ -178,7 +170,7 @@ class Campaign:
             states = self._restore(checkpoints, line, padded)
             resumed = states is not None
             states = states if resumed else self._start(line, grid)
-            behind = int(states.round.reshape(-1)[0])
+            behind = int(states.round)
             mine = {line.names[point] for point in points}
             tidy.keep(
                 path,
@@ -188,34 +180,28 @@ class Campaign:
                     or (resumed and row["round"] <= behind)
                 ),
             )
-            recorder = Recorder(
-                entry.label, entry.grid, settings.seeds, self.optima,
-                message_bytes(
-                    entry.algorithm, line.plan, take(grid, 0), self._params, entry.train
-                ),
-                path,
-            )  # fmt: skip
+            recorder = Recorder(entry.label, entry.grid, settings.seeds, self.optima, path)
             context = self._context(line)
             if not resumed:
-                look = sweeps.look_at_all(
-                    entry.algorithm, self._observe, grid, line.data, states, self._keys, context
-                )
-                recorder.add(0, points, jax.device_get(look))
+                seen = look(entry.algorithm, grid, states, self._observe, context)
+                recorder.add(0, points, jax.device_get(seen))
             saved = time.monotonic()
             pending: list[tuple[int, PyTree]] = []
 
             def write_down(looks):
-                for rounds, look in looks:
-                    recorder.add(rounds, points, jax.device_get(look))
+                for rounds, history in looks:
+                    seen = jax.tree.map(lambda leaf: leaf[..., 0], jax.device_get(history))
+                    recorder.add(rounds, points, seen)
                     self.on_block(entry.label, done(rounds) / settings.num_rounds)
 
             for block in range(behind // settings.eval_every, goal // settings.eval_every):
                 with self.around_block(block):
-                    states, look = sweeps.advance(
-                        entry.algorithm, line.plan, self._observe, settings.eval_every,
-                        grid, line.data, states, self._keys, context,
+                    states, history = advance(
+                        entry.algorithm, grid, line.data, states, line.plan, settings.eval_every,
+                        eval_every=settings.eval_every, observe=self._observe, context=context,
+                        donate=True,
                     )  # fmt: skip
-                    pending.append(((block + 1) * settings.eval_every, look))
+                    pending.append(((block + 1) * settings.eval_every, history))
                     write_down(pending[:-1])
                     del pending[:-1]
                 if interrupt.asked:
@@ -244,7 +230,10 @@ class Campaign:
         # On the host they belong to no device, so the mesh may be another one than before.
         states = jax.device_get(checkpoints.load(checkpoints.latest.step, self._start(line, grid)))
         places = np.array([np.flatnonzero(stored == point)[0] for point in points])
-        return jax.tree.map(lambda leaf: leaf[:, places], states)
+        own = jax.tree.map(
+            lambda leaf: leaf[:, places], (states.server, states.clients, states.residuals)
+        )
+        return State(*own, states.round, states.key)
 
     def _take_over_seconds(self, checkpoints) -> dict[str, Any]:
         """Counts the seconds spent before as this line's; returns all that was noted then."""
@@ -253,7 +242,7 @@ class Campaign:
         return known
 
     def _save(self, checkpoints, states: State, points: np.ndarray) -> None:
-        step = int(states.round.reshape(-1)[0])
+        step = int(states.round)
         if checkpoints.latest is None or checkpoints.latest.step != step:
             known = {"seconds": time.monotonic() - self._began, "points": points.tolist()}
             checkpoints.save(step, states, custom_metadata=known)
@@ -264,10 +253,9 @@ class Campaign:
         with self._checkpoints(line, point // line.size) as checkpoints:
             states = self._restore(checkpoints, line, np.array([point]))
         assert states is not None
-        server = jax.tree.map(lambda leaf: leaf[0, 0], states.server)
-        model = jax.device_get(
-            sweeps.model_of(line.entry.algorithm, take(line.entry.grid, point), server)
-        )
+        grid = take(line.entry.grid, np.array([point]))
+        models = jax.device_get(read_model(line.entry.algorithm, grid, states))
+        model = jax.tree.map(lambda leaf: leaf[0, 0], models)
         paths = jax.tree_util.tree_flatten_with_path(model)[0]
         arrays = {
             jax.tree_util.keystr(path, simple=True, separator=".") or "params": leaf

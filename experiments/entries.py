@@ -1,20 +1,19 @@
 """The lines of an experiment: per label an algorithm, the clients it runs on and its grid."""
 
-import inspect
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 from ml_collections import ConfigDict
 
-import fcojax
-from experiments.settings import Settings, factory_of
+from experiments import factories
+from experiments.settings import Settings
+from experiments.study import Setting, Sweep
 from fcojax.algorithms import Algorithm
 from fcojax.engine.check import check_run
 from fcojax.engine.grid import take
-from fcojax.engine.round import Plan
+from fcojax.engine.plan import Plan
 from fcojax.problems import ClientData, Problem
-from fcojax.transforms import Penalty, euclidean, flat
+from fcojax.transforms import Penalty
 from fcojax.types import PyTree
 
 
@@ -37,54 +36,36 @@ class Entry(NamedTuple):
 
 
 def build(
-    module: ModuleType,
-    config: ConfigDict,
-    settings: Settings,
-    problem: Problem,
-    penalty: Penalty,
+    sweep: Sweep, config: ConfigDict, settings: Settings, problem: Problem, penalty: Penalty
 ) -> list[Entry]:
-    """All lines of an experiment, checked; raises ``ValueError`` in a sentence."""
+    """All lines of a sweep, checked; raises ``ValueError`` in a sentence."""
+    known = {
+        "penalty": penalty,
+        "mirror": sweep.mirror(config, penalty),
+        "manifold": sweep.manifold(config),
+    }
+    usual = Setting(problem.train, settings.cohort, settings.work)
     entries = []
-    for label, grid in settings.grids.items():
-        own: dict[str, Any] = {}
-        if label in getattr(module, "VARIANTS", {}):
-            own = module.variant(label, config, problem, penalty)
-        algorithm = own.get("algorithm") or build_algorithm(
-            factory_of(label, module), problem, geometry(module, config, penalty)
-        )
-        train = own.get("train", problem.train)
+    for label, (factory, setting_of) in settings.algorithms.items():
+        algorithm = factories.build(label, factory, problem.loss, known)
+        grid = settings.grids[label]
+        setting = setting_of(config, problem) if setting_of else usual
         plan = Plan(
-            own.get("work", settings.work),
-            own.get("cohort", settings.cohort),
-            settings.client_chunk_size,
+            setting.work,
+            setting.cohort,
+            client_chunk_size=settings.client_chunk_size,
+            point_chunk_size=settings.point_chunk_size,
         )
-        check_run(algorithm, plan, take(grid, 0), train, settings.num_rounds, settings.eval_every)
-        entries.append(Entry(label, algorithm, grid, train, plan))
+        check_run(algorithm, plan, take(grid, 0), setting.train, jax.random.key(0))
+        entries.append(Entry(label, algorithm, grid, setting.train, plan))
     return entries
 
 
-def geometry(module: ModuleType, config: ConfigDict, penalty: Penalty) -> dict[str, Any]:
-    """What factories may ask for by the name of an argument, and this config's answer."""
-    mirror, manifold = getattr(module, "mirror", None), getattr(module, "manifold", None)
-    return {
-        "penalty": penalty,
-        "mirror": mirror(config, penalty) if mirror else euclidean(penalty),
-        "manifold": manifold(config) if manifold else flat(),
-    }
-
-
-def build_algorithm(name: str, problem: Problem, known: dict[str, Any]) -> Algorithm:
-    """The named algorithm on the problem; what geometry it takes is read off its signature."""
-    factory = getattr(fcojax.algorithms, name)
-    takes = [argument for argument in inspect.signature(factory).parameters if argument in known]
-    return factory(problem.loss, *(known[argument] for argument in takes))
-
-
-def columns(problem: Problem, settings: Settings) -> list[str]:
+def columns(problem: Problem, sweep: Sweep) -> list[str]:
     """The measures by which points can be ranked."""
     measures = jax.eval_shape(lambda key: problem.measures(problem.init(key)), jax.random.key(0))
     found = ["objective", "loss", *measures]
-    if settings.solve_optimum:
+    if sweep.solve_optimum:
         found.append("suboptimality")
     if problem.validation is not None:
         found.append("validation_loss")

@@ -4,44 +4,47 @@ import json
 import pathlib
 import shlex
 import sys
-from types import ModuleType
 from typing import Any
 
 from absl import app, flags
 from ml_collections import ConfigDict
 
+from experiments import config_file
+from experiments.config_file import ConfigFile
 from experiments.report import heat, page, plots
 from experiments.report import rows as tidy
 from experiments.report.summary import Criterion, at_best
-from experiments.settings import is_study, load_module
+from experiments.study import Sweep
 
 
-def draw(workdir: pathlib.Path, module: ModuleType, config: ConfigDict) -> list[pathlib.Path]:
-    """Draws everything that the config has to show, and the page; returns the figures."""
+def draw(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict) -> list[pathlib.Path]:
+    """Draws all figures of a finished run, and its page; returns the figures."""
+    experiment = file.experiment
     summary = json.loads((workdir / "summary.json").read_text("utf-8"))
     rows = tidy.load(workdir / "rows.jsonl")
     directory = workdir / "figures"
     directory.mkdir(exist_ok=True)
-    drawn = [] if is_study(module) else _draw_sweep(directory, module, rows, summary["algorithms"])
-    if hasattr(module, "draw"):
-        drawn += module.draw(config, rows, summary, directory)
+    drawn = []
+    if isinstance(experiment, Sweep):
+        drawn += _draw_sweep(directory, experiment, rows, summary["algorithms"])
+    drawn += experiment.figures(config, rows, summary, directory)
     drawn = [figure for figure in drawn if figure.exists()]
     command = json.loads((workdir / "config.json").read_text("utf-8"))["command"]
     page.write(
-        workdir / "index.html", module.TITLE, shlex.join(command), drawn, _tables(summary),
-        (module.__doc__ or "").partition("\n\n")[0],
+        workdir / "index.html", experiment.title, shlex.join(command), drawn, _tables(summary),
+        file.summary,
     )  # fmt: skip
     return drawn
 
 
-def _draw_sweep(directory, module, rows, entries) -> list[pathlib.Path]:
+def _draw_sweep(directory, sweep: Sweep, rows, entries) -> list[pathlib.Path]:
     """The curves at the best points, and the score over the two rates."""
     fields = {name: list(entry["best"]) for name, entry in entries.items()}
     plots.over_rounds(
         directory / "curves.png",
-        module.PANELS,
+        sweep.panels,
         {name: at_best(rows, name, entry["best"]) for name, entry in entries.items()},
-        module.TITLE,
+        sweep.title,
         fields,
     )
     by_name = {name: [row for row in rows if row["algorithm"] == name] for name in entries}
@@ -93,7 +96,7 @@ def _main(argv: list[str]) -> None:
         sys.stderr.write(f"experiments.figures: {workdir} holds no finished run.\n")
         sys.exit(2)
     config = ConfigDict(json.loads((workdir / "config.json").read_text("utf-8"))["config"])
-    for figure in draw(workdir, load_module(flags.FLAGS.config), config):
+    for figure in draw(workdir, config_file.load(flags.FLAGS.config), config):
         print(figure)
 
 

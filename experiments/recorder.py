@@ -19,13 +19,11 @@ class Recorder:
         grid: PyTree,
         seeds: tuple[int, ...],
         optima: dict[float, float],
-        bytes_per_client: tuple[int, int],
         path: os.PathLike,
     ):
         """Takes up the rows of these points that the file has already."""
         self.label, self.seeds, self.optima, self.path = label, seeds, optima, path
         self.points = points_of(grid)
-        self.bytes_down, self.bytes_up = bytes_per_client
         places: dict[tuple, int] = {
             tuple(point.values()): index for index, point in enumerate(self.points)
         }
@@ -51,14 +49,15 @@ class Recorder:
         curve = self.curves.setdefault(place, [])
         row = {"algorithm": self.label, **self.points[point], "seed": self.seeds[seed]}
         row |= {"round": rounds, "status": ""}
-        row |= {name: value.item() for name, value in measured.items()}
+        row |= {name: value.item() for name, value in measured.items() if name != "round"}
         row.setdefault("participants", 0)
         row.setdefault("dropped", 0)
-        sent = sum(earlier["participants"] for earlier in curve) + row["participants"]
         optimum = self._optimum(self.points[point].get("penalty_scale"))
         if optimum is not None:
             row["suboptimality"] = row["objective"] - optimum
-        row["bytes_up"], row["bytes_down"] = sent * self.bytes_up, sent * self.bytes_down
+        for name in ("bytes_up", "bytes_down"):  # since the last look; a row has the sum so far
+            before = curve[-1][name] if curve else 0
+            row[name] = before + round(row.get(name, 0))
         curve.append(row)
         judged = verdict(
             [entry["round"] for entry in curve],

@@ -15,24 +15,30 @@ import os
 import pathlib
 import subprocess
 import sys
-from typing import NoReturn
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import jax
 from absl import app, flags
 from absl import logging as absl_logging
-from ml_collections import config_flags
+from ml_collections import ConfigDict, config_flags
 from rich.console import Console
 
-from experiments import figures
+from experiments import config_file, figures
 from experiments.campaign import Campaign, solve_optima
 from experiments.entries import build, columns
 from experiments.report import rows as tidy
 from experiments.report.summary import at_best
-from experiments.settings import is_study, load_module, resolve, suggest
-from experiments.studies import study
+from experiments.settings import hyperparameters, resolve
+from experiments.study import Study, Sweep
+from experiments.suggestions import suggest
 from experiments.terminal import best_points, claims_table, progress_bars
 
-CONFIG = config_flags.DEFINE_config_file("config", help_string="The config file.")
+# Keys that a config lacks are taken for hyperparameters, and refused later if they are none.
+CONFIG = config_flags.DEFINE_config_file(
+    "config", help_string="The config file.", lock_config=False, accept_new_attributes=True
+)
 WORKDIR = flags.DEFINE_string("workdir", None, "Where everything is written.")
 QUICK = flags.DEFINE_bool("quick", False, "Shrink the run to under a minute.")
 TENSORBOARD = flags.DEFINE_bool("tensorboard", False, "Write event files too.")
@@ -48,8 +54,8 @@ class Refused(Exception):
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; a mistake ends in one line and exit code 2."""
     try:
-        return flags.FLAGS(argv)
-    except (flags.Error, AttributeError, TypeError, ValueError, OSError) as error:
+        return flags.FLAGS([_with_quotes(argument) for argument in argv])
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         _leave(_explain(argv, error))
 
 
@@ -59,11 +65,19 @@ def _explain(argv: list[str], error: Exception) -> str:
     if overrides and not paths:
         return "--config.KEY needs --config=FILE beside it."
     with contextlib.suppress(ValueError):
-        known = list(load_module(paths[-1]).get_config()) if paths else []
+        known = config_file.load(paths[-1]).get_config() if paths else ConfigDict()
         for key in overrides:
-            if key.split(".")[0] not in known:
+            if isinstance(error, KeyError) and not _has(known, key):
                 return f"the config has no key {key}; {suggest(key, known)}"
     return str(error).splitlines()[0]
+
+
+def _with_quotes(argument: str) -> str:
+    """``a,mine:b`` as a tuple of strings, which a colon keeps the parser from reading it as."""
+    key, _, value = argument.partition("=")
+    if key != "--config.algorithms" or ":" not in value or set(value) & set("()[]'\""):
+        return argument
+    return f"{key}={tuple(value.split(','))!r}"
 
 
 def _leave(message: str) -> NoReturn:
@@ -94,13 +108,15 @@ def _run() -> int:
         raise Refused("--workdir=DIR is missing; it says where results go.")
     if TENSORBOARD.value and importlib.util.find_spec("tensorboardX") is None:
         raise Refused("--tensorboard needs tensorboardX; pip install 'fcojax[tensorboard]'.")
-    module = load_module(config_flags.get_config_filename(flags.FLAGS["config"]))
-    _prepare_jax(getattr(module, "X64", False))
+    file = config_file.load(config_flags.get_config_filename(flags.FLAGS["config"]))
+    experiment = file.experiment
+    _prepare_jax(experiment.x64)
     config = CONFIG.value
     if QUICK.value:
-        with config.unlocked():
-            module.quick(config)
+        file.quick(config)
         config.update_from_flattened_dict(config_flags.get_override_values(flags.FLAGS["config"]))
+    _refuse_unknown_keys(file, config)
+    config.lock()
     console = Console(highlight=False)
     workdir = pathlib.Path(WORKDIR.value)
     resolved = json.loads(config.to_json_best_effort())
@@ -109,18 +125,18 @@ def _run() -> int:
         console.print(f"{workdir} is finished already; nothing to do.", soft_wrap=True)
         return 0
     start = functools.partial(_open, workdir, resolved)
-    if is_study(module):
-        summary |= study(module, config, workdir, console, start)
+    if isinstance(experiment, Study):
+        summary |= _study(experiment, config, workdir, console, start)
         table = None
     else:
-        settings = resolve(config, module)
-        _sweep(module, config, settings, workdir, console, summary, start)
+        settings = resolve(config, experiment)
+        _sweep(experiment, config, settings, workdir, console, summary, start)
         table = best_points(summary, settings.criterion)
     rows = tidy.load(workdir / "rows.jsonl")
-    if hasattr(module, "claims"):
-        summary["claims"] = [claim.as_json() for claim in module.claims(config, rows, summary)]
+    claims = experiment.claims(config, rows, summary)
+    summary["claims"] = [claim.as_json() for claim in claims]
     tidy.write_json(workdir / "summary.json", summary)
-    figures.draw(workdir, module, config)
+    figures.draw(workdir, file, config)
     if TENSORBOARD.value:
         _write_events(workdir, rows, summary)
     tidy.write_json(workdir / "summary.json", summary | {"finished": True})
@@ -137,11 +153,58 @@ def _run() -> int:
     return 1 if failed else 0
 
 
-def _sweep(module, config, settings, workdir, console, summary, start) -> None:
+def _refuse_unknown_keys(file: config_file.ConfigFile, config: ConfigDict) -> None:
+    """A key on the command line is one of the config or a hyperparameter of an algorithm in it."""
+    known = file.get_config()
+    given = config_flags.get_override_values(flags.FLAGS["config"])
+    new = [key for key in given if not _has(known, key)]
+    if not new:
+        return
+    sweep = file.experiment
+    further = hyperparameters(config, sweep) if isinstance(sweep, Sweep) else set()
+    for key in new:
+        if key not in further:
+            raise Refused(f"the config has no key {key}; {suggest(key, {*known, *further})}")
+
+
+def _has(config: Any, key: str) -> bool:
+    """Whether a config has a key such as ``own.scale``."""
+    for part in key.split("."):
+        if not isinstance(config, ConfigDict) or part not in config:
+            return False
+        config = config[part]
+    return True
+
+
+def _study(
+    study: Study,
+    config: ConfigDict,
+    workdir: pathlib.Path,
+    console: Console,
+    start: Callable[[], None],
+) -> dict[str, Any]:
+    """Writes the study's rows as they come; returns its summary.
+
+    Rows are cheap to compute and do not resume: an interrupted study starts anew.
+    """
+    began = time.monotonic()
+    start()
+    path = workdir / "rows.jsonl"
+    path.unlink(missing_ok=True)
+    with progress_bars(console) as progress:
+        task = progress.add_task("starting", total=None)
+        for row in study.rows(config):
+            tidy.append(path, [row])
+            progress.update(task, description=str(row["part"]))
+    summary = study.summarise(config, tidy.load(path))
+    return summary | {"seconds": round(time.monotonic() - began, 3)}
+
+
+def _sweep(sweep: Sweep, config, settings, workdir, console, summary, start) -> None:
     """Runs all lines of the experiment; their entries of the summary are on disk as they come."""
-    problem, penalty = module.problem(config), module.penalty(config)
-    entries = build(module, config, settings, problem, penalty)
-    known = columns(problem, settings)
+    problem, penalty = sweep.problem(config), sweep.penalty(config)
+    entries = build(sweep, config, settings, problem, penalty)
+    known = columns(problem, sweep)
     if settings.criterion.measure not in known:
         raise Refused(
             f"there is no measure {settings.criterion.measure} to rank by; "
@@ -151,7 +214,7 @@ def _sweep(module, config, settings, workdir, console, summary, start) -> None:
     summary.setdefault("algorithms", {})
     with progress_bars(console) as progress:
         optima = {}
-        if settings.solve_optimum:
+        if sweep.solve_optimum:
             note = progress.add_task("optimum", total=len(settings.penalty_scales))
             for scale, value in solve_optima(problem, penalty, settings.penalty_scales):
                 optima[scale] = value
@@ -179,9 +242,13 @@ def _open(workdir: pathlib.Path, resolved: dict) -> None:
 
 
 def _prepare_jax(x64: bool) -> None:
-    """Quiet logs, a compilation cache that outlives the process, float64 where it is asked for."""
+    """Quiet logs, a cache of compiled programs, a device for each core, float64 if asked for."""
     if x64:
         jax.config.update("jax_enable_x64", True)
+    chosen = "--xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    if jax.config.values["jax_num_cpu_devices"] < 1 and not chosen:
+        # One device per core uses both cores of a pair better than XLA's own threads do.
+        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
     absl_logging.set_verbosity(absl_logging.WARNING)
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
     if not jax.config.values["jax_compilation_cache_dir"]:

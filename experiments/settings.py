@@ -1,26 +1,24 @@
-"""A config file and its overrides to settings that have been checked."""
+"""A config to settings that have been checked."""
 
-import difflib
-import importlib.util
 import math
-import pathlib
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 import fcojax
+from experiments.factories import find
 from experiments.report.summary import Criterion
 from experiments.search import SEARCHES
+from experiments.study import Sweep, Variant
+from experiments.suggestions import suggest
 from fcojax.algorithms import Work
 from fcojax.engine.cohort import Sampler
 from fcojax.engine.grid import product
 from fcojax.types import PyTree
 
-_NEEDED = ("get_config", "quick", "TITLE")
-# What a sweep needs besides; a study has a function ``study`` instead.
-_NEEDED_BY_SWEEPS = ("problem", "penalty", "PANELS")
+# Of every row, beside the hyperparameters and what is measured.
+_COLUMNS = ("algorithm", "seed", "round", "status", "participants", "dropped")
 # Per law of participation how it is written, the numbers in it, and its sampler for a size.
 _LAWS: dict[str, tuple[str, tuple[type, ...], Callable[..., Sampler]]] = {
     "uniform": ("uniform", (), lambda n: fcojax.uniform_cohort(n) if n else fcojax.everyone()),
@@ -35,7 +33,8 @@ class Settings(NamedTuple):
     """What a config asks for, in the library's own terms.
 
     Attributes:
-      grids: per algorithm its hyperparameters with a leading axis of points.
+      algorithms: by label what runs.
+      grids: by label its hyperparameters, with a leading axis of points.
       num_rounds: R.
       eval_every: rounds between two looks.
       seeds: one run per seed and point.
@@ -45,11 +44,11 @@ class Settings(NamedTuple):
       time_chunks: whether it is picked by timing, and not by the rule.
       criterion: how points are ranked.
       penalty_scales: all strengths that occur.
-      solve_optimum: whether the least objective is solved for, for each strength.
       search: ``grid`` for all points to the end, ``halving`` for fewer and fewer.
       point_chunk_size: points that run side by side, or ``None`` for as many as memory holds.
     """
 
+    algorithms: dict[str, Variant]
     grids: dict[str, PyTree]
     num_rounds: int
     eval_every: int
@@ -60,45 +59,8 @@ class Settings(NamedTuple):
     time_chunks: bool
     criterion: Criterion
     penalty_scales: tuple[float, ...]
-    solve_optimum: bool
     search: str
     point_chunk_size: int | None
-
-
-def load_module(path: str) -> ModuleType:
-    """The config file as a module, checked for what an experiment needs."""
-    if not pathlib.Path(path).is_file():
-        raise ValueError(f"there is no config file {path}; the ones we ship are in configs/.")
-    spec = importlib.util.spec_from_file_location("experiment_config", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    needed = _NEEDED if is_study(module) else (*_NEEDED, *_NEEDED_BY_SWEEPS)
-    missing = [name for name in needed if not hasattr(module, name)]
-    if missing:
-        raise ValueError(f"{path} does not define {missing[0]}; a config needs {list(needed)}.")
-    return module
-
-
-def is_study(module: ModuleType) -> bool:
-    """Whether the config computes its rows itself, and sweeps over no algorithm."""
-    return hasattr(module, "study")
-
-
-def suggest(name: str, known: list[str]) -> str:
-    """``; did you mean X`` where a known name is close, else the list of known names."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known))}."
-
-
-def algorithm_names() -> list[str]:
-    """Names of the factories in ``fcojax.algorithms``."""
-    return [name for name, value in vars(fcojax.algorithms).items() if hasattr(value, "Hparams")]
-
-
-def factory_of(label: str, module: ModuleType) -> str:
-    """The factory in ``fcojax.algorithms`` whose hyperparameters a label takes."""
-    return getattr(module, "VARIANTS", {}).get(label, label)
 
 
 def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -> Sampler:
@@ -119,15 +81,9 @@ def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -
     return fcojax.dropout(sampler, lost) if lost else sampler
 
 
-def resolve(config: ConfigDict, module: ModuleType) -> Settings:
-    """Checks every shared key of a config; raises ``ValueError`` in a sentence."""
-    names = _split(config.algorithms)
-    if not names:
-        raise ValueError("algorithms is empty; name at least one.")
-    known = [*algorithm_names(), *getattr(module, "VARIANTS", {})]
-    for name in names:
-        if name not in known:
-            raise ValueError(f"there is no algorithm {name}; {suggest(name, known)}")
+def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
+    """Checks every key that sweeps share; raises ``ValueError`` in a sentence."""
+    algorithms = _algorithms(config, sweep)
     num_rounds, eval_every = _whole(config, "num_rounds"), _whole(config, "eval_every")
     if num_rounds % eval_every:
         raise ValueError(
@@ -140,7 +96,11 @@ def resolve(config: ConfigDict, module: ModuleType) -> Settings:
     if any(seed != int(seed) for seed in seeds):
         raise ValueError(f"seeds is {seeds}; pass distinct whole numbers.")
     return Settings(
-        grids={name: _grid(name, factory_of(name, module), config) for name in names},
+        algorithms=algorithms,
+        grids={
+            label: _grid(label, variant.factory.Hparams, config)
+            for label, variant in algorithms.items()
+        },
         num_rounds=num_rounds,
         eval_every=eval_every,
         seeds=tuple(int(seed) for seed in seeds),
@@ -152,20 +112,47 @@ def resolve(config: ConfigDict, module: ModuleType) -> Settings:
             str(config.criterion), config.criterion_goal, _whole(config, "criterion_rounds")
         ),
         penalty_scales=_numbers("penalty_scale", config.penalty_scale),
-        solve_optimum=getattr(module, "SOLVE_OPTIMUM", True),
         search=_choice(config, "search", SEARCHES),
         point_chunk_size=_whole_or_none(config, "point_chunk_size"),
     )
 
 
-def _grid(label: str, factory: str, config: ConfigDict) -> PyTree:
-    hparams = getattr(fcojax.algorithms, factory).Hparams
+def hyperparameters(config: ConfigDict, sweep: Sweep) -> set[str]:
+    """The hyperparameters of all algorithms that a config names."""
+    variants = _algorithms(config, sweep).values()
+    return {field for variant in variants for field in variant.factory.Hparams._fields}
+
+
+def _algorithms(config: ConfigDict, sweep: Sweep) -> dict[str, Variant]:
+    names = _split(config.algorithms)
+    if not names:
+        raise ValueError("algorithms is empty; name at least one.")
+    return find(names, sweep)
+
+
+def _grid(label: str, hparams: Any, config: ConfigDict) -> PyTree:
     own = (config.to_dict().get("own_grids") or {}).get(label, {})
+    taken = [field for field in hparams._fields if field in _COLUMNS]
+    if taken:
+        raise ValueError(
+            f"{label} has a hyperparameter {taken[0]}, which is a column of the rows already; "
+            "give it another name."
+        )
     values = {
         field: _numbers(field, own.get(field, config.get(field)))
         for field in hparams._fields
         if field in own or field in config
     }
+    missing = [
+        field
+        for field in hparams._fields
+        if field not in values and field not in hparams._field_defaults
+    ]
+    if missing:
+        raise ValueError(
+            f"{label} needs {missing[0]}, which has no default and is not in the config; pass "
+            f"--config.{missing[0]}=VALUE."
+        )
     return product(hparams, **values)
 
 

@@ -13,6 +13,8 @@ SOURCES = sorted(
     for folder in ("fcojax", "experiments", "benchmarks", "configs")
     for path in (ROOT / folder).rglob("*.py")
 )
+CONFIGS = [path for path in SOURCES if ROOT / "configs" in path.parents]
+EXPERIMENTS = [path for path in SOURCES if ROOT / "experiments" in path.parents]
 # Top to bottom; a module may import from its own group and from those above it.
 GROUPS = (
     "types",
@@ -94,6 +96,62 @@ def test_algorithms_and_the_engine_stay_on_the_device():
         for path in (ROOT / "fcojax" / folder).glob("*.py"):
             if path.name not in HOST_SIDE:
                 assert "numpy" not in set(imports(path)), f"{path} uses numpy"
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_configs_are_numbers(path):
+    """And the name of their experiment: no functions but the two, and no class."""
+    text = path.read_text("utf-8")
+    assert len(text.splitlines()) <= 100
+    body = ast.parse(text).body
+    defined = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    assert defined == ["get_config", "quick"]
+    assert {m.split(".")[0] for m in imports(path)} <= {"experiments", "ml_collections"}
+
+
+def part(module):
+    """The part of ``experiments`` that a module belongs to, or ``None``."""
+    parts = module.split(".")
+    return parts[1] if parts[0] == "experiments" and len(parts) > 1 else None
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_launcher_imports_one_way(path):
+    """Reports know no experiments, experiments no launcher, and the launcher only their types."""
+    own = part(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    allowed = {"report": {"report"}, "study": {"report"}, "studies": {"report", "study", "studies"}}
+    others = {part(module) for module in imports(path)} - {None}
+    if own in allowed:
+        assert others <= allowed[own]
+    else:
+        assert "studies" not in others
+
+
+def test_an_experiment_imports_no_other():
+    prefix = "experiments.studies."
+    for path in (ROOT / "experiments" / "studies").glob("*/*.py"):
+        studies = [module for module in imports(path) if module.startswith(prefix)]
+        assert {module.split(".")[2] for module in studies} <= {path.parent.name}, path
+
+
+def test_the_command_is_imported_by_nobody():
+    for path in SOURCES:
+        assert "experiments.run" not in set(imports(path)), path
+
+
+def test_nothing_is_imported_in_a_circle():
+    """Also within a package, where groups say nothing."""
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in SOURCES}
+    modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
+    left = {
+        name: {other for other in imports(path) if other in modules and other != name}
+        for name, path in modules.items()
+        if name.startswith("experiments")
+    }
+    while free := [name for name, needed in left.items() if not needed & left.keys()]:
+        for name in free:
+            del left[name]
+    assert not left
 
 
 def test_no_private_jax():

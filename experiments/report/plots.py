@@ -1,7 +1,7 @@
 """Rows to figures; nothing is computed here that a row does not say."""
 
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +29,11 @@ _STYLES = {
     "centralized": ("centralised", "#000000", ":"),
     "local": ("local, one client", "#CC79A7", ":"),
 }
-_SPARE = ("#009E73", "#CC79A7", "#F0E442")
+# For algorithms that are not ours; no pair is in use above.
+_SPARE = [
+    *((colour, "-.") for colour in ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000")),
+    *((colour, ":") for colour in ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9")),
+]
 
 
 class Panel(NamedTuple):
@@ -46,10 +50,16 @@ class Panel(NamedTuple):
     log: bool = False
 
 
-def style(algorithm: str) -> tuple[str, str, str]:
-    """Name, colour and line style of an algorithm, the same in every figure."""
-    spare = _SPARE[sum(map(ord, algorithm)) % len(_SPARE)]
-    return _STYLES.get(algorithm, (algorithm, spare, "-."))
+def style(algorithm: str, among: Iterable[str] = ()) -> tuple[str, str, str]:
+    """Name, colour and line style of an algorithm, the same in every figure.
+
+    An algorithm that is not ours goes by its label, in a style that no other one has ``among``
+    those that are drawn with it.
+    """
+    if algorithm in _STYLES:
+        return _STYLES[algorithm]
+    others = [label for label in (*among, algorithm) if label not in _STYLES]
+    return algorithm, *_SPARE[others.index(algorithm) % len(_SPARE)]
 
 
 def over_rounds(
@@ -75,7 +85,7 @@ def over_rounds(
     shared = _shared_hparams(best_rows, fields)
     for axis, panel in zip(places, panels, strict=False):
         for algorithm, rows in best_rows.items():
-            name, colour, line = style(algorithm)
+            name, colour, line = style(algorithm, best_rows)
             names = fields[algorithm]
             own = [f"{field} {rows[0][field]:g}" for field in names if field not in shared]
             rounds, values = _stacked(rows, names, panel.measure)

@@ -133,20 +133,44 @@ Arguments = ParamSpec("Arguments")
 
 
 class Factory(Protocol, Generic[Arguments]):
-    """A function that builds an algorithm, with the type of its hyperparameters attached."""
+    """A function that builds an algorithm, and says what to build it from.
+
+    Attributes:
+      Hparams: the type of its hyperparameters.
+      geometry: what it takes after the loss, in order: names out of ``GEOMETRY``.
+    """
 
     Hparams: type
+    geometry: tuple[str, ...]
 
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Algorithm: ...
 
 
-def takes(
-    hparams: type,
-) -> Callable[[Callable[Arguments, Algorithm]], Factory[Arguments]]:
-    """Decorates a factory so that ``factory.Hparams`` is the type of its hyperparameters.
+# What a factory may ask for beside the loss; a launcher has one of each for a problem.
+GEOMETRY = ("penalty", "mirror", "manifold")
 
-    The same arguments give the same algorithm, so nothing is compiled twice for it.
+
+def takes(
+    hparams: type, *geometry: str
+) -> Callable[[Callable[Arguments, Algorithm]], Factory[Arguments]]:
+    """Decorates a factory with the type of its hyperparameters and the geometry it takes.
+
+    Programs that build algorithms by name, such as the launcher, call the factory with the loss and
+    then with the pieces of geometry named here, in this order. The same arguments give the same
+    algorithm, so nothing is compiled twice for it.
+
+    Args:
+      hparams: a NamedTuple of numbers; becomes ``factory.Hparams``.
+      geometry: any of ``penalty``, ``mirror`` and ``manifold``; becomes ``factory.geometry``.
+
+    Example:
+      >>> import fcojax
+      >>> fcojax.algorithms.fed_mid.geometry
+      ('mirror',)
     """
+    unknown = [name for name in geometry if name not in GEOMETRY]
+    if unknown:
+        raise ValueError(f"there is no geometry {unknown[0]!r}; pass names out of {GEOMETRY}.")
 
     def attach(factory: Callable[Arguments, Algorithm]) -> Factory[Arguments]:
         @memoised
@@ -157,6 +181,7 @@ def takes(
 
         typed = cast(Factory[Arguments], build)
         typed.Hparams = hparams
+        typed.geometry = geometry
         return typed
 
     return attach

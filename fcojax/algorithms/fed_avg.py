@@ -51,7 +51,7 @@ def fed_avg(loss: Loss) -> Algorithm:
     return _averaging(step)
 
 
-@takes(PenalisedRates)
+@takes(PenalisedRates, "penalty")
 def fed_avg_subgradient(
     loss: Loss, penalty: Penalty, *, after_gradient_step: bool = True
 ) -> Algorithm:

@@ -23,7 +23,7 @@ class DualPoint(NamedTuple):
     elapsed: Array
 
 
-@takes(PenalisedRates)
+@takes(PenalisedRates, "mirror")
 def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Algorithm:
     r"""Federated dual averaging, with :math:`P_t` the mirror step of ``mirror``.
 
@@ -79,7 +79,7 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
     return Algorithm(init, broadcast, client_update, server_update, model)
 
 
-@takes(PenalisedRates)
+@takes(PenalisedRates, "mirror")
 def fed_dual_avg_osp(loss: Loss, mirror: Mirror) -> Algorithm:
     """FedDualAvg-OSP, "only server proximal": clients never see the penalty.
 

@@ -55,7 +55,7 @@ class Moves(NamedTuple):
     from_last: PyTree
 
 
-@takes(ProximalRates)
+@takes(ProximalRates, "penalty")
 def fed_dyn(
     loss: Loss,
     penalty: Penalty | None = None,

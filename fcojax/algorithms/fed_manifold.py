@@ -63,7 +63,7 @@ class Memory(NamedTuple):
     length: Array
 
 
-@takes(Rates)
+@takes(Rates, "manifold")
 def fed_manifold(loss: Loss, manifold: Manifold, *, literal: bool = False) -> Algorithm:
     r"""Minimises the clients' mean loss over a compact submanifold M, without client drift.
 

@@ -23,7 +23,7 @@ class Displacement(NamedTuple):
     elapsed: Array
 
 
-@takes(PenalisedRates)
+@takes(PenalisedRates, "mirror")
 def fed_mid(
     loss: Loss, mirror: Mirror, *, client_prox: bool = True, server_prox: bool = True
 ) -> Algorithm:
@@ -81,7 +81,7 @@ def fed_mid(
     return Algorithm(init, broadcast, client_update, server_update, model)
 
 
-@takes(PenalisedRates)
+@takes(PenalisedRates, "mirror")
 def fed_mid_osp(loss: Loss, mirror: Mirror) -> Algorithm:
     """FedMiD-OSP, "only server proximal": plain local steps, one mirror step on the server.
 

@@ -47,7 +47,7 @@ class SkippingClient(NamedTuple):
     memory: PyTree
 
 
-@takes(SkippingRates)
+@takes(SkippingRates, "penalty")
 def fed_pd(
     loss: Loss, penalty: Penalty | None = None, *, solver: Solver | None = None
 ) -> Algorithm:

@@ -46,7 +46,7 @@ class Anchor(NamedTuple):
     slope: Params
 
 
-@takes(Rates)
+@takes(Rates, "manifold")
 def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> Algorithm:
     r"""RFedAvg with variance reduced gradients: one round of it is **two** rounds of the engine.
 

@@ -32,7 +32,7 @@ class Maps(NamedTuple):
     back: Callable[[Params, Params], Params]
 
 
-@takes(Rates)
+@takes(Rates, "manifold")
 def r_fed_avg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> Algorithm:
     r"""Riemannian federated averaging.
 
@@ -59,7 +59,7 @@ def r_fed_avg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> Al
     return _averaging(manifold, Maps(move, back), step)
 
 
-@takes(TetheredRates)
+@takes(TetheredRates, "manifold")
 def r_fed_prox(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> Algorithm:
     r"""RFedAvg whose clients also descend :math:`(\mu / 2)\,\mathrm{dist}^2(z, x_r)`.
 

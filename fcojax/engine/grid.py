@@ -109,8 +109,13 @@ def _with_defaults(hparams_type: type, values: dict[str, Any]) -> list[Any]:
         raise ValueError(
             f"{hparams_type.__name__} has no field {unknown[0]}; its fields are {list(fields)}."
         )
-    defaults = hparams_type()
-    return [values.get(field, [getattr(defaults, field)]) for field in fields]
+    defaults = hparams_type._field_defaults  # pyright: ignore[reportAttributeAccessIssue]
+    missing = [field for field in fields if field not in values and field not in defaults]
+    if missing:
+        raise ValueError(
+            f"{hparams_type.__name__} needs {missing[0]}, which has no default; pass values for it."
+        )
+    return [values[field] if field in values else [defaults[field]] for field in fields]
 
 
 def _grid(hparams_type: type, points: list[tuple]) -> PyTree:

@@ -1,3 +1,5 @@
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
@@ -48,3 +50,15 @@ def test_random_draws_are_log_uniform_and_repeatable():
     assert (np.asarray(points.client_lr) != np.asarray(draw(1).client_lr)).any()
     with pytest.raises(ValueError, match="client_lr has range"):
         fcojax.random_draws(RATES, 3, 0, client_lr=(1.0, 0.1))
+
+
+class Bare(NamedTuple):
+    client_lr: float
+    momentum: float
+
+
+def test_hyperparameters_without_defaults_are_given_or_named():
+    grid = fcojax.product(Bare, client_lr=[0.1, 0.2], momentum=[0.5])
+    assert grid.client_lr.tolist() == [0.1, 0.2] and grid.momentum.tolist() == [0.5, 0.5]
+    with pytest.raises(ValueError, match="Bare needs momentum, which has no default"):
+        fcojax.product(Bare, client_lr=[0.1])

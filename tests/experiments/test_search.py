@@ -4,15 +4,15 @@ import contextlib
 
 import pytest
 
+from configs import lasso
 from experiments.campaign import Campaign
 from experiments.entries import build
 from experiments.report import rows as tidy
 from experiments.report.summary import Criterion
 from experiments.search import rungs, survivors
-from experiments.settings import load_module, resolve
+from experiments.settings import resolve
 from fcojax.engine import tuning
 
-MODULE = load_module("configs/lasso.py")
 LEAST = Criterion("objective", "min", 10)
 
 
@@ -56,8 +56,8 @@ def test_later_rows_and_points_that_were_left_behind_do_not_count():
 
 def campaign(workdir, search, **changes):
     """A toy in this process: two points side by side, so the grid of six runs in three parts."""
-    config = MODULE.get_config()
-    MODULE.quick(config)
+    sweep, config = lasso.EXPERIMENT, lasso.get_config()
+    lasso.quick(config)
     toy = {
         "algorithms": ("fed_dual_avg",), "num_rounds": 45, "eval_every": 5, "search": search,
         "num_clients": 4, "cohort_size": 2, "num_examples": 8, "dim": 6, "num_true": 2,
@@ -67,9 +67,9 @@ def campaign(workdir, search, **changes):
     } | changes  # fmt: skip
     with config.ignore_type(), config.unlocked():
         config.update(toy)
-    settings = resolve(config, MODULE)
-    problem, penalty = MODULE.problem(config), MODULE.penalty(config)
-    (entry,) = build(MODULE, config, settings, problem, penalty)
+    settings = resolve(config, sweep)
+    problem, penalty = sweep.problem(config), sweep.penalty(config)
+    (entry,) = build(sweep, config, settings, problem, penalty)
     run = Campaign(
         settings, problem, penalty, workdir, {}, lambda label, share: shares.append(share),
         lambda block: contextlib.nullcontext(),

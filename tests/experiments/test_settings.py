@@ -1,30 +1,24 @@
-import pathlib
-
 import pytest
 
 import fcojax
-from experiments.entries import build_algorithm, geometry
-from experiments.settings import (
-    algorithm_names,
-    load_module,
-    participation,
-    resolve,
-)
-from fcojax.problems import lasso
+from configs import lasso
+from experiments import config_file
+from experiments.entries import build
+from experiments.factories import library
+from experiments.settings import participation, resolve
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
-MODULE = load_module(str(ROOT / "configs" / "lasso.py"))
+SWEEP = lasso.EXPERIMENT
 
 
 def config(**changes):
-    result = MODULE.get_config()
+    result = lasso.get_config()
     with result.ignore_type():
         result.update(changes)
     return result
 
 
 def test_the_config_is_what_its_docstring_says():
-    settings = resolve(config(), MODULE)
+    settings = resolve(config(), SWEEP)
     assert set(settings.grids) == {"fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp"}
     assert all(grid.client_lr.shape == (49,) for grid in settings.grids.values())
     assert settings.work == fcojax.local_steps(10, 10)
@@ -33,14 +27,14 @@ def test_the_config_is_what_its_docstring_says():
 
 def test_grids_are_set_for_all_algorithms_or_for_one():
     settings = resolve(
-        config(own_grids={"fed_mid": {"client_lr": (0.5,)}}, server_lr=(1.0, 2.0)), MODULE
+        config(own_grids={"fed_mid": {"client_lr": (0.5,)}}, server_lr=(1.0, 2.0)), SWEEP
     )
     assert settings.grids["fed_mid"].client_lr.tolist() == [0.5, 0.5]
     assert settings.grids["fed_dual_avg"].client_lr.shape == (14,)
 
 
 def test_epochs_win_over_steps_and_no_cohort_size_is_everyone():
-    settings = resolve(config(num_epochs=2, cohort_size=None), MODULE)
+    settings = resolve(config(num_epochs=2, cohort_size=None), SWEEP)
     assert settings.work == fcojax.local_epochs(2, 10)
     assert settings.cohort == fcojax.everyone()
 
@@ -56,15 +50,18 @@ def test_laws_of_participation_are_the_samplers(size):
     for law, sampler in samplers.items():
         assert participation(law, size) == sampler
         changes = {"participation": law, "cohort_size": size, "dropout_probability": 0.25}
-        assert resolve(config(**changes), MODULE).cohort == fcojax.dropout(sampler, 0.25)
+        assert resolve(config(**changes), SWEEP).cohort == fcojax.dropout(sampler, 0.25)
 
 
-@pytest.mark.parametrize("name", algorithm_names())
-def test_every_algorithm_of_the_library_can_be_launched(name):
-    problem = lasso(num_clients=2, num_examples=2, dim=3, num_true=1)
-    known = geometry(MODULE, config(), MODULE.penalty(config()))
-    algorithm = build_algorithm(name, problem, known)
-    assert isinstance(algorithm, fcojax.algorithms.Algorithm)
+def test_every_algorithm_of_the_library_can_be_launched():
+    """With the geometry that its factory names, for which a sweep has defaults."""
+    tiny = config(
+        algorithms=tuple(library()), cohort_size=None, batch_size=None,
+        num_clients=2, num_examples=2, dim=3, num_true=1,
+    )  # fmt: skip
+    problem, penalty = SWEEP.problem(tiny), SWEEP.penalty(tiny)
+    built = build(SWEEP, tiny, resolve(tiny, SWEEP), problem, penalty)
+    assert [entry.label for entry in built] == list(library())
 
 
 @pytest.mark.parametrize(
@@ -100,7 +97,7 @@ def test_every_algorithm_of_the_library_can_be_launched(name):
 )
 def test_impossible_values_are_named(changes, message):
     with pytest.raises(ValueError) as error:
-        resolve(config(**changes), MODULE)
+        resolve(config(**changes), SWEEP)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -109,4 +106,4 @@ def test_a_config_that_lacks_a_part_is_refused(tmp_path):
     path = tmp_path / "half.py"
     path.write_text("def get_config():\n    return {}\n")
     with pytest.raises(ValueError, match="does not define quick"):
-        load_module(str(path))
+        config_file.load(str(path))

@@ -17,9 +17,7 @@ import matplotlib.pyplot as plt
 from ml_collections import ConfigDict
 
 from experiments.report.claims import Claim
-
-TITLE = "Squares"
-X64 = True
+from experiments.study import Study
 
 
 def get_config():
@@ -52,6 +50,9 @@ def draw(config, rows, summary, directory):
     plt.savefig(directory / "squares.png")
     plt.close()
     return [directory / "squares.png"]
+
+
+EXPERIMENT = Study("Squares", study, summarise, claims, draw, x64=True)
 '''
 
 

@@ -1,0 +1,126 @@
+"""From the names in ``config.algorithms`` to the factories that they stand for.
+
+A name is one of ``fcojax.algorithms``, one that the experiment adds, or ``MODULE:FACTORY`` for any
+module that can be imported, the current folder's included.
+"""
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import fcojax
+from experiments.study import Sweep, Variant
+from experiments.suggestions import suggest
+from fcojax.algorithms import Algorithm
+from fcojax.algorithms.base import Factory
+from fcojax.problems.problem import Loss
+
+_HOW = "decorate the function that builds the algorithm with fcojax.algorithms.takes(HPARAMS)"
+
+
+def library() -> dict[str, Factory]:
+    """The factories in ``fcojax.algorithms`` by name."""
+    return {
+        name: value for name, value in vars(fcojax.algorithms).items() if hasattr(value, "Hparams")
+    }
+
+
+def find(names: Sequence[str], sweep: Sweep) -> dict[str, Variant]:
+    """What each name stands for, by label; raises ``ValueError`` in a sentence.
+
+    The label of ``MODULE:FACTORY`` is ``FACTORY``.
+    """
+    known = library() | _labelled(sweep.algorithms)
+    found: dict[str, Variant] = {}
+    named: dict[str, str] = {}
+    for name in names:
+        label = name.rpartition(":")[2]
+        if named.setdefault(label, name) != name:
+            raise ValueError(
+                f"{named[label]} and {name} are both called {label} in rows and figures; "
+                "give one of them another name."
+            )
+        if ":" in name:
+            thing = _imported(name)
+        elif name in known:
+            thing = known[name]
+        else:
+            raise ValueError(f"there is no algorithm {name}; {suggest(name, known)}")
+        found[label] = _checked(name, thing)
+    return found
+
+
+def build(label: str, factory: Factory, loss: Loss, known: Mapping[str, Any]) -> Algorithm:
+    """The algorithm for this loss, with the geometry that its factory says it takes."""
+    # Nothing, where Hparams was attached by hand.
+    names: tuple[str, ...] = getattr(factory, "geometry", ())
+    try:
+        algorithm = factory(loss, *(known[name] for name in names))
+    except TypeError as error:
+        inside = error.__traceback__ and error.__traceback__.tb_next
+        if inside:  # the call was right, and something in the factory is not
+            raise
+        raise ValueError(
+            f"{label} cannot be called with {', '.join(('the loss', *names))}: {error}; name the "
+            "geometry it takes after the loss, as in takes(HPARAMS, 'mirror')."
+        ) from None
+    if not isinstance(algorithm, Algorithm):
+        raise ValueError(
+            f"{label} returned a {type(algorithm).__name__} and not an Algorithm; if it makes "
+            "factories, call it and name what it returns."
+        )
+    return algorithm
+
+
+def _labelled(algorithms: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+    """An experiment's own algorithms by label; those of a list are called what they are called."""
+    if not isinstance(algorithms, Mapping):
+        unnamed = [one for one in algorithms if not hasattr(one, "__name__")]
+        if unnamed:
+            raise ValueError(
+                f"an algorithm of the experiment is a {type(unnamed[0]).__name__} without a name; "
+                "list factories, or pass a dict with their labels."
+            )
+        algorithms = {one.__name__: one for one in algorithms}
+    for label in algorithms:
+        if not re.fullmatch(r"[\w.-]+", label):  # it names files, too
+            raise ValueError(f"{label!r} cannot label an algorithm; use letters, digits and _.-")
+    return dict(algorithms)
+
+
+def _imported(name: str) -> Any:
+    """The attribute of a module that ``MODULE:FACTORY`` names."""
+    if not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
+        raise ValueError(f"{name!r} names no algorithm; write MODULE:FACTORY, as in mine:scaffold.")
+    module_name, _, attribute = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, SyntaxError) as error:
+        raise ValueError(f"{name} cannot be imported: {error}.") from None
+    if not hasattr(module, attribute):
+        public = [one for one in vars(module) if not one.startswith("_")]
+        raise ValueError(f"{module_name} has no {attribute}; {suggest(attribute, public)}")
+    return getattr(module, attribute)
+
+
+def _checked(name: str, thing: Any) -> Variant:
+    """A ``Variant`` of something that is a factory, or a sentence on why it is none."""
+    variant = thing if isinstance(thing, Variant) else Variant(thing)
+    factory = variant.factory
+    if isinstance(factory, Algorithm):
+        raise ValueError(
+            f"{name} is an algorithm that has been built; name its factory, which the launcher "
+            "calls with the problem's loss."
+        )
+    if not callable(factory):
+        raise ValueError(f"{name} has the type {type(factory).__name__} and is no factory; {_HOW}.")
+    if not hasattr(factory, "Hparams"):
+        raise ValueError(f"{name} has no Hparams; {_HOW}.")
+    if not hasattr(factory.Hparams, "_fields"):
+        raise ValueError(f"the Hparams of {name} are no NamedTuple; make them one, of numbers.")
+    return variant

@@ -1,0 +1,57 @@
+"""Limits, and the tuned curves."""
+
+import numpy as np
+
+from experiments.report import axes
+from experiments.report.plots import style
+from experiments.report.rows import column, select
+from experiments.studies.compare.methods import METHODS
+
+_TITLES = {"own": "own Hessians", "shared": "shared, ill-conditioned Hessians"}
+
+
+def draw(config, rows, summary, directory):
+    """Two figures: limits, and the tuned curves."""
+    return [
+        _draw_limits(config, rows, directory / "limits.png"),
+        _draw_curves(config, rows, directory / "curves.png"),
+    ]
+
+
+def _draw_limits(config, rows, path):
+    figure, panels = axes.panels(len(config.problems), height=2.9)
+    for axis, problem in zip(panels, config.problems, strict=True):
+        for share, marker in ((1.0, "o"), (0.5, "<")):
+            seen = select(rows, part="limit", problem=problem, step_share=share)
+            for place, row in enumerate(seen):
+                colour = style(METHODS[row["method"]].key)[1]
+                axis.plot(row["distance"], -place, marker, color=colour, markersize=5)
+            axis.plot([], [], marker, color="#555555", label=f"{share:g} of the safe step")
+        texts = [METHODS[name].text for name in config.methods]
+        shown = texts if problem == config.problems[0] else [""] * len(texts)
+        axes.describe(axis, "relative distance to the optimum", "", title=_TITLES[problem], log="x")
+        axis.set_yticks(-np.arange(len(texts)), shown, fontsize=7.5)
+    return axes.finish(figure, path, f"Limits after {config.limit_rounds} rounds", 2)
+
+
+def _draw_curves(config, rows, path):
+    figure, panels = axes.panels(2, len(config.problems), height=2.6)
+    for line, problem in enumerate(config.problems):
+        both = tuple(zip(panels[2 * line : 2 * line + 2], ("round", "floats"), strict=True))
+        for name in config.methods:
+            method, seen = METHODS[name], select(rows, part="curve", problem=problem, method=name)
+            seeds = [select(seen, seed=seed) for seed in sorted({row["seed"] for row in seen})]
+            distances = np.array([column(one, "distance") for one in seeds])
+            for axis, across in both:
+                x = np.mean([column(one, across) for one in seeds], axis=0)
+                axes.band(
+                    axis, x, np.maximum(distances, 1e-12), method.line,
+                    color=style(method.key)[1], label=method.text,
+                )  # fmt: skip
+        for axis, across in both:
+            axis.axhline(config.tolerance, color="#555555", linestyle=":", linewidth=0.8)
+            text = {"round": "communication round", "floats": "floats sent, both ways"}[across]
+            axes.describe(axis, text, "relative distance", title=_TITLES[problem], log="xy")
+            axis.set_ylim(1e-9, 30)
+    title = f"At each method's best rates (range of {len(config.seeds)} seeds)"
+    return axes.finish(figure, path, title, 3)

@@ -1,0 +1,62 @@
+"""Least squares with an l1 norm, on clients whose Hessians differ in two ways."""
+
+import functools
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+import fcojax
+from fcojax.engine.reference import fista
+from fcojax.problems import factored, factored_loss, population_loss
+from fcojax.problems.least_squares import half_squared_error
+from fcojax.transforms import l1
+
+PENALTY = l1()
+_OBJECTIVE = functools.partial(population_loss, factored_loss)
+
+
+class Task(NamedTuple):
+    """Clients with their optimum, and the largest curvature of any, which step sizes go by."""
+
+    data: fcojax.ClientData
+    scale: float
+    num_steps: int
+    smoothness: float
+    optimum: np.ndarray
+
+
+def lasso(config, problem):
+    r"""Least squares, :math:`|A_m w - b_m|^2 / (2 n)`, with an l1 norm.
+
+    Features have covariances with a geometric spectrum and axes of each client's own or of all;
+    targets follow a sparse truth plus a dense one of each client's own.
+    """
+    own, rng, dim = config[problem], np.random.default_rng(config.data_seed), config.dim
+    sizes = (config.num_clients, own.num_examples, dim)
+    num_axes = config.num_clients if problem == "own" else 1
+    q = np.linalg.qr(rng.standard_normal((num_axes, dim, dim)))[0]
+    deviations = np.sqrt(np.geomspace(own.spectrum[0], own.spectrum[1], dim))
+    features = rng.standard_normal(sizes) @ (q * deviations).swapaxes(1, 2)
+    truth = np.where(np.arange(dim) < config.num_true, rng.choice([-2.0, 2.0], dim), 0.0)
+    truths = truth + own.spread * rng.standard_normal((config.num_clients, dim))
+    targets = np.einsum("mni,mi->mn", features, truths) + 0.1 * rng.standard_normal(sizes[:2])
+    clients = [{"x": x, "y": y} for x, y in zip(features, targets, strict=True)]
+    data = factored(half_squared_error, fcojax.from_clients(clients), jnp.zeros(dim))
+    found = fista(_OBJECTIVE, PENALTY, own.scale, jnp.zeros(dim), data, tolerance=1e-13)
+    optimum = np.asarray(found.params)
+    errors = np.einsum("mni,i->mn", features, optimum) - targets
+    gradients = np.einsum("mni,mn->mi", features, errors) / own.num_examples
+    apart = gradients - gradients.mean(axis=0)
+    mean_hessian = np.einsum("mni,mnj->ij", features, features) / np.prod(sizes[:2])
+    largest = float(data.examples.curvatures.max())
+    facts = {
+        "num_steps": own.num_steps,
+        "largest_smoothness": largest,
+        "smoothness": float(np.linalg.eigvalsh(mean_hessian)[-1]),
+        "strong_convexity": float(np.linalg.eigvalsh(mean_hessian)[0]),
+        "nonzeros": int(np.count_nonzero(optimum)),
+        "gradients_apart": float(np.sqrt((apart**2).sum(axis=1).mean())),
+        "residual": float(found.residual),
+    }
+    return Task(data, own.scale, own.num_steps, largest, optimum), facts

@@ -1,0 +1,61 @@
+"""Limits, and the tuned curves."""
+
+import numpy as np
+
+from experiments.studies.compare.methods import METHODS
+from experiments.studies.compare.problem import lasso
+from experiments.studies.compare.runs import points, run
+from fcojax.engine.grid import num_points, take
+
+
+def study(config):
+    """The rows of both tables, problem by problem."""
+    for problem in config.problems:
+        task, facts = lasso(config, problem)
+        yield {"part": "problem", "problem": problem} | facts
+        for name in config.methods:
+            for row in limits(config, task, name):
+                yield {"part": "limit", "problem": problem, "method": name} | row
+            for row in tuned(config, task, name, config[problem].num_rounds):
+                yield {"problem": problem, "method": name} | row
+
+
+def limits(config, task, name):
+    """Where a method ends with the safe step, and with half of it."""
+    step = config.limit_prox_step * task.smoothness if METHODS[name].splits else 1.0
+    for share in (1.0, 0.5):
+        grid = points(config, task, name, [share * step])
+        history, _ = run(config, task, name, grid, config.limit_rounds, config.limit_rounds // 10)
+        yield {
+            "step_share": share,
+            "distance": float(history["distance"][0, :, -1].mean()),
+            "nonzeros": float(history["nonzeros"][0, :, -1].mean()),
+        }
+
+
+def tuned(config, task, name, num_rounds):
+    """Every point of the grid, and the curves of the best one."""
+    factors = config.prox_factors if METHODS[name].splits else config.step_factors
+    grid = points(config, task, name, factors)
+    history, floats = run(config, task, name, grid, num_rounds, 1)
+    within = history["distance"] <= config.tolerance
+    there, first = within.any(axis=-1), within.argmax(axis=-1)
+    rounds = np.where(there, first + 1, np.inf).mean(axis=-1)
+    sent = np.take_along_axis(floats, first[..., None], axis=-1)[..., 0]
+    sent = np.where(there, sent, np.inf).mean(axis=-1)
+    lasts = history["distance"][..., -1].mean(axis=-1)
+    best = np.lexsort([lasts, rounds])[0]  # what is not a number comes last
+    for i in range(num_points(grid)):
+        row = {"part": "point", "rounds": float(rounds[i]), "floats": float(sent[i])}
+        row |= {"last_distance": float(lasts[i]), "best": bool(i == best)}
+        rates = {field: float(x) for field, x in take(grid, i)._asdict().items()}
+        yield row | rates
+    for j, distances in enumerate(history["distance"][best]):
+        for r, distance in enumerate(distances):
+            yield {
+                "part": "curve",
+                "seed": config.seeds[j],
+                "round": r + 1,
+                "distance": float(distance),
+                "floats": float(floats[best, j, r]),
+            }

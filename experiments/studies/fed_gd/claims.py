@@ -1,0 +1,49 @@
+"""What the closed form and the theorem say."""
+
+import numpy as np
+
+from experiments.report.claims import Claim
+from experiments.report.rows import column, select
+
+
+def claims(config, rows, summary):
+    """What the closed form and the theorem say."""
+    limit, bound = select(rows, part="limit"), select(rows, part="bound")
+    knobs = select(rows, part="heterogeneity")
+    growth = [
+        np.diff(column(select(limit, step_share=share), "distance")[:-1]).min()
+        for share in config.step_shares
+    ]
+    few, many = (select(limit, num_steps=config.many_steps[i]) for i in (0, -1))
+    apart = select(knobs, knob="minimisers", seed=config.instances[0])[1:]
+    slopes = column(apart, "distance") / column(apart, "value")
+    late = [row for row in bound if row["step"] > config.sgd_total_steps / 2]
+    difference = _largest(select(rows, part="rounds"), "difference")
+    tightest = np.min(column(bound, "bound") / column(bound, "gap"))
+    cost = np.max(column(late, "gap") / column(late, "limit"))
+    return [
+        Claim("the closed form gives the rounds of FedGD (difference)", difference, 1e-10, False),
+        Claim("E = 1: FedGD ends at the pooled solution", _largest(few, "distance"), 1e-12, False),
+        Claim("E > 1: it does not, the farther the larger E (increase)", float(min(growth)), 1e-4),
+        Claim(
+            "ten million local steps lead to the mean of the clients' own minimisers (distance)",
+            _largest(many, "from_many_steps"), 1e-12, False,
+        ),
+        Claim(
+            "clients that share a minimiser, or a Hessian, are led to the pooled solution",
+            _largest(select(knobs, value=0.0), "distance"), 1e-12, False,
+        ),
+        Claim(
+            "the distance is proportional to the spread of the minimisers (relative error)",
+            float(slopes.max() / slopes.min() - 1), 1e-10, False,
+        ),
+        Claim("Theorem 1 is above the mean gap of Local SGD (ratio)", float(tightest), 1.0),
+        Claim(
+            "whatever E, late gaps are what gradient noise alone costs (largest ratio)",
+            float(cost), 1.5, False,
+        ),
+    ]  # fmt: skip
+
+
+def _largest(rows, name):
+    return float(column(rows, name).max())

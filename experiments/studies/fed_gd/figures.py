@@ -1,0 +1,87 @@
+"""Limits, rounds and the bound."""
+
+import numpy as np
+
+from experiments.report import axes
+from experiments.report.rows import column, select
+
+
+def draw(config, rows, summary, directory):
+    """Three figures: limits, rounds and the bound."""
+    return [
+        _draw_limits(config, rows, directory / "limits.png"),
+        _draw_rounds(config, rows, directory / "rounds.png"),
+        _draw_bound(config, rows, directory / "bound.png"),
+    ]
+
+
+def _draw_limits(config, rows, path):
+    figure, (over_steps, over_minimisers, over_hessians) = axes.panels(3)
+    colours = axes.shades(len(config.step_shares))
+    for share, colour in zip(config.step_shares, colours, strict=True):
+        seen = select(rows, part="limit", step_share=share)[:-1]
+        over_steps.plot(
+            column(seen, "num_steps"), column(seen, "distance"), "o-", color=colour, markersize=3,
+            label=f"limit of FedGD, $s = {share:g}/L$",
+        )  # fmt: skip
+    far = select(rows, part="limit")[0]["many_steps_distance"]
+    over_steps.axhline(far, color="#555555", linestyle=":", label="mean of the local minimisers")
+    vertical = r"distance $|x_{FGD} - x_{LS}|$"
+    axes.describe(over_steps, "local steps $E$", vertical, log="x")
+    for axis, knob, text in (
+        (over_minimisers, "minimisers", "spread of the minimisers"),
+        (over_hessians, "hessians", "spread of the Hessians"),
+    ):
+        own = [select(rows, part="heterogeneity", knob=knob, seed=i)[1:] for i in config.instances]
+        axes.band(
+            axis, column(own[0], "value"), np.array([column(one, "distance") for one in own]), "o-",
+            color="#0072B2", markersize=3,
+            label=f"$E = {config.heterogeneity_steps}$, mean and range of {len(own)} instances",
+        )  # fmt: skip
+        axes.describe(axis, f"{text} (0 at 0)", vertical, log="xy")
+    return axes.finish(figure, path, "Where FedGD ends, against the least-squares solution", 2)
+
+
+def _draw_rounds(config, rows, path):
+    share = config.step_shares[0]
+    figure, (distance, difference) = axes.panels(2)
+    for num_steps, colour in zip(
+        config.simulated_steps, axes.shades(len(config.simulated_steps)), strict=True
+    ):
+        seen = select(rows, part="rounds", step_share=share, num_steps=num_steps)
+        rounds = column(seen, "round")
+        distance.plot(rounds, column(seen, "distance"), color=colour, label=f"$E = {num_steps}$")
+        # A difference of exactly zero has no place on a logarithmic axis.
+        floor = np.maximum(column(seen, "difference"), 1e-17)
+        difference.plot(rounds, floor, color=colour, linewidth=1)
+    difference.axhline(1e-10, color="#D55E00", linestyle="--", label="tolerance")
+    axes.describe(distance, "communication round", "$|x_t - x_{LS}|$", log="y")
+    axes.describe(
+        difference, "communication round", "largest difference to the closed form", log="y"
+    )
+    return axes.finish(figure, path, f"Rounds of FedGD at $s = {share:g}/L$", 6)
+
+
+def _draw_bound(config, rows, path):
+    figure, panels = axes.panels(len(config.sgd_problems), height=3.0)
+    colours = axes.shades(len(config.sgd_num_steps))
+    for axis, name in zip(panels, config.sgd_problems, strict=True):
+        for num_steps, colour in zip(config.sgd_num_steps, colours, strict=True):
+            seen = select(rows, part="bound", problem=name, num_steps=num_steps)
+            steps = column(seen, "step")
+            axis.plot(
+                steps, column(seen, "gap"), color=colour, label=f"mean gap, $E = {num_steps}$"
+            )
+            axis.fill_between(
+                steps, column(seen, "low"), column(seen, "high"), color=colour, alpha=0.15,
+                linewidth=0,
+            )  # fmt: skip
+            axis.plot(
+                steps, column(seen, "bound"), "--", color=colour, label=f"bound, $E = {num_steps}$"
+            )
+        axis.plot(
+            steps, column(seen, "limit"), ":", color="#D55E00", label="exact limit of the gap"
+        )
+        axes.describe(axis, "local steps $T$", "$f(x_T) - f^*$", title=name, log="xy")
+    title = f"Local SGD below Theorem 1 (mean and 10 to 90 per cent of {config.sgd_seeds} seeds)"
+    return axes.finish(figure, path, title, 4)

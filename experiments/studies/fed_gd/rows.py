@@ -1,0 +1,148 @@
+"""Closed forms of FedGD beside its rounds, and Local SGD beside its bound."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fcojax
+from experiments.studies.fed_gd.problem import clients_of, loss_of, population, regression
+from fcojax.algorithms import fed_gd, local_sgd
+from fcojax.problems.least_squares import half_squared_error
+from fcojax.theory import least_squares, local_points
+from fcojax.theory import local_sgd as theorem
+
+
+def study(config):
+    """The rows of all three figures."""
+    yield from limits(config)
+    yield from heterogeneity(config)
+    yield from simulated(config)
+    for name in config.sgd_problems:
+        for num_steps in config.sgd_num_steps:
+            yield from below_the_bound(config, name, num_steps)
+
+
+def limits(config):
+    """How far from the least-squares solution FedGD ends, for every step size and E."""
+    *_, clients = clients_of(config)
+    pooled = least_squares.minimiser(clients)
+    far = least_squares.many_steps_limit(clients)
+    for share in config.step_shares:
+        for num_steps in config.many_steps:
+            exact = least_squares.round_map(clients, share / clients.smoothness, num_steps)
+            yield {
+                "part": "limit",
+                "step_share": share,
+                "num_steps": num_steps,
+                "distance": _norm(exact.fixed_point - pooled),
+                "from_many_steps": _norm(exact.fixed_point - far),
+                "many_steps_distance": _norm(far - pooled),
+            }
+
+
+def heterogeneity(config):
+    """The same distance over how far minimisers are apart, and over how different Hessians are."""
+    knobs = [("minimisers", distance, 1.0) for distance in config.distances]
+    knobs += [("hessians", 1.0, spread) for spread in config.spreads]
+    for instance in config.instances:
+        rng = np.random.default_rng([config.data_seed, instance])
+        num_clients, dim = len(config.sizes), config.dim
+        axis_sets = np.linalg.qr(rng.standard_normal((num_clients, dim, dim)))[0]
+        own = np.einsum(
+            "kij,kj,klj->kil", axis_sets, rng.uniform(0.2, 2, (num_clients, dim)), axis_sets
+        )
+        common, away = rng.standard_normal(dim), rng.standard_normal((num_clients, dim))
+        for knob, distance, spread in knobs:
+            hessians = own.mean(axis=0) + spread * (own - own.mean(axis=0))
+            minimisers = common + distance * away
+            slopes = np.einsum("kij,kj->ki", hessians, minimisers)
+            clients = least_squares.quadratic_clients(hessians, slopes)
+            step_size = config.step_shares[0] / clients.smoothness
+            pooled = least_squares.minimiser(clients)
+            exact = least_squares.round_map(clients, step_size, config.heterogeneity_steps)
+            yield {
+                "part": "heterogeneity",
+                "knob": knob,
+                "value": distance if knob == "minimisers" else spread,
+                "seed": instance,
+                "distance": _norm(exact.fixed_point - pooled),
+            }
+
+
+def simulated(config):
+    """Rounds of the engine beside the closed form."""
+    features, targets, clients = clients_of(config)
+    pooled, origin = least_squares.minimiser(clients), np.zeros(config.dim)
+    # The engine takes the mean over a client's examples, and here the loss is their sum.
+    features, targets = ([len(x) ** 0.5 * x for x in xs] for xs in (features, targets))
+    data = population(features, targets)
+    rates = [share / clients.smoothness for share in config.step_shares]
+    algorithm, grid = fed_gd(half_squared_error), fcojax.product(fed_gd.Hparams, client_lr=rates)
+    for num_steps in config.simulated_steps:
+        _, history = fcojax.sweep(
+            algorithm, grid, jnp.zeros(config.dim), data, jax.random.key(0)[None],
+            num_rounds=config.num_rounds, work=fcojax.local_steps(num_steps), observe=_model,
+        )  # fmt: skip
+        for share, rate, models in zip(
+            config.step_shares, rates, np.asarray(history["model"][:, 0]), strict=True
+        ):
+            exact = least_squares.round_map(clients, rate, num_steps)
+            for r, model in enumerate(models, start=1):
+                yield {
+                    "part": "rounds",
+                    "step_share": share,
+                    "num_steps": num_steps,
+                    "round": r,
+                    "difference": float(np.abs(model - exact.after(origin, r)).max()),
+                    "distance": _norm(model - pooled),
+                }
+
+
+def below_the_bound(config, name, num_steps):
+    """The gap of Local SGD after every so many local steps, and the bound of the theorem."""
+    model, constants = regression(name, config.data_seed)
+    hparams = theorem.schedule(constants, num_steps)
+    data = population(model.features, model.targets, model.weights)
+    keys = jax.vmap(jax.random.key)(jnp.arange(config.sgd_seeds))
+    num_rounds = config.sgd_total_steps // num_steps
+
+    @jax.jit
+    def one_seed(key):
+        return local_points(
+            local_sgd(loss_of(name, model.ridge)), hparams, jnp.zeros(model.dim), data, key,
+            num_rounds=num_rounds, work=fcojax.local_steps(num_steps, 1, replace=True),
+            read=_params,
+        )  # fmt: skip
+
+    points = np.asarray(jax.vmap(one_seed)(keys))
+    points = points.reshape(len(keys), -1, *points.shape[-2:])
+    bound = theorem.a_posteriori(model, constants, points, num_steps)
+    means = np.einsum("k,...ki->...i", model.weights, points)
+    gaps = model.objective(means) - constants.minimum
+    gamma, limit = theorem.offset(constants, num_steps), theorem.noise_limit(model, constants)
+    last = points.shape[1] - 1
+    for t in np.unique(np.geomspace(1, last, config.sgd_looks).astype(int)).tolist():
+        yield {
+            "part": "bound",
+            "problem": name,
+            "num_steps": num_steps,
+            "step": t,
+            "gap": float(gaps[:, t].mean()),
+            "low": float(np.quantile(gaps[:, t], 0.1)),
+            "high": float(np.quantile(gaps[:, t], 0.9)),
+            "standard_error": float(gaps[:, t].std(ddof=1) / len(keys) ** 0.5),
+            "bound": float(bound.gap(t)),
+            "limit": limit / (gamma + t),
+        }
+
+
+def _model(hparams, params, context):
+    return {"model": params}
+
+
+def _params(carry):
+    return carry.params
+
+
+def _norm(x):
+    return float(np.linalg.norm(x))

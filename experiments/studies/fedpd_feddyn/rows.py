@@ -1,0 +1,112 @@
+"""The gap of the two methods, FedPD's floors, and FedDyn with few clients."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fcojax
+from experiments.studies.fedpd_feddyn.problem import Quadratics
+from experiments.studies.fedpd_feddyn.runs import build, errors_of, relative_error
+from fcojax.algorithms import fed_pd
+from fcojax.engine.round import Plan
+
+MATCHING = ("zero duals", "duals minus gradients", "duals plus gradients", "arbitrary duals")
+
+OFFSET, OTHER_START = "drift not the mean dual", "another start of the local steps"
+
+
+def study(config):
+    """The rows of all figures."""
+    task = Quadratics(config)
+    for part in (gaps, biases, floors, participation):
+        yield from part(config, task)
+
+
+def gaps(config, task):
+    """Largest difference of a coordinate of the two models after every round, start by start."""
+    plan = Plan(fcojax.local_steps(config.num_steps), fcojax.everyone())
+    minus, nothing = task.slopes - task.hessians @ task.first, np.zeros(config.dim)
+    given = dict(zip(MATCHING, (0 * minus, minus, -minus, task.arbitrary_duals), strict=True))
+    cases = [(OTHER_START, "gd", "gd from the center", minus, None)]
+    for solver in config.solvers:
+        cases += [(name, solver, solver, duals, None) for name, duals in given.items()]
+        cases += [(OFFSET, solver, solver, task.arbitrary_duals, nothing)]
+    for name, own, other, duals, drift in cases:
+        pd = task.models("fed_pd", own, plan, config.num_rounds, 1, duals)
+        dyn = task.models("fed_dyn", other, plan, config.num_rounds, 1, duals, drift)
+        target = task.zero_of(nothing if drift is None else drift - duals.mean(axis=0))
+        for r in range(config.num_rounds):
+            yield {
+                "part": "gap",
+                "start": name,
+                "solver": own,
+                "matching": name in MATCHING,
+                "round": r + 1,
+                "gap": float(np.abs(pd[r] - dyn[r]).max()),
+                "fed_pd": float(task.error(pd[r])),
+                "fed_dyn": float(task.error(dyn[r])),
+                "from_predicted": float(task.error(dyn[r], target)),
+            }
+
+
+def biases(config, task):
+    """Where FedDyn ends with cohorts and a drift that is not the mean of the duals."""
+    duals = task.arbitrary_duals
+    plan = Plan(fcojax.local_steps(config.num_steps), fcojax.uniform_cohort(config.cohort_size))
+    [end] = task.models("fed_dyn", "gd", plan, 1, config.cohort_rounds, duals, 0 * duals[0])
+    yield {
+        "part": "bias",
+        "clients": config.cohort_size,
+        "fed_dyn": float(task.error(end)),
+        "from_predicted": float(task.error(end, task.zero_of(-duals.mean(axis=0)))),
+    }
+
+
+def floors(config, task):
+    """FedPD's error over the second half of its rounds, for every probability of skipping."""
+    every_round = np.ones(config.skip_rounds)
+    schedules = {p: p * every_round for p in config.skip_probabilities}
+    schedules["falling"] = 1 - np.cumsum(every_round) / config.skip_rounds
+    points = list(itertools.product(config.skip_prox_steps, schedules))
+    rates = fed_pd.Hparams(
+        client_lr=np.zeros(len(points)),  # exact solves take no steps
+        prox_step=np.array([eta for eta, _ in points]),
+        skip_probability=np.array([schedules[name] for _, name in points]),
+        penalty_scale=np.zeros(len(points)),
+    )
+    keys = jax.vmap(jax.random.key)(jnp.asarray(config.seeds))
+    errors = errors_of(build("fed_pd", "exact"), config.skip_rounds, rates, task.data, keys,
+                     jnp.asarray(task.first), jnp.asarray(task.optimum))  # fmt: skip
+    for (prox_step, name), curves in zip(points, np.asarray(errors), strict=True):
+        for seed, curve in zip(config.seeds, curves, strict=True):
+            yield {
+                "part": "floor",
+                "prox_step": prox_step,
+                "skip_probability": name,
+                "seed": seed,
+                "error": float(curve[-1] if name == "falling" else curve[100:].mean()),
+            }
+
+
+def participation(config, task):
+    """The first round after which FedDyn's model is within the tolerance, by cohort size."""
+    algorithm, grid = build("fed_dyn", "gd"), task.hparams("fed_dyn", config.cohort_prox_steps)
+    for size in config.cohort_sizes:
+        _, history = fcojax.sweep(
+            algorithm, grid, jnp.asarray(task.first), task.data,
+            jax.vmap(jax.random.key)(jnp.asarray(config.seeds)),
+            num_rounds=config.tolerance_rounds, work=fcojax.local_steps(config.num_steps),
+            cohort=fcojax.uniform_cohort(size), observe=relative_error,
+            context=jnp.asarray(task.optimum),
+        )  # fmt: skip
+        within = np.asarray(history["error"]) <= config.tolerance
+        for i, j in np.ndindex(within.shape[:2]):
+            yield {
+                "part": "participation",
+                "prox_step": config.cohort_prox_steps[i],
+                "seed": config.seeds[j],
+                "rate": size / config.num_clients,
+                "rounds": int(within[i, j].argmax()) + 1 if within[i, j].any() else None,
+            }

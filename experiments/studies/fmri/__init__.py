@@ -1,0 +1,25 @@
+"""Faces against houses from brain scans: Yuan, Zaheer and Reddi (ICML 2021), section 5.3."""
+
+import fcojax
+from experiments.report.plots import Panel
+from experiments.studies.fmri import baselines, claims, figures, problem
+from experiments.study import Sweep, Variant
+
+EXPERIMENT = Sweep(
+    title="Faces against houses: sparse logistic regression on fMRI scans",
+    problem=problem.problem,
+    penalty=problem.penalty,
+    panels=(
+        Panel("objective", "objective F + psi", log=True),
+        Panel("accuracy", "accuracy on held-out scans"),
+        Panel("validation_loss", "loss on held-out scans", log=True),
+        Panel("density", "density (share of nonzero weights)", log=True),
+    ),
+    algorithms={
+        "centralized": Variant(fcojax.algorithms.fed_dual_avg, baselines.centralized),
+        "local": Variant(fcojax.algorithms.fed_dual_avg, baselines.local),
+    },
+    claims=claims.claims,
+    figures=figures.draw,
+    solve_optimum=False,  # 39,912 weights and 1,062 scans: longer than all runs together
+)

@@ -1,0 +1,61 @@
+"""Accuracy over the rates, and the weights on the grid of voxels."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from experiments.report import axes, heat
+from experiments.report.plots import style
+from experiments.report.summary import Criterion
+from experiments.studies.fmri.problem import places
+from fcojax.problems import on_grid
+
+
+def draw(config, rows, summary, directory):
+    """Accuracy over the rates; and the weights on the grid of voxels."""
+    entries = summary["algorithms"]
+    drawn = []
+    if rows:
+        heat.maps(
+            directory / "accuracy.png",
+            {label: [row for row in rows if row["algorithm"] == label] for label in entries},
+            {label: list(entry["best"]) for label, entry in entries.items()},
+            Criterion("accuracy", "max", config.criterion_rounds),
+        )
+        drawn.append(directory / "accuracy.png")
+    voxels, grid = places(config)
+    images = {}
+    for label in entries:
+        saved = directory.parent / "models" / f"{label}.npz"
+        if saved.exists():
+            with np.load(saved) as arrays:
+                images[label] = on_grid(arrays["kernel"], voxels, grid)
+    if images:
+        drawn.append(draw_maps(images, directory / "weights.png"))
+    return drawn
+
+
+def draw_maps(images, path):
+    """One map an algorithm, in the slice with most weight, in units of its own largest weight."""
+    mass = sum(np.nansum(np.abs(image), axis=(0, 1)) / _largest(image) for image in images.values())
+    level = int(np.argmax(mass))
+    num_lines = -(-len(images) // 4)
+    figure, grid = axes.panels(4, num_lines, height=1.9)
+    figure.set_layout_engine("constrained")
+    for axis in grid:
+        axis.set_axis_off()
+    shown = None
+    for axis, (label, image) in zip(grid, images.items(), strict=False):
+        axis.imshow(np.isnan(image[:, :, level]), cmap="Greys", vmin=-0.15, vmax=6)
+        shown = axis.imshow(image[:, :, level] / _largest(image), cmap="RdBu_r", vmin=-1, vmax=1)
+        axis.set_title(style(label)[0], fontsize=8.5)
+    bar = figure.colorbar(shown, ax=grid, location="bottom", shrink=0.5, aspect=40)
+    bar.set_label("weight over the largest one", fontsize=8)
+    bar.ax.tick_params(labelsize=7.5)
+    figure.suptitle(f"Weights in slice {level} of the voxel grid", fontsize=10)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return path
+
+
+def _largest(image) -> float:
+    return max(float(np.nanmax(np.abs(image))), 1e-12)

@@ -1,0 +1,90 @@
+"""The data in every way that they are cut into clients, as rows and as second moments."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax.problems import ClientData, from_clients, loaders, pca, synthetic_pca
+from fcojax.transforms import stiefel
+
+MANIFOLD = stiefel(method="svd")  # the iterative ones take four times as long to compile
+
+
+class Split(NamedTuple):
+    """The same data cut into clients in one way.
+
+    Attributes:
+      name: how they were cut.
+      rows: clients that hold rows, in single precision.
+      moments: clients that hold their second moment as their one example.
+      judge: the measures of a point.
+      curvature: the largest eigenvalue of any client's second moment.
+      solution: the leading eigenvectors of the mean second moment.
+    """
+
+    name: str
+    rows: ClientData
+    moments: ClientData
+    judge: Callable[[jax.Array], dict[str, jax.Array]]
+    curvature: float
+    solution: np.ndarray
+
+
+@jax.custom_jvp
+def moment_loss(basis, rows):
+    """``-tr(B^T S B) / 2`` for each symmetric second moment S."""
+    return -jnp.sum(basis[None] * _times(rows["moment"], basis), axis=(1, 2)) / 2
+
+
+@moment_loss.defjvp
+def _moment_loss_jvp(primals, tangents):
+    """One pass over S, where a derivative that does not know its symmetry takes two."""
+    (basis, rows), (along, _) = primals, tangents
+    product = _times(rows["moment"], basis)
+    value = -jnp.sum(basis[None] * product, axis=(1, 2)) / 2
+    return value, -jnp.sum(along[None] * product, axis=(1, 2))
+
+
+def _times(moments, basis):
+    return jnp.einsum("nde,ek->ndk", moments, basis, precision="highest")
+
+
+def splits(config) -> Iterator[Split]:
+    """The data in every way that they are cut into clients."""
+    if not config.data_dir:
+        problem = synthetic_pca(
+            num_clients=config.num_clients,
+            num_examples=config.num_examples,
+            dim=config.dim,
+            num_components=config.num_components,
+            seed=config.data_seed,
+        )
+        offsets = np.asarray(problem.train.offsets)
+        yield split("synthetic", np.split(np.asarray(problem.train.examples["x"]), offsets[1:-1]),
+                    config)  # fmt: skip
+        return
+    pooled = loaders.mnist(config.data_dir)
+    x, digits = pooled.examples["x"], pooled.examples["y"]
+    by_digit = np.argsort(digits, kind="stable")
+    yield split("by digit", np.array_split(x[by_digit], config.num_clients), config)
+    writer = np.asarray(pooled.client)
+    groups = np.array_split(np.unique(writer), config.num_clients)
+    yield split("by writer", [x[np.isin(writer, group)] for group in groups], config)
+
+
+def split(name: str, clients: list[np.ndarray], config) -> Split:
+    """The clients' rows with what is computed of them once."""
+    moments = [rows.astype(np.float64).T @ rows.astype(np.float64) / len(rows) for rows in clients]
+    mean = np.mean(moments, axis=0)
+    rows = from_clients([{"x": x} for x in clients])
+    return Split(
+        name,
+        rows,
+        from_clients([{"moment": moment[None]} for moment in moments]),
+        jax.jit(pca(rows, num_components=config.num_components).measures),
+        max(float(np.linalg.eigvalsh(moment)[-1]) for moment in moments),
+        np.linalg.eigh(mean)[1][:, : -config.num_components - 1 : -1],
+    )

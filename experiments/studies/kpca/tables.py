@@ -1,0 +1,42 @@
+"""What each method has reached, and what it took to reach the tolerance."""
+
+import numpy as np
+
+
+def summarise(config, rows):
+    """What each method has reached, and what it took to reach the tolerance."""
+    table = []
+    for (name, algorithm), curve in curves(rows, "methods", "split", "algorithm").items():
+        there = [row for row in curve if row["grad_norm"] <= config.tolerance]
+        entry = {"split": name, "algorithm": algorithm}
+        entry |= {key: curve[-1][key] for key in ("round", "grad_norm", "suboptimality", "seconds")}
+        first = there[0] if there else {}
+        entry |= {
+            f"{key}_to_tolerance": first.get(key) for key in ("round", "floats_up", "seconds")
+        }
+        table.append(entry)
+    steps = [
+        {"split": name, "num_steps": num_steps, "grad_norm": curve[-1]["grad_norm"]}
+        for (name, num_steps), curve in curves(rows, "steps", "split", "num_steps").items()
+    ]
+    batches = [
+        {"split": name, "batch_size": size, "floor": late_mean_square(curve)}
+        for (name, size), curve in curves(rows, "batches", "split", "batch_size").items()
+    ]
+    floors = [row for row in rows if row["part"] == "floor"]
+    return {"methods": table, "steps": steps, "batches": batches, "floors": floors}
+
+
+def curves(rows, part: str, *fields: str) -> dict[tuple, list[dict]]:
+    """The rows of one part by the values of some columns, in the order of the run."""
+    result: dict[tuple, list[dict]] = {}
+    for row in rows:
+        if row["part"] == part:
+            result.setdefault(tuple(row[field] for field in fields), []).append(row)
+    return result
+
+
+def late_mean_square(curve) -> float:
+    """The mean squared gradient norm over the second half of the rounds."""
+    last = max(row["round"] for row in curve)
+    return float(np.mean([row["grad_norm"] ** 2 for row in curve if row["round"] > last / 2]))

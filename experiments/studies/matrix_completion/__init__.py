@@ -1,0 +1,19 @@
+"""Ratings completed by a matrix of low nuclear norm, with groups of users as clients."""
+
+from experiments.report.plots import Panel
+from experiments.studies.matrix_completion import claims, problem
+from experiments.study import Sweep
+
+EXPERIMENT = Sweep(
+    title="Matrix completion by the nuclear norm",
+    problem=problem.problem,
+    penalty=problem.penalty,
+    panels=(
+        Panel("objective", "objective F + psi", log=True),
+        Panel("loss", "loss F on the entries seen", log=True),
+        Panel("rmse", "root mean squared error, held out"),
+        Panel("rank", "rank (singular values above 0.01)"),
+    ),
+    claims=claims.claims,
+    solve_optimum=False,  # single precision does not reach the solver's tolerance on these sums
+)

@@ -1,0 +1,70 @@
+"""The bounds, and the curse."""
+
+import numpy as np
+
+from experiments.report import axes
+from experiments.report.plots import style
+from experiments.report.rows import column, select
+from experiments.studies.theory.problem import SETTINGS
+
+
+def draw(config, rows, summary, directory):
+    """Two figures: the bounds, and the curse."""
+    return [
+        _draw_bounds(config, rows, directory / "bounds.png"),
+        _draw_curse(config, rows, directory / "curse.png"),
+    ]
+
+
+def _draw_bounds(config, rows, path):
+    num_columns = max(len(config[f"{setting}_num_steps"]) for setting in SETTINGS)
+    figure, panels = axes.panels(num_columns, len(SETTINGS), height=2.5)
+    colours = axes.shades(len(config.rate_shares))
+    for line, (setting, (text, _)) in enumerate(SETTINGS.items()):
+        for place in range(num_columns):
+            axis = panels[line * num_columns + place]
+            if place >= len(config[f"{setting}_num_steps"]):
+                axis.set_visible(False)
+                continue
+            num_steps = config[f"{setting}_num_steps"][place]
+            for share, colour in zip(config.rate_shares, colours, strict=True):
+                seen = select(
+                    rows, part="bound", setting=setting, num_steps=num_steps, rate_share=share
+                )
+                rounds, rate = column(seen, "round"), rf"$\eta_c = {share:g}/(4L)$"
+                axis.plot(rounds, column(seen, "gap"), color=colour, label=f"gap, {rate}")
+                axis.fill_between(
+                    rounds, column(seen, "low"), column(seen, "high"), color=colour, alpha=0.2,
+                    linewidth=0,
+                )  # fmt: skip
+                for name, dashes, label in (
+                    ("lemma", "--", f"Lemma 4.4, {rate}"),
+                    ("theorem", ":", f"Theorem 4.2 or 4.3, {rate}"),
+                ):
+                    axis.plot(rounds, column(seen, name), dashes, color=colour, label=label)
+            axes.describe(
+                axis, "communication round", r"$\Phi(\hat w) - \Phi^*$" if place == 0 else "",
+                title=f"{text}, K = {num_steps}", log="y",
+            )  # fmt: skip
+    seeds = f"mean and 10 to 90 per cent of {config.seeds} seeds"
+    return axes.finish(figure, path, f"FedDualAvg below its bounds ({seeds})", 3)
+
+
+def _draw_curse(config, rows, path):
+    figure, (gap, norm) = axes.panels(2, height=2.8)
+    for algorithm in ("fed_mid", "fed_dual_avg"):
+        name, colour, _ = style(algorithm)
+        for share, line in zip(config.curse_shares, ("-", "--"), strict=True):
+            for axis, measure in ((gap, "gap"), (norm, "norm")):
+                seen = [
+                    select(rows, part="curse", algorithm=algorithm, rate_share=share, seed=seed)
+                    for seed in config.curse_seeds
+                ]
+                lines = np.array([column(one, measure) for one in seen])
+                label = rf"{name}, $\eta_c = {share:g}/(4L)$"
+                axes.band(axis, column(seen[0], "round"), lines, line, color=colour, label=label)
+    norm.axhline(1, color="#555555", linestyle=":", label="the optimum's norm")
+    axes.describe(gap, "communication round", "$F(w_r) - F^*$", log="y")
+    axes.describe(norm, "communication round", "norm of the model")
+    seeds = f"mean and range of {len(config.curse_seeds)} seeds"
+    return axes.finish(figure, path, f"The curse of primal averaging on the ball ({seeds})", 2)

@@ -1,0 +1,138 @@
+"""Federations of noisy quadratics with an l1 norm or in the unit ball, and their constants."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fcojax
+from fcojax.theory import fco
+from fcojax.transforms import Mirror, euclidean, l1, l2_ball
+
+SETTINGS = {
+    "l1": ("l1, one Hessian", "Theorem 4.3"),
+    "ball": ("unit ball, own Hessians", "Theorem 4.2"),
+}
+
+
+class Task(NamedTuple):
+    """A federation of noisy quadratics w'Qw/2 + (c + noise)'w with its optimum and constants.
+
+    Attributes:
+      data: one row per client and draw of its noise.
+      mirror: the geometry with its penalty.
+      scale: the strength of the penalty.
+      start: where runs begin.
+      optimum: of the mean quadratic plus the penalty.
+      objective: of points with the coordinates last.
+      constants: what the bounds need.
+      far_apart: zeta for l1; for the ball G, the largest gradient.
+      squared_dual_norm: over the last axis.
+    """
+
+    data: fcojax.ClientData
+    mirror: Mirror
+    scale: float
+    start: np.ndarray
+    optimum: np.ndarray
+    objective: Callable[[np.ndarray], np.ndarray]
+    constants: fco.Constants
+    far_apart: float
+    squared_dual_norm: Callable[[jax.Array], jax.Array]
+
+
+def l1_task(config):
+    """Clients of one Hessian with eigenvalues from 0.1 to 2, and Gaussian noise."""
+    rng = np.random.default_rng(config.data_seed)
+    num_clients, dim = config.l1_clients, config.l1_dim
+    q = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
+    linear = 0.5 * rng.standard_normal((num_clients, dim))
+    noise = _both_signs(0.2 * rng.standard_normal((num_clients, config.num_draws, dim)))
+    eigenvalues, start = np.tile(np.linspace(0.1, 2, dim), (num_clients, 1)), np.ones(dim)
+    hessian = (q * eigenvalues[0]) @ q.T
+
+    def soft(v, step):
+        return np.sign(v) * np.maximum(np.abs(v) - step * config.l1_scale, 0)
+
+    def objective(w):
+        return _quadratic(w, hessian, linear) + config.l1_scale * np.abs(w).sum(axis=-1)
+
+    optimum = _minimiser(hessian, linear, soft)
+    constants, zeta = fco.quadratic_constants(hessian, linear, noise, start, optimum)
+    return Task(
+        _population(q, eigenvalues, linear, noise), euclidean(l1()), config.l1_scale, start,
+        optimum, objective, constants, zeta, fco.squared_dual_norm(hessian),
+    )  # fmt: skip
+
+
+def ball_task(config):
+    """Clients whose Hessians share their axes only, with bounded noise, on the unit ball."""
+    rng = np.random.default_rng(config.data_seed + 1)
+    num_clients, dim = config.ball_clients, config.ball_dim
+    q = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
+    eigenvalues = rng.uniform(0.1, 2, (num_clients, dim))
+    linear = rng.standard_normal((num_clients, dim))
+    noise = _both_signs(rng.uniform(-0.5, 0.5, (num_clients, config.num_draws, dim)))
+    hessian = (q * eigenvalues.mean(axis=0)) @ q.T
+
+    def to_ball(v, step):
+        return v / max(np.linalg.norm(v), 1)
+
+    def objective(w):
+        return _quadratic(w, hessian, linear)
+
+    optimum, curvatures = _minimiser(hessian, linear, to_ball), eigenvalues.max(axis=1)
+    steepest = (curvatures + np.linalg.norm(linear, axis=1)).max() + 0.5 * dim**0.5
+    constants = fco.Constants(
+        distance=float(0.5 * np.sum(optimum**2)),
+        smoothness=float(curvatures.max()),
+        variance=float((noise**2).sum(axis=-1).mean(axis=1).max()),
+        num_clients=num_clients,
+    )
+    return Task(
+        _population(q, eigenvalues, linear, noise), euclidean(l2_ball()), 1.0, np.zeros(dim),
+        optimum, objective, constants, float(steepest), _squared_norm,
+    )  # fmt: skip
+
+
+def _population(q, eigenvalues, linear, noise):
+    """One row per draw, each with its own linear term, so that a batch of one is a noisy slope."""
+    clients = zip(eigenvalues, linear[:, None] + noise, strict=True)
+    return fcojax.from_clients(
+        [
+            {
+                "axes": np.broadcast_to(q.T, (len(rows), *q.shape)),
+                "curvature": np.broadcast_to(values, (len(rows), len(values))),
+                "linear": rows,
+            }
+            for values, rows in clients
+        ]
+    )
+
+
+def _minimiser(hessian, linear, prox):
+    """By proximal gradient steps, far beyond convergence."""
+    step, w = 1 / np.linalg.eigvalsh(hessian)[-1], np.zeros(len(hessian))
+    for _ in range(20_000):
+        w = prox(w - step * (hessian @ w + linear.mean(axis=0)), step)
+    return w
+
+
+def loss(w, rows):
+    """A quadratic along the axes of its Hessian, with a linear term of the row's own."""
+    rotated = jnp.einsum("nij,j->ni", rows["axes"], w)
+    return 0.5 * jnp.sum(rows["curvature"] * rotated**2, axis=1) + rows["linear"] @ w
+
+
+def _quadratic(w, hessian, linear):
+    return 0.5 * np.einsum("...i,ij,...j->...", w, hessian, w) + w @ linear.mean(axis=0)
+
+
+def _both_signs(draws):
+    return np.concatenate([draws, -draws], axis=1)
+
+
+def _squared_norm(z):
+    return jnp.sum(z * z, axis=-1)

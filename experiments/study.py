@@ -1,0 +1,108 @@
+"""What an experiment is: a sweep of algorithms over grids, or a study that computes its own rows.
+
+A config file holds an experiment's numbers and names it as ``EXPERIMENT``; everything else it needs
+is a field here. The functions are given the config, so that ``--config.KEY=VALUE`` reaches them.
+"""
+
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from experiments.report.claims import Claim
+from experiments.report.plots import Panel
+from experiments.report.rows import Row
+from fcojax.algorithms import Work
+from fcojax.algorithms.base import Factory
+from fcojax.engine.cohort import Sampler
+from fcojax.problems import ClientData, Problem
+from fcojax.transforms import Manifold, Mirror, Penalty, euclidean, flat
+
+# (config, rows, summary) -> claims, and (config, rows, summary, directory) -> figures drawn there.
+Claims = Callable[[ConfigDict, list[Row], dict[str, Any]], Sequence[Claim]]
+Figures = Callable[[ConfigDict, list[Row], dict[str, Any], pathlib.Path], Sequence[pathlib.Path]]
+
+
+class Setting(NamedTuple):
+    """Whom an algorithm trains on and how, where that is not what the config says for all.
+
+    Attributes:
+      train: the clients.
+      cohort: who takes part in a round.
+      work: what a client does in a round.
+    """
+
+    train: ClientData
+    cohort: Sampler
+    work: Work
+
+
+class Variant(NamedTuple):
+    """An algorithm that a sweep runs in a setting of its own, such as a centralised baseline.
+
+    Attributes:
+      factory: builds the algorithm.
+      setting: ``(config, problem) -> Setting``; ``None`` for the setting of all the others.
+    """
+
+    factory: Factory
+    setting: Callable[[ConfigDict, Problem], Setting] | None = None
+
+
+def _nothing(*_: Any) -> tuple[()]:
+    return ()
+
+
+class Sweep(NamedTuple):
+    """Algorithms over grids of hyperparameters, each judged at its best point.
+
+    Attributes:
+      title: stands above the figures and the page.
+      problem: ``config -> Problem``: the clients, the loss and the measures.
+      penalty: ``config -> Penalty``: psi.
+      panels: what is drawn over the rounds, left to right.
+      mirror: ``(config, penalty) -> Mirror``, for algorithms that take one; it carries the penalty.
+      manifold: ``config -> Manifold``, for algorithms that take one.
+      algorithms: further algorithms that ``config.algorithms`` may name beside the library's: a
+        factory or a ``Variant`` by label, or a list of factories, whose labels are their names.
+      claims: what the sources say of the results.
+      figures: draws what the panels do not show; returns the files.
+      solve_optimum: whether to solve for the least objective, to which gaps are measured.
+      x64: whether to compute in double precision.
+    """
+
+    title: str
+    problem: Callable[[ConfigDict], Problem]
+    penalty: Callable[[ConfigDict], Penalty]
+    panels: Sequence[Panel]
+    mirror: Callable[[ConfigDict, Penalty], Mirror] = lambda config, penalty: euclidean(penalty)
+    manifold: Callable[[ConfigDict], Manifold] = lambda config: flat()
+    algorithms: Mapping[str, Factory | Variant] | Sequence[Factory] = ()
+    claims: Claims = _nothing
+    figures: Figures = _nothing
+    solve_optimum: bool = True
+    x64: bool = False
+
+
+class Study(NamedTuple):
+    """Rows that come from anything but a sweep: closed forms, bounds, tables.
+
+    Attributes:
+      title: stands above the figures and the page.
+      rows: ``config -> rows``, as they are computed. Each names the ``part`` it belongs to.
+      summarise: ``(config, rows) -> summary``; entries that are lists of rows become tables.
+      claims: what the sources say of the results.
+      figures: draws the figures; returns the files.
+      x64: whether to compute in double precision.
+    """
+
+    title: str
+    rows: Callable[[ConfigDict], Iterator[Row]]
+    summarise: Callable[[ConfigDict, list[Row]], dict[str, Any]] = lambda config, rows: {}
+    claims: Claims = _nothing
+    figures: Figures = _nothing
+    x64: bool = False
+
+
+Experiment = Sweep | Study

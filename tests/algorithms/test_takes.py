@@ -1,0 +1,22 @@
+"""What a factory says that it takes is what its signature asks for."""
+
+import inspect
+
+import pytest
+
+import fcojax
+from fcojax.algorithms.base import takes
+
+FACTORIES = {k: v for k, v in vars(fcojax.algorithms).items() if hasattr(v, "Hparams")}
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_the_geometry_that_is_named_is_what_stands_after_the_loss(name):
+    parameters = inspect.signature(FACTORIES[name]).parameters.values()
+    positional = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+    assert positional == ["loss", *FACTORIES[name].geometry]
+
+
+def test_a_misspelt_piece_of_geometry_is_refused_where_it_is_written():
+    with pytest.raises(ValueError, match="no geometry 'miror'"):
+        takes(tuple, "miror")

@@ -1,0 +1,11 @@
+"""A quick config of a sweep."""
+
+import importlib
+
+
+def quick_config(name):
+    """The sweep of a config and its quick config."""
+    module = importlib.import_module(f"configs.{name}")
+    config = module.get_config()
+    module.quick(config)
+    return module.EXPERIMENT, config

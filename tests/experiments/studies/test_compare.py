@@ -1,0 +1,48 @@
+import pytest
+
+from experiments.report.rows import column, select
+from tests.experiments.studies.quick_studies import quick_study
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    return quick_study("compare", tmp_path_factory.mktemp("compare"))
+
+
+def test_all_claims_hold_on_a_quick_run(found):
+    study, *rest = found
+    found = study.claims(*rest)
+    assert len(found) == 7
+    assert [claim.text for claim in found if not claim.holds] == []
+
+
+def test_the_figures_are_drawn(found, tmp_path):
+    study, *rest = found
+    drawn = study.figures(*rest, tmp_path)
+    assert [path.name for path in drawn] == ["limits.png", "curves.png"]
+    assert all(path.stat().st_size > 20_000 for path in drawn)
+
+
+def test_the_best_point_needs_the_fewest_rounds_and_is_where_its_curve_says(found):
+    _, config, rows, _ = found
+    for name in config.methods:
+        points = select(rows, part="point", method=name)
+        [best] = [point for point in points if point["best"]]
+        reached = [point["rounds"] for point in points if point["rounds"] is not None]
+        assert best["rounds"] == min(reached, default=None)
+        if not reached:
+            assert best["last_distance"] == min(column(points, "last_distance"))
+            continue
+        curve = select(rows, part="curve", method=name)
+        assert curve[int(best["rounds"]) - 1]["distance"] <= config.tolerance
+        assert curve[int(best["rounds"]) - 2]["distance"] > config.tolerance
+
+
+def test_floats_are_two_models_a_client_and_round_and_the_scalars_beside_them(found):
+    """Both ways FedDualAvg sends a dual and a time; FedMiD's server needs no time downlink."""
+    _, config, rows, _ = found
+    extra = {"prox_gd": 1, "fed_dual_avg": 2, "fed_pd": 1 / 8}
+    for name, scalars in extra.items():
+        curve = select(rows, part="curve", method=name)
+        a_round = config.num_clients * (2 * config.dim + scalars)
+        assert curve[-1]["floats"] == pytest.approx(len(curve) * a_round)

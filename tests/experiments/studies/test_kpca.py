@@ -1,0 +1,41 @@
+import pytest
+
+from tests.experiments.studies.quick_studies import quick_study
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    return quick_study("kpca", tmp_path_factory.mktemp("kpca"))
+
+
+def test_all_claims_hold_on_a_quick_run(found):
+    study, *rest = found
+    claims = study.claims(*rest)
+    assert len(claims) == 2
+    assert [claim.text for claim in claims if not claim.holds] == []
+
+
+def test_averaging_stalls_where_it_is_predicted_to(found):
+    """The prediction is of first order in the local rate; 0.2 of the curvature is not small."""
+    _, _, rows, summary = found
+    (floor,) = (row["grad_norm"] for row in rows if row["part"] == "floor")
+    reached = {entry["algorithm"]: entry["grad_norm"] for entry in summary["methods"]}
+    assert abs(reached["r_fed_avg"] / floor - 1) < 0.1
+
+
+def test_variance_reduction_sends_twice_as_much_as_averaging(found):
+    _, _, rows, _ = found
+    sent = {
+        row["algorithm"]: row["floats_up"]
+        for row in rows
+        if row["part"] == "methods" and row["round"] == 60
+    }
+    assert sent["r_fed_svrg"] == 2 * sent["r_fed_avg"] == 2 * 60 * 30 * 5
+    assert sent["fed_manifold"] == sent["r_fed_avg"] + 60  # one more for the number of steps
+
+
+def test_the_figures_are_drawn(found, tmp_path):
+    study, *rest = found
+    drawn = study.figures(*rest, tmp_path)
+    assert [path.name for path in drawn] == ["methods_synthetic.png", "effects_synthetic.png"]
+    assert all(path.stat().st_size > 20_000 for path in drawn)

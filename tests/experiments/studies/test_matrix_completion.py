@@ -1,0 +1,56 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.studies.matrix_completion.problem import entries
+from fcojax.problems import population_loss
+from tests.experiments.studies.quick_sweeps import quick_config
+
+
+@pytest.fixture
+def ratings(tmp_path):
+    rng = np.random.default_rng(0)
+    place = np.sort(rng.permutation(60 * 20)[:900])
+    np.savez(
+        tmp_path / "ratings.npz",
+        user=place // 20, joke=place % 20, rating=rng.normal(0, 4, 900).astype(np.float32),
+    )  # fmt: skip
+    return tmp_path
+
+
+@pytest.mark.parametrize("source", ["drawn", "read"])
+def test_at_strength_one_zero_is_just_the_solution(source, ratings):
+    sweep, config = quick_config("matrix_completion")
+    config.data_dir = "" if source == "drawn" else str(ratings)
+    problem, penalty = sweep.problem(config), sweep.penalty(config)
+    zero = problem.init(jax.random.key(0))
+    slope = jax.grad(lambda matrix: population_loss(problem.loss, matrix, problem.train))(zero)
+    step = -10.0 * slope
+    assert float(jnp.abs(penalty.prox(step, 10.0, 1.001)).max()) == 0
+    assert float(jnp.abs(penalty.prox(step, 10.0, 0.99)).max()) > 0
+
+
+def test_users_are_grouped_and_a_tenth_of_the_entries_is_held_out(ratings):
+    sweep, config = quick_config("matrix_completion")
+    config.data_dir = str(ratings)
+    train, validation, shape = entries(config)
+    assert shape == (40, 20)
+    assert train.num_clients == config.num_clients
+    rows = np.split(np.asarray(train.examples["row"]), np.asarray(train.offsets)[1:-1])
+    assert [set(client // 4) for client in rows] == [{group} for group in range(10)]
+    both = len(train.examples["row"]) + len(validation.examples["row"])
+    assert 0.05 < len(validation.examples["row"]) / both < 0.15
+
+
+def test_claims_compare_the_ends():
+    sweep, config = quick_config("matrix_completion")
+    last = {"fed_dual_avg": (2.0, 5), "fed_dual_avg_osp": (3.0, 4), "fed_mid": (2.5, 7)}
+    summary = {
+        "algorithms": {
+            label: {"last": {"objective": objective, "rank": rank}}
+            for label, (objective, rank) in last.items()
+        }
+    }
+    assert [claim.measured for claim in sweep.claims(config, [], summary)] == [1.25, 1.5, 2]
+    assert sweep.claims(config, [], {"algorithms": {}}) == []

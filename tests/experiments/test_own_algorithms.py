@@ -1,0 +1,254 @@
+"""Algorithms and problems of a user's own, through the whole launcher, outside the repository."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import fcojax
+from experiments import factories
+from experiments.report import rows as tidy
+from experiments.report.plots import style
+from experiments.study import Variant
+from fcojax.algorithms import fed_avg, fed_mid, takes
+from fcojax.transforms import euclidean, zero
+from tests.experiments.test_run import ROOT, TOY, environment, one_line
+
+# Server momentum; without any it is FedAvg with a server rate of one.
+MINE = """
+from typing import NamedTuple
+
+import jax
+
+from fcojax.algorithms import fed_avg, takes
+
+
+class Rates(NamedTuple):
+    client_lr: float
+    momentum: float
+    server_lr: float = 1.0
+
+
+@takes(Rates)
+def heavy_ball(loss):
+    averaging = fed_avg(loss)
+
+    def init(hparams, params):
+        return (params, jax.tree.map(lambda leaf: 0 * leaf, params)), ()
+
+    def server_update(hparams, server, mean_upload, cohort, key):
+        point, speed = server
+        speed = jax.tree.map(lambda v, d: hparams.momentum * v + d, speed, mean_upload)
+        return jax.tree.map(lambda w, v: w + v, point, speed), speed
+
+    return averaging._replace(
+        init=init,
+        broadcast=lambda hparams, server: server[0],
+        server_update=server_update,
+        model=lambda hparams, server: server[0],
+    )
+
+
+def scheme(loss):
+    return heavy_ball(loss)
+
+
+@takes(Rates)
+def needy(loss, mirror):
+    return heavy_ball(loss)
+
+
+@takes(Rates)
+def maker(options):
+    return heavy_ball
+
+
+@takes(Rates)
+def broken(loss):
+    return len(3)
+
+
+built, number = heavy_ball(None), 3
+"""
+
+# Three clients with one number each, and an algorithm of the file's own.
+OWN_CONFIG = (
+    '''"""Means of three numbers."""
+
+import jax.numpy as jnp
+import numpy as np
+
+import fcojax
+from experiments.report.claims import Claim
+from experiments.report.plots import Panel
+from experiments.study import Sweep
+from experiments.sweep_config import sweep_config
+from fcojax.problems import Problem
+from fcojax.transforms import l2_squared
+'''
+    + MINE
+    + """
+
+def get_config():
+    return sweep_config(
+        algorithms=("heavy_ball", "fed_mid"), client_lr=(0.1,), server_lr=(1.0,), momentum=(0.5,),
+        penalty_scale=(0.5,), num_rounds=300, eval_every=100, num_steps=1, seeds=(0,),
+        criterion="objective", criterion_rounds=1, numbers=(1.0, 2.0, 6.0),
+    )
+
+
+def quick(config):
+    config.num_rounds = 200
+
+
+def problem(config):
+    clients = fcojax.from_clients([{"x": np.array([x])} for x in config.numbers])
+    return Problem(
+        lambda w, rows: (w - rows["x"]) ** 2 / 2, clients, None, lambda key: jnp.zeros(()),
+        lambda w: {"place": w},
+    )
+
+
+def claims(config, rows, summary):
+    place = summary["algorithms"]["heavy_ball"]["last"]["place"]
+    return [Claim("it ends at the mean", abs(place - np.mean(config.numbers)), 1e-6, False)]
+
+
+EXPERIMENT = Sweep(
+    title="Means", problem=problem, penalty=lambda config: l2_squared(),
+    panels=(Panel("place", "place"),), algorithms=[heavy_ball], claims=claims, x64=True,
+)
+"""
+)
+
+
+def launch(folder, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.run", *arguments], cwd=folder,
+        env=environment() | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "mine.py").write_text(MINE)
+    return tmp_path
+
+
+def test_an_algorithm_of_a_module_has_rows_a_best_point_a_model_and_a_line(folder):
+    """Without momentum it is FedAvg, row by row."""
+    arguments = [argument.replace("configs/", f"{ROOT}/configs/") for argument in TOY]
+    arguments += ["--config.algorithms=mine:heavy_ball,fed_avg", "--config.momentum=0.0,0.5"]
+    arguments += ["--config.criterion=objective", "--config.criterion_goal=min"]
+    done = launch(folder, *arguments, "--workdir=run")
+    assert done.returncode == 0, done.stderr
+    rows = tidy.load(folder / "run" / "rows.jsonl")
+    theirs = [row for row in rows if row["algorithm"] == "heavy_ball"]
+    assert {row["momentum"] for row in theirs} == {0.0, 0.5} and len(theirs) == 2 * 2 * 5
+    plain = [row["objective"] for row in theirs if row["momentum"] == 0]
+    assert plain == [row["objective"] for row in rows if row["algorithm"] == "fed_avg"]
+    summary = json.loads((folder / "run" / "summary.json").read_text())["algorithms"]
+    assert summary["heavy_ball"]["best"].keys() == {"client_lr", "momentum", "server_lr"}
+    assert summary["heavy_ball"]["best"]["momentum"] == 0.5
+    model = np.load(folder / "run" / "models" / "heavy_ball.npz")
+    assert model["kernel"].shape == (12,)
+    assert (folder / "run" / "checkpoints" / "heavy_ball").is_dir()
+    assert (folder / "run" / "figures" / "curves.png").stat().st_size > 20_000
+    assert "heavy_ball" in (folder / "run" / "index.html").read_text()
+    again = launch(folder, *arguments, "--workdir=run")
+    assert again.returncode == 0 and "nothing to do" in again.stdout
+
+
+def test_a_config_file_of_ones_own_brings_problem_algorithm_and_claims(folder):
+    """With equal curvature and one step a round nothing drifts: the end is the mean."""
+    (folder / "means.py").write_text(OWN_CONFIG)
+    done = launch(folder, "--config=means.py", "--workdir=run", "--quick")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((folder / "run" / "summary.json").read_text())
+    assert [claim["holds"] for claim in summary["claims"]] == [True]
+    rows = tidy.load(folder / "run" / "rows.jsonl")
+    assert [row["round"] for row in rows if row["algorithm"] == "heavy_ball"] == [0, 100, 200]
+
+
+def test_a_mistake_is_one_line_and_exit_code_2(folder):
+    arguments = [argument.replace("configs/", f"{ROOT}/configs/") for argument in TOY]
+    for given, message in (
+        ([], "heavy_ball needs momentum"),
+        (["--config.momentun=0.5"], "no key momentun; did you mean momentum?"),
+        (["--config.momentum.first=0.5"], "no key momentum.first"),
+        (["--config.algorithms=mine:heavy_bal,fed_mid"], "did you mean heavy_ball?"),
+    ):
+        algorithm = "--config.algorithms=mine:heavy_ball"
+        done = launch(folder, *arguments, "--workdir=run", algorithm, *given)
+        assert done.returncode == 2 and message in one_line(done)
+        assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mine:heavi_ball", "mine has no heavi_ball; did you mean heavy_ball?"),
+        ("mini:heavy_ball", "No module named 'mini'"),
+        ("mine.py:heavy_ball", "No module named 'mine.py'"),
+        ("mine:", "'mine:' names no algorithm; write MODULE:FACTORY"),
+        ("mine:built", "is an algorithm that has been built"),
+        ("mine:number", "has the type int and is no factory"),
+        ("mine:scheme", "mine:scheme has no Hparams; decorate"),
+        ("wrong:heavy_ball", "invalid syntax"),
+        ("scheme", "scheme has no Hparams"),
+        ("heavi", "there is no algorithm heavi; did you mean heavy?"),
+    ],
+)
+def test_what_is_no_factory_is_refused_in_a_sentence(name, message, folder, monkeypatch):
+    (folder / "wrong.py").write_text("def heavy_ball(:\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    own = sweep({"heavy": fed_avg, "scheme": lambda loss: fed_avg(loss)})
+    with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
+        factories.find([name], own)
+    assert message in str(error.value)
+
+
+def test_labels_are_names_and_stand_for_one_algorithm_each(folder, monkeypatch):
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    with pytest.raises(ValueError, match="mine:heavy_ball and heavy_ball are both called"):
+        factories.find(["mine:heavy_ball", "heavy_ball"], sweep({"heavy_ball": fed_avg}))
+    with pytest.raises(ValueError, match="'a/b' cannot label"):
+        factories.find(["a/b"], sweep({"a/b": fed_avg}))
+    with pytest.raises(ValueError, match="without a name"):
+        factories.find(["fed_avg"], sweep([fed_avg, 3]))
+    twice = factories.find(["fed_avg", "fed_avg", "other"], sweep({"other": Variant(fed_mid)}))
+    assert list(twice) == ["fed_avg", "other"] and twice["other"].factory is fed_mid
+
+
+def test_a_factory_is_called_with_the_geometry_it_names_and_makes_an_algorithm(folder, monkeypatch):
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    import mine  # pyright: ignore[reportMissingImports]
+
+    known = {"mirror": euclidean(zero())}
+    with pytest.raises(ValueError, match="missing 1 required positional argument: 'mirror'"):
+        factories.build("needy", mine.needy, None, known)
+    with pytest.raises(ValueError, match="maker returned a function and not an Algorithm"):
+        factories.build("maker", mine.maker, None, known)
+    with pytest.raises(TypeError, match="has no len"):  # the user's own mistake keeps its traceback
+        factories.build("broken", mine.broken, None, known)
+    fixed = takes(mine.Rates, "mirror")(mine.needy)
+    assert isinstance(factories.build("needy", fixed, None, known), fcojax.algorithms.Algorithm)
+
+
+def test_lines_of_strangers_have_their_label_and_a_style_of_their_own():
+    labels = ["fed_avg", *"abcdefgh", "fed_mid", "r_fed_prox", "local"]
+    styles = {label: style(label, labels) for label in labels}
+    assert styles["a"][0] == "a" and styles["fed_mid"][0] == "FedMiD"
+    assert len({(colour, line) for _, colour, line in styles.values()}) == len(labels)
+
+
+def sweep(algorithms):
+    from configs.lasso import EXPERIMENT
+
+    return EXPERIMENT._replace(algorithms=algorithms)

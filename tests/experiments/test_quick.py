@@ -1,0 +1,49 @@
+"""Every sweep as a user tries it first: the launcher with --quick, up to the page."""
+
+import ast
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from experiments import config_file
+from experiments.study import Sweep
+from tests.experiments.test_run import ROOT, environment
+
+CONFIGS = sorted((ROOT / "configs").glob("*.py"))
+# Parts of claims that hold also where little is run; the others need the full run.
+HOLD = {
+    "low_rank": "FedDualAvg-OSP's Frobenius error",
+    "fmri": "minus that of local, one client",
+    "emnist": "largest excess over the radius",
+    "matrix_completion": "objective of",
+}
+SWEEPS = [path for path in CONFIGS if isinstance(config_file.load(str(path)).experiment, Sweep)]
+
+
+def test_every_config_says_how_it_is_run():
+    assert len(CONFIGS) >= 10
+    for path in CONFIGS:
+        text = ast.get_docstring(ast.parse(path.read_text()))
+        assert f"--config=configs/{path.name}" in text and "RUNTIME" not in text, path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [path.stem for path in SWEEPS])
+def test_a_quick_run_leaves_figures_scores_and_claims(config, tmp_path):
+    workdir = tmp_path / "run"
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.run", f"--config=configs/{config}.py",
+         f"--workdir={workdir}", "--quick"],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((workdir / "summary.json").read_text())
+    assert summary["finished"] and summary["claims"]
+    sure = [claim for claim in summary["claims"] if HOLD.get(config, "-") in claim["claim"]]
+    assert all(claim["holds"] for claim in sure) and bool(sure) == (config in HOLD)
+    assert all(entry["score"] is not None for entry in summary["algorithms"].values())
+    assert pathlib.Path(workdir / "index.html").stat().st_size > 50_000
+    assert {"curves.png"} <= {figure.name for figure in (workdir / "figures").iterdir()}
