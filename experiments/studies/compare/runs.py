@@ -1,4 +1,4 @@
-"""One method on the engine: its grid, its rounds and the floats that it sends."""
+"""Runs one method: its grid, its rounds and the floats that it sends."""
 
 import functools
 
@@ -16,7 +16,7 @@ from fcojax.problems import factored_loss
 
 
 def points(config, task, name, factors):
-    """Steps as multiples of what is safe; server rates too, where there are any."""
+    """A method's grid, with step sizes as multiples of the safe one."""
     method = METHODS[name]
     if not method.splits:
         steps = 1 if method.one_step else task.num_steps
@@ -34,7 +34,7 @@ def points(config, task, name, factors):
 
 
 def run(config, task, name, grid, num_rounds, eval_every):
-    """What is seen over the rounds, and how many floats were sent up to then, both ways."""
+    """Distance and nonzeros over the rounds, and the floats sent so far, both ways."""
     method, algorithm, start = METHODS[name], _build(name), jnp.zeros(config.dim)
     lucky = method.half or method.skip_probability > 0
     keys = jax.vmap(jax.random.key)(jnp.asarray(config.seeds if lucky else config.seeds[:1]))
@@ -53,7 +53,7 @@ def run(config, task, name, grid, num_rounds, eval_every):
 
 @functools.cache
 def _build(name):
-    """Cached, because a rebuilt algorithm is compiled anew."""
+    """The algorithm; cached, because a rebuilt one would be compiled again."""
     return METHODS[name].build(factored_loss, PENALTY)
 
 

@@ -1,4 +1,4 @@
-"""The gap of the two methods, FedPD's floors, and FedDyn with few clients."""
+"""The gap between the methods, FedPD with skipped exchanges, and FedDyn with few clients."""
 
 import itertools
 
@@ -25,7 +25,7 @@ def study(config):
 
 
 def gaps(config, task):
-    """Largest difference of a coordinate of the two models after every round, start by start."""
+    """The largest difference between coordinates of the two models, per start and round."""
     plan = Plan(fcojax.local_steps(config.num_steps), fcojax.everyone())
     minus, nothing = task.slopes - task.hessians @ task.first, np.zeros(config.dim)
     given = dict(zip(MATCHING, (0 * minus, minus, -minus, task.arbitrary_duals), strict=True))
@@ -52,7 +52,7 @@ def gaps(config, task):
 
 
 def biases(config, task):
-    """Where FedDyn ends with cohorts and a drift that is not the mean of the duals."""
+    """Where FedDyn ends with sampled clients and a drift that is not the mean of the duals."""
     duals = task.arbitrary_duals
     plan = Plan(fcojax.local_steps(config.num_steps), fcojax.uniform_cohort(config.cohort_size))
     [end] = task.models("fed_dyn", "gd", plan, 1, config.cohort_rounds, duals, 0 * duals[0])
@@ -65,7 +65,7 @@ def biases(config, task):
 
 
 def floors(config, task):
-    """FedPD's error over the second half of its rounds, for every probability of skipping."""
+    """FedPD's error over the second half of its rounds, by probability of skipping."""
     every_round = np.ones(config.skip_rounds)
     schedules = {p: p * every_round for p in config.skip_probabilities}
     schedules["falling"] = 1 - np.cumsum(every_round) / config.skip_rounds

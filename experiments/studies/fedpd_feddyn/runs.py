@@ -1,4 +1,4 @@
-"""The two methods on the engine, compiled once for each way of running them."""
+"""Runs of the two methods, each compiled once."""
 
 import functools
 
@@ -17,13 +17,13 @@ _SOLVERS = {"exact": exact(), "gd": gd(), "gd from the center": gd(warm_start=Fa
 
 @functools.cache
 def build(name, solver):
-    """Cached, because a rebuilt algorithm is compiled anew."""
+    """The algorithm; cached, because a rebuilt one would be compiled again."""
     return METHODS[name](factored_loss, solver=_SOLVERS[solver])
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def models_of(algorithm, plan, num_looks, rounds_between, hparams, data, state):
-    """The server's model at every look, from a given state."""
+    """The server's model after every block of rounds, from a given state."""
 
     def one_look(state, _):
         key = jax.random.key(0)
@@ -35,7 +35,7 @@ def models_of(algorithm, plan, num_looks, rounds_between, hparams, data, state):
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def errors_of(algorithm, num_rounds, rates, data, keys, first, optimum):
-    """The error at two hundred looks, with axes [points, seeds, looks]."""
+    """The error at two hundred evaluations, with axes [points, seeds, evaluations]."""
 
     def one(hparams, key):
         return fcojax.run(

@@ -1,4 +1,4 @@
-"""Runs of the manifold method and the Riemannian baselines, with what a round costs."""
+"""Runs the manifold method and the Riemannian baselines, and counts what a round costs."""
 
 import functools
 import time
@@ -19,7 +19,7 @@ from fcojax.theory.manifold import drift_floor
 
 
 def study(config) -> Iterator[dict[str, Any]]:
-    """One row for each look at each run; and where RFedAvg is predicted to stall."""
+    """One row per run and evaluation, and the predicted floor of RFedAvg."""
     for place, cut in enumerate(splits(config)):
         eta = config.relative_lr / cut.curvature
         floor = drift_floor(
@@ -49,12 +49,12 @@ _ADVANCE = jax.jit(block, static_argnums=(0, 1, 2))
 
 @functools.cache
 def algorithm_of(name: str, loss) -> algorithms.Algorithm:
-    """The algorithm; the same object for every seed, because a rebuilt one is compiled anew."""
+    """The algorithm; cached, because a rebuilt one would be compiled again."""
     return getattr(algorithms, name)(loss, MANIFOLD)
 
 
 def one_run(config, cut: Split, name: str, num_steps: int, batch_size: int | None, seed: int):
-    """The looks at one run, all of which start at the same point."""
+    """The rows of one run; all runs start at the same point."""
     full = batch_size is None
     data, loss = (cut.moments, moment_loss) if full else (cut.rows, variance_loss)
     factory, algorithm = getattr(algorithms, name), algorithm_of(name, loss)
@@ -75,7 +75,7 @@ def one_run(config, cut: Split, name: str, num_steps: int, batch_size: int | Non
     key = jax.random.key(seed)
     state = start(algorithm, hparams, params, data)
     advance = functools.partial(_ADVANCE, algorithm, plan, exchanges * config.eval_every)
-    jax.block_until_ready(advance(hparams, data, state, key))  # compiles, outside the time below
+    jax.block_until_ready(advance(hparams, data, state, key))  # compiles before the clock starts
     seconds = 0.0
     for done in range(0, config.num_rounds + 1, config.eval_every):
         if done:

@@ -1,4 +1,4 @@
-"""FedDualAvg's averaged iterate with its bounds, and both ways of averaging on the ball."""
+"""FedDualAvg's averaged iterate against its bounds, and averaging of models and of duals."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def study(config):
 
 
 def bounds(config, setting, task, num_steps):
-    """The gap of the averaged shadow iterate, and the bounds above it."""
+    """The gap of the averaged shadow iterate, and its bounds."""
     constants = task.constants
     rates = [share * fco.largest_client_lr(constants) for share in config.rate_shares]
     chosen = averages.shadow_average(loss, task.mirror, task.squared_dual_norm)
@@ -54,7 +54,7 @@ def bounds(config, setting, task, num_steps):
 
 
 def curse(config, task):
-    """FedMiD and FedDualAvg on the ball, with the model of every so many rounds."""
+    """The gap and the norm of FedMiD's and FedDualAvg's models on the ball."""
     shares = [share * fco.largest_client_lr(task.constants) for share in config.curse_shares]
     for name in ("fed_mid", "fed_dual_avg"):
         factory = getattr(algorithms, name)
