@@ -65,11 +65,13 @@ def _explain(argv: list[str], error: Exception) -> str:
     paths = [arg[len("--config=") :] for arg in argv if arg.startswith("--config=")]
     if overrides and not paths:
         return "--config.KEY needs --config=FILE beside it."
-    with contextlib.suppress(ValueError):
+    try:
         known = config_file.load(paths[-1]).get_config() if paths else ConfigDict()
-        for key in overrides:
-            if isinstance(error, KeyError) and not _has(known, key):
-                return f"the config has no key {key}; {suggest(key, known)}"
+    except ValueError as own:
+        return str(own)
+    unknown = [key for key in overrides if not _has(known, key)]
+    if unknown and isinstance(error, KeyError):
+        return f"the config has no key {unknown[0]}; {suggest(unknown[0], known)}"
     return str(error).splitlines()[0]
 
 
