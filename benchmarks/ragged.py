@@ -21,8 +21,8 @@ from absl import app, flags
 
 import fcojax
 from fcojax.engine.hparams import as_arrays
+from fcojax.engine.layout import sized
 from fcojax.engine.plan import Plan
-from fcojax.engine.run import with_chunk_size
 from fcojax.transforms import euclidean, l1
 
 FLAGS = flags.FLAGS
@@ -82,7 +82,7 @@ def compare(dim: int, batch_size: int, repeats: int, quick: bool) -> dict:
     medians = {name: statistics.median(column) for name, column in times.items()}
     least = {name: min(column) for name, column in times.items()}
     plan = Plan(work, fcojax.everyone())
-    plan = with_chunk_size(plan, algorithm, as_arrays(hparams), zero, data["ragged"])
+    plan = sized(plan, algorithm, as_arrays(hparams), zero, data["ragged"])
     chunk = plan.client_chunk_size or 1
     return {
         "dim": dim,

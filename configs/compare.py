@@ -1,22 +1,23 @@
-"""All algorithms for a penalty on one heterogeneous lasso, with tuned proximal gradient among them.
+"""Every algorithm that takes a penalty, on one heterogeneous lasso, against proximal gradient.
 
     python -m experiments.run --config=configs/compare.py --workdir=runs/compare
 
-Two tables. Limits: the distance to the optimum at the end, with the step 1 / (K L) and with half of
-it, which tells exact methods from those with a bias in proportion to the step and from those that
-solve another problem. Tuned: rounds and floats to a relative distance of 1e-6, each method at the
-point of its grid that needs the fewest rounds (the least distance at the end, where none gets
-there). Gradients are exact. The two problems differ in how alike the clients' Hessians are.
-Under five minutes on two cores.
+The first table has the final distance to the optimum at the step 1 / (K L) and at half of it. It
+separates exact methods from those whose bias is proportional to the step, and from those that solve
+another problem. The second has the rounds and floats to a relative distance of 1e-6, each method at
+the grid point that needs the fewest rounds, or ends closest if none gets there. Gradients are
+exact. The two problems differ in how similar the clients' Hessians are. Under five minutes on two
+cores.
 
-ProxGD is centralised; one round is one step, and it sends what a server would send that sums up
-the clients' gradients. It is FedMiD-OSP with one local step. FedPD with a server prox is FedADMM.
-Methods with a bias are best at the smallest step of any grid, and never get there.
+ProxGD is centralised: a round is one step, and it sends what a server would send to sum the
+clients' gradients. It is FedMiD-OSP with one local step. FedPD with a server prox is FedADMM.
+Biased methods always prefer the smallest step of their grid, and never reach the tolerance.
 """
 
 from ml_collections import ConfigDict
 
 from experiments.studies import compare
+from experiments.studies.compare.methods import METHODS
 
 EXPERIMENT = compare.EXPERIMENT
 
@@ -35,8 +36,8 @@ def get_config():
     config.shared.num_rounds = 1500
     config.shared.spread, config.shared.scale, config.shared.num_steps = 0.5, 0.5, 30
     config.num_true = 7
-    config.methods = tuple(compare.methods.METHODS)
-    config.seeds = (0, 1, 2)  # for methods with luck
+    config.methods = tuple(METHODS)
+    config.seeds = (0, 1, 2)  # for randomised methods
 
     config.limit_rounds = 6000
     config.limit_prox_step = 1.0

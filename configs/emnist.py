@@ -5,16 +5,16 @@ r"""Digits by writer under a constraint: Yuan, Zaheer and Reddi (ICML 2021), app
         --config.data_dir=DIR --config.constraint=l2 --config.model=mlp
 
 Softmax regression, or a network, whose dense kernels each lie in an l1 or an l2 ball; biases and
-convolutions are free. 36 writers a round, one epoch of batch 20, 200 rounds. Every algorithm over
-a 5 x 5 grid of rates, shown at the rates with the least training loss over the last 50 rounds.
-Three minutes on two cores without ``DIR``.
+convolutions are unconstrained. 36 writers take part in a round, with one epoch of batch size 20,
+for 200 rounds. Every algorithm runs over a 5 x 5 grid of rates and is shown at the rates with the
+lowest training loss over the last 50 rounds. Three minutes on two cores without ``DIR``.
 
 ``DIR`` holds ``fed_emnist_digitsonly_train.h5`` and ``..._test.h5`` of TensorFlow Federated, of
-which a tenth of the writers is read; or else MNIST with the writers of QMNIST, of whom those of
-the test set judge. Without it, a synthetic softmax problem of the same number of classes.
+which a tenth of the writers is read, or MNIST with the writers of QMNIST, where the writers of the
+test set are held out. Without ``DIR`` the data are a synthetic softmax problem with ten classes.
 
-The paper's main text states no outcome and gives neither the radii nor the rates. The radius, 10,
-binds on all of these problems for l1; it is the one value of ``penalty_scale``.
+The paper's main text reports no outcome and gives neither the radii nor the rates. The radius, 10,
+is the one value of ``penalty_scale``; the l1 constraint is active at it on all of these problems.
 """
 
 from experiments.studies import emnist

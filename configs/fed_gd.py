@@ -2,14 +2,14 @@
 
     python -m experiments.run --config=configs/fed_gd.py --workdir=runs/fed_gd
 
-Least squares on four clients: the distance of FedGD's limit to the least-squares solution over the
-local steps E and over two kinds of heterogeneity, and its closed form against simulated rounds.
-Then Local SGD with decreasing steps on ridge and logistic regression, below the bound of Theorem 1
-of Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-iid data", ICLR 2020.
-Under a minute on two cores.
+Least squares on four clients: how far FedGD's limit is from the least-squares solution, as a
+function of the local steps E and of two kinds of heterogeneity, and its closed form against
+simulated rounds. Then Local SGD with decreasing steps on ridge and logistic regression, against the
+bound of Theorem 1 of Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-iid
+data", ICLR 2020. Under a minute on two cores.
 
-Steps are counted from t = 0, with which the theorem holds for gamma + T in place of gamma + T - 1;
-its moments are the largest that the runs have met.
+Steps are counted from t = 0, so the theorem holds with gamma + T in place of gamma + T - 1. Its
+gradient moments are the largest that occurred in the runs.
 """
 
 from ml_collections import ConfigDict

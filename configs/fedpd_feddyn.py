@@ -2,14 +2,14 @@
 
     python -m experiments.run --config=configs/fedpd_feddyn.py --workdir=runs/fedpd_feddyn
 
-Eight heterogeneous, strongly convex quadratics. The gap between the two methods over the rounds
-for starts that match (a drift that is the mean of the duals, as in Zhang and Hong's note of 2021
-on the two) and that do not; FedPD's error floor over the probability of skipping an exchange; the
-rounds that FedDyn needs over the share of clients that take part. Errors are relative to the size
-of the minimiser. About a minute on two cores.
+Eight heterogeneous, strongly convex quadratics. Three things are measured: the gap between the two
+methods from matching starts (the drift is the mean of the duals, as in Zhang and Hong's note of
+2021 on the two) and from others; FedPD's error floor against the probability of skipping an
+exchange; and the rounds that FedDyn needs against the share of clients that take part. Errors are
+relative to the size of the minimiser. About a minute on two cores.
 
-The note asks for equal gradients of all clients at the start and gives them the other sign; any
-duals will do, if the drift is their mean, and gradients enter with a minus.
+The note asks that all clients have equal gradients at the start, and has them with the opposite
+sign. In fact any duals match if the drift is their mean, and gradients enter with a minus.
 """
 
 from ml_collections import ConfigDict
@@ -26,7 +26,7 @@ def get_config():
     config.num_clients = 8
     config.dim = 20
     config.curvatures = (0.4, 1.6)
-    config.num_steps = 3  # of the solver that takes gradient steps
+    config.num_steps = 3  # of the inexact solver
 
     config.solvers = ("exact", "gd")
     config.prox_step = 0.5

@@ -4,19 +4,20 @@ r"""Faces against houses from scans of the brain: Yuan, Zaheer and Reddi (ICML 2
     python -m experiments.run --config=configs/fmri.py --workdir=runs/fmri_slice \
         --config.data_dir=DIR --config.cohort_size=9 --config.num_rounds=300
 
-Figures 1 and 5: sparse logistic regression with sessions as clients, 18 scans each, a penalty of
-1e-3. Every algorithm over a 9 x 3 grid of rates, shown at the rates with the least objective over
-the last 40 rounds, beside dual averaging on all sessions pooled (centralized) and on one session
-alone (local). Six minutes on two cores for 100 rounds on the surrogate, a third of the paper's;
-half a minute for 300 rounds on the slice.
+Figures 1 and 5: sparse logistic regression with sessions as clients, 18 scans each, and a penalty
+of 1e-3. Every algorithm runs over a 9 x 3 grid of rates and is shown at the rates with the lowest
+objective over the last 40 rounds, next to dual averaging on all sessions pooled (centralized) and
+on one session alone (local). Six minutes on two cores for 100 rounds on the surrogate, a third of
+the paper's; half a minute for 300 rounds on the slice.
 
-The data are, by what ``DIR`` holds: ``haxby2001``, the six subjects of Haxby et al. (2001), of
-whom the sixth judges, 39,912 voxels; or ``haxby_subj1_slice.npz``, half a slice of the first
-subject with 12 sessions, of which ``held_out`` judge, so that only 9 train; or, without ``DIR``, a
-surrogate of the full size drawn from a seed.
+``DIR`` holds one of two data sets. ``haxby2001`` has the six subjects of Haxby et al. (2001) with
+39,912 voxels; the sixth is held out. ``haxby_subj1_slice.npz`` has half a slice of the first
+subject with 12 sessions; those in ``held_out`` are held out, so only 9 train. Without ``DIR`` the
+data are a surrogate of the full size, drawn from a seed.
 
-The paper gives neither the cohort nor the local work nor the grid nor how its baselines were tuned:
-ten clients a round, two steps of batch 9, rates from 1e-4, because a row's squared norm is 39,912.
+The paper states neither the cohort, the local work, the grid, nor how its baselines were tuned. We
+take ten clients a round, two steps of batch size 9, and rates from 1e-4 up, because the squared
+norm of a row is 39,912.
 """
 
 from experiments.studies import fmri

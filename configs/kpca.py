@@ -6,19 +6,20 @@ r"""Principal components over the Stiefel manifold: Zhang, Hu, So and Johansson 
 
 Their method against RFedAvg, RFedProx and RFedSVRG (Li and Ma, 2023), all at the same local rate:
 the gradient norm and the suboptimality over rounds, over floats sent and over seconds; then the
-effect of the number of local steps and of the batch size. Without ``data_dir`` on a synthetic set
-in which every client has directions of its own, 16 seconds on two cores; with it on MNIST, cut
-into clients by digit and by writer, eleven minutes.
+effects of the number of local steps and of the batch size. Without ``data_dir`` the data are
+synthetic, each client with directions of its own, and it takes 16 seconds on two cores; with it
+they are MNIST, split into clients by digit and by writer, and it takes eleven minutes.
 
-The source does not give k, the rates, the number of rounds or mu. The local rate is 0.2 over the
+The paper does not give k, the rates, the number of rounds or mu. The local rate is 0.2 over the
 largest eigenvalue of any client, the strength of RFedProx 0.14 times that eigenvalue (10 on MNIST).
-A round of RFedSVRG is two exchanges, and counts as one round here. The source's method can do with
-one array down a round; ours sends two, so that absent clients may come back.
+A round of RFedSVRG takes two exchanges and counts as one round. The paper's method can send one
+array down per round; ours sends two, so that clients may be absent and come back.
 
-With full batches a client is its second moment, one example of 784 x 784 numbers in place of
-thousands of rows: the same gradients, in double precision. Minibatch runs use the rows, in single
-precision. ``DIR`` holds the idx files of MNIST with the writers of QMNIST, or ``mnist_train.npz``
-with arrays images, labels and writer. Seconds are those of the rounds alone, without compilation.
+In full-batch runs a client is represented by its second moment, one example of 784 x 784 numbers
+in place of thousands of rows, which has the same gradients; they run in double precision. Minibatch
+runs use the rows, in single precision. ``DIR`` holds the idx files of MNIST with the writers of
+QMNIST, or ``mnist_train.npz`` with arrays images, labels and writer. Seconds do not include
+compilation.
 """
 
 from ml_collections import ConfigDict

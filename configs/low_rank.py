@@ -2,18 +2,19 @@
 
     python -m experiments.run --config=configs/low_rank.py --workdir=runs/low_rank
 
-64 clients with 128 matrices of 32 x 32 features; the true matrix has rank 16. Ten clients a round,
-ten steps of batch 10. Every algorithm over a 5 x 5 grid of rates and three seeds, each shown at the
-rates with the least Frobenius error over the last 50 rounds. Seven minutes on two cores.
+64 clients with 128 matrices of 32 x 32 features; the true matrix has rank 16. Ten clients take part
+in a round, with ten steps of batch size 10. Every algorithm runs over a 5 x 5 grid of rates and
+three seeds and is shown at the rates with the lowest Frobenius error over the last 50 rounds. Seven
+minutes on two cores.
 
 The paper does not give the scale of the clients' means, the penalty, the grid or the number of
-rounds. Means have deviation 0.1, with which the rate that the paper reports for its LASSO, 0.01, is
+rounds. The means here have standard deviation 0.1, at which the paper's LASSO rate, 0.01, is
 stable. The penalty is that of Bao, Crawshaw, Luo and Liu (ICML 2022), who repeat the experiment:
-0.1 beside half the squared error, which is 0.2 here. With ``--config.penalty_scale=0.1`` errors are
+0.1 with half the squared error, which is 0.2 here. With ``--config.penalty_scale=0.1`` errors are
 smaller, 0.41 at best, but FedDualAvg ends at rank 19.
 
-The grid leaves out both ends of the half-decade ladder, because two of the four algorithms take a
-singular value decomposition in every local step.
+The grid is smaller than the LASSO's because two of the four algorithms compute a singular value
+decomposition in every local step.
 """
 
 from experiments.studies import low_rank

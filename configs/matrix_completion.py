@@ -4,17 +4,16 @@ r"""Ratings completed by a matrix of low nuclear norm, with groups of users as c
     python -m experiments.run --config=configs/matrix_completion.py --workdir=runs/jester \
         --config.data_dir=DIR
 
-Federated composite optimisation in the sense of Yuan, Zaheer and Reddi (ICML 2021), who name the
-nuclear norm but complete no matrix. A client's loss is half the sum of squared errors over its
-entries, and the penalty a share of the least strength at which zero is the solution, so that rates
-and strengths mean the same on all data. Half of the clients a round, five full-batch steps. Every
-algorithm over a 4 x 4 grid of rates and three seeds by successive halving, shown at the rates with
-the least objective over the last 50 rounds. Under a minute on two cores without ``DIR``; about as
-long with Jester.
+The setting of Yuan, Zaheer and Reddi (ICML 2021), who mention the nuclear norm but complete no
+matrix. A client's loss is half the sum of squared errors over its entries. The penalty is given as
+a share of the smallest strength at which zero is the solution, so rates and strengths mean the same
+on all data. Half of the clients take part in a round, with five full-batch steps. Every algorithm
+runs over a 4 x 4 grid of rates and three seeds by successive halving and is shown at the rates with
+the lowest objective over the last 50 rounds. Under a minute on two cores, with or without ``DIR``.
 
-``DIR`` holds ``ratings.npz`` with arrays user, joke and rating (Jester), of which the first
-``num_users`` users are read and a tenth of all entries is held out. Without it, a matrix of 40 x
-60, of rank 3 with noise, of which every second entry is seen. Singular value decompositions take
+``DIR`` holds ``ratings.npz`` with arrays user, joke and rating (Jester). The first ``num_users``
+users are read, and a tenth of all entries is held out. Without ``DIR`` the data are a noisy 40 x 60
+matrix of rank 3, of which half of the entries are observed. Singular value decompositions take
 nearly all of the time; ``OPENBLAS_NUM_THREADS=1`` makes them ten times faster on a busy machine.
 """
 

@@ -1,14 +1,14 @@
-"""Theorems of federated composite optimisation above what runs measure, and where averaging fails.
+"""The bounds of federated composite optimisation against measured gaps, and where averaging fails.
 
     python -m experiments.run --config=configs/theory.py --workdir=runs/theory
 
-Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021. FedDualAvg's averaged shadow
-iterate below Lemma 4.4 (from the measured discrepancy of the duals) and below Theorem 4.3 for l1
-and quadratics of one Hessian; below Lemma 4.4 and Theorem 4.2 on the unit ball, where gradients
-are bounded. Then the curse of primal averaging: FedMiD on the ball, whose optimum is on the
-sphere, ends far inside; FedDualAvg does not. Under a minute on two cores.
+Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021. The gap of FedDualAvg's
+averaged shadow iterate is compared with Lemma 4.4, from the measured discrepancy of the duals, and
+with a theorem: Theorem 4.3 for l1 and quadratics that share a Hessian, Theorem 4.2 on the unit
+ball, where gradients are bounded. Then the curse of primal averaging: with the optimum on the
+sphere, FedMiD ends far inside the ball and FedDualAvg does not. Under a minute on two cores.
 
-The paper hides absolute constants; those used here follow from its proof.
+The paper leaves absolute constants out; those used here follow from its proof.
 """
 
 from ml_collections import ConfigDict

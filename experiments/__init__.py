@@ -1,1 +1,1 @@
-"""Experiments: a config in, rows and figures out."""
+"""The launcher and the experiments: from a config file to rows, claims and figures."""

@@ -43,7 +43,7 @@ def load(path: str) -> ConfigFile:
     experiment = found["EXPERIMENT"]
     if not isinstance(experiment, Sweep | Study):
         raise ValueError(
-            f"EXPERIMENT in {path} is a {type(experiment).__name__}; "
+            f"EXPERIMENT in {path} has the type {type(experiment).__name__}; "
             "make it a Sweep or a Study of experiments.study."
         )
     summary = (module.__doc__ or "").partition("\n\n")[0]

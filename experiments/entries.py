@@ -1,4 +1,4 @@
-"""The lines of an experiment: per label an algorithm, the clients it runs on and its grid."""
+"""The lines of a sweep: under each label an algorithm, its grid and the clients it trains on."""
 
 from typing import NamedTuple
 
@@ -21,8 +21,8 @@ class Entry(NamedTuple):
     """One line of an experiment.
 
     Attributes:
-      label: what rows and figures call it.
-      algorithm: what runs.
+      label: its name in rows and figures.
+      algorithm: the algorithm.
       grid: its hyperparameters, with a leading axis of points.
       train: the clients that take part.
       plan: who takes part in a round, and how much each works.
@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 def build(
     sweep: Sweep, config: ConfigDict, settings: Settings, problem: Problem, penalty: Penalty
 ) -> list[Entry]:
-    """All lines of a sweep, checked; raises ``ValueError`` in a sentence."""
+    """Builds and checks all lines of a sweep; raises ``ValueError`` with one sentence."""
     known = {
         "penalty": penalty,
         "mirror": sweep.mirror(config, penalty),

@@ -1,7 +1,7 @@
-"""From the names in ``config.algorithms`` to the factories that they stand for.
+"""Looks up the algorithms that ``config.algorithms`` names.
 
-A name is one of ``fcojax.algorithms``, one that the experiment adds, or ``MODULE:FACTORY`` for any
-module that can be imported, the current folder's included.
+A name is that of a factory in ``fcojax.algorithms``, a label that the experiment defines, or
+``MODULE:FACTORY`` for any module that can be imported, also from the current folder.
 """
 
 import importlib
@@ -29,7 +29,7 @@ def library() -> dict[str, Factory]:
 
 
 def find(names: Sequence[str], sweep: Sweep) -> dict[str, Variant]:
-    """What each name stands for, by label; raises ``ValueError`` in a sentence.
+    """The algorithm behind each name, by label; raises ``ValueError`` with one sentence.
 
     The label of ``MODULE:FACTORY`` is ``FACTORY``.
     """
@@ -54,14 +54,14 @@ def find(names: Sequence[str], sweep: Sweep) -> dict[str, Variant]:
 
 
 def build(label: str, factory: Factory, loss: Loss, known: Mapping[str, Any]) -> Algorithm:
-    """The algorithm for this loss, with the geometry that its factory says it takes."""
-    # Nothing, where Hparams was attached by hand.
+    """Calls a factory with the loss and the geometry that it says it takes."""
+    # A factory that got its Hparams without takes() takes the loss alone.
     names: tuple[str, ...] = getattr(factory, "geometry", ())
     try:
         algorithm = factory(loss, *(known[name] for name in names))
     except TypeError as error:
         inside = error.__traceback__ and error.__traceback__.tb_next
-        if inside:  # the call was right, and something in the factory is not
+        if inside:  # the arguments were right, so this is a bug in the factory
             raise
         raise ValueError(
             f"{label} cannot be called with {', '.join(('the loss', *names))}: {error}; name the "
@@ -69,14 +69,14 @@ def build(label: str, factory: Factory, loss: Loss, known: Mapping[str, Any]) ->
         ) from None
     if not isinstance(algorithm, Algorithm):
         raise ValueError(
-            f"{label} returned a {type(algorithm).__name__} and not an Algorithm; if it makes "
-            "factories, call it and name what it returns."
+            f"{label} returned a {type(algorithm).__name__}, not an Algorithm; if it returns a "
+            "factory, call it in your module and name the result."
         )
     return algorithm
 
 
 def _labelled(algorithms: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
-    """An experiment's own algorithms by label; those of a list are called what they are called."""
+    """An experiment's own algorithms by label; in a list, a factory's label is its name."""
     if not isinstance(algorithms, Mapping):
         unnamed = [one for one in algorithms if not hasattr(one, "__name__")]
         if unnamed:
@@ -86,13 +86,13 @@ def _labelled(algorithms: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
             )
         algorithms = {one.__name__: one for one in algorithms}
     for label in algorithms:
-        if not re.fullmatch(r"[\w.-]+", label):  # it names files, too
+        if not re.fullmatch(r"[\w.-]+", label):  # files are named after it
             raise ValueError(f"{label!r} cannot label an algorithm; use letters, digits and _.-")
     return dict(algorithms)
 
 
 def _imported(name: str) -> Any:
-    """The attribute of a module that ``MODULE:FACTORY`` names."""
+    """Imports what ``MODULE:FACTORY`` names."""
     if not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
         raise ValueError(f"{name!r} names no algorithm; write MODULE:FACTORY, as in mine:scaffold.")
     module_name, _, attribute = name.partition(":")
@@ -109,18 +109,18 @@ def _imported(name: str) -> Any:
 
 
 def _checked(name: str, thing: Any) -> Variant:
-    """A ``Variant`` of something that is a factory, or a sentence on why it is none."""
+    """A factory or variant as a ``Variant``; raises ``ValueError`` if it is neither."""
     variant = thing if isinstance(thing, Variant) else Variant(thing)
     factory = variant.factory
     if isinstance(factory, Algorithm):
         raise ValueError(
-            f"{name} is an algorithm that has been built; name its factory, which the launcher "
-            "calls with the problem's loss."
+            f"{name} is an algorithm that has been built already; name its factory, which the "
+            "launcher calls with the problem's loss."
         )
     if not callable(factory):
-        raise ValueError(f"{name} has the type {type(factory).__name__} and is no factory; {_HOW}.")
+        raise ValueError(f"{name} is not a factory (its type is {type(factory).__name__}); {_HOW}.")
     if not hasattr(factory, "Hparams"):
         raise ValueError(f"{name} has no Hparams; {_HOW}.")
     if not hasattr(factory.Hparams, "_fields"):
-        raise ValueError(f"the Hparams of {name} are no NamedTuple; make them one, of numbers.")
+        raise ValueError(f"the Hparams of {name} must be a NamedTuple of numbers.")
     return variant

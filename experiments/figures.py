@@ -1,4 +1,4 @@
-"""Rows on disk to figures and a page: python -m experiments.figures --workdir=W --config=C."""
+"""Draws a finished run and its page: python -m experiments.figures --workdir=W --config=C."""
 
 import json
 import pathlib
@@ -78,7 +78,7 @@ def _tables(summary: dict) -> dict[str, list[dict[str, Any]]]:
 
 
 def _claim(entry: dict[str, Any]) -> dict[str, Any]:
-    """A claim as a line of a table, with what was needed in one column."""
+    """A claim as a line of a table, with its relation and threshold in one column."""
     relation = "at least" if "at least" in entry else "at most"
     return {
         "claim": entry["claim"],

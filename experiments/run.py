@@ -35,7 +35,8 @@ from experiments.study import Study, Sweep
 from experiments.suggestions import suggest
 from experiments.terminal import best_points, claims_table, progress_bars
 
-# Keys that a config lacks are taken for hyperparameters, and refused later if they are none.
+# Unknown keys are let through here, because they may be hyperparameters; the others are refused
+# once the algorithms are known.
 CONFIG = config_flags.DEFINE_config_file(
     "config", help_string="The config file.", lock_config=False, accept_new_attributes=True
 )
@@ -48,7 +49,7 @@ _PACKAGES = ("fcojax", "jax", "jaxlib", "numpy", "optax", "flax", "orbax-checkpo
 
 
 class Refused(Exception):
-    """What the user asked for cannot be; the message is one line."""
+    """The user asked for something impossible; the message is one line."""
 
 
 def parse_flags(argv: list[str]) -> list[str]:
@@ -64,16 +65,18 @@ def _explain(argv: list[str], error: Exception) -> str:
     paths = [arg[len("--config=") :] for arg in argv if arg.startswith("--config=")]
     if overrides and not paths:
         return "--config.KEY needs --config=FILE beside it."
-    with contextlib.suppress(ValueError):
+    try:
         known = config_file.load(paths[-1]).get_config() if paths else ConfigDict()
-        for key in overrides:
-            if isinstance(error, KeyError) and not _has(known, key):
-                return f"the config has no key {key}; {suggest(key, known)}"
+    except ValueError as own:
+        return str(own)
+    unknown = [key for key in overrides if not _has(known, key)]
+    if unknown and isinstance(error, KeyError):
+        return f"the config has no key {unknown[0]}; {suggest(unknown[0], known)}"
     return str(error).splitlines()[0]
 
 
 def _with_quotes(argument: str) -> str:
-    """``a,mine:b`` as a tuple of strings, which a colon keeps the parser from reading it as."""
+    """Quotes the names in ``a,mine:b``, because the flag parser stumbles over the colon."""
     key, _, value = argument.partition("=")
     if key != "--config.algorithms" or ":" not in value or set(value) & set("()[]'\""):
         return argument
@@ -86,7 +89,7 @@ def _leave(message: str) -> NoReturn:
 
 
 def main(argv: list[str]) -> None:
-    """The whole experiment."""
+    """Runs the experiment and exits with its status."""
     try:
         if len(argv) > 1:
             raise Refused(
@@ -154,7 +157,7 @@ def _run() -> int:
 
 
 def _refuse_unknown_keys(file: config_file.ConfigFile, config: ConfigDict) -> None:
-    """A key on the command line is one of the config or a hyperparameter of an algorithm in it."""
+    """Refuses keys that are neither in the config nor hyperparameters of its algorithms."""
     known = file.get_config()
     given = config_flags.get_override_values(flags.FLAGS["config"])
     new = [key for key in given if not _has(known, key)]
@@ -185,7 +188,7 @@ def _study(
 ) -> dict[str, Any]:
     """Writes the study's rows as they come; returns its summary.
 
-    Rows are cheap to compute and do not resume: an interrupted study starts anew.
+    Studies are short and do not resume; one that was interrupted starts over.
     """
     began = time.monotonic()
     start()
@@ -201,7 +204,7 @@ def _study(
 
 
 def _sweep(sweep: Sweep, config, settings, workdir, console, summary, start) -> None:
-    """Runs all lines of the experiment; their entries of the summary are on disk as they come."""
+    """Runs all lines of the sweep; each one's summary is written as soon as it is done."""
     problem, penalty = sweep.problem(config), sweep.penalty(config)
     entries = build(sweep, config, settings, problem, penalty)
     known = columns(problem, sweep)
@@ -234,7 +237,7 @@ def _sweep(sweep: Sweep, config, settings, workdir, console, summary, start) -> 
 
 
 def _open(workdir: pathlib.Path, resolved: dict) -> None:
-    """Makes the workdir, once nothing more can be refused."""
+    """Makes the workdir, once everything has been checked."""
     workdir.mkdir(parents=True, exist_ok=True)
     command = ["python", "-m", "experiments.run", *sys.argv[1:]]
     known = {"config": resolved, "command": command, **_surroundings()}
@@ -242,7 +245,7 @@ def _open(workdir: pathlib.Path, resolved: dict) -> None:
 
 
 def _prepare_jax(x64: bool) -> None:
-    """Quiet logs, a cache of compiled programs, a device for each core, float64 if asked for."""
+    """Sets float64 if asked for, quiet logs, a compilation cache, and a device for each core."""
     if x64:
         jax.config.update("jax_enable_x64", True)
     chosen = "--xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
@@ -258,7 +261,7 @@ def _prepare_jax(x64: bool) -> None:
 
 
 def _claim(workdir: pathlib.Path, resolved: dict) -> dict:
-    """The summary so far of this very config, or a refusal if the workdir holds another."""
+    """The summary so far of this config; refuses a workdir that holds another one."""
     known = workdir / "config.json"
     if known.exists():
         theirs = json.loads(known.read_text("utf-8"))["config"]
@@ -278,7 +281,7 @@ def _claim(workdir: pathlib.Path, resolved: dict) -> dict:
 
 
 def _surroundings() -> dict:
-    """Versions, devices, flags and commit: what one needs to know to repeat a run."""
+    """What it takes to repeat a run: versions, devices, flags and commit."""
     root = pathlib.Path(__file__).parent
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False
@@ -293,7 +296,7 @@ def _surroundings() -> dict:
 
 
 def _profiler(workdir: pathlib.Path):
-    """Wraps the second block, the first that is not compiled on the way."""
+    """Profiles the second block, the first one that does not include compilation."""
 
     def around(block: int):
         if PROFILE.value and block == 1:

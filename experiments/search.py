@@ -1,7 +1,7 @@
-"""Which points of a grid go on: all of them, or by successive halving.
+"""Which points of a grid run to the end: all of them, or those that survive successive halving.
 
 Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization",
-AISTATS 2016. Points do not touch each other, so the curve of one that goes on is the one it would
+AISTATS 2016. Points do not influence each other, so the curve of a survivor is the one it would
 have had in the full grid.
 """
 
@@ -12,7 +12,7 @@ from experiments.report.rows import Row
 from experiments.report.summary import Criterion, curves, rank
 
 SEARCHES = ("grid", "halving")
-# Each rung keeps one point in so many, and goes on for as many times the rounds.
+# Each rung keeps one point in FACTOR and multiplies the rounds by it.
 FACTOR = 3
 
 
@@ -36,9 +36,9 @@ def rungs(search: str, num_points: int, num_rounds: int, eval_every: int) -> tup
 def survivors(
     rows: Sequence[Row], fields: Sequence[str], criterion: Criterion, rung: int
 ) -> set[tuple]:
-    """The points that go on after ``rung``: one in three, rounded up, of those that reached it.
+    """The points that run on after ``rung``: the best third, rounded up, of those that reached it.
 
-    Early in a run the criterion looks at no more than the last half of what there is.
+    Early in a run the criterion averages over at most the second half of the rounds so far.
     """
     early = criterion._replace(last_rounds=min(criterion.last_rounds, max(rung // 2, 1)))
     until = [row for row in rows if row["round"] <= rung]

@@ -1,4 +1,4 @@
-"""A config to settings that have been checked."""
+"""Checks a config and turns it into settings."""
 
 import math
 from collections.abc import Callable
@@ -17,9 +17,9 @@ from fcojax.engine.cohort import Sampler
 from fcojax.engine.grid import product
 from fcojax.types import PyTree
 
-# Of every row, beside the hyperparameters and what is measured.
+# Columns that every row has, whatever is run.
 _COLUMNS = ("algorithm", "seed", "round", "status", "participants", "dropped")
-# Per law of participation how it is written, the numbers in it, and its sampler for a size.
+# How each law of participation is written, the types of its numbers, and its sampler.
 _LAWS: dict[str, tuple[str, tuple[type, ...], Callable[..., Sampler]]] = {
     "uniform": ("uniform", (), lambda n: fcojax.uniform_cohort(n) if n else fcojax.everyone()),
     "weighted": ("weighted:POWER", (float,), fcojax.weighted_cohort),
@@ -30,21 +30,21 @@ _LAWS: dict[str, tuple[str, tuple[type, ...], Callable[..., Sampler]]] = {
 
 
 class Settings(NamedTuple):
-    """What a config asks for, in the library's own terms.
+    """A checked config, in the library's own terms.
 
     Attributes:
-      algorithms: by label what runs.
-      grids: by label its hyperparameters, with a leading axis of points.
+      algorithms: by label, what to run.
+      grids: by label, its hyperparameters, with a leading axis of points.
       num_rounds: R.
-      eval_every: rounds between two looks.
+      eval_every: rounds between two evaluations.
       seeds: one run per seed and point.
       work: what a client does in a round.
       cohort: who takes part.
       client_chunk_size: clients side by side, or ``None`` to pick it.
-      time_chunks: whether it is picked by timing, and not by the rule.
+      time_chunks: whether to pick it by timing instead of by a rule.
       criterion: how points are ranked.
-      penalty_scales: all strengths that occur.
-      search: ``grid`` for all points to the end, ``halving`` for fewer and fewer.
+      penalty_scales: all strengths of the penalty.
+      search: ``grid`` runs all points to the end, ``halving`` fewer and fewer.
       point_chunk_size: points that run side by side, or ``None`` for as many as memory holds.
     """
 
@@ -64,9 +64,9 @@ class Settings(NamedTuple):
 
 
 def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -> Sampler:
-    """Who takes part, from a law as a config writes it and the chance that an upload is lost.
+    """The sampler for a law of participation and the probability that an upload is lost.
 
-    Without ``cohort_size`` all take part whom the law lets; coin flips have no size.
+    Without ``cohort_size`` every client that is available takes part; coin flips have no size.
     """
     name, _, rest = law.partition(":")
     if name not in _LAWS:
@@ -82,7 +82,7 @@ def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -
 
 
 def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
-    """Checks every key that sweeps share; raises ``ValueError`` in a sentence."""
+    """Checks the keys that all sweeps share; raises ``ValueError`` with one sentence."""
     algorithms = _algorithms(config, sweep)
     num_rounds, eval_every = _whole(config, "num_rounds"), _whole(config, "eval_every")
     if num_rounds % eval_every:
@@ -135,8 +135,8 @@ def _grid(label: str, hparams: Any, config: ConfigDict) -> PyTree:
     taken = [field for field in hparams._fields if field in _COLUMNS]
     if taken:
         raise ValueError(
-            f"{label} has a hyperparameter {taken[0]}, which is a column of the rows already; "
-            "give it another name."
+            f"{label} has a hyperparameter {taken[0]}, but rows have a column of that name; "
+            "rename it."
         )
     values = {
         field: _numbers(field, own.get(field, config.get(field)))
@@ -160,7 +160,7 @@ def _work(config: ConfigDict) -> Work:
     steps = _whole_or_none(config, "num_steps")
     epochs = _whole_or_none(config, "num_epochs")
     batch_size = _whole_or_none(config, "batch_size")
-    # num_steps has a default in most configs, so naming epochs is what decides.
+    # Most configs set num_steps, so num_epochs overrides it.
     if epochs is not None:
         return fcojax.local_epochs(epochs, batch_size)
     if steps is None:

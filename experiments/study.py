@@ -1,7 +1,7 @@
 """What an experiment is: a sweep of algorithms over grids, or a study that computes its own rows.
 
-A config file holds an experiment's numbers and names it as ``EXPERIMENT``; everything else it needs
-is a field here. The functions are given the config, so that ``--config.KEY=VALUE`` reaches them.
+A config file holds the numbers of an experiment and names it as ``EXPERIMENT``; all the rest is a
+field here. All functions are called with the config, so ``--config.KEY=VALUE`` reaches them.
 """
 
 import pathlib
@@ -25,10 +25,10 @@ Figures = Callable[[ConfigDict, list[Row], dict[str, Any], pathlib.Path], Sequen
 
 
 class Setting(NamedTuple):
-    """Whom an algorithm trains on and how, where that is not what the config says for all.
+    """The clients and the work of a variant that does not share the sweep's.
 
     Attributes:
-      train: the clients.
+      train: the clients it trains on.
       cohort: who takes part in a round.
       work: what a client does in a round.
     """
@@ -43,7 +43,7 @@ class Variant(NamedTuple):
 
     Attributes:
       factory: builds the algorithm.
-      setting: ``(config, problem) -> Setting``; ``None`` for the setting of all the others.
+      setting: ``(config, problem) -> Setting``; ``None`` for the one that all others have.
     """
 
     factory: Factory
@@ -58,17 +58,17 @@ class Sweep(NamedTuple):
     """Algorithms over grids of hyperparameters, each judged at its best point.
 
     Attributes:
-      title: stands above the figures and the page.
-      problem: ``config -> Problem``: the clients, the loss and the measures.
-      penalty: ``config -> Penalty``: psi.
+      title: the heading of figures and page.
+      problem: ``config -> Problem``, the clients, the loss and the measures.
+      penalty: ``config -> Penalty``, psi.
       panels: what is drawn over the rounds, left to right.
       mirror: ``(config, penalty) -> Mirror``, for algorithms that take one; it carries the penalty.
       manifold: ``config -> Manifold``, for algorithms that take one.
       algorithms: further algorithms that ``config.algorithms`` may name beside the library's: a
         factory or a ``Variant`` by label, or a list of factories, whose labels are their names.
-      claims: what the sources say of the results.
-      figures: draws what the panels do not show; returns the files.
-      solve_optimum: whether to solve for the least objective, to which gaps are measured.
+      claims: what the sources say about the results, each with the number that decides.
+      figures: draws further figures; returns the files.
+      solve_optimum: whether to compute the optimal objective, so that rows have a suboptimality.
       x64: whether to compute in double precision.
     """
 
@@ -86,13 +86,13 @@ class Sweep(NamedTuple):
 
 
 class Study(NamedTuple):
-    """Rows that come from anything but a sweep: closed forms, bounds, tables.
+    """An experiment that computes its own rows: closed forms, bounds, tables.
 
     Attributes:
-      title: stands above the figures and the page.
-      rows: ``config -> rows``, as they are computed. Each names the ``part`` it belongs to.
+      title: the heading of figures and page.
+      rows: ``config -> rows``, one at a time. Each has a ``part``, which the progress bar shows.
       summarise: ``(config, rows) -> summary``; entries that are lists of rows become tables.
-      claims: what the sources say of the results.
+      claims: what the sources say about the results, each with the number that decides.
       figures: draws the figures; returns the files.
       x64: whether to compute in double precision.
     """

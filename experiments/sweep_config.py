@@ -1,4 +1,4 @@
-"""The keys that every sweep has, and what they are unless a config says otherwise."""
+"""The config keys that all sweeps share, with their defaults."""
 
 from typing import Any
 
@@ -6,10 +6,11 @@ from ml_collections import ConfigDict, config_dict
 
 
 def sweep_config(**values: Any) -> ConfigDict:
-    """A config with all shared keys and some of its own, in the order given.
+    """A config with the shared keys and any others.
 
-    ``algorithms``, the hyperparameters by name, ``num_rounds``, ``cohort_size`` (``None`` for
-    everyone), ``criterion`` and ``criterion_rounds`` have no value that suits all.
+    ``algorithms``, ``num_rounds``, ``criterion``, ``criterion_rounds`` and the hyperparameters have
+    no default and have to be given. ``cohort_size`` is everyone unless it is given. ``own_grids``
+    maps a label to values of hyperparameters that only this algorithm has.
     """
     config = ConfigDict()
     config.eval_every = 10

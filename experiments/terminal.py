@@ -1,4 +1,4 @@
-"""What the user sees while an experiment runs and when it is done."""
+"""Output to the terminal: progress bars, best points and claims."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from experiments.report.summary import Criterion
 
 
 def progress_bars(console: Console) -> Progress:
-    """One bar a task with the time that is left; nothing where the output is no terminal."""
+    """One bar per task, with the time left; nothing if the output is not a terminal."""
     return Progress(
         TextColumn("{task.description:<22}"),
         BarColumn(),
@@ -22,7 +22,7 @@ def progress_bars(console: Console) -> Progress:
 
 
 def best_points(summary: dict, criterion: Criterion) -> Table:
-    """One line an algorithm; what all share stands in the title, gap is to the best F + psi."""
+    """One line per algorithm; hyperparameters that all share are in the title."""
     entries = summary["algorithms"]
     fields = sorted({field for entry in entries.values() for field in entry["best"]})
     columns = {field: [entry["best"].get(field) for entry in entries.values()] for field in fields}
@@ -66,7 +66,7 @@ def _plain_table(title: str) -> Table:
 
 
 def _told_apart(measured: float | None, needed: float) -> tuple[str, str]:
-    """Both in four digits, or in as many more as it takes to see that they differ."""
+    """Both with four digits, or with as many as it takes to tell them apart."""
     if measured is None or measured == needed:
         return _short(measured), _short(needed)
     digits = next(d for d in range(4, 18) if f"{measured:.{d}g}" != f"{needed:.{d}g}")

@@ -1,1 +1,1 @@
-"""The host side: rows on disk, summaries of them, figures from them."""
+"""Rows on disk, and the summaries, claims, figures and pages made from them."""

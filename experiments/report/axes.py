@@ -1,4 +1,4 @@
-"""Figures drawn by hand, in the house's fonts, with the legend below them."""
+"""Axes in one style, with one legend below them."""
 
 import pathlib
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def panels(num_columns: int, num_lines: int = 1, height: float = 2.6) -> tuple[Any, list[Any]]:
-    """A figure as wide as a text column, with ``height`` inches a line, and its axes."""
+    """A figure as wide as a text column with ``height`` inches per line, and its axes."""
     figure, grid = plt.subplots(
         num_lines, num_columns, figsize=(7.0, height * num_lines + 0.6), squeeze=False
     )
@@ -20,7 +20,7 @@ def panels(num_columns: int, num_lines: int = 1, height: float = 2.6) -> tuple[A
 
 
 def describe(axis, horizontal: str, vertical: str, *, title: str = "", log: str = "") -> None:
-    """Labels one set of axes; ``log`` names those that are logarithmic, as in ``"xy"``."""
+    """Labels axes; ``log`` names the logarithmic ones, as in ``"xy"``."""
     axis.set_xlabel(horizontal, fontsize=8)
     axis.set_ylabel(vertical, fontsize=8)
     axis.set_title(title, fontsize=8.5)
@@ -35,14 +35,14 @@ def describe(axis, horizontal: str, vertical: str, *, title: str = "", log: str 
 
 
 def shades(num: int) -> list[Any]:
-    """Colours for the values of a number, dark to light; algorithms have colours of their own."""
+    """Colours for the values of a parameter, dark to light."""
     return [plt.get_cmap("viridis")(place) for place in np.linspace(0, 0.88, num)]
 
 
 def band(
     axis, x: Sequence[float] | np.ndarray, lines: np.ndarray, line: str = "-", **style: Any
 ) -> None:
-    """The mean over the first axis of ``lines`` (seeds), and the range that they span."""
+    """Draws the mean over the first axis of ``lines`` (seeds), and their range."""
     axis.plot(x, lines.mean(axis=0), line, linewidth=1.5, **style)
     if len(lines) > 1:
         low, high = lines.min(axis=0), lines.max(axis=0)
@@ -50,7 +50,7 @@ def band(
 
 
 def finish(figure, path: pathlib.Path, title: str, num_columns: int = 3) -> pathlib.Path:
-    """Puts one legend for all axes below them, saves the figure and lets go of it."""
+    """Adds one legend for all axes, saves the figure and closes it."""
     named = {}
     for axis in figure.axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):

@@ -1,4 +1,4 @@
-"""What the sources say, beside what was measured: a claim holds or does not, by a margin."""
+"""Claims of the sources, each confirmed or refuted by a measured number."""
 
 import math
 from typing import Any, NamedTuple
@@ -8,10 +8,10 @@ class Claim(NamedTuple):
     """One statement of a source that a number can confirm or refute.
 
     Attributes:
-      text: the statement, in words that need no context.
+      text: the statement, which should make sense on its own.
       measured: the number that decides.
-      needed: what it is held against.
-      at_least: whether it has to be at least as large; at most, if not.
+      needed: the threshold.
+      at_least: whether the number has to be at least the threshold, or else at most.
     """
 
     text: str
@@ -21,13 +21,13 @@ class Claim(NamedTuple):
 
     @property
     def margin(self) -> float:
-        """By how much the number is on the right side; negative on the wrong one."""
+        """The distance to the threshold; negative on the wrong side."""
         difference = self.measured - self.needed
         return difference if self.at_least else -difference
 
     @property
     def holds(self) -> bool:
-        """Whether the claim is confirmed; a number that is not finite confirms nothing."""
+        """Whether the claim is confirmed; never by a number that is not finite."""
         return math.isfinite(self.measured) and self.margin >= 0
 
     def as_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How a score depends on two hyperparameters: one map an algorithm, all in one colour scale."""
+"""Maps of a score over two hyperparameters, one per algorithm, on one colour scale."""
 
 import math
 import os
@@ -18,7 +18,7 @@ from experiments.report.summary import Criterion, curves, score
 def score_table(
     rows: Sequence[Row], fields: Sequence[str], criterion: Criterion, along: tuple[str, str]
 ) -> tuple[np.ndarray, list[float], list[float]]:
-    """The best score at each pair of values of two fields, over whatever else is varied.
+    """The best score at each pair of values of two fields, over all other fields.
 
     Returns:
       The scores with axes [first field, second field], NaN for points that failed or did not reach
@@ -45,7 +45,7 @@ def maps(
     criterion: Criterion,
     along: tuple[str, str] = ("client_lr", "server_lr"),
 ) -> None:
-    """Draws one map an algorithm: a cross marks the best point, hatching those that failed."""
+    """Draws one map per algorithm; a cross marks the best point, hatching the failed ones."""
     tables = {
         label: score_table(rows[label], fields[label], criterion, along)
         for label in rows
@@ -63,7 +63,7 @@ def maps(
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
     shown = None
     for axis, (label, (table, firsts, seconds)) in zip(grid.flat, tables.items(), strict=False):
-        axis.patch.set(edgecolor="#999999", hatch="////")  # seen where there is no score
+        axis.patch.set(edgecolor="#999999", hatch="////")  # visible where there is no score
         shown = axis.imshow(
             np.ma.masked_invalid(table), origin="lower", aspect="auto", vmin=low, vmax=high,
             cmap="cividis" if criterion.goal == "max" else "cividis_r",

@@ -1,4 +1,4 @@
-"""One HTML page for a run, with everything in it: figures, tables, claims and the command."""
+"""The HTML page of a run: the command, figures, tables and claims in one file."""
 
 import base64
 import html
@@ -30,14 +30,14 @@ def write(
     tables: Mapping[str, Sequence[dict[str, Any]]],
     notes: str = "",
 ) -> None:
-    """Writes a page that needs no network and no other file.
+    """Writes a page that needs neither the network nor other files.
 
     Args:
       path: where the page goes.
       title: its heading.
-      command: what to type to get the same run.
-      figures: PNG files, which are copied into the page.
-      tables: by heading the lines of a table, each with the same keys.
+      command: what to type for the same run.
+      figures: PNG files, which are embedded.
+      tables: by heading, the lines of a table, each with the same keys.
       notes: a paragraph under the heading.
     """
     parts = [

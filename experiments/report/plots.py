@@ -1,4 +1,4 @@
-"""Rows to figures; nothing is computed here that a row does not say."""
+"""Draws rows over rounds; nothing is computed here."""
 
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,8 +10,8 @@ from experiments.report import axes
 from experiments.report.rows import Row
 from experiments.report.summary import curves
 
-# Okabe and Ito's palette, which the colour-blind can tell apart; one colour an algorithm for good,
-# and a line style too, for those who print in black.
+# Okabe and Ito's palette, which colour-blind readers can tell apart. Each algorithm has one colour
+# everywhere, and a line style for prints in black and white.
 _STYLES = {
     "fed_dual_avg": ("FedDualAvg", "#0072B2", "-"),
     "fed_dual_avg_osp": ("FedDualAvg-OSP", "#56B4E9", "--"),
@@ -29,7 +29,7 @@ _STYLES = {
     "centralized": ("centralised", "#000000", ":"),
     "local": ("local, one client", "#CC79A7", ":"),
 }
-# For algorithms that are not ours; no pair is in use above.
+# For algorithms that are not in the library; none of these pairs is used above.
 _SPARE = [
     *((colour, "-.") for colour in ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000")),
     *((colour, ":") for colour in ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9")),
@@ -41,7 +41,7 @@ class Panel(NamedTuple):
 
     Attributes:
       measure: the column.
-      label: what the vertical axis says, with the unit if there is one.
+      label: the label of the vertical axis, with the unit if there is one.
       log: whether the vertical axis is logarithmic.
     """
 
@@ -53,8 +53,8 @@ class Panel(NamedTuple):
 def style(algorithm: str, among: Iterable[str] = ()) -> tuple[str, str, str]:
     """Name, colour and line style of an algorithm, the same in every figure.
 
-    An algorithm that is not ours goes by its label, in a style that no other one has ``among``
-    those that are drawn with it.
+    One that is not in the library is named by its label, in a style that differs from those of the
+    others ``among`` which it is drawn.
     """
     if algorithm in _STYLES:
         return _STYLES[algorithm]
@@ -74,9 +74,9 @@ def over_rounds(
     Args:
       path: where the PNG goes.
       panels: what to draw, left to right.
-      best_rows: per algorithm the rows of the one point of its grid that is shown.
-      title: stands above the panels.
-      fields: per algorithm the names of its hyperparameters, for the legend.
+      best_rows: per algorithm, the rows of the point of its grid that is shown.
+      title: the heading.
+      fields: per algorithm, the names of its hyperparameters, for the legend.
     """
     columns = 2 if len(panels) > 1 else 1
     figure, places = axes.panels(columns, -(-len(panels) // columns))
@@ -99,7 +99,7 @@ def over_rounds(
 
 
 def _shared_hparams(best_rows, fields) -> dict[str, float]:
-    """Hyperparameters that all algorithms have and agree on; they need no place in the legend."""
+    """Hyperparameters with the same value for all algorithms, which the legend can leave out."""
     first = next(iter(best_rows.values()))[0]
     return {
         field: first[field]
@@ -110,7 +110,7 @@ def _shared_hparams(best_rows, fields) -> dict[str, float]:
 
 
 def _stacked(rows: Sequence[Row], fields: Sequence[str], measure: str):
-    """Rounds, and one line of values per seed; what was not finite is a gap in the line."""
+    """Rounds, and one line of values per seed with gaps where they were not finite."""
     (seeds,) = curves(rows, fields).values()
     lines = [
         [np.nan if row[measure] is None else row[measure] for row in curve]

@@ -1,4 +1,4 @@
-"""Tidy rows, one JSON object a line: what a run leaves behind and all that figures read."""
+"""Tidy rows, one JSON object per line: the record of a run, from which figures are drawn."""
 
 import json
 import math
@@ -13,7 +13,7 @@ Row = dict[str, Any]
 
 
 def append(path: os.PathLike, rows: Iterable[Row]) -> None:
-    """Adds rows to a file and has them on disk before it returns."""
+    """Appends rows to a file; they are on disk when it returns."""
     with open(path, "a", encoding="utf-8") as file:
         file.writelines(json.dumps(_plain(row), allow_nan=False) + "\n" for row in rows)
         file.flush()
@@ -21,12 +21,12 @@ def append(path: os.PathLike, rows: Iterable[Row]) -> None:
 
 
 def load(path: os.PathLike) -> list[Row]:
-    """The rows of a file; a last line that was cut short by a crash is left out."""
+    """The rows of a file, without a last line that a crash cut short."""
     return list(_complete_rows(path))
 
 
 def keep(path: os.PathLike, wanted: Callable[[Row], bool]) -> None:
-    """Rewrites a file with only those rows that are ``wanted``; a crash leaves the old one."""
+    """Rewrites a file with only the ``wanted`` rows; a crash leaves the old file."""
     path = pathlib.Path(path)
     if not path.exists():
         return
@@ -48,19 +48,19 @@ def select(rows: Iterable[Row], **wanted: Any) -> list[Row]:
 
 
 def column(rows: Iterable[Row], name: str) -> np.ndarray:
-    """One column of the rows as floats; what JSON has as null is NaN."""
+    """One column of the rows as floats; null is NaN."""
     return np.array([row[name] for row in rows], float)
 
 
 def read(path: os.PathLike):
-    """The rows as a pandas frame, for those who have pandas."""
+    """The rows as a pandas frame; needs pandas."""
     import pandas  # pyright: ignore[reportMissingImports]
 
     return pandas.DataFrame(load(path))
 
 
 def write_json(path: os.PathLike, content: Any) -> None:
-    """Writes one JSON file in a single step, so that a reader never sees half of it."""
+    """Writes a JSON file atomically."""
     path = pathlib.Path(path)
     beside = path.with_suffix(".partial")
     beside.write_text(json.dumps(_plain(content), indent=2, allow_nan=False) + "\n", "utf-8")
@@ -77,7 +77,7 @@ def _complete_rows(path: os.PathLike) -> Iterator[Row]:
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no infinity and no NaN: both are null, and arrays are lists."""
+    """A value as JSON can hold it: arrays as lists, infinity and NaN as null."""
     if isinstance(value, dict):
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Rows to the best hyperparameters of each algorithm, by a stated criterion."""
+"""The best hyperparameters of each algorithm, by a stated criterion."""
 
 import math
 from collections.abc import Sequence

@@ -1,1 +1,1 @@
-"""One package per experiment: its problem, what it claims and what it draws."""
+"""One package per experiment: its problem, rows, claims and figures."""

@@ -194,7 +194,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(folder):
         ("mine.py:heavy_ball", "No module named 'mine.py'"),
         ("mine:", "'mine:' names no algorithm; write MODULE:FACTORY"),
         ("mine:built", "is an algorithm that has been built"),
-        ("mine:number", "has the type int and is no factory"),
+        ("mine:number", "mine:number is not a factory (its type is int)"),
         ("mine:scheme", "mine:scheme has no Hparams; decorate"),
         ("wrong:heavy_ball", "invalid syntax"),
         ("scheme", "scheme has no Hparams"),
@@ -233,7 +233,7 @@ def test_a_factory_is_called_with_the_geometry_it_names_and_makes_an_algorithm(f
     known = {"mirror": euclidean(zero())}
     with pytest.raises(ValueError, match="missing 1 required positional argument: 'mirror'"):
         factories.build("needy", mine.needy, None, known)
-    with pytest.raises(ValueError, match="maker returned a function and not an Algorithm"):
+    with pytest.raises(ValueError, match="maker returned a function, not an Algorithm"):
         factories.build("maker", mine.maker, None, known)
     with pytest.raises(TypeError, match="has no len"):  # the user's own mistake keeps its traceback
         factories.build("broken", mine.broken, None, known)

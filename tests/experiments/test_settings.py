@@ -102,8 +102,17 @@ def test_impossible_values_are_named(changes, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_config_that_lacks_a_part_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("quick = None", "does not define get_config; a config needs"),
+        ("get_config = None", "does not define quick"),
+        ("get_config = quick = None", "does not define EXPERIMENT"),
+        ("get_config = quick = EXPERIMENT = 3", "has the type int; make it a Sweep or a Study"),
+    ],
+)
+def test_a_config_that_lacks_a_part_is_refused(text, message, tmp_path):
     path = tmp_path / "half.py"
-    path.write_text("def get_config():\n    return {}\n")
-    with pytest.raises(ValueError, match="does not define quick"):
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
         config_file.load(str(path))

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from experiments.report import rows as tidy
-from tests.experiments.test_run import ROOT, environment
+from tests.experiments.test_run import ROOT, environment, launch, one_line
 
 STUDY = '''"""Squares, in one figure.
 
@@ -76,3 +76,15 @@ def test_a_study_leaves_rows_a_summary_with_claims_a_figure_and_a_page(tmp_path)
     assert "data:image/png;base64," in page and "--quick" in page
     again = subprocess.run(command, check=False, **options)
     assert again.returncode == 0 and "nothing to do" in again.stdout
+
+
+def test_a_study_takes_only_the_keys_of_its_config_and_a_config_has_some(tmp_path):
+    (tmp_path / "squares.py").write_text(STUDY)
+    (tmp_path / "empty.py").write_text('"""Nothing."""\n')
+    for arguments, message in (
+        (["squares.py", "--config.cuont=3"], "the config has no key cuont; did you mean count?"),
+        (["squares.py", "--config.count.x=3"], "the config has no key count.x"),
+        (["empty.py"], "does not define get_config"),
+    ):
+        done = launch(f"--config={tmp_path / arguments[0]}", "--workdir=x", *arguments[1:])
+        assert done.returncode == 2 and message in one_line(done)

@@ -1,4 +1,4 @@
-"""All algorithms for a penalty on one heterogeneous lasso, with proximal gradient among them."""
+"""Every algorithm that takes a penalty, on one heterogeneous lasso, against proximal gradient."""
 
 from experiments.studies.compare import claims, figures, rows, tables
 from experiments.study import Study

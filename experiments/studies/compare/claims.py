@@ -1,4 +1,4 @@
-"""What is known of these methods."""
+"""What is known about these methods."""
 
 import math
 
@@ -11,7 +11,7 @@ _NEAR = ("subgradient", "fed_mid_client", "fed_mid_osp", "fed_dual_avg")
 
 
 def claims(config, rows, summary):
-    """What is known of these methods; nothing, if the config names too few of them."""
+    """What is known about these methods; empty if the config leaves out one that is needed."""
     if "own" not in config.problems or _CENTRAL - set(config.methods):
         return []
     own = summary["own"]["methods"]

@@ -1,4 +1,4 @@
-"""The rows of the tables: each method, how it is built and how it is drawn."""
+"""The methods that are compared: how each is built, tuned and drawn."""
 
 import functools
 from collections.abc import Callable
@@ -10,15 +10,15 @@ from fcojax.transforms import euclidean
 
 
 class Method(NamedTuple):
-    """A row of the tables.
+    """A line of the tables.
 
     Attributes:
       text: its name there.
-      key: whose colour and hyperparameters it has.
-      line: of the curve.
-      build: the algorithm, given the loss and the penalty.
-      one_step: whether K is 1.
-      half: whether half of the clients take part.
+      key: the algorithm whose colour and hyperparameters it has.
+      line: the line style of its curve.
+      build: ``(loss, penalty) -> Algorithm``.
+      one_step: whether clients take one local step instead of K.
+      half: whether half of the clients take part in a round, instead of all.
       skip_probability: of FedPD.
     """
 
@@ -32,7 +32,7 @@ class Method(NamedTuple):
 
     @property
     def splits(self):
-        """Whether the prox step is what is tuned, and not the rates."""
+        """Whether the prox step is tuned instead of the rates."""
         return self.key in ("fed_pd", "fed_dyn")
 
 

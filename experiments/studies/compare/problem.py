@@ -1,4 +1,4 @@
-"""Least squares with an l1 norm, on clients whose Hessians differ in two ways."""
+"""Two lassos: clients with Hessians of their own, and with one that they share."""
 
 import functools
 from typing import NamedTuple
@@ -17,7 +17,15 @@ _OBJECTIVE = functools.partial(population_loss, factored_loss)
 
 
 class Task(NamedTuple):
-    """Clients with their optimum, and the largest curvature of any, which step sizes go by."""
+    """One of the problems.
+
+    Attributes:
+      data: the clients, factored.
+      scale: the strength of the penalty.
+      num_steps: K.
+      smoothness: the largest curvature of any client, which step sizes are measured by.
+      optimum: the minimiser.
+    """
 
     data: fcojax.ClientData
     scale: float
@@ -29,8 +37,8 @@ class Task(NamedTuple):
 def lasso(config, problem):
     r"""Least squares, :math:`|A_m w - b_m|^2 / (2 n)`, with an l1 norm.
 
-    Features have covariances with a geometric spectrum and axes of each client's own or of all;
-    targets follow a sparse truth plus a dense one of each client's own.
+    The covariance of the features has a geometric spectrum, and axes that each client has for
+    itself or that all share. Targets follow a sparse truth plus a dense deviation of each client.
     """
     own, rng, dim = config[problem], np.random.default_rng(config.data_seed), config.dim
     sizes = (config.num_clients, own.num_examples, dim)

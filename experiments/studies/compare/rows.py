@@ -1,4 +1,4 @@
-"""Limits, and the tuned curves."""
+"""The rows of both tables: limits at the safe step, and curves at the tuned one."""
 
 import numpy as np
 
@@ -21,7 +21,7 @@ def study(config):
 
 
 def limits(config, task, name):
-    """Where a method ends with the safe step, and with half of it."""
+    """Where a method ends at the safe step, and at half of it."""
     step = config.limit_prox_step * task.smoothness if METHODS[name].splits else 1.0
     for share in (1.0, 0.5):
         grid = points(config, task, name, [share * step])
@@ -34,7 +34,7 @@ def limits(config, task, name):
 
 
 def tuned(config, task, name, num_rounds):
-    """Every point of the grid, and the curves of the best one."""
+    """All points of a method's grid, and the curves of the best one."""
     factors = config.prox_factors if METHODS[name].splits else config.step_factors
     grid = points(config, task, name, factors)
     history, floats = run(config, task, name, grid, num_rounds, 1)
@@ -44,7 +44,7 @@ def tuned(config, task, name, num_rounds):
     sent = np.take_along_axis(floats, first[..., None], axis=-1)[..., 0]
     sent = np.where(there, sent, np.inf).mean(axis=-1)
     lasts = history["distance"][..., -1].mean(axis=-1)
-    best = np.lexsort([lasts, rounds])[0]  # what is not a number comes last
+    best = np.lexsort([lasts, rounds])[0]  # NaN comes last
     for i in range(num_points(grid)):
         row = {"part": "point", "rounds": float(rounds[i]), "floats": float(sent[i])}
         row |= {"last_distance": float(lasts[i]), "best": bool(i == best)}

@@ -1,6 +1,4 @@
-"""One method on the engine: its grid, its rounds and the floats that it sends."""
-
-import functools
+"""Runs one method: its grid, its rounds and the floats that it sends."""
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +8,11 @@ import fcojax
 from experiments.studies.compare.methods import METHODS
 from experiments.studies.compare.problem import PENALTY
 from fcojax import algorithms
-from fcojax.engine.grid import take
-from fcojax.engine.round import Plan, message_bytes
 from fcojax.problems import factored_loss
 
 
 def points(config, task, name, factors):
-    """Steps as multiples of what is safe; server rates too, where there are any."""
+    """A method's grid, with step sizes as multiples of the safe one."""
     method = METHODS[name]
     if not method.splits:
         steps = 1 if method.one_step else task.num_steps
@@ -34,26 +30,22 @@ def points(config, task, name, factors):
 
 
 def run(config, task, name, grid, num_rounds, eval_every):
-    """What is seen over the rounds, and how many floats were sent up to then, both ways."""
+    """Distance and nonzeros over the rounds, and the floats sent so far, both ways."""
     method, algorithm, start = METHODS[name], _build(name), jnp.zeros(config.dim)
     lucky = method.half or method.skip_probability > 0
     keys = jax.vmap(jax.random.key)(jnp.asarray(config.seeds if lucky else config.seeds[:1]))
     work = fcojax.local_steps(1 if method.one_step else task.num_steps)
     cohort = fcojax.uniform_cohort(config.num_clients // 2) if method.half else fcojax.everyone()
     _, history = fcojax.sweep(
-        algorithm, grid, start, task.data, keys, num_rounds=num_rounds, eval_every=eval_every,
-        work=work, cohort=cohort, observe=_look, context=jnp.asarray(task.optimum),
+        algorithm, grid, start, task.data, keys, fcojax.Plan(work, cohort), num_rounds=num_rounds,
+        eval_every=eval_every, observe=_look, context=jnp.asarray(task.optimum),
     )  # fmt: skip
     history = jax.tree.map(np.asarray, history)
-    both_ways = sum(message_bytes(algorithm, Plan(work, cohort), take(grid, 0), start, task.data))
-    # In a round that FedPD skips nothing is sent.
-    senders = history["participants"] * history.get("synced", 1.0)
-    return history, np.cumsum(senders, axis=-1) * both_ways / start.itemsize
+    both_ways = history["bytes_up"] + history["bytes_down"]
+    return history, np.cumsum(both_ways, axis=-1) / start.itemsize
 
 
-@functools.cache
 def _build(name):
-    """Cached, because a rebuilt algorithm is compiled anew."""
     return METHODS[name].build(factored_loss, PENALTY)
 
 

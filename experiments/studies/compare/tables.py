@@ -1,11 +1,11 @@
-"""Both tables."""
+"""The two tables as they go into the summary."""
 
 from experiments.report.rows import select
 from experiments.studies.compare.methods import METHODS
 
 
 def summarise(config, rows):
-    """Both tables."""
+    """Per problem and method, the limits and the best point of the grid."""
     tables = {}
     for problem in config.problems:
         own = select(rows, problem=problem)

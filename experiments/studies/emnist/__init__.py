@@ -15,5 +15,5 @@ EXPERIMENT = Sweep(
         Panel("violation", "excess over the radius, share of it"),
     ),
     claims=claims.claims,
-    solve_optimum=False,  # of 60,000 images to single precision: longer than all runs together
+    solve_optimum=False,  # on 60,000 images it takes longer than all runs together
 )

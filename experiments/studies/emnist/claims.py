@@ -1,4 +1,4 @@
-"""Feasibility; the paper states no outcome."""
+"""Feasibility, because the paper reports no outcome."""
 
 from experiments.report.claims import Claim
 from experiments.report.plots import style

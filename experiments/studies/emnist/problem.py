@@ -15,7 +15,7 @@ _NUM_CLASSES = 10
 
 
 def problem(config):
-    """The model on its data, from a feasible start; a measure is the excess over the radius."""
+    """The model on its data, with a feasible start and the excess over the radius as a measure."""
     base = _model(config, *_data(config))
     if len(config.penalty_scale) != 1:
         raise ValueError(
@@ -44,7 +44,7 @@ def penalty(config):
 
 
 def _constrained(config):
-    """Which leaves lie in a ball."""
+    """The predicate for leaves that are constrained to a ball."""
     if config.model == "softmax":
         return named("kernel")
     from fcojax.problems.networks import dense_kernels

@@ -51,7 +51,7 @@ def _draw_rounds(config, rows, path):
         seen = select(rows, part="rounds", step_share=share, num_steps=num_steps)
         rounds = column(seen, "round")
         distance.plot(rounds, column(seen, "distance"), color=colour, label=f"$E = {num_steps}$")
-        # A difference of exactly zero has no place on a logarithmic axis.
+        # A logarithmic axis cannot show a difference of exactly zero.
         floor = np.maximum(column(seen, "difference"), 1e-17)
         difference.plot(rounds, floor, color=colour, linewidth=1)
     difference.axhline(1e-10, color="#D55E00", linestyle="--", label="tolerance")

@@ -1,4 +1,4 @@
-"""Closed forms of FedGD beside its rounds, and Local SGD beside its bound."""
+"""FedGD's closed form against its rounds, and Local SGD against its bound."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ def study(config):
 
 
 def limits(config):
-    """How far from the least-squares solution FedGD ends, for every step size and E."""
+    """The distance of FedGD's limit from the least-squares solution, by step size and E."""
     *_, clients = clients_of(config)
     pooled = least_squares.minimiser(clients)
     far = least_squares.many_steps_limit(clients)
@@ -41,7 +41,7 @@ def limits(config):
 
 
 def heterogeneity(config):
-    """The same distance over how far minimisers are apart, and over how different Hessians are."""
+    """The same distance, by how far apart minimisers are and by how much Hessians differ."""
     knobs = [("minimisers", distance, 1.0) for distance in config.distances]
     knobs += [("hessians", 1.0, spread) for spread in config.spreads]
     for instance in config.instances:
@@ -70,10 +70,10 @@ def heterogeneity(config):
 
 
 def simulated(config):
-    """Rounds of the engine beside the closed form."""
+    """Simulated rounds against the closed form."""
     features, targets, clients = clients_of(config)
     pooled, origin = least_squares.minimiser(clients), np.zeros(config.dim)
-    # The engine takes the mean over a client's examples, and here the loss is their sum.
+    # The engine averages over a client's examples; here the loss is their sum.
     features, targets = ([len(x) ** 0.5 * x for x in xs] for xs in (features, targets))
     data = population(features, targets)
     rates = [share / clients.smoothness for share in config.step_shares]
@@ -81,7 +81,7 @@ def simulated(config):
     for num_steps in config.simulated_steps:
         _, history = fcojax.sweep(
             algorithm, grid, jnp.zeros(config.dim), data, jax.random.key(0)[None],
-            num_rounds=config.num_rounds, work=fcojax.local_steps(num_steps), observe=_model,
+            fcojax.local_steps(num_steps), num_rounds=config.num_rounds, observe=_model,
         )  # fmt: skip
         for share, rate, models in zip(
             config.step_shares, rates, np.asarray(history["model"][:, 0]), strict=True
@@ -99,7 +99,7 @@ def simulated(config):
 
 
 def below_the_bound(config, name, num_steps):
-    """The gap of Local SGD after every so many local steps, and the bound of the theorem."""
+    """The gap of Local SGD over its local steps, and the bound of the theorem."""
     model, constants = regression(name, config.data_seed)
     hparams = theorem.schedule(constants, num_steps)
     data = population(model.features, model.targets, model.weights)
@@ -110,8 +110,7 @@ def below_the_bound(config, name, num_steps):
     def one_seed(key):
         return local_points(
             local_sgd(loss_of(name, model.ridge)), hparams, jnp.zeros(model.dim), data, key,
-            num_rounds=num_rounds, work=fcojax.local_steps(num_steps, 1, replace=True),
-            read=_params,
+            fcojax.local_steps(num_steps, 1, replace=True), num_rounds=num_rounds, read=_params,
         )  # fmt: skip
 
     points = np.asarray(jax.vmap(one_seed)(keys))

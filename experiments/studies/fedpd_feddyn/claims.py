@@ -1,4 +1,4 @@
-"""What the note says, and what the methods promise."""
+"""What the note on the two methods says, and what each of them promises."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from experiments.studies.fedpd_feddyn.tables import floor_of
 
 
 def claims(config, rows, summary):
-    """What the note says, and what the methods promise."""
+    """What the note on the two methods says, and what each of them promises."""
     pairs, bias = select(rows, part="gap"), summary["a drift that does not match, at the end"]
     other = column(select(pairs, start=OTHER_START), "gap")
     skips = [p for p in config.skip_probabilities if p > 0]

@@ -1,4 +1,4 @@
-"""The pair, and what skipping and sampling cost."""
+"""Two figures: the gap between the methods, and the costs of skipping and sampling."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from experiments.studies.fedpd_feddyn.tables import floor_of, rounds_of
 
 
 def draw(config, rows, summary, directory):
-    """Two figures: the pair, and what skipping and sampling cost."""
+    """Draws both figures."""
     return [
         _draw_pair(config, rows, directory / "pair.png"),
         _draw_costs(config, rows, directory / "costs.png"),

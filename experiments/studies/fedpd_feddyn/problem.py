@@ -1,5 +1,6 @@
-"""Heterogeneous, strongly convex quadratics: for the engine, and for numpy."""
+"""Heterogeneous, strongly convex quadratics, with what runs are compared to."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -7,12 +8,11 @@ import fcojax
 from experiments.studies.fedpd_feddyn.runs import METHODS, build, models_of
 from fcojax.algorithms.fed_dyn import with_duals
 from fcojax.engine.grid import take
-from fcojax.engine.run import start
 from fcojax.problems import factored
 
 
 class Quadratics:
-    """The clients' losses x'A x/2 - c'x: for the engine, and for numpy."""
+    """Clients with losses x'A x/2 - c'x, as arrays and as data for the engine."""
 
     def __init__(self, config):
         rng = np.random.default_rng(config.data_seed)
@@ -31,23 +31,24 @@ class Quadratics:
         self.data = factored(_quadratic, data, jnp.zeros(config.dim))
 
     def zero_of(self, offset):
-        """Where the mean gradient is the given one: the optimum for none."""
+        """The point at which the mean gradient is ``offset``; the optimum for zero."""
         return self.optimum + np.linalg.solve(self.mean_hessian, offset)
 
     def error(self, points, target=None):
-        """Distances of points to the optimum, or to a target, relative to the optimum's size."""
+        """Distances of points to a target, the optimum by default, over the size of the optimum."""
         target = self.optimum if target is None else target
         return np.linalg.norm(points - target, axis=-1) / np.linalg.norm(self.optimum)
 
     def hparams(self, name, prox_steps):
-        """Points at whose rates gradient steps on the augmented Lagrangian are safe."""
+        """A grid of prox steps, with rates at which gradient steps on the Lagrangian are stable."""
         rates = [1 / (self.smoothness + 1 / eta) for eta in prox_steps]
         return fcojax.zipped(METHODS[name].Hparams, client_lr=rates, prox_step=prox_steps)
 
     def models(self, name, solver, plan, num_looks, rounds_between, duals, drift=None):
-        """The model at every look, from a drift that is the mean of the duals unless given."""
+        """The model after every block of rounds; the drift starts as the mean of the duals."""
         algorithm, rates = build(name, solver), take(self.hparams(name, [self.prox_step]), 0)
-        state = start(algorithm, rates, jnp.asarray(self.first), self.data)
+        key = jax.random.key(0)
+        state = fcojax.start(algorithm, rates, jnp.asarray(self.first), self.data, key, plan)
         if name == "fed_pd":
             state = state._replace(clients=state.clients._replace(dual=jnp.asarray(duals)))
         else:

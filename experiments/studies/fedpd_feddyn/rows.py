@@ -1,4 +1,4 @@
-"""The gap of the two methods, FedPD's floors, and FedDyn with few clients."""
+"""The gap between the methods, FedPD with skipped exchanges, and FedDyn with few clients."""
 
 import itertools
 
@@ -10,7 +10,7 @@ import fcojax
 from experiments.studies.fedpd_feddyn.problem import Quadratics
 from experiments.studies.fedpd_feddyn.runs import build, errors_of, relative_error
 from fcojax.algorithms import fed_pd
-from fcojax.engine.round import Plan
+from fcojax.engine.plan import Plan
 
 MATCHING = ("zero duals", "duals minus gradients", "duals plus gradients", "arbitrary duals")
 
@@ -25,7 +25,7 @@ def study(config):
 
 
 def gaps(config, task):
-    """Largest difference of a coordinate of the two models after every round, start by start."""
+    """The largest difference between coordinates of the two models, per start and round."""
     plan = Plan(fcojax.local_steps(config.num_steps), fcojax.everyone())
     minus, nothing = task.slopes - task.hessians @ task.first, np.zeros(config.dim)
     given = dict(zip(MATCHING, (0 * minus, minus, -minus, task.arbitrary_duals), strict=True))
@@ -52,7 +52,7 @@ def gaps(config, task):
 
 
 def biases(config, task):
-    """Where FedDyn ends with cohorts and a drift that is not the mean of the duals."""
+    """Where FedDyn ends with sampled clients and a drift that is not the mean of the duals."""
     duals = task.arbitrary_duals
     plan = Plan(fcojax.local_steps(config.num_steps), fcojax.uniform_cohort(config.cohort_size))
     [end] = task.models("fed_dyn", "gd", plan, 1, config.cohort_rounds, duals, 0 * duals[0])
@@ -65,15 +65,15 @@ def biases(config, task):
 
 
 def floors(config, task):
-    """FedPD's error over the second half of its rounds, for every probability of skipping."""
+    """FedPD's error over the second half of its rounds, by probability of skipping."""
     every_round = np.ones(config.skip_rounds)
     schedules = {p: p * every_round for p in config.skip_probabilities}
     schedules["falling"] = 1 - np.cumsum(every_round) / config.skip_rounds
     points = list(itertools.product(config.skip_prox_steps, schedules))
     rates = fed_pd.Hparams(
-        client_lr=np.zeros(len(points)),  # exact solves take no steps
+        client_lr=np.ones(len(points)),  # exact solves take no steps
         prox_step=np.array([eta for eta, _ in points]),
-        skip_probability=np.array([schedules[name] for _, name in points]),
+        skip_probability=fcojax.schedule([schedules[name] for _, name in points]),
         penalty_scale=np.zeros(len(points)),
     )
     keys = jax.vmap(jax.random.key)(jnp.asarray(config.seeds))
@@ -97,8 +97,8 @@ def participation(config, task):
         _, history = fcojax.sweep(
             algorithm, grid, jnp.asarray(task.first), task.data,
             jax.vmap(jax.random.key)(jnp.asarray(config.seeds)),
-            num_rounds=config.tolerance_rounds, work=fcojax.local_steps(config.num_steps),
-            cohort=fcojax.uniform_cohort(size), observe=relative_error,
+            fcojax.Plan(fcojax.local_steps(config.num_steps), fcojax.uniform_cohort(size)),
+            num_rounds=config.tolerance_rounds, observe=relative_error,
             context=jnp.asarray(task.optimum),
         )  # fmt: skip
         within = np.asarray(history["error"]) <= config.tolerance

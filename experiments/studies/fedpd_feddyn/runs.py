@@ -1,50 +1,41 @@
-"""The two methods on the engine, compiled once for each way of running them."""
+"""Runs of the two methods, each compiled once."""
 
-import functools
-
-import jax
 import jax.numpy as jnp
 
 import fcojax
 from fcojax.algorithms import fed_dyn, fed_pd
 from fcojax.algorithms.local_solvers import exact, gd
-from fcojax.engine.run import block
 from fcojax.problems import factored_loss
 
 METHODS = {"fed_pd": fed_pd, "fed_dyn": fed_dyn}
 _SOLVERS = {"exact": exact(), "gd": gd(), "gd from the center": gd(warm_start=False)}
 
 
-@functools.cache
 def build(name, solver):
-    """Cached, because a rebuilt algorithm is compiled anew."""
+    """The algorithm of that name with that solver."""
     return METHODS[name](factored_loss, solver=_SOLVERS[solver])
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def models_of(algorithm, plan, num_looks, rounds_between, hparams, data, state):
-    """The server's model at every look, from a given state."""
-
-    def one_look(state, _):
-        key = jax.random.key(0)
-        state, _ = block(algorithm, plan, rounds_between, hparams, data, state, key)
-        return state, algorithm.model(hparams, state.server)
-
-    return jax.lax.scan(one_look, state, length=num_looks)[1]
+    """The server's model after every block of rounds, from a given state."""
+    _, history = fcojax.advance(
+        algorithm, hparams, data, state, plan, num_looks * rounds_between,
+        eval_every=rounds_between, observe=_model,
+    )  # fmt: skip
+    return history["model"]
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
 def errors_of(algorithm, num_rounds, rates, data, keys, first, optimum):
-    """The error at two hundred looks, with axes [points, seeds, looks]."""
+    """The error at two hundred evaluations, with axes [points, seeds, evaluations]."""
+    _, history = fcojax.sweep(
+        algorithm, rates, first, data, keys, fcojax.local_steps(1), num_rounds=num_rounds,
+        eval_every=num_rounds // 200, observe=relative_error, context=optimum,
+    )  # fmt: skip
+    return history["error"]
 
-    def one(hparams, key):
-        return fcojax.run(
-            algorithm, hparams, first, data, key, num_rounds=num_rounds,
-            eval_every=num_rounds // 200, work=fcojax.local_steps(1), observe=relative_error,
-            context=optimum,
-        )[1]["error"]  # fmt: skip
 
-    return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(rates, keys)
+def _model(hparams, model, context):
+    return {"model": model}
 
 
 def relative_error(hparams, model, optimum):

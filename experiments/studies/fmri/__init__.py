@@ -21,5 +21,5 @@ EXPERIMENT = Sweep(
     },
     claims=claims.claims,
     figures=figures.draw,
-    solve_optimum=False,  # 39,912 weights and 1,062 scans: longer than all runs together
+    solve_optimum=False,  # with 39,912 weights it takes longer than all runs together
 )

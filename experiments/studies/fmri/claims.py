@@ -1,4 +1,4 @@
-"""What the paper says of Figures 1 and 5."""
+"""What the paper says about Figures 1 and 5."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from experiments.report.summary import Criterion, curves, score
 
 
 def claims(config, rows, summary):
-    """What the paper says of Figures 1 and 5."""
+    """What the paper says about Figures 1 and 5."""
     entries = summary["algorithms"]
     judge = Criterion("accuracy", "max", config.criterion_rounds)
     found = {}

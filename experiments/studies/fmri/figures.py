@@ -35,7 +35,7 @@ def draw(config, rows, summary, directory):
 
 
 def draw_maps(images, path):
-    """One map an algorithm, in the slice with most weight, in units of its own largest weight."""
+    """One map per algorithm, of the slice with the most weight, relative to its largest weight."""
     mass = sum(np.nansum(np.abs(image), axis=(0, 1)) / _largest(image) for image in images.values())
     level = int(np.argmax(mass))
     num_lines = -(-len(images) // 4)

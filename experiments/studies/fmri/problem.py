@@ -11,7 +11,7 @@ _SLICE = "haxby_subj1_slice.npz"
 
 
 def problem(config):
-    """The sessions that train and those that judge."""
+    """Sessions to train on, and held-out ones."""
     if not config.data_dir:
         return fmri_surrogate(
             sessions=tuple(config.sessions),
@@ -46,7 +46,7 @@ def penalty(config):
 
 
 def places(config) -> tuple[np.ndarray, tuple[int, ...]]:
-    """Where each feature lies in the grid, and the grid's shape."""
+    """The position of each feature in the voxel grid, and the grid's shape."""
     if not config.data_dir:
         return brain_voxels(tuple(config.grid), config.num_voxels), tuple(config.grid)
     packed = pathlib.Path(config.data_dir) / _SLICE

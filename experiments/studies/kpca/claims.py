@@ -5,7 +5,7 @@ from experiments.studies.kpca.tables import curves, late_mean_square
 
 
 def claims(config, rows, summary):
-    """What the paper says, on every split; the summary is not needed."""
+    """What the paper says, on every split."""
     del summary
     result = []
     floors = {row["split"]: row["grad_norm"] for row in rows if row["part"] == "floor"}

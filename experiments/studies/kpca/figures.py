@@ -11,7 +11,7 @@ TITLE = "Principal components on the Stiefel manifold"
 
 
 def draw(config, rows, summary, directory):
-    """For each split the methods over rounds, floats and seconds; and the two effects."""
+    """Draws, for each split, the methods over rounds, floats and seconds, and the two effects."""
     del summary
     paths = []
     for floor in (row for row in rows if row["part"] == "floor"):
@@ -32,7 +32,7 @@ _NORM = "norm of the Riemannian gradient"
 
 
 def draw_methods(config, rows, floor, path):
-    """Gradient norm and suboptimality of the four methods, over what a user may have to pay."""
+    """Gradient norm and suboptimality of the methods over rounds, floats and seconds."""
     figure, grid = axes.panels(3, 2)
     for place, axis in enumerate(grid):
         column, label = _OVER[place % 3]
@@ -52,7 +52,7 @@ def draw_methods(config, rows, floor, path):
 
 
 def draw_effects(config, rows, floor, path):
-    """The manifold method's gradient norm for several numbers of steps and several batch sizes."""
+    """The manifold method's gradient norm for several step counts and batch sizes."""
     figure, grid = axes.panels(2)
     by_steps = curves(rows, "steps", "num_steps")
     for (num_steps,), colour in zip(by_steps, axes.shades(len(by_steps)), strict=True):

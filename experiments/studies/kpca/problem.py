@@ -1,4 +1,4 @@
-"""The data in every way that they are cut into clients, as rows and as second moments."""
+"""The data as rows and as second moments, for each way of splitting them into clients."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -10,17 +10,17 @@ import numpy as np
 from fcojax.problems import ClientData, from_clients, loaders, pca, synthetic_pca
 from fcojax.transforms import stiefel
 
-MANIFOLD = stiefel(method="svd")  # the iterative ones take four times as long to compile
+MANIFOLD = stiefel(method="svd")  # compiles four times faster than the iterative methods
 
 
 class Split(NamedTuple):
-    """The same data cut into clients in one way.
+    """The data, split into clients in one way.
 
     Attributes:
-      name: how they were cut.
-      rows: clients that hold rows, in single precision.
-      moments: clients that hold their second moment as their one example.
-      judge: the measures of a point.
+      name: how they are split.
+      rows: clients with their rows, in single precision.
+      moments: clients with their second moment as the only example.
+      judge: computes the measures of a point.
       curvature: the largest eigenvalue of any client's second moment.
       solution: the leading eigenvectors of the mean second moment.
     """
@@ -41,7 +41,7 @@ def moment_loss(basis, rows):
 
 @moment_loss.defjvp
 def _moment_loss_jvp(primals, tangents):
-    """One pass over S, where a derivative that does not know its symmetry takes two."""
+    """Takes one pass over S; automatic differentiation takes two, as it cannot use symmetry."""
     (basis, rows), (along, _) = primals, tangents
     product = _times(rows["moment"], basis)
     value = -jnp.sum(basis[None] * product, axis=(1, 2)) / 2
@@ -53,7 +53,7 @@ def _times(moments, basis):
 
 
 def splits(config) -> Iterator[Split]:
-    """The data in every way that they are cut into clients."""
+    """The data, split in every way that is studied."""
     if not config.data_dir:
         problem = synthetic_pca(
             num_clients=config.num_clients,
@@ -76,7 +76,7 @@ def splits(config) -> Iterator[Split]:
 
 
 def split(name: str, clients: list[np.ndarray], config) -> Split:
-    """The clients' rows with what is computed of them once."""
+    """Computes moments, curvature and solution from the clients' rows."""
     moments = [rows.astype(np.float64).T @ rows.astype(np.float64) / len(rows) for rows in clients]
     mean = np.mean(moments, axis=0)
     rows = from_clients([{"x": x} for x in clients])

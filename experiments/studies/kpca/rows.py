@@ -1,4 +1,4 @@
-"""Runs of the manifold method and the Riemannian baselines, with what a round costs."""
+"""Runs the manifold method and the Riemannian baselines, and counts what a round costs."""
 
 import functools
 import time
@@ -12,14 +12,12 @@ import numpy as np
 import fcojax
 from experiments.studies.kpca.problem import MANIFOLD, Split, moment_loss, splits
 from fcojax import algorithms
-from fcojax.engine.round import Plan, message_bytes
-from fcojax.engine.run import as_arrays, block, start, with_chunk_size
 from fcojax.problems.pca import variance_loss
 from fcojax.theory.manifold import drift_floor
 
 
 def study(config) -> Iterator[dict[str, Any]]:
-    """One row for each look at each run; and where RFedAvg is predicted to stall."""
+    """One row per run and evaluation, and the predicted floor of RFedAvg."""
     for place, cut in enumerate(splits(config)):
         eta = config.relative_lr / cut.curvature
         floor = drift_floor(
@@ -44,45 +42,47 @@ def study(config) -> Iterator[dict[str, Any]]:
                     yield {"part": "batches"} | row
 
 
-_ADVANCE = jax.jit(block, static_argnums=(0, 1, 2))
-
-
 @functools.cache
 def algorithm_of(name: str, loss) -> algorithms.Algorithm:
-    """The algorithm; the same object for every seed, because a rebuilt one is compiled anew."""
+    """The algorithm; cached, because a rebuilt one would be compiled again."""
     return getattr(algorithms, name)(loss, MANIFOLD)
 
 
 def one_run(config, cut: Split, name: str, num_steps: int, batch_size: int | None, seed: int):
-    """The looks at one run, all of which start at the same point."""
+    """The rows of one run; all runs start at the same point."""
     full = batch_size is None
     data, loss = (cut.moments, moment_loss) if full else (cut.rows, variance_loss)
     factory, algorithm = getattr(algorithms, name), algorithm_of(name, loss)
     hparams = factory.Hparams(config.relative_lr / cut.curvature, config.server_lr)
     if "prox_scale" in factory.Hparams._fields:
         hparams = hparams._replace(prox_scale=config.relative_prox * cut.curvature)
-    hparams = as_arrays(hparams)
     shape = (cut.rows.examples["x"].shape[1], config.num_components)
     left, _, right = np.linalg.svd(
         np.random.default_rng(0).standard_normal(shape), full_matrices=False
     )
     params = jnp.asarray(left @ right, jnp.float64 if full else jnp.float32)
-    plan = Plan(fcojax.local_steps(num_steps, batch_size), fcojax.everyone())
-    plan = with_chunk_size(plan, algorithm, hparams, params, data)
-    exchanges = 2 if name == "r_fed_svrg" else 1
-    down, up = (size // params.dtype.itemsize
-                for size in message_bytes(algorithm, plan, hparams, params, data))  # fmt: skip
-    key = jax.random.key(seed)
-    state = start(algorithm, hparams, params, data)
-    advance = functools.partial(_ADVANCE, algorithm, plan, exchanges * config.eval_every)
-    jax.block_until_ready(advance(hparams, data, state, key))  # compiles, outside the time below
-    seconds = 0.0
+    plan = fcojax.local_steps(num_steps, batch_size)
+    state = fcojax.start(algorithm, hparams, params, data, jax.random.key(seed), plan)
+    # A round of RFedSVRG is two of the engine's.
+    num_rounds = config.eval_every * (2 if name == "r_fed_svrg" else 1)
+
+    def advance(state):
+        return jax.block_until_ready(
+            fcojax.advance(algorithm, hparams, data, state, plan, num_rounds, eval_every=num_rounds)
+        )
+
+    advance(state)  # compiles before the clock starts
+    seconds, sent = 0.0, {"bytes_up": 0.0, "bytes_down": 0.0}
     for done in range(0, config.num_rounds + 1, config.eval_every):
         if done:
             began = time.perf_counter()
-            state, _ = jax.block_until_ready(advance(hparams, data, state, key))
+            state, history = advance(state)
             seconds += time.perf_counter() - began
-        model = algorithm.model(hparams, state.server)
+            sent = {way: before + float(history[way][0]) for way, before in sent.items()}
+        up, down = (
+            round(total / params.dtype.itemsize / data.num_clients) for total in sent.values()
+        )
+        model = fcojax.read_model(algorithm, hparams, state)
         yield {
             "split": cut.name,
             "algorithm": name,
@@ -90,7 +90,7 @@ def one_run(config, cut: Split, name: str, num_steps: int, batch_size: int | Non
             "batch_size": batch_size or 0,
             "seed": seed,
             "round": done,
-            "floats_up": done * exchanges * up,
-            "floats_down": done * exchanges * down,
+            "floats_up": up,
+            "floats_down": down,
             "seconds": seconds,
         } | {measure: float(value) for measure, value in cut.judge(model).items()}

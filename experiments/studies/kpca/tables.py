@@ -1,10 +1,10 @@
-"""What each method has reached, and what it took to reach the tolerance."""
+"""What each method reached, and what it needed to reach the tolerance."""
 
 import numpy as np
 
 
 def summarise(config, rows):
-    """What each method has reached, and what it took to reach the tolerance."""
+    """What each method reached, and what it needed to reach the tolerance."""
     table = []
     for (name, algorithm), curve in curves(rows, "methods", "split", "algorithm").items():
         there = [row for row in curve if row["grad_norm"] <= config.tolerance]
@@ -28,7 +28,7 @@ def summarise(config, rows):
 
 
 def curves(rows, part: str, *fields: str) -> dict[tuple, list[dict]]:
-    """The rows of one part by the values of some columns, in the order of the run."""
+    """The rows of one part, grouped by some columns, in the order of the run."""
     result: dict[tuple, list[dict]] = {}
     for row in rows:
         if row["part"] == part:

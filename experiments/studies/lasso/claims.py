@@ -1,11 +1,11 @@
-"""What the paper says of its Figure 3."""
+"""What the paper says about Figure 3."""
 
 from experiments.report.claims import Claim
 from experiments.report.summary import at_best, first_round
 
 
 def claims(config, rows, summary):
-    """What the paper says of its Figure 3, each algorithm at its best rates."""
+    """What the paper says about Figure 3, each algorithm at its best rates."""
     entries = summary["algorithms"]
     others = [name for name in entries if name != "fed_dual_avg"]
     if "fed_dual_avg" not in entries or not others:

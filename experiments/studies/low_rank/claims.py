@@ -1,11 +1,11 @@
-"""What the paper says of its Figure 4."""
+"""What the paper says about Figure 4."""
 
 from experiments.report.claims import Claim
 from experiments.report.summary import curves
 
 
 def claims(config, rows, summary):
-    """What the paper says of Figure 4; the rank also at the rates it reports for the LASSO."""
+    """What the paper says about Figure 4; the rank also at the rates it reports for the LASSO."""
     entries = summary["algorithms"]
     result = []
     if "fed_dual_avg" in entries:
@@ -37,7 +37,7 @@ def claims(config, rows, summary):
 
 
 def _first_round(rows, point, true_rank):
-    """The first round at which FedDualAvg's rank is the true one; of its seeds the last to."""
+    """The first round at which FedDualAvg has the true rank, for its slowest seed."""
     shown = [row for row in rows if row["algorithm"] == "fed_dual_avg"]
     seeds = curves(shown, list(point)).get(tuple(point.values()), {})
     firsts = [

@@ -1,10 +1,10 @@
-"""What the paper says of low-rank matrices, asked of completion."""
+"""What the paper says about low-rank estimation, tested on completion."""
 
 from experiments.report.claims import Claim
 
 
 def claims(config, rows, summary):
-    """What the paper says of low-rank matrices, asked of completion."""
+    """What the paper says about low-rank estimation, tested on completion."""
     del config, rows
     entries = summary["algorithms"]
     if not {"fed_dual_avg", "fed_dual_avg_osp", "fed_mid"} <= entries.keys():

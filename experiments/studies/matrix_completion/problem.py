@@ -1,4 +1,4 @@
-"""Entries of a matrix, read or drawn, and the nuclear norm in units of its least strength."""
+"""Entries of a matrix, read or drawn, and the nuclear norm scaled to them."""
 
 import pathlib
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from fcojax.transforms import nuclear, scaled
 
 
 class Entries(NamedTuple):
-    """What was seen of a matrix of some shape, and what was held out."""
+    """The observed and the held-out entries of a matrix, and its shape."""
 
     train: ClientData
     validation: ClientData | None
@@ -32,7 +32,7 @@ def problem(config):
 
 
 def penalty(config):
-    """The nuclear norm in units of the least strength at which zero is the solution."""
+    """The nuclear norm in units of the smallest strength at which zero is the solution."""
     train, _, shape = entries(config)
     slope = np.zeros(shape)
     rows = {name: np.asarray(values) for name, values in train.examples.items()}

@@ -1,4 +1,4 @@
-"""Federations of noisy quadratics with an l1 norm or in the unit ball, and their constants."""
+"""Clients with noisy quadratics, with an l1 norm or on the unit ball, and their constants."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,18 +18,18 @@ SETTINGS = {
 
 
 class Task(NamedTuple):
-    """A federation of noisy quadratics w'Qw/2 + (c + noise)'w with its optimum and constants.
+    """Clients with noisy quadratics w'Qw/2 + (c + noise)'w, their optimum and constants.
 
     Attributes:
-      data: one row per client and draw of its noise.
-      mirror: the geometry with its penalty.
+      data: one row per client and draw of the noise.
+      mirror: the geometry, with its penalty.
       scale: the strength of the penalty.
       start: where runs begin.
-      optimum: of the mean quadratic plus the penalty.
-      objective: of points with the coordinates last.
-      constants: what the bounds need.
-      far_apart: zeta for l1; for the ball G, the largest gradient.
-      squared_dual_norm: over the last axis.
+      optimum: the minimiser of the mean quadratic plus the penalty.
+      objective: the value at points, whose coordinates are the last axis.
+      constants: those in the bounds.
+      far_apart: zeta for l1; for the ball the largest gradient, G.
+      squared_dual_norm: taken over the last axis.
     """
 
     data: fcojax.ClientData
@@ -44,7 +44,7 @@ class Task(NamedTuple):
 
 
 def l1_task(config):
-    """Clients of one Hessian with eigenvalues from 0.1 to 2, and Gaussian noise."""
+    """Clients that share a Hessian with eigenvalues from 0.1 to 2, and have Gaussian noise."""
     rng = np.random.default_rng(config.data_seed)
     num_clients, dim = config.l1_clients, config.l1_dim
     q = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
@@ -68,7 +68,7 @@ def l1_task(config):
 
 
 def ball_task(config):
-    """Clients whose Hessians share their axes only, with bounded noise, on the unit ball."""
+    """Clients on the unit ball whose Hessians share only their axes, with bounded noise."""
     rng = np.random.default_rng(config.data_seed + 1)
     num_clients, dim = config.ball_clients, config.ball_dim
     q = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
@@ -98,7 +98,7 @@ def ball_task(config):
 
 
 def _population(q, eigenvalues, linear, noise):
-    """One row per draw, each with its own linear term, so that a batch of one is a noisy slope."""
+    """One row per draw with its own linear term, so that a batch of one is a noisy gradient."""
     clients = zip(eigenvalues, linear[:, None] + noise, strict=True)
     return fcojax.from_clients(
         [
@@ -113,7 +113,7 @@ def _population(q, eigenvalues, linear, noise):
 
 
 def _minimiser(hessian, linear, prox):
-    """By proximal gradient steps, far beyond convergence."""
+    """The minimiser, by far more proximal gradient steps than it takes."""
     step, w = 1 / np.linalg.eigvalsh(hessian)[-1], np.zeros(len(hessian))
     for _ in range(20_000):
         w = prox(w - step * (hessian @ w + linear.mean(axis=0)), step)
@@ -121,7 +121,7 @@ def _minimiser(hessian, linear, prox):
 
 
 def loss(w, rows):
-    """A quadratic along the axes of its Hessian, with a linear term of the row's own."""
+    """A row's quadratic, given by its Hessian's axes and curvatures and its linear term."""
     rotated = jnp.einsum("nij,j->ni", rows["axes"], w)
     return 0.5 * jnp.sum(rows["curvature"] * rotated**2, axis=1) + rows["linear"] @ w
 

@@ -1,4 +1,4 @@
-"""FedDualAvg's averaged iterate with its bounds, and both ways of averaging on the ball."""
+"""FedDualAvg's averaged iterate against its bounds, and averaging of models and of duals."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def study(config):
 
 
 def bounds(config, setting, task, num_steps):
-    """The gap of the averaged shadow iterate, and the bounds above it."""
+    """The gap of the averaged shadow iterate, and its bounds."""
     constants = task.constants
     rates = [share * fco.largest_client_lr(constants) for share in config.rate_shares]
     chosen = averages.shadow_average(loss, task.mirror, task.squared_dual_norm)
@@ -29,8 +29,8 @@ def bounds(config, setting, task, num_steps):
         chosen._replace(model=_all_of_the_server),
         fcojax.product(PenalisedRates, client_lr=rates, penalty_scale=[task.scale]),
         jnp.asarray(task.start), task.data, jax.random.split(jax.random.key(0), config.seeds),
+        fcojax.local_steps(num_steps, 1, replace=True),
         num_rounds=config.num_rounds, eval_every=config.eval_every, observe=_shadow,
-        work=fcojax.local_steps(num_steps, 1, replace=True),
     )  # fmt: skip
     gaps = task.objective(np.asarray(history["mean"])) - task.objective(task.optimum)
     discrepancies = np.asarray(history["discrepancy"]).mean(axis=1)
@@ -54,7 +54,7 @@ def bounds(config, setting, task, num_steps):
 
 
 def curse(config, task):
-    """FedMiD and FedDualAvg on the ball, with the model of every so many rounds."""
+    """The gap and the norm of FedMiD's and FedDualAvg's models on the ball."""
     shares = [share * fco.largest_client_lr(task.constants) for share in config.curse_shares]
     for name in ("fed_mid", "fed_dual_avg"):
         factory = getattr(algorithms, name)
@@ -63,8 +63,8 @@ def curse(config, task):
             fcojax.product(factory.Hparams, client_lr=shares, penalty_scale=[task.scale]),
             jnp.asarray(task.start), task.data,
             jax.vmap(jax.random.key)(jnp.asarray(config.curse_seeds)),
+            fcojax.local_steps(config.curse_steps, 1, replace=True),
             num_rounds=config.curse_rounds, eval_every=config.curse_eval_every, observe=_model,
-            work=fcojax.local_steps(config.curse_steps, 1, replace=True),
         )  # fmt: skip
         models = np.asarray(history["model"])
         gaps = task.objective(models) - task.objective(task.optimum)

@@ -1,11 +1,11 @@
-"""The gap and its bounds at the last look, and where the two averages end."""
+"""The gap and its bounds at the end, and where the two averages end."""
 
 from experiments.report.plots import style
 from experiments.report.rows import column, select
 
 
 def summarise(config, rows):
-    """The gap and its bounds at the last look, and where the two averages end."""
+    """The gap and its bounds at the end, and where the two averages end."""
     ends = select(rows, part="bound", round=config.num_rounds)
     last = select(rows, part="curse", round=config.curse_rounds)
     return {
