@@ -20,6 +20,7 @@ from fcojax.transforms import (
     sphere,
     stiefel,
 )
+from fcojax.transforms.manifolds.manifold import ambient_norm
 
 pytestmark = pytest.mark.slow
 
@@ -197,3 +198,20 @@ def test_distance_has_a_gradient_off_the_manifold_and_zero_on_it():
 def test_bad_input_is_refused_in_a_sentence(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-20, 1e20, 1e30])
+def test_distances_are_not_squared_out_of_range_in_single_precision(size):
+    """The 3-4-5 triangle; with a metric of 4 its lengths double."""
+    v = jnp.asarray([[3 * size], [4 * size]], jnp.float32)
+    doubled = generalised_stiefel(4 * jnp.eye(2, dtype=jnp.float32))
+    for manifold, factor in ((sphere(), 1), (doubled, 2)):
+        length, gradient = jax.value_and_grad(lambda u, m=manifold: ambient_norm(m, u))(v)
+        np.testing.assert_allclose(length, factor * 5 * size, rtol=1e-6)
+        np.testing.assert_allclose(gradient.ravel(), factor * np.array([0.6, 0.8]), rtol=1e-6)
+
+
+def test_the_sphere_in_half_precision_has_as_many_entries_as_it_likes():
+    moved = sphere().project(jnp.ones(70_000, jnp.float16))
+    assert moved.dtype == jnp.float16
+    np.testing.assert_allclose(np.asarray(moved, float), 70_000**-0.5, rtol=1e-3)

@@ -86,5 +86,8 @@ def fed_dual_avg_osp(loss: Loss, mirror: Mirror) -> Algorithm:
     Its dual sequence is FedAvg's sequence of models for any penalty, while the penalty's weight
     grows with time. With l1 the model therefore tends to zero: the result depends on when one
     stops, and there is no right fixed point.
+
+    With ``entropic_simplex`` all gradients are taken on the simplex of sum 1 whatever
+    ``penalty_scale`` is: use ``fed_dual_avg`` for another sum.
     """
     return fed_dual_avg(loss, mirror, client_prox=False)

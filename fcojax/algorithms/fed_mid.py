@@ -87,5 +87,8 @@ def fed_mid_osp(loss: Loss, mirror: Mirror) -> Algorithm:
 
     The penalty is applied once a round, so with small steps its limit is the minimiser of
     F + psi, up to a drift of the order of ``client_lr`` times the local steps beyond the first.
+
+    With ``entropic_simplex`` the local steps end on the simplex of sum 1 whatever ``penalty_scale``
+    is, and so do their gradients from the second on: use ``fed_mid`` for another sum.
     """
     return fed_mid(loss, mirror, client_prox=False)

@@ -23,7 +23,9 @@ class Penalty(NamedTuple):
         a ball; an indicator answers 0 inside its set and infinity outside, where inside means up
         to ``(1 + scale)`` times the square root of the machine epsilon.
       prox: ``(v, step, scale) -> argmin_x step * psi(x; scale) + |x - v|^2 / 2``. An indicator
-        projects at every step, zero included.
+        projects at every step, zero included. Where the prox is differentiable its derivative is
+        exact, at zeros and ties as well, and at a kink it is that of one side: of the side on which
+        an entry stays zero, or a constraint does not bind.
       scale_max: ``(gradient at zero) -> the least scale at which zero minimises f + psi``, or
         ``None`` where there is no such number.
       convex: whether psi is convex, so that its prox is nonexpansive and has a conjugate.
@@ -36,7 +38,11 @@ class Penalty(NamedTuple):
 
 
 def checked(name: str, penalty: Penalty) -> Penalty:
-    """The same penalty, which refuses a negative step or scale where it can see one."""
+    """The same penalty, which refuses a negative step or scale where it can see one.
+
+    It answers half precision in half precision and works in float32: float16 overflows at 65504,
+    and a sum in bfloat16 stops growing at 256.
+    """
 
     def check(argument, number):
         visible = isinstance(number, int | float | np.ndarray | np.generic)
@@ -53,9 +59,25 @@ def checked(name: str, penalty: Penalty) -> Penalty:
     def prox(v, step, scale):
         check("step", step)
         check("scale", scale)
-        return penalty.prox(v, step, scale)
+        return narrowed(penalty.prox(widened(v), step, scale), v)
 
-    return penalty._replace(value=value, prox=prox)
+    inner = penalty.scale_max
+    scale_max = None if inner is None else lambda gradient: inner(widened(gradient))
+    return Penalty(value, prox, scale_max, penalty.convex)
+
+
+def widened(x: PyTree) -> PyTree:
+    """The leaves of half precision as float32, the others as they are."""
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if _is_half(leaf.dtype) else leaf, x)
+
+
+def narrowed(x: PyTree, like: PyTree) -> PyTree:
+    """The leaves back in the dtypes of those of ``like``."""
+    return jax.tree.map(lambda leaf, other: leaf.astype(other.dtype), x, like)
+
+
+def _is_half(dtype):
+    return jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32
 
 
 def strength(number: Scalar, leaf: jax.Array) -> jax.Array:
@@ -82,8 +104,8 @@ def indicator(violation: jax.Array, scale: Scalar = 0.0) -> jax.Array:
 
 def largest(per_entry: PyTree) -> jax.Array:
     """The largest entry over all leaves, or 0 if there is none above it."""
-    leaves = jax.tree.leaves(per_entry)
-    return jnp.max(jnp.stack([jnp.max(leaf, initial=0.0) for leaf in leaves]))
+    tops = [jnp.max(leaf, initial=0.0) for leaf in jax.tree.leaves(per_entry)]
+    return jnp.max(jnp.stack(tops)) if tops else jnp.zeros(())
 
 
 def require_shapes_of(x: PyTree, given: PyTree, name: str) -> None:

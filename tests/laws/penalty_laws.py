@@ -35,6 +35,12 @@ class Row:
       indicator: psi is 0 on a set and infinite outside, so the prox is a projection.
       member: ``(flat point, scale) -> flat point of the domain``, written without the prox; any map
         onto (part of) the domain will do. None: psi is finite everywhere.
+      ball: the set is a ball with the scale as its radius: all of space if large, 0 if 0.
+      free: step 0 and scale 0 both mean that there is no penalty.
+      nested: two maps with kinks in a row; where both are at one the chain rule has no answer.
+      cancels: the prox adds to the point, so it rounds like the point and not like the answer.
+      offset: the size of what else it adds and takes away.
+      slack: how many times more it rounds than the four operations do: its condition number.
       smooth_prox: the prox is differentiable at almost every point, so finite differences apply.
       scale: the scale of the examples that are not drawn by hypothesis.
       tolerance: how far from an identity rounding may lead, relative to the size of its terms.
@@ -44,6 +50,12 @@ class Row:
     point: Any
     indicator: bool = False
     member: Callable | None = None
+    ball: bool = False
+    free: bool = True
+    nested: bool = False
+    cancels: bool = False
+    offset: float = 0.0
+    slack: float = 1.0
     smooth_prox: bool = True
     scale: float = 0.6
     tolerance: float = 1e-9

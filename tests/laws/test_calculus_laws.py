@@ -41,16 +41,22 @@ PENALTIES = {
     "per_leaf": Row(transforms.per_leaf(transforms.l1()), TREE),
     "per_entry": Row(transforms.per_entry(transforms.l1()), TREE),
     "scaled": Row(transforms.scaled(transforms.l1(), 2.5), TREE),
-    "translated": Row(transforms.translated(transforms.l1(), SHIFT), TREE),
-    "precomposed": Row(transforms.precomposed(transforms.l1(), fold, unfold), VECTOR),
+    "translated": Row(
+        transforms.translated(transforms.l1(), SHIFT), TREE, cancels=True, offset=5.0
+    ),
+    "precomposed": Row(transforms.precomposed(transforms.l1(), fold, unfold), VECTOR, cancels=True),
     "rotated": Row(transforms.rotated(transforms.l1(), ROTATION), VECTOR),
     "with_box": Row(
         transforms.with_box(transforms.l1(), -0.5, 1.5),
         TREE,
         member=lambda x, scale: np.clip(x, -0.5, 1.5),
     ),
-    "conjugate of l1": Row(transforms.conjugate(transforms.l1()), TREE, member=in_cube),
-    "conjugate of a box": Row(transforms.conjugate(transforms.box(-1.0, 2.0)), TREE),
+    "conjugate of l1": Row(
+        transforms.conjugate(transforms.l1()), TREE, member=in_cube, free=False, cancels=True
+    ),
+    "conjugate of a box": Row(
+        transforms.conjugate(transforms.box(-1.0, 2.0)), TREE, free=False, cancels=True
+    ),
 }
 
 

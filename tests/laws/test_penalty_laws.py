@@ -84,10 +84,10 @@ PENALTIES = {
     "l2_squared": Row(transforms.l2_squared(), TREE),
     "elastic_net": Row(transforms.elastic_net(0.7), TREE),
     "huber": Row(transforms.huber(0.8), TREE),
-    "power 1.1": Row(transforms.power(1.1), TREE),
+    "power 1.1": Row(transforms.power(1.1), TREE, slack=10.0),
     "power 3/2": Row(transforms.power(1.5), TREE),
     "power 2": Row(transforms.power(2), TREE),
-    "power 2.7": Row(transforms.power(2.7), TREE),
+    "power 2.7": Row(transforms.power(2.7), TREE, slack=2.0),
     "power 3": Row(transforms.power(3), TREE),
     "power 10": Row(transforms.power(10), TREE),
     "l2": Row(transforms.l2(), TREE),
@@ -98,7 +98,7 @@ PENALTIES = {
     "sparse_group by label": Row(transforms.sparse_group(0.7, labels=LABELS), TREE),
     "total_variation": Row(transforms.total_variation(), VECTOR),
     "total_variation of rows": Row(transforms.total_variation(), TREE),
-    "fused_lasso": Row(transforms.fused_lasso(0.4), VECTOR),
+    "fused_lasso": Row(transforms.fused_lasso(0.4), VECTOR, nested=True),
     "non_negative_l1": Row(transforms.non_negative_l1(), TREE, member=positive),
     "group_l2 on_orthant": Row(
         transforms.on_orthant(transforms.group_l2(axis=1)), MATRIX, member=positive
@@ -108,9 +108,11 @@ PENALTIES = {
     "scad": Row(transforms.scad(3.7), TREE),
     "scad of short reach": Row(transforms.scad(2.1), TREE),
     "simplex": Row(transforms.simplex(), TREE, indicator=True, member=on_simplex),
-    "l1_ball": Row(transforms.l1_ball(), TREE, indicator=True, member=in_ball(1)),
-    "l2_ball": Row(transforms.l2_ball(), TREE, indicator=True, member=in_ball(2)),
-    "linf_ball": Row(transforms.linf_ball(), TREE, indicator=True, member=in_ball(np.inf)),
+    "l1_ball": Row(transforms.l1_ball(), TREE, indicator=True, member=in_ball(1), ball=True),
+    "l2_ball": Row(transforms.l2_ball(), TREE, indicator=True, member=in_ball(2), ball=True),
+    "linf_ball": Row(
+        transforms.linf_ball(), TREE, indicator=True, member=in_ball(np.inf), ball=True
+    ),
     "box": Row(
         transforms.box(LOWER, 2.0),
         TREE,

@@ -60,16 +60,21 @@ PENALTIES = {
     "nuclear, tall": Row(transforms.nuclear(), TALL),
     "nuclear, stack": Row(transforms.nuclear(), STACK),
     "nuclear_ball, wide": Row(
-        transforms.nuclear_ball(), WIDE, indicator=True, member=into_nuclear_ball((2, 3))
+        transforms.nuclear_ball(), WIDE, indicator=True, member=into_nuclear_ball((2, 3)), ball=True
     ),
     "nuclear_ball, stack": Row(
-        transforms.nuclear_ball(), STACK, indicator=True, member=into_nuclear_ball((2, 2, 2))
+        transforms.nuclear_ball(),
+        STACK,
+        indicator=True,
+        member=into_nuclear_ball((2, 2, 2)),
+        ball=True,
     ),
     "spectral_ball": Row(
         transforms.spectral_ball(),
         TALL,
         indicator=True,
         member=into_spectral_ball((4, 2)),
+        ball=True,
         scale=1.5,
     ),
     "psd": Row(transforms.psd(), SQUARE, indicator=True, member=into_cone),

@@ -13,6 +13,7 @@ from jax.core import Tracer
 
 from fcojax import tree
 from fcojax.transforms.penalty import Penalty, largest
+from fcojax.transforms.thresholds import clipped
 from fcojax.types import Array, PyTree, Scalar
 
 PathPredicate = Callable[[tuple, jax.Array], bool]
@@ -339,7 +340,7 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
         return jnp.where(outside > 0, jnp.asarray(jnp.inf, inner.dtype), inner)
 
     def prox(v, step, scale):
-        return jax.tree.map(jnp.clip, penalty.prox(v, step, scale), *bounds(v))
+        return jax.tree.map(clipped, penalty.prox(v, step, scale), *bounds(v))
 
     return Penalty(value, prox, None, True)
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.transforms.penalty import Penalty
+from fcojax.transforms.penalty import Penalty, narrowed, widened
 from fcojax.types import Params, PyTree, Scalar
 
 
@@ -30,7 +30,8 @@ def conjugate(
     strength lambda is the ball of radius lambda in the dual norm, so ``conjugate(l1())`` projects
     onto the cube ``|y_i| <= scale``, and the conjugate of a set is its support function. At step
     zero, where the formula divides by zero, the answer is that of the step tiny^(1/4) (1e-77 in
-    float64, 3e-10 in float32), which for a ball is the projection.
+    float64, 3e-10 in float32), which for a ball is the projection. The difference rounds like v:
+    far outside a small ball it loses the digits that ``linf_ball`` and its like keep.
 
     A prox alone does not give the value in closed form. Unless ``value`` states it, the answer is
     the gain :math:`\langle x, y \rangle - \psi(x)` at the maximiser x of that gain less
@@ -54,9 +55,10 @@ def conjugate(
         )
 
     def prox(v, step, scale):
-        step = jnp.maximum(step, float(_precision(v).tiny) ** 0.25)
-        inner = penalty.prox(tree.scale(1 / step, v), 1 / step, scale)
-        return tree.add_scaled(v, -step, inner)
+        single = widened(v)
+        step = jnp.maximum(step, float(_precision(single).tiny) ** 0.25)
+        inner = penalty.prox(tree.scale(1 / step, single), 1 / step, scale)
+        return narrowed(tree.add_scaled(single, -step, inner), v)
 
     def nearly(y, scale):
         reach = float(_precision(y).eps) ** -0.5

@@ -42,7 +42,7 @@ def monotone(axis: int = -1) -> Penalty:
         def drop(leaf):
             return along_axis(lambda flat, begins: -differences(flat, begins), axis, leaf)
 
-        return indicator(largest(jax.tree.map(drop, x)))
+        return indicator(largest(jax.tree.map(drop, x)), largest(jax.tree.map(jnp.abs, x)))
 
     def prox(v, step, scale):
         del step, scale

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from optax import projections
 
 from fcojax import tree
-from fcojax.transforms.penalties.norms import root
+from fcojax.transforms.lengths import length, quotient
 from fcojax.transforms.penalty import (
     Penalty,
     checked,
@@ -22,6 +22,7 @@ from fcojax.transforms.penalty import (
     require_shapes_of,
     strength,
 )
+from fcojax.transforms.thresholds import clipped
 from fcojax.types import PyTree
 
 
@@ -30,7 +31,8 @@ def l2_ball() -> Penalty:
 
     .. math:: \mathrm{prox}(v) = \min(1, r / |v|_2)\, v
 
-    A point inside is returned as it is; r = 0 answers 0, for v = 0 as well.
+    A point of the ball is returned as it is, and the derivative there is the identity, on the
+    sphere too; r = 0 answers 0.
 
     Example:
       >>> l2_ball().prox(jnp.array([3.0, 4.0]), step=1.0, scale=2.5).tolist()
@@ -38,17 +40,24 @@ def l2_ball() -> Penalty:
     """
 
     def value(x, scale):
-        norm = root(tree.vdot(x, x))
+        norm = length(x)
         return indicator(norm - strength(scale, norm), scale)
 
     def prox(v, step, scale):
         # optax.projections.projection_l2_ball is NaN where the point and the radius are both 0.
         del step
-        norm = root(tree.vdot(v, v))
+        norm = length(v)
         radius = strength(scale, norm)
-        outside = norm > radius
-        factor = jnp.where(outside, radius / jnp.where(outside, norm, 1.0), 1.0)
-        return tree.scale(factor, v)
+        outside = ~(norm <= radius)  # a norm that is NaN stays NaN
+        size = jnp.where(outside, norm, 1.0)
+        ratio = quotient(radius, size)
+        # A ratio that underflows is applied in two factors: the answer need not underflow.
+        tiny = ratio < jnp.finfo(ratio.dtype).tiny
+        first = jnp.where(tiny, quotient(jnp.ones_like(size), size), 1.0)
+        second = jnp.where(tiny, radius, ratio)
+        inside = jnp.where(radius > 0, 1.0, 0.0)
+        first, second = (jnp.where(outside, factor, inside) for factor in (first, second))
+        return tree.scale(second, tree.scale(first, v))
 
     return checked("l2_ball", Penalty(value, prox))
 
@@ -69,9 +78,12 @@ def linf_ball() -> Penalty:
 
     def prox(v, step, scale):
         del step
-        return jax.tree.map(
-            lambda leaf: projections.projection_linf_ball(leaf, strength(scale, leaf)), v
-        )
+
+        def clip(leaf):
+            radius = jnp.broadcast_to(strength(scale, leaf), leaf.shape)
+            return clipped(leaf, -radius, radius)
+
+        return jax.tree.map(clip, v)
 
     return checked("linf_ball", Penalty(value, prox))
 
@@ -124,7 +136,7 @@ def box(lower: PyTree, upper: PyTree) -> Penalty:
 
     def prox(v, step, scale):
         del step, scale
-        return projections.projection_box(v, *bounds(v))
+        return jax.tree.map(clipped, v, *bounds(v))
 
     return checked("box", Penalty(value, prox))
 
@@ -163,7 +175,10 @@ def half_space(normal: PyTree, offset: float) -> Penalty:
       >>> half_space(jnp.array([1.0, 1.0]), 1.0).prox(jnp.array([2.0, 1.0]), 1.0, 1.0).tolist()
       [1.0, 0.0]
     """
-    size = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(normal)))
+    normal = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), normal)
+    top = max((np.max(np.abs(leaf), initial=0.0) for leaf in jax.tree.leaves(normal)), default=0.0)
+    ratios = jax.tree.map(lambda leaf: leaf / (top or 1.0), normal)
+    size = top * np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(ratios)))
     if not 0 < size < np.inf:
         raise ValueError(
             f"half_space was given a normal of norm {size}; pass a finite normal that is not zero."
@@ -178,7 +193,8 @@ def half_space(normal: PyTree, offset: float) -> Penalty:
 
     def value(x, scale):
         del scale
-        return indicator(tree.vdot(x, direction(x)) - offset, abs(offset))
+        reach = largest(jax.tree.map(jnp.abs, x))
+        return indicator(tree.vdot(x, direction(x)) - offset, reach + abs(offset))
 
     def prox(v, step, scale):
         del step, scale
@@ -235,12 +251,15 @@ def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
 
     def value(x, scale):
         del scale
-        off = residual(ravel_pytree(x)[0])
-        return indicator(jnp.max(jnp.abs(off), initial=0.0), np.max(np.abs(levels), initial=0.0))
+        flat = ravel_pytree(x)[0]
+        reach = jnp.max(jnp.abs(flat), initial=np.max(np.abs(levels), initial=0.0))
+        return indicator(jnp.max(jnp.abs(residual(flat)), initial=0.0), reach)
 
     def prox(v, step, scale):
         del step, scale
         flat, unravel = ravel_pytree(v)
-        return unravel(flat - jnp.asarray(rows.T, flat.dtype) @ residual(flat))
+        for _ in range(2):  # the second takes back what a v far from the set lost to rounding
+            flat = flat - jnp.asarray(rows.T, flat.dtype) @ residual(flat)
+        return unravel(flat)
 
     return checked("affine", Penalty(value, prox))

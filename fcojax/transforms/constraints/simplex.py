@@ -6,7 +6,7 @@ from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
 from fcojax.transforms.penalty import Penalty, checked, indicator, largest, strength
-from fcojax.transforms.thresholds import ball_threshold, simplex_threshold, soft_threshold
+from fcojax.transforms.thresholds import onto_l1_ball, onto_simplex
 
 
 def simplex() -> Penalty:
@@ -25,10 +25,12 @@ def simplex() -> Penalty:
     References:
       Michelot, A finite algorithm for finding the projection of a point onto the canonical
       simplex of R^n, 1986. Departs from it by a better start and by measuring the excess from the
-      present theta, which loses no digits.
+      present theta, and theta from the largest entry, which loses no digits.
     """
 
     def value(x, scale):
+        if not sum(leaf.size for leaf in jax.tree.leaves(x)):
+            return tree.total(jax.tree.map(jnp.sum, x))
         total = tree.total(jax.tree.map(jnp.sum, x))
         off = jnp.abs(total - strength(scale, total))
         return indicator(jnp.maximum(off, largest(jax.tree.map(jnp.negative, x))), scale)
@@ -38,8 +40,7 @@ def simplex() -> Penalty:
         flat, unravel = ravel_pytree(v)
         if flat.size == 0:
             return v
-        theta = simplex_threshold(flat, strength(scale, flat))
-        return unravel(jax.nn.relu(flat - theta))
+        return unravel(onto_simplex(flat, strength(scale, flat)))
 
     return checked("simplex", Penalty(value, prox))
 
@@ -50,7 +51,8 @@ def l1_ball() -> Penalty:
     .. math:: \mathrm{prox}(v) = \mathrm{argmin}_{|x|_1 \le r} |x - v|^2
       = \mathrm{soft}(v, \theta)
 
-    A point inside is returned as it is. The step has no effect. For r = 0 the answer is 0.
+    A point of the ball is returned as it is, and the derivative there is the identity, on the
+    sphere too. The step has no effect. For r = 0 the answer is 0.
 
     Example:
       >>> l1_ball().prox(jnp.array([2.0, -1.5, 0.0]), step=1.0, scale=1.0).tolist()
@@ -70,6 +72,6 @@ def l1_ball() -> Penalty:
         flat, unravel = ravel_pytree(v)
         if flat.size == 0:
             return v
-        return unravel(soft_threshold(flat, ball_threshold(flat, strength(scale, flat))))
+        return unravel(onto_l1_ball(flat, strength(scale, flat)))
 
     return checked("l1_ball", Penalty(value, prox))

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.transforms.lengths import length, root, unit_of
+from fcojax.transforms.penalty import largest
 from fcojax.types import Array, Key, Params, PyTree
 
 
@@ -78,9 +80,11 @@ def ambient_norm(manifold: Manifold, v: Params) -> Array:
       >>> float(ambient_norm(generalised_stiefel(9 * jnp.eye(2)), jnp.array([[0.0], [2.0]])))
       6.0
     """
-    square = tree.vdot(v, v if manifold.metric is None else manifold.metric(v))
-    positive = square > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, square, 1)), 0)
+    if manifold.metric is None:
+        return length(v)
+    unit = unit_of(largest(jax.tree.map(jnp.abs, v)))
+    ratios = tree.scale(1 / unit, v)
+    return unit * root(tree.vdot(ratios, manifold.metric(ratios)))
 
 
 def distance(manifold: Manifold, y: Params) -> Array:

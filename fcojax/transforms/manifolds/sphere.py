@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax.transforms.manifolds.manifold import Manifold
+from fcojax.transforms.penalty import widened
 from fcojax.types import Array
 
 # Below this square of an angle the series of cos, sin and arcsin are used: the next term is below
@@ -103,15 +104,20 @@ def _check(y: Array, axis: int | None) -> None:
 
 
 def _normalise(y: Array, axis: int | None) -> Array:
-    """``y`` over its norm; the first unit vector where it is zero."""
+    """``y`` over its norm; the first unit vector where it is zero.
+
+    A float16 adds up squares in float32.
+    """
+    wide = widened(y)
     # P does not depend on the scale of y, so that neither does its derivative on the divisor, which
     # is there for squares that overflow or vanish.
-    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(y), axis=axis, keepdims=True))
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(wide), axis=axis, keepdims=True))
     zero = largest == 0
     flat_index = jnp.arange(y.size).reshape(y.shape)
     first = (flat_index == 0) if axis is None else (flat_index < y.shape[1])
-    scaled = jnp.where(zero, first.astype(y.dtype), y / jnp.where(zero, 1, largest))
-    return scaled / jnp.sqrt(jnp.sum(scaled * scaled, axis=axis, keepdims=True))
+    scaled = jnp.where(zero, first.astype(wide.dtype), wide / jnp.where(zero, 1, largest))
+    unit = scaled / jnp.sqrt(jnp.sum(scaled * scaled, axis=axis, keepdims=True))
+    return unit.astype(y.dtype)
 
 
 def _polynomial(t: Array, *coefficients: float) -> Array:

@@ -62,6 +62,11 @@ def entropic_simplex() -> Mirror:
     effect, and so would l1 be. ``to_dual`` answers at a zero entry as ``entropy`` does. No finite
     z, however large, overflows.
 
+    The clients of ``fed_mid_osp`` and ``fed_dual_avg_osp`` map dual points back with ``from_dual``,
+    so with this mirror they take their gradients on the simplex of sum 1 whatever s is (in
+    ``fed_mid_osp``, from the second local step on), and only the model that the server reads off
+    has sum s. For s other than 1 use ``fed_mid`` or ``fed_dual_avg``, or write the loss in x / s.
+
     Example:
       >>> entropic_simplex().to_primal(jnp.array([7.0, 7.0, -1e30]), 1.0, 2.0).tolist()
       [1.0, 1.0, 0.0]

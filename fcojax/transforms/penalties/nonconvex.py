@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
-from fcojax.transforms.penalty import Penalty, checked, indicator, largest, strength
+from fcojax.transforms.penalty import Penalty, checked, largest, strength
 from fcojax.transforms.thresholds import soft_threshold
 
 
@@ -60,12 +60,13 @@ def mcp(reach: float) -> Penalty:
             gentle = pace < reach
             bend = jnp.where(gentle, 1 - pace / reach, 1.0)
             firm = jnp.where(
-                size <= reach * level,
+                size < reach * level,  # at equality both agree; at strength 0 nothing is shrunk
                 soft_threshold(leaf, pace * level) / bend,
                 leaf,
             )
-            last_zero = level * jnp.sqrt(jnp.maximum(pace, reach) * reach)
-            return jnp.where(gentle, firm, jnp.where(size > last_zero, leaf, 0.0))
+            last_zero = level * jnp.sqrt(jnp.maximum(pace, reach)) * math.sqrt(reach)
+            kept = (size > last_zero) | (level == 0)
+            return jnp.where(gentle, firm, jnp.where(kept, leaf, 0.0))
 
         return jax.tree.map(shrink, v)
 
@@ -131,7 +132,7 @@ def scad(reach: float) -> Penalty:
             jump = jnp.where(
                 pace <= reach + 1,
                 (reach + 1 + pace) / 2,
-                jnp.sqrt(jnp.maximum(pace, reach) * (reach + 1)),
+                jnp.sqrt(jnp.maximum(pace, reach)) * math.sqrt(reach + 1),
             )
             return jnp.where(gentle, smooth, jnp.where(size <= jump * level, near, leaf))
 
@@ -167,8 +168,9 @@ def l0_ball(num_nonzero: int) -> Penalty:
 
     def value(x, scale):
         del scale
-        counts = jax.tree.map(lambda leaf: jnp.sum((leaf != 0).astype(leaf.dtype)), x)
-        return indicator(tree.total(counts) - num_nonzero)
+        count = tree.total(jax.tree.map(lambda leaf: jnp.sum(leaf != 0), x))
+        inside = tree.total(jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), x))
+        return jnp.where(count <= num_nonzero, inside, jnp.inf)
 
     def prox(v, step, scale):
         del step, scale

@@ -11,6 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
+from fcojax.transforms.lengths import length, lengths_along, lengths_by_label, quotient
 from fcojax.transforms.penalties.separable import require_fraction
 from fcojax.transforms.penalty import (
     Penalty,
@@ -20,21 +21,17 @@ from fcojax.transforms.penalty import (
     require_shapes_of,
     weight,
 )
-from fcojax.transforms.thresholds import ball_threshold, soft_threshold
+from fcojax.transforms.thresholds import off_l1_ball, soft_threshold
 from fcojax.types import Array, PyTree
 
 _NUM_HALVINGS = 60  # of an interval at most twice its answer: past the last bit of a float64
 
 
-def root(squares: Array) -> Array:
-    """The square root, with derivative 0 instead of infinity at 0."""
-    return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1.0)), 0.0)
-
-
 def shrink_factor(norm: Array, threshold: Array) -> Array:
-    """``max(1 - threshold / norm, 0)``; 0 for a vector of norm 0."""
-    outside = norm > threshold
-    return jnp.where(outside, 1 - threshold / jnp.where(outside, norm, 1.0), 0.0)
+    """``max(1 - threshold / norm, 0)``; 1 for a threshold of 0, at a vector of norm 0 too."""
+    outside = ~(norm <= threshold)  # a norm that is NaN stays NaN
+    kept = 1 - quotient(threshold, jnp.where(outside, norm, 1.0))
+    return jnp.where(outside, kept, jnp.where(threshold > 0, 0.0, 1.0))
 
 
 def l2() -> Penalty:
@@ -42,8 +39,9 @@ def l2() -> Penalty:
 
     .. math:: \mathrm{prox}(v) = \max(1 - t \lambda / |v|_2, 0)\, v
 
-    The whole point becomes exactly zero once its norm is at most :math:`t \lambda`; v = 0 answers
-    0. ``scale_max`` is the norm of the gradient at zero.
+    The whole point becomes exactly zero once its norm is at most :math:`t \lambda`; unless that is
+    0, the derivative there is 0, at equality too. ``scale_max`` is the norm of the gradient at
+    zero.
 
     Example:
       >>> l2().prox(jnp.array([3.0, 4.0]), step=1.0, scale=2.5).tolist()
@@ -54,13 +52,13 @@ def l2() -> Penalty:
     """
 
     def value(x, scale):
-        return at_strength(scale, root(tree.vdot(x, x)))
+        return at_strength(scale, length(x))
 
     def prox(v, step, scale):
-        norm = root(tree.vdot(v, v))
+        norm = length(v)
         return tree.scale(shrink_factor(norm, weight(step, scale, norm)), v)
 
-    return checked("l2", Penalty(value, prox, lambda gradient: root(tree.vdot(gradient, gradient))))
+    return checked("l2", Penalty(value, prox, length))
 
 
 def l_inf() -> Penalty:
@@ -83,15 +81,13 @@ def l_inf() -> Penalty:
     """
 
     def value(x, scale):
-        tops = [jnp.max(jnp.abs(leaf), initial=0.0) for leaf in jax.tree.leaves(x)]
-        return at_strength(scale, jnp.max(jnp.stack(tops)))
+        return at_strength(scale, largest(jax.tree.map(jnp.abs, x)))
 
     def prox(v, step, scale):
         flat, unravel = ravel_pytree(v)
         if flat.size == 0:
             return v
-        theta = ball_threshold(flat, weight(step, scale, flat))
-        return unravel(jnp.clip(flat, -theta, theta))
+        return unravel(off_l1_ball(flat, weight(step, scale, flat)))
 
     def scale_max(gradient):
         return tree.total(jax.tree.map(lambda leaf: jnp.sum(jnp.abs(leaf)), gradient))
@@ -109,16 +105,9 @@ class Groups(NamedTuple):
     def norms(self, x: PyTree) -> PyTree:
         """The Euclidean norm of every group: one array per leaf, or one for all labels."""
         if self.labels is None:
-            return jax.tree.map(
-                lambda leaf: root(jnp.sum(leaf**2, axis=self._axis_of(leaf), keepdims=True)), x
-            )
+            return jax.tree.map(lambda leaf: lengths_along(leaf, self._axis_of(leaf)), x)
         require_shapes_of(x, self.labels, "the labels of the groups")
-        squares = jax.tree.map(
-            lambda leaf, label: jax.ops.segment_sum(leaf.ravel() ** 2, label.ravel(), self.count),
-            x,
-            self.labels,
-        )
-        return root(tree.total(squares))
+        return lengths_by_label(x, self.labels, self.count)
 
     def scale(self, factors: PyTree, x: PyTree) -> PyTree:
         """Every entry times the factor of its group."""

@@ -46,8 +46,10 @@ def power(p: float) -> Penalty:
 
     def prox(v, step, scale):
         def shrink(leaf):
-            strength = jnp.broadcast_to(weight(step, scale, leaf), leaf.shape)
-            return jnp.sign(leaf) * _shrunk(p, jnp.abs(leaf), strength)
+            strength = weight(step, scale, leaf)
+            if p == 2.0:
+                return leaf / (1 + 2 * strength)
+            return _shrunk(p, leaf, strength)
 
         return jax.tree.map(shrink, v)
 
@@ -55,17 +57,23 @@ def power(p: float) -> Penalty:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _shrunk(p, size, strength):
-    """The u >= 0 with ``u + strength * p * u**(p - 1) == size``."""
+def _shrunk(p, v, strength):
+    """``sign(v) u`` for the u >= 0 with ``u + strength * p * u**(p - 1) == |v|``."""
+    return jnp.sign(v) * _size(p, jnp.abs(v), strength)
+
+
+def _size(p, size, strength):
     slope = p * strength
-    if p == 2.0:
-        return size / (1 + slope)
     if p == 1.5:  # y = sqrt(u) solves y^2 + slope y = size; written without a cancellation
         half = 0.5 * slope
-        below = half + jnp.sqrt(half**2 + size)
+        unit = 1 / jnp.maximum(half, 1.0)  # in units of a large slope no square overflows
+        below = half + jnp.sqrt((half * unit) ** 2 + size * unit * unit) / unit
         return (size / jnp.where(below > 0, below, 1.0)) ** 2
     if p == 3.0:
-        return 2 * size / (1 + jnp.sqrt(1 + 4 * slope * size))
+        inner = 1 + 4 * slope * size
+        large = inner == jnp.inf  # then the root of the product is the product of the roots
+        root = jnp.sqrt(jnp.where(large, size, inner)) * jnp.where(large, 2 * jnp.sqrt(slope), 1.0)
+        return 2 * size / (1 + root)
     if p > 2.0:
         return _root(slope, jnp.ones_like(size), p - 1, size)
     r = 1 / (p - 1)  # y = u^(p - 1), in which the equation is convex
@@ -77,8 +85,9 @@ def _root(a, b, r, size):
     some = jnp.where(size > 0, size, 1.0)
     by_power, by_line = some ** (1 / r) / a ** (1 / r), some / b  # the root if alone, or infinite
     bound = jnp.minimum(by_power, by_line)
-    a, b = (bound / by_power) ** r, bound / jnp.where(by_line > 0, by_line, 1.0)
-    b = jnp.where(bound > 0, b, 1.0)  # a bound that underflows: the root does too
+    some = bound > 0  # a bound that underflows: the root does too
+    a = jnp.where(some, bound / jnp.where(some, by_power, 1.0), 1.0) ** r
+    b = jnp.where(some, bound / jnp.where(some, by_line, 1.0), 1.0)
 
     def newton(_, y):
         bent = a * y ** (r - 1)
@@ -93,14 +102,14 @@ def _root(a, b, r, size):
 
 @_shrunk.defjvp
 def _shrunk_jvp(p, primals, tangents):
-    size, strength = primals
+    v, strength = primals
     along, strength_along = tangents
-    u = _shrunk(p, size, strength)
-    bend = p * (p - 1) * strength
-    if p >= 2.0:
-        rise = along - p * u ** (p - 1) * strength_along
-        return u, rise / (1 + bend * u ** (p - 2))
-    flat = u ** (2 - p)  # both sides times this: u^(p - 2) is infinite at 0
-    below = flat + bend
-    rise = along * flat - p * u * strength_along
-    return u, jnp.where(below > 0, rise / jnp.where(below > 0, below, 1.0), along)
+    answer = _shrunk(p, v, strength)
+    u = jnp.abs(answer)
+    # The slope is 1 / (1 + strength * p * (p - 1) * u**(p - 2)), where strength * p * u**(p - 1) is
+    # what |v| lost: written with that, no power of u overflows.
+    lost = jnp.abs(v) - u
+    at_zero = ((v == 0) & ((p > 2.0) | (strength == 0))).astype(v.dtype)
+    slope = jnp.where(u > 0, u / (jnp.where(u > 0, u, 1.0) + (p - 1) * lost), at_zero)
+    pull = jnp.minimum(u ** (p - 1), jnp.finfo(u.dtype).max)  # 0 times infinity is not 0
+    return answer, slope * (along - p * jnp.sign(v) * pull * strength_along)

@@ -153,7 +153,10 @@ def huber(knee: float) -> Penalty:
     It is the Moreau envelope of :math:`\delta |x|` with parameter 1 and is smooth, so nothing
     becomes exactly zero and ``scale_max`` is ``None``. With :math:`s = t \lambda`,
 
-    .. math:: \mathrm{prox}(v)_i = v_i - s\, \mathrm{clip}(v_i / (1 + s), -\delta, \delta)
+    .. math:: \mathrm{prox}(v)_i = v_i / (1 + s) \text{ for } |v_i| \le \delta (1 + s),
+      \text{ else } v_i - s \delta\, \mathrm{sign}(v_i)
+
+    with the derivative 1 / (1 + s) where the two meet.
 
     Args:
       knee: delta, positive.
@@ -178,7 +181,9 @@ def huber(knee: float) -> Penalty:
     def prox(v, step, scale):
         def shrink(leaf):
             strength = weight(step, scale, leaf)
-            return leaf - strength * jnp.clip(leaf / (1 + strength), -knee, knee)
+            bend = 1 + strength
+            far = leaf - strength * knee * jnp.sign(leaf)
+            return jnp.where(jnp.abs(leaf) <= knee * bend, leaf / bend, far)
 
         return jax.tree.map(shrink, v)
 

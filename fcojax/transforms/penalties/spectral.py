@@ -9,13 +9,23 @@ References: Cai, Candes and Shen, A singular value thresholding algorithm for ma
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.transforms.penalty import Penalty, at_strength, checked, indicator, largest, weight
-from fcojax.transforms.thresholds import ball_threshold
+from fcojax.transforms.penalty import (
+    Penalty,
+    at_strength,
+    checked,
+    indicator,
+    largest,
+    strength,
+    weight,
+    widened,
+)
+from fcojax.transforms.thresholds import clipped, onto_l1_ball, soft_threshold
 from fcojax.types import Array, PyTree
 
 
@@ -28,7 +38,8 @@ def nuclear() -> Penalty:
     for the thin singular value decomposition V = U diag(sigma) W^T. Singular values up to t lambda
     vanish, so the rank falls; the zero matrix answers itself. ``scale_max`` is the largest singular
     value of the gradient at zero. The derivative is exact and finite, also where singular values
-    are equal or zero. A leaf that is not a matrix is refused.
+    are equal or zero; for one at the threshold it is taken as if it were below. A leaf that is not
+    a matrix is refused.
 
     Example:
       >>> nuclear().prox(jnp.array([[3.0, 0.0], [0.0, 0.5]]), step=1.0, scale=1.0)
@@ -45,7 +56,7 @@ def nuclear() -> Penalty:
     def prox(v, step, scale):
         def one_matrix(matrix):
             threshold = weight(step, scale, matrix)
-            return _on_singular_values(_shrink, _as_given, matrix, threshold)
+            return _on_singular_values(_SHRINK, matrix, threshold)
 
         return _per_matrix("nuclear", one_matrix, v)
 
@@ -79,8 +90,8 @@ def nuclear_ball() -> Penalty:
         del step
 
         def one_matrix(matrix):
-            radius = jnp.asarray(scale, matrix.dtype)
-            return _on_singular_values(_shrink, ball_threshold, matrix, radius)
+            radius = strength(scale, matrix)
+            return _on_singular_values(_TO_BALL, matrix, radius)
 
         return _per_matrix("nuclear_ball", one_matrix, v)
 
@@ -110,8 +121,8 @@ def spectral_ball() -> Penalty:
         del step
 
         def one_matrix(matrix):
-            radius = jnp.asarray(scale, matrix.dtype)
-            return _on_singular_values(jnp.minimum, _as_given, matrix, radius)
+            radius = strength(scale, matrix)
+            return _on_singular_values(_CUT, matrix, radius)
 
         return _per_matrix("spectral_ball", one_matrix, v)
 
@@ -166,7 +177,7 @@ def rank_ball(k: int) -> Penalty:
             require_room(matrix)
             size = min(matrix.shape)
             kept = (jnp.arange(size) < k).astype(matrix.dtype)
-            return _on_singular_values(jnp.multiply, _as_given, matrix, kept)
+            return _on_singular_values(_KEEP, matrix, kept)
 
         return _per_matrix("rank_ball", one_matrix, v)
 
@@ -203,7 +214,7 @@ def psd() -> Penalty:
 
         def one_matrix(matrix):
             require_square(matrix)
-            eigenvalues = jnp.linalg.eigvalsh(matrix)
+            eigenvalues = jnp.linalg.eigvalsh(widened(matrix)).astype(matrix.dtype)
             skew = jnp.max(jnp.abs(matrix - matrix.T))
             violation = jnp.maximum(skew, -eigenvalues[0])
             return indicator(violation, jnp.max(jnp.abs(eigenvalues)))
@@ -240,8 +251,9 @@ def _per_matrix(name: str, function: Callable[[Array], Array], x: PyTree) -> PyT
 
 
 def _singular_values(matrix: Array) -> Array:
-    finite, matrix = _or_zero(matrix)
-    return jnp.where(finite, jnp.linalg.svd(matrix, compute_uv=False), jnp.nan)
+    finite, usable = _or_zero(widened(matrix))
+    values = jnp.linalg.svd(usable, compute_uv=False)
+    return jnp.where(finite, values, jnp.nan).astype(matrix.dtype)
 
 
 def _or_zero(matrix: Array) -> tuple[Array, Array]:
@@ -253,46 +265,59 @@ def _or_zero(matrix: Array) -> tuple[Array, Array]:
     return finite, jnp.where(finite, matrix, 0)
 
 
-def _shrink(values: Array, threshold: Array) -> Array:
-    return jnp.maximum(values - threshold, 0)
+class _Map(NamedTuple):
+    """What happens to the singular values, and what the derivative must know about it.
 
+    Given one level for all, every value goes through the same piecewise linear function of it.
 
-def _as_given(values: Array, level: Array) -> Array:
-    del values
-    return level
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _on_singular_values(act: Callable, level: Callable, matrix: Array, number: Array) -> Array:
-    """``U diag(act(sigma, level(sigma, number))) W^T``.
-
-    ``act`` works entry by entry once it knows the level, which may depend on all singular values in
-    any order. That is what the derivative needs to know where two of them are equal.
+    Attributes:
+      act: ``(values, number) -> new values``. The level may depend on all of the values.
+      slopes: ``(values, new values, number) -> slopes`` of that function with the level held.
+      steep: whether the derivative has the gap between two values in a denominator, where a gap
+        of rounding is noise: one up to sqrt(eps) of the largest value then counts as none.
     """
+
+    act: Callable[[Array, Array], Array]
+    slopes: Callable[[Array, Array, Array], Array]
+    steep: bool = False
+
+
+_SHRINK = _Map(soft_threshold, lambda values, new, number: (new > 0) | (number == 0))
+_TO_BALL = _Map(
+    onto_l1_ball,
+    lambda values, new, radius: (radius > 0) & ((new > 0) | jnp.all(new == values)),
+)
+_CUT = _Map(
+    lambda values, radius: clipped(values, *jnp.broadcast_arrays(-radius, radius, values)[:2]),
+    lambda values, new, radius: (values <= radius) & (radius > 0),
+)
+_KEEP = _Map(jnp.multiply, lambda values, new, kept: kept, steep=True)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _on_singular_values(rule: _Map, matrix: Array, number: Array) -> Array:
+    """``U diag(act(sigma, number)) W^T``."""
     finite, matrix = _or_zero(matrix)
     left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
-    answer = (left * act(values, level(values, number))[None, :]) @ right
+    answer = (left * rule.act(values, number)[None, :]) @ right
     return jnp.where(finite, answer, jnp.nan)
 
 
 @_on_singular_values.defjvp
-def _on_singular_values_jvp(act, level, primals, tangents):
+def _on_singular_values_jvp(rule, primals, tangents):
     matrix, number = primals
     along, number_along = tangents
     if matrix.shape[0] < matrix.shape[1]:  # below, U may have a complement and W has none
         tall = (matrix.T, number), (along.T, number_along)
-        return tuple(y.T for y in _on_singular_values_jvp(act, level, *tall))
+        return tuple(y.T for y in _on_singular_values_jvp(rule, *tall))
     left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
     image = along @ right.T
     inner = left.T @ image
-    at_level = level(values, number)
-    new, new_along = jax.jvp(
-        lambda s, c: act(s, level(s, c)), (values, number), (jnp.diagonal(inner), number_along)
-    )
-    slopes = jax.jvp(lambda s: act(s, at_level), (values,), (jnp.ones_like(values),))[1]
+    new, new_along = jax.jvp(rule.act, (values, number), (jnp.diagonal(inner), number_along))
+    slopes = rule.slopes(values, new, number).astype(values.dtype)
     symmetric, skew = (inner + inner.T) / 2, (inner - inner.T) / 2
-    turned = _difference_quotients(values, new, slopes) * symmetric
-    turned += _difference_quotients(values, new, slopes, opposite=True) * skew
+    turned = _difference_quotients(values, new, slopes, rule.steep) * symmetric
+    turned += _sum_quotients(values, new, slopes) * skew
     turned = jnp.where(jnp.eye(values.size, dtype=bool), jnp.diag(new_along), turned)
     positive = values > 0
     ratios = jnp.where(positive, new / jnp.where(positive, values, 1), slopes)
@@ -317,17 +342,22 @@ def _positive_part_jvp(primals, tangents):
     return (basis * new[None, :]) @ basis.T, basis @ turned @ basis.T
 
 
-def _difference_quotients(x: Array, y: Array, slopes: Array, opposite: bool = False) -> Array:
-    """``(y_i - y_j) / (x_i - x_j)``, and the mean slope where the two x are as good as equal.
+def _difference_quotients(x: Array, y: Array, slopes: Array, steep: bool = False) -> Array:
+    """``(y_i - y_j) / (x_i - x_j)`` for a y that is piecewise linear in x, with two pieces.
 
-    With ``opposite``, the j-th point is reflected at the origin: sums in place of differences.
+    Two x on one piece have its slope, to the last digit however close they are. For two that
+    straddle the kink both differences are exact. The mean slope where x is equal and y is not.
     """
-    sign = -1 if opposite else 1
-    gap = x[:, None] - sign * x[None, :]
-    rise = y[:, None] - sign * y[None, :]
-    # Rounding in a rise is eps * |x|, so at this gap it is as large as what the mean slope omits.
-    tie = jnp.abs(gap) <= jnp.sqrt(jnp.finfo(x.dtype).eps) * jnp.max(jnp.abs(x))
-    if opposite:
-        tie = gap == 0  # both zero; a sum of two numbers of one sign loses no digits
-    mean = (slopes[:, None] + slopes[None, :]) / 2
-    return jnp.where(tie, mean, rise / jnp.where(tie, 1, gap))
+    gap = x[:, None] - x[None, :]
+    tie = jnp.sqrt(jnp.finfo(x.dtype).eps) if steep else 0.0
+    tied = jnp.abs(gap) <= tie * jnp.max(jnp.abs(x))
+    quotients = (y[:, None] - y[None, :]) / jnp.where(tied, 1, gap)
+    one, other = slopes[:, None], slopes[None, :]
+    return jnp.where(tied | (one == other), (one + other) / 2, quotients)
+
+
+def _sum_quotients(x: Array, y: Array, slopes: Array) -> Array:
+    """``(y_i + y_j) / (x_i + x_j)``, and the slope where both x are 0."""
+    total = x[:, None] + x[None, :]
+    zero = total == 0
+    return jnp.where(zero, slopes[:, None], (y[:, None] + y[None, :]) / jnp.where(zero, 1, total))

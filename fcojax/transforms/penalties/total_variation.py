@@ -124,7 +124,8 @@ def _variation(axis, x, scale):
 def _denoised(flat, begins, strength):
     rises = _cut(jax.lax.stop_gradient(flat), begins, jax.lax.stop_gradient(strength))
     blocks = block_numbers((rises != 0) | begins)
-    return block_means(flat, blocks) + strength * block_means(_pull(rises), blocks)
+    level = jnp.where(strength > 0, block_means(flat, blocks), flat)  # at 0 ties are no blocks
+    return level + strength * block_means(_pull(rises), blocks)
 
 
 def _pull(rises):
