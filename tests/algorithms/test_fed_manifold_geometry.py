@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.transforms import flat, generalised_stiefel, grassmann, orthogonal, product, sphere
+from fcojax.transforms import (
+    flat,
+    generalised_stiefel,
+    grassmann,
+    orthogonal,
+    product_manifold,
+    sphere,
+)
 from tests import subspaces
 from tests.subspaces import pca, polar, slope
 
@@ -52,7 +59,7 @@ def test_a_product_with_a_flat_part_fits_a_unit_direction_and_an_offset():
         truth = w / np.linalg.norm(w) + 0.3 * rng.standard_normal(4)
         clients.append({"a": a, "y": a @ truth + rng.standard_normal()})
     start = {"w": jnp.eye(4)[0], "b": jnp.zeros(())}
-    manifold = product({"w": sphere(), "b": flat()})
+    manifold = product_manifold({"w": sphere(), "b": flat()})
     found = stationary(manifold, direction_and_offset, clients, start, 0.02, num_rounds=2000)
     rows = {name: np.concatenate([client[name] for client in clients]) for name in ("a", "y")}
     residual = rows["a"] @ found["w"] + found["b"] - rows["y"]
