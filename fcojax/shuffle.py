@@ -62,7 +62,9 @@ def permuted(key: Key | Seed, size: Array | int, stream: Array, position: Array)
         coin = (jnp.maximum(x, partner) ^ salt) * jnp.uint32(0x9E3779B1)
         coin = (coin ^ (coin >> 15)) * jnp.uint32(0x846CA68B)
         x = jnp.where(coin >> 31 == 1, partner, x)
-    return x.astype(jnp.int32)
+    # Apart from the reader, for LLVM's vectoriser follows every path from a value to an address
+    # that it enters in the same loop, and through sixteen rounds there are billions of paths.
+    return jax.lax.optimization_barrier(x.astype(jnp.int32))
 
 
 def _scaled(bits: Array, size: Array) -> Array:

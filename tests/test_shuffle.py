@@ -1,4 +1,5 @@
 import functools
+import time
 
 import jax
 import jax.numpy as jnp
@@ -74,3 +75,58 @@ def test_streams_of_one_key_are_independent():
 def test_draws_with_replacement_are_uniform():
     drawn = np.asarray(shuffle.uniform_indices(jax.random.key(0), 7, jnp.arange(70_000)))
     assert stats.chisquare(np.bincount(drawn, minlength=7)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("size", "stream", "expected"),
+    [
+        (5, 0, [3, 2, 4, 1, 0, 3]),
+        (1000, 3, [610, 140, 323, 939, 741, 735]),
+        (2**30 + 5, 7, [179269819, 44519290, 843091714, 1031608707, 706283137, 821453893]),
+    ],
+)
+def test_an_order_is_the_same_for_ever(size, stream, expected):
+    """Results are reproduced from keys, so these numbers hold on every version and device."""
+    positions = jnp.arange(6) % size
+    order = shuffle.permuted(jax.random.key(11), size, jnp.full_like(positions, stream), positions)
+    assert order.tolist() == expected
+
+
+def rows_drawn(key, rows):
+    positions = jnp.arange(4)
+    return rows[shuffle.permuted(key, rows.shape[0], jnp.zeros_like(positions), positions)]
+
+
+def test_compile_time_does_not_multiply_with_the_rounds(monkeypatch):
+    """LLVM's vectoriser once followed every path through the rounds, three times more with each."""
+
+    def seconds(num_rounds):
+        monkeypatch.setattr(shuffle, "_NUM_ROUNDS", num_rounds)
+        program = jax.jit(lambda key, rows: jnp.sum(2 * rows_drawn(key, rows)))
+        lowered = program.lower(jax.random.key(0), jnp.ones((50, 3)))
+        began = time.perf_counter()
+        lowered.compile(compiler_options={"xla_backend_optimization_level": 3})
+        return time.perf_counter() - began
+
+    assert seconds(13) < 0.5 + 4 * seconds(4)
+
+
+def test_what_is_drawn_can_be_differentiated_and_mapped():
+    rows, keys = jnp.arange(21.0).reshape(7, 3), jax.random.split(jax.random.key(2), 3)
+    one, mapped = jax.jit(rows_drawn), jax.jit(jax.vmap(rows_drawn, in_axes=(0, None)))
+    drawn = np.stack([one(key, rows) for key in keys])
+    np.testing.assert_array_equal(mapped(keys, rows), drawn)
+
+    def energy(rows, key):
+        return jnp.sum(rows_drawn(key, rows) ** 2) / 2
+
+    @jax.jit
+    @functools.partial(jax.vmap, in_axes=(None, 0))
+    def slopes(rows, key):
+        along = jax.jvp(lambda rows: energy(rows, key), (rows,), (jnp.ones_like(rows),))[1]
+        return jax.grad(energy)(rows, key), along
+
+    backward, forward = slopes(rows, keys)
+    expected = np.stack([np.where(np.isin(rows, taken), rows, 0) for taken in drawn])
+    np.testing.assert_array_equal(backward, expected)
+    np.testing.assert_array_equal(forward, expected.sum(axis=(1, 2)))

@@ -39,7 +39,7 @@ def stationarity(
     Example:
       >>> import fcojax
       >>> data = fcojax.from_clients([jnp.array([[3.0, 4.0]])])
-      >>> sphere = fcojax.transforms.manifolds.sphere()
+      >>> sphere = fcojax.transforms.sphere()
       >>> loss = lambda x, rows: -rows @ x
       >>> stationarity(loss, sphere, data, jnp.array([0.6, 0.8]), 0.1) < 1e-6
       Array(True, dtype=bool)
