@@ -87,7 +87,7 @@ def revealing(chosen):
 
 def servers(chosen, rates, params, data, key, **options):
     """The server's state after every look, leaves with a leading axis of looks."""
-    options = {"observe": whole_server} | options
+    options = {"observe": whole_server} | planned(options)
     _, history = fcojax.run(revealing(chosen), rates, params, data, key, **options)
     return jax.tree.map(np.asarray, history["server"])
 

@@ -118,7 +118,7 @@ def test_absent_clients_are_untouched(name):
 def test_three_rates_are_one_trace(name):
     data, key = fcojax.from_clients(CLIENTS), jax.random.key(0)
     model = functools.partial(
-        fcojax.run, build(name), params=point(name), data=data, key=key, num_rounds=2, work=WORK
+        fcojax.run, build(name), params=point(name), data=data, key=key, num_rounds=2, plan=WORK
     )
     first, _ = model(hparams=rates(name, 0.01))
     count = len(_traces)

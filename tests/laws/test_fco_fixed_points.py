@@ -166,7 +166,7 @@ def test_dual_averaging_with_server_prox_only_ends_at_zero():
     support is {i: |z_i| > T_r lambda} before; z_r is FedAvg's model.
     """
     name, client_lr, server_lr, scale, num_rounds = "fed_dual_avg_osp", 0.1, 1.5, 0.05, 200
-    options = {"num_rounds": num_rounds, "work": fcojax.local_steps(2)}
+    options = {"num_rounds": num_rounds, "plan": fcojax.local_steps(2)}
     options |= {"observe": lambda hparams, model, _: {"model": model}}
 
     def models(name):
