@@ -29,6 +29,23 @@ def add(x: PyTree, y: PyTree) -> PyTree:
     return jax.tree.map(operator.add, x, y)
 
 
+def add_compensated(
+    total: PyTree, residue: PyTree, factor: Scalar, increment: PyTree
+) -> tuple[PyTree, PyTree]:
+    """``total + factor * increment``, and what rounding has left out of all such sums so far.
+
+    Kahan's summation: a sum of many small increments is as accurate as one of few large ones.
+    """
+
+    def one(whole, left_out, part):
+        part = jnp.asarray(factor, whole.dtype) * part.astype(whole.dtype) + left_out
+        grown = whole + part
+        return grown, part - (grown - whole)
+
+    pairs = jax.tree.map(one, total, residue, increment)
+    return jax.tree.transpose(jax.tree.structure(total), jax.tree.structure((0, 0)), pairs)
+
+
 def sub(x: PyTree, y: PyTree) -> PyTree:
     """``x - y``."""
     return jax.tree.map(operator.sub, x, y)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, takes
+from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
 from fcojax.algorithms.fed_avg import PenalisedRates
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
@@ -21,6 +21,14 @@ class DualPoint(NamedTuple):
 
     dual: Params
     elapsed: Array
+
+
+class DualSums(NamedTuple):
+    """The server's dual point, and what rounding has left out of its two sums so far."""
+
+    dual: Params
+    elapsed: Array
+    residue: DualPoint
 
 
 @takes(PenalisedRates, "mirror")
@@ -40,6 +48,10 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
     never reset, so the penalty keeps its weight against the sum of all gradients. A schedule of
     ``penalty_scale`` applies the strength of the moment to all of the elapsed time.
 
+    Both sums grow for as long as the run lasts while their increments do not. Clients therefore
+    add up displacements, and the server's sums are compensated, so that in float32 the error of
+    the model stays that of rounding z and T once, however many rounds there were.
+
     Args:
       loss: one loss per example.
       mirror: the geometry, with its penalty.
@@ -55,26 +67,29 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
         return model(hparams, point) if client_prox else mirror.from_dual(point.dual)
 
     def init(hparams, params):
-        return DualPoint(mirror.to_dual(params), jnp.zeros_like(jnp.asarray(hparams.client_lr))), ()
+        dual, elapsed = mirror.to_dual(params), jnp.zeros_like(jnp.asarray(hparams.client_lr))
+        return DualSums(dual, elapsed, tree.zeros_like(DualPoint(dual, elapsed))), ()
 
     def broadcast(hparams, server):
-        return server
+        return DualPoint(server.dual, server.elapsed)
 
     def client_update(hparams, message, client, local, key):
-        def step(point, batch):
-            slope = gradient(local_model(hparams, point), batch)
+        def step(moved, batch):
+            slope = gradient(local_model(hparams, tree.add(message, moved)), batch)
             return DualPoint(
-                tree.add_scaled(point.dual, -hparams.client_lr, slope),
-                point.elapsed + hparams.client_lr,
+                tree.add_scaled(moved.dual, -hparams.client_lr, slope),
+                moved.elapsed + hparams.client_lr,
             )
 
-        end = local.scan(step, message)
-        # Not end.elapsed - message.elapsed, which cancels in float32 once T_r is large.
+        end = local.scan(step, tree.zeros_like(message))
         elapsed = local.num_steps.astype(message.elapsed.dtype) * hparams.client_lr
-        return ClientResult(client, DualPoint(tree.sub(end.dual, message.dual), elapsed), {})
+        return ClientResult(client, DualPoint(end.dual, Public(elapsed)), {})
 
     def server_update(hparams, server, mean_upload, cohort, key):
-        return tree.add_scaled(server, hparams.server_lr, mean_upload)
+        sums = DualPoint(server.dual, server.elapsed)
+        increment = DualPoint(mean_upload.dual, mean_upload.elapsed.value)
+        sums, residue = tree.add_compensated(sums, server.residue, hparams.server_lr, increment)
+        return DualSums(*sums, residue)
 
     return Algorithm(init, broadcast, client_update, server_update, model)
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, takes
+from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
 from fcojax.algorithms.fed_avg import Rates
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
@@ -36,7 +36,7 @@ class Change(NamedTuple):
     """What a client sends: how its mean slope has changed, and how many steps it took."""
 
     slope: Params
-    num_steps: Array
+    num_steps: Public
 
 
 class Walk(NamedTuple):
@@ -150,11 +150,11 @@ def fed_manifold(loss: Loss, manifold: Manifold, *, literal: bool = False) -> Al
         correction = tree.sub(message.direction, client)
         end = walk(hparams, message.point, message.distance, correction, local)
         # Not the whole walk: what has converged cancels here, before it is rounded.
-        change = Change(tree.sub(end.slope, client), steps_of(local, hparams))
+        change = Change(tree.sub(end.slope, client), Public(steps_of(local, hparams)))
         return ClientResult(end.slope, change, metrics(end))
 
     def server_update(hparams, server, mean_upload, cohort, key):
-        length = hparams.server_lr * hparams.client_lr * mean_upload.num_steps
+        length = hparams.server_lr * hparams.client_lr * mean_upload.num_steps.value
         walked = tree.add(server.direction, mean_upload.slope)
         point, distance = land(tree.add_scaled(server.point, -length, walked))
         direction = tree.add_scaled(server.direction, cohort.fraction, mean_upload.slope)

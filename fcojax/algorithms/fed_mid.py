@@ -8,19 +8,19 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, takes
+from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
 from fcojax.algorithms.fed_avg import PenalisedRates
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
-from fcojax.types import Array, Params
+from fcojax.types import Params
 
 
 class Displacement(NamedTuple):
     """What a client sends: how far it moved, and the sum of the steps it took."""
 
     params: Params
-    elapsed: Array
+    elapsed: Public
 
 
 @takes(PenalisedRates, "mirror")
@@ -69,11 +69,11 @@ def fed_mid(
         end = local.scan(step, message)
         client_lr = jnp.asarray(hparams.client_lr)
         elapsed = local.num_steps.astype(client_lr.dtype) * client_lr
-        return ClientResult(client, Displacement(tree.sub(end, message), elapsed), {})
+        return ClientResult(client, Displacement(tree.sub(end, message), Public(elapsed)), {})
 
     def server_update(hparams, server, mean_upload, cohort, key):
         z = tree.add_scaled(mirror.to_dual(server), hparams.server_lr, mean_upload.params)
-        return mirror_step(z, hparams.server_lr * mean_upload.elapsed, hparams, server_prox)
+        return mirror_step(z, hparams.server_lr * mean_upload.elapsed.value, hparams, server_prox)
 
     def model(hparams, server):
         return server

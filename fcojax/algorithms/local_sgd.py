@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, takes
+from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
 from fcojax.algorithms.fed_avg import fed_avg
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
@@ -120,12 +120,11 @@ def local_sgd(loss: Loss, *, step_size: Callable[[Any, Array], Scalar] = inverse
             return Progress(tree.add_scaled(at.params, -size, slope), at.step + 1)
 
         end = local.scan(descend, message)
-        # A float, because the engine averages what it is sent.
-        num_steps = local.num_steps.astype(jnp.result_type(float))
-        return ClientResult(client, Progress(tree.sub(end.params, message.params), num_steps), {})
+        moved = Progress(tree.sub(end.params, message.params), Public(local.num_steps))
+        return ClientResult(client, moved, {})
 
     def server_update(hparams, server, mean_upload, cohort, key):
-        num_steps = jnp.round(mean_upload.step).astype(server.step.dtype)
+        num_steps = jnp.round(mean_upload.step.value).astype(server.step.dtype)
         return Progress(tree.add(server.params, mean_upload.params), server.step + num_steps)
 
     def model(hparams, server):

@@ -1,0 +1,225 @@
+"""Uplinks: what encodes, decodes and finishes uploads, shown by two that people use."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import tree
+from fcojax.algorithms import local_sgd
+from fcojax.engine.uplink import Heard
+from fcojax.transforms import euclidean
+from tests import federations
+
+KEY = jax.random.key(2)
+RATES = federations.hparams("fed_avg")
+
+
+@functools.cache
+def data():
+    return fcojax.from_clients(federations.clients())
+
+
+def run(name, hparams, uplink, cohort=None, num_rounds=6):
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), cohort or fcojax.everyone(), uplink)
+    chosen = federations.algorithm(name)
+    state = fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
+    state, history = fcojax.advance(chosen, hparams, data(), state, plan, num_rounds)
+    return federations.as_vector(fcojax.read_model(chosen, hparams, state)), state, history
+
+
+def zeros(payload):
+    return tree.zeros_like(payload)
+
+
+lossless = fcojax.Uplink(
+    init=lambda payload: (),
+    encode=lambda hparams, payload, residual, key: (payload, residual),
+    decode=lambda encoded: encoded,
+)
+
+
+def largest_with_feedback(hparams, payload, residual, key):
+    """The largest entry of each leaf and its place; what is not sent is sent later."""
+    wanted = tree.add(payload, residual)
+    flat = [leaf.reshape(-1) for leaf in wanted]
+    places = [jnp.argmax(jnp.abs(leaf)).astype(jnp.int32) for leaf in flat]
+    sent = [leaf[place] for leaf, place in zip(flat, places, strict=True)]
+    kept = [
+        leaf.at[place].set(0).reshape(whole.shape)
+        for leaf, place, whole in zip(flat, places, wanted, strict=True)
+    ]
+    return (sent, places), kept
+
+
+def scattered(shapes, encoded):
+    return [
+        jnp.zeros(shape).reshape(-1).at[place].set(value).reshape(shape)
+        for shape, value, place in zip(shapes, *encoded, strict=True)
+    ]
+
+
+@functools.cache
+def largest():
+    shapes = ((), (federations.DIM,))  # bias and kernel, as the tree has them
+    return fcojax.Uplink(zeros, largest_with_feedback, functools.partial(scattered, shapes))
+
+
+@pytest.mark.parametrize("name", federations.NAMES)
+def test_an_uplink_that_does_nothing_changes_nothing(name):
+    hparams = federations.hparams(name)
+    plain, _, counted = run(name, hparams, None)
+    through, _, found = run(name, hparams, lossless)
+    np.testing.assert_array_equal(through, plain)
+    np.testing.assert_array_equal(found["bytes_up"], counted["bytes_up"])
+
+
+def test_what_feedback_keeps_is_what_was_not_sent():
+    """Sum of uploads plus residuals is the sum of what clients wanted to send, loss or no loss."""
+    lossy = fcojax.dropout(fcojax.everyone(), 0.3)
+    step = algorithm_of_constant_uploads()
+    plan = fcojax.Plan(fcojax.local_steps(1), lossy, largest())
+    hparams, start = RATES._replace(client_lr=1.0), tree.zeros_like(federations.start())
+    state = fcojax.start(step, hparams, start, data(), KEY, plan)
+    state, history = fcojax.advance(step, hparams, data(), state, plan, 40)
+    heard = history["participants"] - history["lost"]
+    assert 0 < int(np.sum(history["lost"])) < 100
+    residual = np.concatenate([np.asarray(leaf).reshape(5, -1) for leaf in state.residuals], 1)
+    wanted = np.asarray(state.clients)[:, None] * DIRECTION
+    sent = wanted - residual
+    # The server divides by who was heard; counted back, it has all that was sent.
+    assert float(np.sum(heard)) == np.asarray(state.clients).sum()
+    np.testing.assert_allclose(state.server["sum"], sent.sum(axis=0), atol=1e-12)
+
+
+DIRECTION = np.array([0.5, 1.0, -2.0, 3.0, 0.25])
+
+
+def algorithm_of_constant_uploads():
+    """Clients count how often they were heard and always want to send the same."""
+
+    def client_update(hparams, message, client, local, key):
+        upload = {"bias": jnp.asarray(DIRECTION[0]), "kernel": jnp.asarray(DIRECTION[1:])}
+        return fcojax.algorithms.ClientResult(client + 1, upload, {})
+
+    def server_update(hparams, server, mean, cohort, key):
+        total = jnp.append(mean["bias"], mean["kernel"]) * cohort.fraction * 5
+        return {"model": server["model"], "sum": server["sum"] + total}
+
+    return fcojax.algorithms.Algorithm(
+        init=lambda hparams, params: (
+            {"model": params, "sum": jnp.zeros(federations.DIM + 1)}, jnp.zeros(()),
+        ),
+        broadcast=lambda hparams, server: server["model"],
+        client_update=client_update,
+        server_update=server_update,
+        model=lambda hparams, server: server["model"],
+    )  # fmt: skip
+
+
+def test_bytes_are_counted_after_encoding():
+    _, _, plain = run("fed_avg", RATES, None, num_rounds=1)
+    _, _, compressed = run("fed_avg", RATES, largest(), num_rounds=1)
+    assert plain["bytes_up"][0] == 5 * 8 * (federations.DIM + 1)
+    assert compressed["bytes_up"][0] == 5 * 2 * (8 + 4)  # two leaves: a number and its place
+    assert compressed["bytes_down"][0] == plain["bytes_down"][0]
+
+
+Private = fcojax.extended(fcojax.algorithms.fed_avg.Hparams, "Private", clip=1.0, noise=0.0)
+
+
+def clip(hparams, payload, residual, key):
+    norm = tree.norm(payload)
+    return tree.scale(jnp.minimum(1, hparams.clip / norm), payload), residual
+
+
+def sum_with_noise(expected, hparams, total, heard: Heard, key):
+    """The sum over a fixed number of clients, and Gaussian noise."""
+    count = heard.cohort_weight / expected
+    keys = jax.random.split(key, len(total))
+    return [
+        leaf * count + hparams.noise / expected * jax.random.normal(k, leaf.shape, leaf.dtype)
+        for leaf, k in zip(total, keys, strict=True)
+    ]
+
+
+@functools.cache
+def private(expected):
+    return fcojax.Uplink(
+        init=lambda payload: (), encode=clip, decode=lambda encoded: encoded,
+        finish=functools.partial(sum_with_noise, expected), steps_when_empty=True,
+    )  # fmt: skip
+
+
+def test_clipped_sums_have_a_fixed_denominator():
+    """One round by hand: every displacement cut to the norm, the sum divided by three."""
+    hparams = Private(client_lr=0.05, clip=0.1)
+    cohort = fcojax.coin_flips(0.6)
+    found, _, history = run("fed_avg", hparams, private(3.0), cohort, num_rounds=1)
+    count = int(history["participants"][0])
+    assert 0 < count != 3
+    first = federations.as_vector(federations.start())
+    assert np.linalg.norm(found - first) <= 0.1 * count / 3 + 1e-12
+    tight = federations.as_vector
+    _, wide, _ = run("fed_avg", hparams._replace(clip=1e9), private(3.0), cohort, num_rounds=1)
+    plain, _, _ = run("fed_avg", RATES, None, cohort, num_rounds=1)
+    np.testing.assert_allclose(tight(wide.server) - first, (plain - first) * count / 3, rtol=1e-12)
+
+
+def test_noise_is_added_also_when_nobody_is_there():
+    hparams = Private(client_lr=0.05, noise=0.1)
+    found, _, history = run("fed_avg", hparams, private(3.0), fcojax.coin_flips(1e-9), 1)
+    assert history["participants"][0] == 0
+    assert not np.allclose(found, federations.as_vector(federations.start()))
+
+
+def test_numbers_of_an_uplink_sweep_like_any_other():
+    grid = fcojax.product(Private, client_lr=[0.05], clip=[0.1, 1.0, 10.0])
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), uplink=private(5.0))
+    models, _ = fcojax.sweep(
+        federations.algorithm("fed_avg"), grid, federations.start(), data(), KEY[None], plan,
+        num_rounds=6,
+    )  # fmt: skip
+    for index, norm in enumerate((0.1, 1.0, 10.0)):
+        alone, _, _ = run("fed_avg", Private(client_lr=0.05, clip=norm), private(5.0))
+        np.testing.assert_allclose(models["kernel"][index, 0], alone[:-1], rtol=1e-12)
+
+
+def test_public_parts_pass_untouched():
+    """Local SGD's step count is right behind an uplink that deletes everything it sees."""
+    silence = fcojax.Uplink(
+        init=lambda payload: (),
+        encode=lambda hparams, payload, residual, key: (zeros(payload), residual),
+        decode=lambda encoded: encoded,
+    )
+    chosen = local_sgd(federations.loss)
+    plan = fcojax.Plan(fcojax.local_steps(3), uplink=silence)
+    state = fcojax.start(chosen, local_sgd.Hparams(), federations.start(), data(), KEY, plan)
+    state, _ = fcojax.advance(chosen, local_sgd.Hparams(), data(), state, plan, 4)
+    assert int(state.server.step) == 12
+    np.testing.assert_array_equal(
+        federations.as_vector(state.server.params), federations.as_vector(federations.start())
+    )
+
+
+def test_the_same_uplink_on_a_mesh():
+    plain, _, _ = run("fed_avg", RATES, largest(), fcojax.uniform_cohort(3))
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), fcojax.uniform_cohort(3), largest())
+    spread = fcojax.shard_clients(data(), fcojax.client_mesh(2))
+    model, _ = fcojax.run(
+        federations.algorithm("fed_avg"), RATES, federations.start(), spread, KEY, plan,
+        num_rounds=6,
+    )  # fmt: skip
+    np.testing.assert_allclose(federations.as_vector(model), plain, rtol=1e-12)
+
+
+def test_a_mirror_is_no_uplink():
+    plan = fcojax.Plan(fcojax.local_steps(1), uplink=euclidean(federations.kernel_l1()))
+    with pytest.raises(ValueError, match="the plan's uplink is Mirror.*pass an Uplink"):
+        fcojax.run(
+            federations.algorithm("fed_avg"), RATES, federations.start(), data(), KEY, plan,
+            num_rounds=1,
+        )  # fmt: skip
