@@ -1,5 +1,6 @@
 """Algorithms and problems of a user's own, through the whole launcher, outside the repository."""
 
+import collections
 import json
 import subprocess
 import sys
@@ -8,12 +9,14 @@ import numpy as np
 import pytest
 
 import fcojax
-from experiments import factories
+from configs import lasso
+from experiments import entries, factories
 from experiments.report import rows as tidy
 from experiments.report.plots import style
+from experiments.settings import resolve
 from experiments.study import Variant
 from fcojax.algorithms import fed_avg, fed_mid, takes
-from fcojax.transforms import euclidean, zero
+from fcojax.transforms import entropy, euclidean, sphere, zero
 from tests.experiments.test_run import ROOT, TOY, environment, one_line
 
 # Server momentum; without any it is FedAvg with a server rate of one.
@@ -175,9 +178,7 @@ def test_a_config_file_of_ones_own_brings_problem_algorithm_and_claims(folder):
 def test_a_mistake_is_one_line_and_exit_code_2(folder):
     arguments = [argument.replace("configs/", f"{ROOT}/configs/") for argument in TOY]
     for given, message in (
-        ([], "heavy_ball needs momentum"),
         (["--config.momentun=0.5"], "no key momentun; did you mean momentum?"),
-        (["--config.momentum.first=0.5"], "no key momentum.first"),
         (["--config.algorithms=mine:heavy_bal,fed_mid"], "did you mean heavy_ball?"),
     ):
         algorithm = "--config.algorithms=mine:heavy_ball"
@@ -212,6 +213,15 @@ def test_what_is_no_factory_is_refused_in_a_sentence(name, message, folder, monk
     assert message in str(error.value)
 
 
+def test_a_hyperparameter_is_in_the_config_or_has_a_default_and_is_no_column_of_the_rows():
+    config = lasso.get_config()
+    config.algorithms = ("fresh",)
+    for field, message in (("momentum", "fresh needs momentum"), ("round", "a column of that")):
+        hparams = collections.namedtuple("Rates", ["client_lr", field])
+        with pytest.raises(ValueError, match=message):
+            resolve(config, sweep({"fresh": takes(hparams)(lambda loss: fed_avg(loss))}))
+
+
 def test_labels_are_names_and_stand_for_one_algorithm_each(folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "mine", raising=False)
@@ -241,6 +251,26 @@ def test_a_factory_is_called_with_the_geometry_it_names_and_makes_an_algorithm(f
     assert isinstance(factories.build("needy", fixed, None, known), fcojax.algorithms.Algorithm)
 
 
+def test_a_sweep_hands_its_own_geometry_to_the_factories_that_name_it():
+    given = []
+
+    @takes(fed_avg.Hparams, "manifold", "mirror")
+    def both(loss, manifold, mirror):
+        given.extend((manifold, mirror))
+        return fed_avg(loss)
+
+    config = lasso.get_config()
+    lasso.quick(config)
+    config.algorithms = ("both",)
+    manifold, mirror = sphere(), entropy()
+    own = sweep([both])._replace(
+        manifold=lambda config: manifold, mirror=lambda config, penalty: mirror
+    )
+    problem, penalty = own.problem(config), own.penalty(config)
+    (entry,) = entries.build(own, config, resolve(config, own), problem, penalty)
+    assert entry.label == "both" and given[0] is manifold and given[1] is mirror
+
+
 def test_lines_of_strangers_have_their_label_and_a_style_of_their_own():
     labels = ["fed_avg", *"abcdefgh", "fed_mid", "r_fed_prox", "local"]
     styles = {label: style(label, labels) for label in labels}
@@ -249,6 +279,4 @@ def test_lines_of_strangers_have_their_label_and_a_style_of_their_own():
 
 
 def sweep(algorithms):
-    from configs.lasso import EXPERIMENT
-
-    return EXPERIMENT._replace(algorithms=algorithms)
+    return lasso.EXPERIMENT._replace(algorithms=algorithms)
