@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# The suite on the oldest JAX that is supported and on the newest there is, each in an environment
+# of its own made from the project's files. Arguments go to pytest: tests/versions.sh -m slow
+set -euo pipefail
+
+# The newest Python that runs here, on PATH or under pyenv; nothing where there is none above 3.11.
+newest_python() {
+  local minor candidate
+  for minor in 14 13 12; do
+    for candidate in "python3.$minor" \
+      $(ls -d "${PYENV_ROOT:-$HOME/.pyenv}/versions/3.$minor."*/bin/python3 2>/dev/null | sort -rV); do
+      # A shim of pyenv may be on PATH and refuse to run.
+      if "$candidate" -c "import ensurepip, sys, venv; assert sys.version_info[1] == $minor" 2>/dev/null; then
+        command -v "$candidate"
+        return
+      fi
+    done
+  done
+}
+
+# make_environment FOLDER PYTHON [CONSTRAINT...]
+make_environment() {
+  local folder=$1 python=$2
+  shift 2
+  "$python" -m venv "$folder"
+  printf '%s\n' "$@" >"$folder/constraints.txt"
+  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check \
+    --constraint "$folder/constraints.txt" -e '.[test]'
+}
+
+# Tests are bound by compiling, which takes half the time without LLVM's optimiser and, where they
+# can be switched off, XLA's newer code generators.
+HASTY="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+
+# known_flags PYTHON FLAG...: those that its XLA knows, for an unknown one ends the process.
+known_flags() {
+  local python=$1 flag known=""
+  shift
+  for flag in "$@"; do
+    if XLA_FLAGS="$flag" "$python" -c "import jax; jax.devices()" >/dev/null 2>&1; then
+      known="$known $flag"
+    else
+      echo "$python: XLA does not know $flag; going on without it" >&2
+    fi
+  done
+  echo "${known# }"
+}
+
+# suite NAME PYTHON [ARGUMENT...]: pytest, the versions it ran on, and how long it took.
+suite() {
+  local name=$1 python=$2 began=$SECONDS failed=0 flags
+  shift 2
+  # shellcheck disable=SC2086
+  flags=$(known_flags "$python" ${XLA_FLAGS:-$HASTY})
+  XLA_FLAGS="$flags" "$python" -m pytest "$@" || failed=$?
+  "$python" -c "import platform, jax; print('$name: Python', platform.python_version(), 'and JAX', jax.__version__, end=', ')"
+  echo "$((SECONDS - began)) s, exit status $failed"
+  return "$failed"
+}
+
+main() {
+  cd "$(dirname "${BASH_SOURCE[0]}")/.."
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  local newest status=0
+  make_environment "$work/floor" python3.11 'jax==0.10.*' 'jaxlib==0.10.*'
+  suite floor "$work/floor/bin/python" "$@" || status=$?
+  newest=$(newest_python)
+  if [ -z "$newest" ]; then
+    echo "newest: no Python 3.12 or later on PATH or under pyenv"
+    return 1
+  fi
+  make_environment "$work/newest" "$newest"
+  suite newest "$work/newest/bin/python" "$@" || status=$?
+  return "$status"
+}
+
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  main "$@"
+fi
