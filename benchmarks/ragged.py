@@ -82,7 +82,8 @@ def compare(dim: int, batch_size: int, repeats: int, quick: bool) -> dict:
     medians = {name: statistics.median(column) for name, column in times.items()}
     least = {name: min(column) for name, column in times.items()}
     plan = Plan(work, fcojax.everyone())
-    plan = sized(plan, algorithm, as_arrays(hparams), zero, data["ragged"])
+    server, _ = algorithm.init(as_arrays(hparams), zero)
+    plan = sized(plan, algorithm, as_arrays(hparams), server, data["ragged"])
     chunk = plan.client_chunk_size or 1
     return {
         "dim": dim,

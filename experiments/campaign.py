@@ -84,16 +84,16 @@ class Campaign:
 
     def __post_init__(self):
         """Makes what all lines share."""
-        self._keys = jax.vmap(jax.random.key)(jnp.asarray(self.settings.seeds))
-        self._params = jax.eval_shape(self.problem.init, self._keys[0])
+        self.keys = jax.vmap(jax.random.key)(jnp.asarray(self.settings.seeds))
+        self._params = jax.eval_shape(self.problem.init, self.keys[0])
         default_scale = self.settings.penalty_scales[0]
-        self._observe = observer(self.problem, self.penalty, default_scale)
+        self.observe = observer(self.problem, self.penalty, default_scale)
         self._began = time.monotonic()
 
     def run(self, entry: Entry) -> dict[str, Any]:
         """Runs or resumes one line over its grid; returns its entry of the summary."""
         settings, self._began = self.settings, time.monotonic()
-        line = self._ready(entry)
+        line = self.ready(entry)
         parts = np.split(
             np.arange(len(line.names)), np.arange(line.size, len(line.names), line.size)
         )
@@ -118,7 +118,7 @@ class Campaign:
         self._save_model(line, tuple(summary["best"].values()))
         return summary
 
-    def _ready(self, entry: Entry) -> Line:
+    def ready(self, entry: Entry) -> Line:
         """The line on the devices there are, in parts that fit into their memory."""
         first, points = take(entry.grid, 0), num_points(entry.grid)
         data = spread(
@@ -131,7 +131,7 @@ class Campaign:
             grid = pad(entry.grid, size)
             states = jax.eval_shape(functools.partial(self._start, line), grid)
             shapes = shapes_of((grid, data, states, self._context(line)))
-            static = (entry.algorithm, entry.plan, self._observe, 1, self.settings.eval_every)
+            static = (entry.algorithm, entry.plan, self.observe, 1, self.settings.eval_every)
             return advance_donated.lower(*static, *shapes)
 
         size = entry.plan.point_chunk_size
@@ -141,7 +141,7 @@ class Campaign:
         plan = entry.plan
         if self.settings.time_chunks and plan.client_chunk_size is None:
             chunk = fastest_chunk_size(
-                entry.algorithm, first, self.problem.init(self._keys[0]), data, plan,
+                entry.algorithm, first, self.problem.init(self.keys[0]), data, plan,
                 num_points=min(size, points), num_seeds=len(self.settings.seeds),
                 remember=self.workdir / "chunks.json",
             )  # fmt: skip
@@ -150,7 +150,7 @@ class Campaign:
 
     def _start(self, line: Line, grid: PyTree) -> State:
         entry = line.entry
-        return start(entry.algorithm, grid, self.problem.init, line.data, self._keys, entry.plan)
+        return start(entry.algorithm, grid, self.problem.init, line.data, self.keys, entry.plan)
 
     def _context(self, line: Line) -> PyTree:
         """What is looked at: all training clients, whoever this line trains, and the others."""
@@ -183,7 +183,7 @@ class Campaign:
             recorder = Recorder(entry.label, entry.grid, settings.seeds, self.optima, path)
             context = self._context(line)
             if not resumed:
-                seen = look(entry.algorithm, grid, states, self._observe, context)
+                seen = look(entry.algorithm, grid, states, self.observe, context)
                 recorder.add(0, points, jax.device_get(seen))
             saved = time.monotonic()
             pending: list[tuple[int, PyTree]] = []
@@ -198,7 +198,7 @@ class Campaign:
                 with self.around_block(block):
                     states, history = advance(
                         entry.algorithm, grid, line.data, states, line.plan, settings.eval_every,
-                        eval_every=settings.eval_every, observe=self._observe, context=context,
+                        eval_every=settings.eval_every, observe=self.observe, context=context,
                         donate=True,
                     )  # fmt: skip
                     pending.append(((block + 1) * settings.eval_every, history))

@@ -5,6 +5,7 @@ A name is that of a factory in ``fcojax.algorithms``, a label that the experimen
 """
 
 import importlib
+import inspect
 import os
 import re
 import sys
@@ -57,16 +58,15 @@ def build(label: str, factory: Factory, loss: Loss, known: Mapping[str, Any]) ->
     """Calls a factory with the loss and the geometry that it says it takes."""
     # A factory that got its Hparams without takes() takes the loss alone.
     names: tuple[str, ...] = getattr(factory, "geometry", ())
+    given = [loss, *(known[name] for name in names)]
     try:
-        algorithm = factory(loss, *(known[name] for name in names))
+        inspect.signature(factory).bind(*given)
     except TypeError as error:
-        inside = error.__traceback__ and error.__traceback__.tb_next
-        if inside:  # the arguments were right, so this is a bug in the factory
-            raise
         raise ValueError(
             f"{label} cannot be called with {', '.join(('the loss', *names))}: {error}; name the "
             "geometry it takes after the loss, as in takes(HPARAMS, 'mirror')."
         ) from None
+    algorithm = factory(*given)
     if not isinstance(algorithm, Algorithm):
         raise ValueError(
             f"{label} returned a {type(algorithm).__name__}, not an Algorithm; if it returns a "

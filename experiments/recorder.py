@@ -35,10 +35,11 @@ class Recorder:
 
     def add(self, rounds: int, points: np.ndarray, look: dict[str, np.ndarray]) -> None:
         """One row for each of these points and each seed; a look has axes [seeds, points]."""
+        seen = {name: values.tolist() for name, values in look.items() if name != "round"}
         tidy.append(
             self.path,
             [
-                self._row(rounds, (int(point), seed), {k: v[seed, place] for k, v in look.items()})
+                self._row(rounds, (int(point), seed), {k: v[seed][place] for k, v in seen.items()})
                 for place, point in enumerate(points)
                 for seed in range(len(self.seeds))
             ],
@@ -49,7 +50,7 @@ class Recorder:
         curve = self.curves.setdefault(place, [])
         row = {"algorithm": self.label, **self.points[point], "seed": self.seeds[seed]}
         row |= {"round": rounds, "status": ""}
-        row |= {name: value.item() for name, value in measured.items() if name != "round"}
+        row |= measured
         row.setdefault("participants", 0)
         row.setdefault("dropped", 0)
         optimum = self._optimum(self.points[point].get("penalty_scale"))

@@ -35,11 +35,10 @@ def memoised(factory: Callable[Arguments, Result]) -> Callable[Arguments, Result
     @functools.wraps(factory)
     def remember(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         try:
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            name = _identity(tuple(bound.arguments.items()))
-            hash(name)
+            name = _name(signature, args, kwargs)
         except TypeError:
+            name = None
+        if name is None:
             return factory(*args, **kwargs)
         if name not in known:
             known[name] = factory(*args, **kwargs)
@@ -49,6 +48,15 @@ def memoised(factory: Callable[Arguments, Result]) -> Callable[Arguments, Result
         return known[name]
 
     return remember
+
+
+def _name(signature: inspect.Signature, args: tuple, kwargs: dict) -> Hashable:
+    """Something hashable that is equal for equal calls; ``TypeError`` if there is no such thing."""
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    name = _identity(tuple(bound.arguments.items()))
+    hash(name)
+    return name
 
 
 def _identity(argument: object) -> Hashable:

@@ -125,8 +125,8 @@ def as_vector(params):
 def planned(options):
     """The same options, with those that make a plan in one."""
     names = {"work", "cohort", "client_chunk_size"} & set(options)
-    parts = {name: options.pop(name) for name in names}
-    return options | {"plan": Plan(**parts)} if parts else options
+    rest = {name: value for name, value in options.items() if name not in names}
+    return rest | {"plan": Plan(**{name: options[name] for name in names})} if names else rest
 
 
 def models(chosen, rates, data, key, **options):

@@ -177,7 +177,9 @@ def takes(
         @functools.wraps(factory)
         def build(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Algorithm:
             built = factory(*args, **kwargs)
-            return built if built.hparams_type is tuple else built._replace(hparams_type=hparams)
+            if not isinstance(built, Algorithm) or built.hparams_type is tuple:
+                return built
+            return built._replace(hparams_type=hparams)
 
         typed = cast(Factory[Arguments], build)
         typed.Hparams = hparams

@@ -151,7 +151,8 @@ def test_an_algorithm_of_a_module_has_rows_a_best_point_a_model_and_a_line(folde
     theirs = [row for row in rows if row["algorithm"] == "heavy_ball"]
     assert {row["momentum"] for row in theirs} == {0.0, 0.5} and len(theirs) == 2 * 2 * 5
     plain = [row["objective"] for row in theirs if row["momentum"] == 0]
-    assert plain == [row["objective"] for row in rows if row["algorithm"] == "fed_avg"]
+    ours = [row["objective"] for row in rows if row["algorithm"] == "fed_avg"]
+    assert plain == pytest.approx(ours, rel=1e-5)  # in float32, by programs of their own
     summary = json.loads((folder / "run" / "summary.json").read_text())["algorithms"]
     assert summary["heavy_ball"]["best"].keys() == {"client_lr", "momentum", "server_lr"}
     assert summary["heavy_ball"]["best"]["momentum"] == 0.5
@@ -241,7 +242,7 @@ def test_a_factory_is_called_with_the_geometry_it_names_and_makes_an_algorithm(f
     import mine  # pyright: ignore[reportMissingImports]
 
     known = {"mirror": euclidean(zero())}
-    with pytest.raises(ValueError, match="missing 1 required positional argument: 'mirror'"):
+    with pytest.raises(ValueError, match="missing a required argument: 'mirror'"):
         factories.build("needy", mine.needy, None, known)
     with pytest.raises(ValueError, match="maker returned a function, not an Algorithm"):
         factories.build("maker", mine.maker, None, known)

@@ -553,7 +553,7 @@ def test_clients_with_a_projection_take_no_gradient_outside_the_set(name, stays_
         data,
         KEY,
         observe=lambda hparams, w, _: {"norm": tree.norm(w)},
-        **THREE_STEPS,
+        **federations.planned(THREE_STEPS),
     )
     assert (history["dropped"].sum() == 0) == stays_inside
     assert np.all(history["norm"] <= RADIUS * (1 + 1e-12))

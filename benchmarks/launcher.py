@@ -1,0 +1,102 @@
+"""W9: what a round of the launcher costs beside a round of ``fcojax.sweep`` on the same grid.
+
+    python -m benchmarks.launcher [--config=configs/lasso.py] [--algorithm=fed_dual_avg]
+                                  [--rounds=100] [--repeats=5]
+
+Both run in this process, in turn, after one run each that compiles: the launcher with everything
+that it does besides (rows, verdicts, checkpoints, models), the sweep with the same observer at the
+same rounds. Times are of the processor, over all cores. Prints one JSON line.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import statistics
+import tempfile
+import time
+
+import jax
+from absl import app, flags, logging
+
+import fcojax
+from experiments import config_file
+from experiments.campaign import Campaign
+from experiments.entries import Entry, build
+from experiments.settings import resolve
+from fcojax.engine.grid import num_points
+
+FLAGS = flags.FLAGS
+
+
+def campaign_of(path: str, label: str, num_rounds: int) -> tuple[Campaign, Entry]:
+    """The launcher's campaign for a config, cut to some rounds, and one of its lines."""
+    file = config_file.load(path)
+    config = file.get_config()
+    config.algorithms, config.num_rounds = (label,), num_rounds
+    config.criterion_rounds = min(config.criterion_rounds, num_rounds)
+    settings = resolve(config, file.experiment)
+    problem, penalty = file.experiment.problem(config), file.experiment.penalty(config)
+    (entry,) = build(file.experiment, config, settings, problem, penalty)
+    campaign = Campaign(
+        settings, problem, penalty, pathlib.Path(), optima={},
+        on_block=lambda label, share: None, around_block=lambda block: contextlib.nullcontext(),
+    )  # fmt: skip
+    return campaign, entry
+
+
+def measure(path: str, label: str, num_rounds: int, repeats: int) -> dict:
+    """Processor milliseconds a round, of both ways, and their ratio pair by pair."""
+    campaign, entry = campaign_of(path, label, num_rounds)
+    settings, problem = campaign.settings, campaign.problem
+    keys = campaign.keys
+    data = campaign.ready(entry).data
+
+    def launch():
+        with tempfile.TemporaryDirectory() as workdir:
+            campaign.workdir = pathlib.Path(workdir)
+            campaign.run(entry)
+
+    def sweep():
+        jax.block_until_ready(
+            fcojax.sweep(
+                entry.algorithm, entry.grid, problem.init(keys[0]), data, keys, entry.plan,
+                num_rounds=num_rounds, eval_every=settings.eval_every, observe=campaign.observe,
+                context=(data, problem.validation),
+            )
+        )  # fmt: skip
+
+    times: dict[str, list[float]] = {"launcher": [], "sweep": []}
+    for repeat in range(repeats + 1):
+        for name, way in (("launcher", launch), ("sweep", sweep)):
+            began = time.process_time()
+            way()
+            if repeat:  # the first one compiles
+                times[name].append(1e3 * (time.process_time() - began) / num_rounds)
+    ratios = [a / b for a, b in zip(times["launcher"], times["sweep"], strict=True)]
+    return {
+        "config": pathlib.Path(path).stem,
+        "algorithm": label,
+        "points": num_points(entry.grid),
+        "seeds": len(settings.seeds),
+        "devices": len(jax.devices()),
+        "cpu_ms_a_round": {name: round(statistics.median(t), 3) for name, t in times.items()},
+        "ratio": round(statistics.median(ratios), 3),
+        "ratios": [round(ratio, 3) for ratio in ratios],
+    }
+
+
+def main(argv: list[str]) -> None:
+    del argv
+    logging.set_verbosity(logging.WARNING)
+    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+    found = measure(FLAGS.config, FLAGS.algorithm, FLAGS.rounds, FLAGS.repeats)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("config", "configs/lasso.py", "whose grid is run")
+    flags.DEFINE_string("algorithm", "fed_dual_avg", "one of the config's algorithms")
+    flags.DEFINE_integer("rounds", 100, "rounds of a run", lower_bound=10)
+    flags.DEFINE_integer("repeats", 5, "runs of each that count", lower_bound=1)
+    app.run(main)
