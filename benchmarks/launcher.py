@@ -24,6 +24,7 @@ from experiments import config_file
 from experiments.campaign import Campaign
 from experiments.entries import Entry, build
 from experiments.settings import resolve
+from experiments.study import Sweep
 from fcojax.engine.grid import num_points
 
 FLAGS = flags.FLAGS
@@ -33,11 +34,12 @@ def campaign_of(path: str, label: str, num_rounds: int) -> tuple[Campaign, Entry
     """The launcher's campaign for a config, cut to some rounds, and one of its lines."""
     file = config_file.load(path)
     config = file.get_config()
-    config.algorithms, config.num_rounds = (label,), num_rounds
-    config.criterion_rounds = min(config.criterion_rounds, num_rounds)
-    settings = resolve(config, file.experiment)
-    problem, penalty = file.experiment.problem(config), file.experiment.penalty(config)
-    (entry,) = build(file.experiment, config, settings, problem, penalty)
+    config.update(algorithms=(label,), num_rounds=num_rounds, criterion_rounds=config.eval_every)
+    experiment = file.experiment
+    assert isinstance(experiment, Sweep), f"{path} is no sweep"
+    settings = resolve(config, experiment)
+    problem, penalty = experiment.problem(config), experiment.penalty(config)
+    (entry,) = build(experiment, config, settings, problem, penalty)
     campaign = Campaign(
         settings, problem, penalty, pathlib.Path(), optima={},
         on_block=lambda label, share: None, around_block=lambda block: contextlib.nullcontext(),

@@ -230,10 +230,10 @@ class Campaign:
         # On the host they belong to no device, so the mesh may be another one than before.
         states = jax.device_get(checkpoints.load(checkpoints.latest.step, self._start(line, grid)))
         places = np.array([np.flatnonzero(stored == point)[0] for point in points])
-        own = jax.tree.map(
+        server, clients, residuals = jax.tree.map(
             lambda leaf: leaf[:, places], (states.server, states.clients, states.residuals)
         )
-        return State(*own, states.round, states.key)
+        return State(server, clients, residuals, states.round, states.key)
 
     def _take_over_seconds(self, checkpoints) -> dict[str, Any]:
         """Counts the seconds spent before as this line's; returns all that was noted then."""

@@ -6,12 +6,14 @@ twice, it is compiled twice. Arrays among the arguments are compared by their co
 
 import collections
 import functools
+import hashlib
 import inspect
 from collections.abc import Callable, Hashable
 from typing import ParamSpec, TypeVar
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -61,11 +63,12 @@ def _name(signature: inspect.Signature, args: tuple, kwargs: dict) -> Hashable:
 
 def _identity(argument: object) -> Hashable:
     """Something hashable that is equal for equal arguments of equal types."""
-    if isinstance(argument, jax.core.Tracer):
+    if isinstance(argument, Tracer):
         raise TypeError("a traced array has no contents yet")
     if isinstance(argument, np.ndarray | jax.Array):
         array = np.asarray(argument)
-        return type(argument), array.shape, str(array.dtype), array.tobytes()
+        contents = hashlib.sha256(array.tobytes()).hexdigest()
+        return type(argument), array.shape, str(array.dtype), contents
     if isinstance(argument, list | tuple):
         return type(argument), tuple(_identity(entry) for entry in argument)
     if isinstance(argument, dict):

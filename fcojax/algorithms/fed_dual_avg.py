@@ -23,6 +23,13 @@ class DualPoint(NamedTuple):
     elapsed: Array
 
 
+class Displacement(NamedTuple):
+    """What a client sends: how far its dual moved, and the sum of the steps it took."""
+
+    dual: Params
+    elapsed: Public
+
+
 class DualSums(NamedTuple):
     """The server's dual point, and what rounding has left out of its two sums so far."""
 
@@ -83,13 +90,13 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
 
         end = local.scan(step, tree.zeros_like(message))
         elapsed = local.num_steps.astype(message.elapsed.dtype) * hparams.client_lr
-        return ClientResult(client, DualPoint(end.dual, Public(elapsed)), {})
+        return ClientResult(client, Displacement(end.dual, Public(elapsed)), {})
 
     def server_update(hparams, server, mean_upload, cohort, key):
         sums = DualPoint(server.dual, server.elapsed)
         increment = DualPoint(mean_upload.dual, mean_upload.elapsed.value)
         sums, residue = tree.add_compensated(sums, server.residue, hparams.server_lr, increment)
-        return DualSums(*sums, residue)
+        return DualSums(sums.dual, sums.elapsed, residue)
 
     return Algorithm(init, broadcast, client_update, server_update, model)
 

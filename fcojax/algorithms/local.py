@@ -41,7 +41,7 @@ class Batch(NamedTuple):
 
         It has nothing to do with which examples were drawn, and costs nothing if it is not used.
         """
-        if self.source is None:
+        if self.source is None or self.step is None:
             raise ValueError("this batch was made by hand, without a key; pass source and step.")
         return jax.random.fold_in(jax.random.fold_in(self.source, STEP), self.step)
 
@@ -143,7 +143,9 @@ class Local:
           ``work`` allows and zeros where a client had stopped.
         """
         most = self.work.max_steps(self.max_size)
-        taken = self.num_steps if num_steps is None else jnp.minimum(self.num_steps, num_steps)
+        taken = self.num_steps.astype(jnp.int32)
+        if num_steps is not None:
+            taken = jnp.minimum(taken, jnp.asarray(num_steps).astype(jnp.int32))
         if num_steps is None and self.work.min_steps(self.min_size) == most:
             taken = None
 

@@ -30,6 +30,13 @@ class DecayingRate(NamedTuple):
     decay: Scalar = 0.0
 
 
+class Advance(NamedTuple):
+    """What a client sends: how far it moved, and in how many steps."""
+
+    params: Params
+    num_steps: Public
+
+
 class Progress(NamedTuple):
     """A point, and how many local steps led to it."""
 
@@ -120,11 +127,11 @@ def local_sgd(loss: Loss, *, step_size: Callable[[Any, Array], Scalar] = inverse
             return Progress(tree.add_scaled(at.params, -size, slope), at.step + 1)
 
         end = local.scan(descend, message)
-        moved = Progress(tree.sub(end.params, message.params), Public(local.num_steps))
+        moved = Advance(tree.sub(end.params, message.params), Public(local.num_steps))
         return ClientResult(client, moved, {})
 
     def server_update(hparams, server, mean_upload, cohort, key):
-        num_steps = jnp.round(mean_upload.step.value).astype(server.step.dtype)
+        num_steps = jnp.round(mean_upload.num_steps.value).astype(server.step.dtype)
         return Progress(tree.add(server.params, mean_upload.params), server.step + num_steps)
 
     def model(hparams, server):

@@ -20,6 +20,7 @@ from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
 from fcojax.algorithms.local import Batch, Local
+from fcojax.memo import memoised
 from fcojax.problems.quadratic import Factored
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
@@ -60,6 +61,7 @@ class Solver(NamedTuple):
     solve: Callable[[Any, LocalProblem, Params, PyTree, Local], tuple[Params, PyTree]]
 
 
+@memoised
 def exact() -> Solver:
     """The minimiser itself, for quadratic losses whose clients ``problems.factored`` has factored.
 
@@ -87,6 +89,7 @@ def exact() -> Solver:
     return Solver(_no_memory, solve)
 
 
+@memoised
 def gd(*, warm_start: bool = True) -> Solver:
     r"""Gradient steps :math:`x \leftarrow x - s \nabla L(x)` with s the ``client_lr``.
 
@@ -100,6 +103,7 @@ def gd(*, warm_start: bool = True) -> Solver:
     return proxgd(zero(), warm_start=warm_start)
 
 
+@memoised
 def proxgd(penalty: Penalty, *, warm_start: bool = True) -> Solver:
     r"""Proximal gradient steps on :math:`L + \psi`, so that clients answer with sparse models.
 
@@ -131,6 +135,7 @@ class GradientMemory(NamedTuple):
     rounds: Array
 
 
+@memoised
 def variance_reduced(*, refresh_every: int) -> Solver:
     r"""Oracle II of FedPD: minibatch steps whose gradient estimate is corrected, not redrawn.
 

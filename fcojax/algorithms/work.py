@@ -1,6 +1,5 @@
 """How much a client works in a round: so many steps, or so many walks through its examples."""
 
-import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -97,10 +96,8 @@ def checked_count(name: str, value: Any, optional: bool = False) -> Any:
     """The count as a Python integer, also of numpy's, if it is a whole number of at least 1."""
     if value is None and optional:
         return None
-    try:
-        count = 0 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        count = 0
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    count = int(value) if whole else 0
     if count < 1:
         alternative = " or None" if optional else ""
         raise ValueError(f"{name} is {value!r}; pass a whole number of at least 1{alternative}.")
@@ -112,11 +109,11 @@ def _amount(
 ) -> tuple[int, int | None, tuple[int, ...] | None]:
     """The most, the fewest and the counts of ``Work``."""
     if not isinstance(value, Sequence | np.ndarray) or np.ndim(value) == 0:
-        value = checked_count(name, value)
+        most = checked_count(name, value)
         fewest = checked_count("fewest", fewest, optional=True)
-        if fewest is not None and fewest > value:
-            raise ValueError(f"fewest is {fewest} but {name} is {value}; pass at most {value}.")
-        return value, fewest, None
+        if fewest is not None and fewest > most:
+            raise ValueError(f"fewest is {fewest} but {name} is {most}; pass at most {most}.")
+        return most, fewest, None
     if fewest is not None or len(value) == 0:
         raise ValueError(f"{name} is {value!r}, fewest {fewest}; pass one count per client alone.")
     counts = tuple(

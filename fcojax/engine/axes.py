@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fcojax.problems.clients import ClientData
 from fcojax.types import Key, PyTree
@@ -32,7 +33,8 @@ SHARED = Along(points=None, seeds=None)
 
 def is_sweep(key: Key) -> bool:
     """Whether a key is that of a sweep, a vector with one key a seed; raises if it is no key."""
-    if not jnp.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key) or key.ndim > 1:
+    dtype = getattr(key, "dtype", np.dtype(bool))
+    if not jnp.issubdtype(dtype, jax.dtypes.prng_key) or key.ndim > 1:
         raise ValueError(
             f"key is {key!r}; pass a key as jax.random.key(0) makes it for a run, or a vector of "
             "keys, as in jax.random.split(jax.random.key(0), 3), for a sweep over three seeds."
@@ -57,7 +59,8 @@ def over_grid(function: Callable, data: ClientData | None, given: tuple, found: 
         jax.tree.map(lambda along, name=name: getattr(along, name), (given, found))
         for name in ("points", "seeds")
     )
-    return _over_axis(_over_axis(function, *points, axis), *seeds, None)
+    over_points = _over_axis(function, points[0], points[1], axis)
+    return _over_axis(over_points, seeds[0], seeds[1], None)
 
 
 def _over_axis(

@@ -59,7 +59,7 @@ def guarded(
         no_tangent = np.zeros(jnp.shape(finite), jax.dtypes.float0)
         return (result, finite), (_where_real(finite, moved), no_tangent)
 
-    call.defjvp(derivative, symbolic_zeros=True)
+    call.defjvp(derivative, symbolic_zeros=True)  # pyright: ignore[reportArgumentType]: float0
     return call
 
 

@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.problems.problem import Problem, population_loss
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, Params, PyTree, Scalar
@@ -238,18 +240,19 @@ def _curvature(params: Params, slope: Params, differentiate: Callable) -> Array:
     along = jax.tree.map(
         lambda leaf: jnp.where(largest > 0, leaf / largest, jnp.ones_like(leaf)), slope
     )
-    curvature = jnp.abs(tree.vdot(*differentiate(along), along)) / tree.vdot(along, along)
+    (change,) = differentiate(along)
+    curvature = jnp.abs(tree.vdot(change, along)) / tree.vdot(along, along)
     guess = jnp.where(largest > 0, largest / jnp.maximum(_largest(params), 1), 1)
     return jnp.where(jnp.isfinite(curvature) & (curvature > 0), curvature, guess)
 
 
-@functools.cache
+@memoised
 def _population(loss):
     return functools.partial(population_loss, loss)
 
 
 def _refuse_negative(scale: Scalar) -> None:
-    if not isinstance(scale, jax.core.Tracer) and not scale >= 0:
+    if not isinstance(scale, Tracer) and not scale >= 0:
         raise ValueError(f"scale is {scale}, but the strength of a penalty is at least 0.")
 
 

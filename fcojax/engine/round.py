@@ -53,7 +53,7 @@ def one_round(this: Round, server: PyTree, rows: Rows) -> tuple[PyTree, Rows, di
     refused = jnp.where(tried & ~finite, 1, 0).astype(jnp.int32)
     counts = (tally.participants, tally.dropped, tally.lost, refused)
     traffic = _traffic(this, (server, after), (message, shapes), tally.participants)
-    ours = dict(zip((*COUNTS, *TRAFFIC), (*counts, *traffic), strict=True))
+    ours: dict[str, Array] = dict(zip((*COUNTS, *TRAFFIC), (*counts, *traffic), strict=True))
     return after, rows, merged(metrics, ours, "client_update of the algorithm")
 
 

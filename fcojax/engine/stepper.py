@@ -58,8 +58,8 @@ class State(NamedTuple):
     server: PyTree
     clients: PyTree
     residuals: PyTree
-    round: Array
-    key: Key
+    round: Any  # an array; of the same type, a tree of axes or of placements has them instead
+    key: Any
 
 
 _ALONG = State(axes.OWN, axes.OWN, axes.OWN, axes.SHARED, axes.PER_SEED)

@@ -1,7 +1,6 @@
 """Where the clients of a run have been, step by step: what lemmas about local steps speak of."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
 
 import jax
@@ -11,6 +10,7 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.local import Local
 from fcojax.algorithms.work import Work
 from fcojax.engine.stepper import OfState, advance, start
+from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
 from fcojax.types import Key, Params, PyTree
 
@@ -81,7 +81,7 @@ class _Watched(Local):
         return carry
 
 
-@functools.cache
+@memoised
 def _watched(algorithm: Algorithm, num_steps: int, read) -> Algorithm:
     """The same algorithm, whose clients keep the points of their last round as a state."""
 

@@ -169,3 +169,87 @@ def test_padding_neither_counts_nor_leaks():
 def test_impossible_work_is_refused(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+WORKS = [local_steps(4), local_steps(4, 2), local_epochs(2, 3), local_steps((1, 4, 2), 2)]
+
+
+def handle(work, client, data=None, index=0):
+    data = population() if data is None else data
+    return local_handle(data, work, jax.random.key(0), jnp.array(index), client, client)
+
+
+@pytest.mark.parametrize("client", range(3))
+@pytest.mark.parametrize("work", WORKS)
+def test_outputs_are_those_of_the_steps_taken_and_zero_beyond(work, client):
+    """Sums of the examples' names step by step; the carry counts the steps."""
+    local = handle(work, client)
+
+    def step(carry, batch):
+        return carry + 1
+
+    def emit(carry, batch):
+        return {"before": carry + 1, "sum": batch.examples["name"] @ batch.weights}
+
+    plain = local.scan(step, jnp.array(0))
+    end, outputs = local.scan(step, jnp.array(0), emit=emit)
+    assert end == plain == local.num_steps
+    most = work.max_steps(max(SIZES))
+    taken = int(local.num_steps)
+    assert outputs["before"].tolist() == [*range(1, taken + 1), *[0] * (most - taken)]
+    assert outputs["sum"].shape == (most,)
+    names, weights = visits(work, client) if work.counts is None else (None, None)
+    if names is not None:
+        assert np.all(outputs["sum"][taken:] == 0)
+        assert np.all(np.asarray(outputs["sum"][:taken]) >= 100 * client)
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_a_traced_number_of_steps_is_a_beginning(work):
+    """As ProxSkip's geometric numbers of steps need: fewer than planned, and different ones."""
+
+    @jax.jit
+    @jax.vmap
+    def sums(num_steps, client):
+        local = handle(work, client)
+        return local.scan(
+            lambda carry, batch: carry + batch.examples["name"] @ batch.weights,
+            jnp.array(0.0), num_steps=num_steps,
+        )  # fmt: skip
+
+    for client in range(3):
+        _, outputs = handle(work, client).scan(
+            lambda carry, batch: carry, 0, emit=lambda _, b: b.examples["name"] @ b.weights
+        )
+        expected = np.append(0.0, np.cumsum(outputs))
+        counts = jnp.arange(6)  # beyond the planned number it is the planned number
+        found = sums(counts, jnp.full(6, client))
+        most = int(handle(work, client).num_steps)
+        np.testing.assert_allclose(found, expected[np.minimum(counts, most)])
+
+
+@pytest.mark.parametrize("work", [local_steps(3), local_steps(3, 2), local_epochs(1, 2)])
+def test_every_step_of_every_client_and_round_has_a_key_of_its_own(work):
+    def numbers(client, index):
+        _, keys = handle(work, client, index=index).scan(
+            lambda carry, batch: carry, 0,
+            emit=lambda _, batch: jax.random.bits(batch.key, (), jnp.uint32),
+        )  # fmt: skip
+        return np.asarray(keys)[: int(handle(work, client).num_steps)]
+
+    drawn = np.concatenate([numbers(client, index) for client in range(3) for index in range(2)])
+    assert len(set(drawn.tolist())) == len(drawn)
+    np.testing.assert_array_equal(numbers(1, 0), numbers(1, 0))
+
+
+def test_a_batch_made_by_hand_has_no_key():
+    with pytest.raises(ValueError, match="made by hand, without a key"):
+        _ = Batch({}, jnp.ones(2)).key
+
+
+def test_the_full_batch_is_padded_with_the_clients_own_rows():
+    """Whatever the others hold: their rows would turn a masked zero into NaN in a gradient."""
+    for client, size in enumerate(SIZES):
+        names = np.asarray(handle(local_steps(1), client).full().examples["name"])
+        own = set(100.0 * client + np.arange(size))
+        assert set(names.tolist()) == own

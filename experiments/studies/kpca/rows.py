@@ -1,6 +1,5 @@
 """Runs the manifold method and the Riemannian baselines, and counts what a round costs."""
 
-import functools
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -42,17 +41,12 @@ def study(config) -> Iterator[dict[str, Any]]:
                     yield {"part": "batches"} | row
 
 
-@functools.cache
-def algorithm_of(name: str, loss) -> algorithms.Algorithm:
-    """The algorithm; cached, because a rebuilt one would be compiled again."""
-    return getattr(algorithms, name)(loss, MANIFOLD)
-
-
 def one_run(config, cut: Split, name: str, num_steps: int, batch_size: int | None, seed: int):
     """The rows of one run; all runs start at the same point."""
     full = batch_size is None
     data, loss = (cut.moments, moment_loss) if full else (cut.rows, variance_loss)
-    factory, algorithm = getattr(algorithms, name), algorithm_of(name, loss)
+    factory = getattr(algorithms, name)
+    algorithm = factory(loss, MANIFOLD)
     hparams = factory.Hparams(config.relative_lr / cut.curvature, config.server_lr)
     if "prox_scale" in factory.Hparams._fields:
         hparams = hparams._replace(prox_scale=config.relative_prox * cut.curvature)

@@ -12,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.transforms.penalty import Penalty, largest
 from fcojax.transforms.thresholds import clipped
 from fcojax.types import Array, PyTree, Scalar
@@ -19,6 +20,7 @@ from fcojax.types import Array, PyTree, Scalar
 PathPredicate = Callable[[tuple, jax.Array], bool]
 
 
+@memoised
 def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
     """The penalty on those leaves for which ``touches(path, leaf)`` holds; the others stay free.
 
@@ -67,6 +69,7 @@ def split_leaves(x: PyTree, touches: PathPredicate) -> tuple[list, list, Callabl
     return chosen, [leaf for yes, leaf in leaves if not yes], join
 
 
+@memoised
 def named(*names: str) -> PathPredicate:
     """A predicate for ``on_subtree``: leaves whose path has one of these names in it.
 
@@ -81,6 +84,7 @@ def named(*names: str) -> PathPredicate:
     return touches
 
 
+@memoised
 def per_leaf(penalty: Penalty) -> Penalty:
     r"""The penalty on every leaf by itself, :math:`\sum_l \psi(x_l; \lambda)`.
 
@@ -107,6 +111,7 @@ def per_leaf(penalty: Penalty) -> Penalty:
     return Penalty(value, prox, scale_max, penalty.convex)
 
 
+@memoised
 def per_entry(penalty: Penalty) -> Penalty:
     r"""The penalty on every entry by itself, :math:`\sum_i \psi(x_i; \lambda)`.
 
@@ -149,6 +154,7 @@ def per_entry(penalty: Penalty) -> Penalty:
     return Penalty(value, prox, scale_max, penalty.convex)
 
 
+@memoised
 def scaled(penalty: Penalty, factor: Scalar) -> Penalty:
     r"""The multiple :math:`c\, \psi(x; \lambda)` by a factor c > 0.
 
@@ -180,6 +186,7 @@ def scaled(penalty: Penalty, factor: Scalar) -> Penalty:
     return Penalty(value, prox, scale_max, penalty.convex)
 
 
+@memoised
 def translated(penalty: Penalty, shift: PyTree) -> Penalty:
     r"""The penalty around another point, :math:`\psi(x - b; \lambda)`.
 
@@ -207,6 +214,7 @@ def translated(penalty: Penalty, shift: PyTree) -> Penalty:
     return Penalty(value, prox, None, penalty.convex)
 
 
+@memoised
 def precomposed(
     penalty: Penalty, forward: Callable[[PyTree], PyTree], adjoint: Callable[[PyTree], PyTree]
 ) -> Penalty:
@@ -244,6 +252,7 @@ def precomposed(
     return Penalty(value, prox, None, penalty.convex)
 
 
+@memoised
 def rotated(penalty: Penalty, matrix: Array) -> Penalty:
     r"""The penalty in another orthonormal basis, :math:`\psi(Qx; \lambda)`.
 
@@ -291,6 +300,7 @@ def rotated(penalty: Penalty, matrix: Array) -> Penalty:
     return Penalty(value, prox, scale_max, penalty.convex)
 
 
+@memoised
 def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
     r"""The penalty plus a box, :math:`\psi(x; \lambda) + \chi\{a \le x \le b\}`.
 

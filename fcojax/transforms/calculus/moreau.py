@@ -13,10 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.transforms.penalty import Penalty, narrowed, widened
 from fcojax.types import Params, PyTree, Scalar
 
 
+@memoised
 def conjugate(
     penalty: Penalty, value: Callable[[Params, Scalar], jax.Array] | None = None
 ) -> Penalty:
@@ -68,6 +70,7 @@ def conjugate(
     return Penalty(value or nearly, prox, None, True)
 
 
+@memoised
 def moreau_envelope(penalty: Penalty) -> Callable[[Params, Scalar, PyTree], jax.Array]:
     r"""The smooth lower neighbour of psi, as a function ``(v, step, scale) -> number``.
 

@@ -9,10 +9,12 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from fcojax.memo import memoised
 from fcojax.transforms.blocks import along_axis, block_means, block_numbers, differences
 from fcojax.transforms.penalty import Penalty, checked, indicator, largest
 
 
+@memoised
 def monotone(axis: int = -1) -> Penalty:
     r"""The cone :math:`\{x_1 \le x_2 \le \dots\}` of signals along an axis; ``scale`` is ignored.
 

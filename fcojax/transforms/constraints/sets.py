@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from optax import projections
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.transforms.lengths import length, quotient
 from fcojax.transforms.penalty import (
     Penalty,
@@ -26,6 +27,7 @@ from fcojax.transforms.thresholds import clipped
 from fcojax.types import PyTree
 
 
+@memoised
 def l2_ball() -> Penalty:
     r"""The ball :math:`\{|x|_2 \le r\}` over all leaves jointly, with the radius r as ``scale``.
 
@@ -62,6 +64,7 @@ def l2_ball() -> Penalty:
     return checked("l2_ball", Penalty(value, prox))
 
 
+@memoised
 def linf_ball() -> Penalty:
     r"""The cube :math:`\{|x_i| \le r\}`, with the radius r as ``scale``.
 
@@ -88,6 +91,7 @@ def linf_ball() -> Penalty:
     return checked("linf_ball", Penalty(value, prox))
 
 
+@memoised
 def box(lower: PyTree, upper: PyTree) -> Penalty:
     r"""The box :math:`\{l_i \le x_i \le u_i\}`, with bounds fixed here; ``scale`` has no effect.
 
@@ -141,6 +145,7 @@ def box(lower: PyTree, upper: PyTree) -> Penalty:
     return checked("box", Penalty(value, prox))
 
 
+@memoised
 def non_negative() -> Penalty:
     r"""The orthant :math:`\{x_i \ge 0\}`; ``scale`` has no effect.
 
@@ -162,6 +167,7 @@ def non_negative() -> Penalty:
     return checked("non_negative", Penalty(value, prox))
 
 
+@memoised
 def half_space(normal: PyTree, offset: float) -> Penalty:
     r"""The half-space :math:`\{\langle a, x \rangle \le b\}`; ``scale`` has no effect.
 
@@ -203,6 +209,7 @@ def half_space(normal: PyTree, offset: float) -> Penalty:
     return checked("half_space", Penalty(value, prox))
 
 
+@memoised
 def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
     r"""The affine set :math:`\{A x = b\}`, x being all leaves jointly; ``scale`` has no effect.
 

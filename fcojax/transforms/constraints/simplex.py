@@ -5,10 +5,12 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.transforms.penalty import Penalty, checked, indicator, largest, strength
 from fcojax.transforms.thresholds import onto_l1_ball, onto_simplex
 
 
+@memoised
 def simplex() -> Penalty:
     r"""The simplex :math:`\{x \ge 0, \sum_i x_i = s\}` over all leaves, s given as ``scale``.
 
@@ -45,6 +47,7 @@ def simplex() -> Penalty:
     return checked("simplex", Penalty(value, prox))
 
 
+@memoised
 def l1_ball() -> Penalty:
     r"""The ball :math:`\{|x|_1 \le r\}` over all leaves jointly, with the radius r as ``scale``.
 

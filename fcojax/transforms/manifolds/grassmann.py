@@ -5,12 +5,14 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from fcojax.memo import memoised
 from fcojax.transforms.manifolds.manifold import Manifold
 from fcojax.transforms.manifolds.polar import matmul, polar, polar_differential
 from fcojax.transforms.manifolds.stiefel import geodesic, log_by_halving
 from fcojax.types import Array
 
 
+@memoised
 def grassmann() -> Manifold:
     r"""The k-dimensional subspaces of :math:`R^d`, each written as an orthonormal basis of it.
 
@@ -56,6 +58,7 @@ def grassmann() -> Manifold:
     )
 
 
+@memoised
 def grassmann_projector(rank: int) -> Manifold:
     r"""The subspaces of dimension ``rank`` in :math:`R^d`, written as (d, d) orthogonal projectors.
 
@@ -119,6 +122,7 @@ def grassmann_projector(rank: int) -> Manifold:
     )
 
 
+@memoised
 def fixed_rank(rank: int) -> Manifold:
     r"""Experimental: the (m, n) matrices of rank ``rank``, neither compact nor closed.
 

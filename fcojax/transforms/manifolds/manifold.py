@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.transforms.lengths import length, root, unit_of
 from fcojax.transforms.penalty import largest
 from fcojax.types import Array, Key, Params, PyTree
@@ -98,6 +99,7 @@ def distance(manifold: Manifold, y: Params) -> Array:
     return ambient_norm(manifold, tree.sub(y, manifold.project(y)))
 
 
+@memoised
 def flat() -> Manifold:
     """The whole Euclidean space, of any pytree: nothing is constrained.
 
@@ -133,6 +135,7 @@ def flat() -> Manifold:
     )
 
 
+@memoised
 def product_manifold(manifolds: PyTree) -> Manifold:
     """The product of a pytree of manifolds: points are pytrees, and every map acts leaf by leaf.
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from fcojax.memo import memoised
 from fcojax.transforms.manifolds.manifold import Manifold
 from fcojax.transforms.penalty import widened
 from fcojax.types import Array
@@ -12,6 +13,7 @@ from fcojax.types import Array
 _SMALL = 1e-3
 
 
+@memoised
 def sphere() -> Manifold:
     r"""The unit sphere, :math:`\{x : |x| = 1\}`, of an array of any shape taken as one vector.
 
@@ -33,6 +35,7 @@ def sphere() -> Manifold:
     return _unit_vectors(axis=None)
 
 
+@memoised
 def oblique() -> Manifold:
     r"""Matrices with columns of norm 1: a sphere for every column of a (d, k) matrix.
 

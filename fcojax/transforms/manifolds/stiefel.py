@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from fcojax.memo import memoised
 from fcojax.transforms.manifolds.manifold import Manifold
 from fcojax.transforms.manifolds.polar import matmul, polar, special_polar
 from fcojax.types import Array
@@ -20,6 +21,7 @@ _NUM_HALVINGS = 4
 _NUM_TERMS = 12
 
 
+@memoised
 def stiefel(
     *, retraction: str = "polar", inverse: str = "exact", method: str | None = None
 ) -> Manifold:
@@ -75,6 +77,7 @@ def stiefel(
     )
 
 
+@memoised
 def generalised_stiefel(metric: Array) -> Manifold:
     r"""The matrices with :math:`x^T B x = I` for a positive definite B, in the inner product of B.
 
@@ -131,6 +134,7 @@ def generalised_stiefel(metric: Array) -> Manifold:
     )
 
 
+@memoised
 def orthogonal() -> Manifold:
     r"""The orthogonal group O(d) of (d, d) matrices: the square Stiefel manifold.
 
@@ -164,6 +168,7 @@ def orthogonal() -> Manifold:
     )
 
 
+@memoised
 def rotation() -> Manifold:
     r"""The rotation group SO(d): the orthogonal matrices of determinant 1.
 

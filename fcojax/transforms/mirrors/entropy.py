@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.transforms.calculus.compose import is_concrete
 from fcojax.transforms.constraints.simplex import simplex
 from fcojax.transforms.mirrors.mirror import Mirror, checked
@@ -18,6 +19,7 @@ from fcojax.transforms.penalties.l1 import l1
 from fcojax.types import Params, Scalar
 
 
+@memoised
 def entropy() -> Mirror:
     r"""Negative entropy with l1 on the orthant, :math:`h(x) = \sum_i x_i \log x_i`, x >= 0.
 
@@ -49,6 +51,7 @@ def entropy() -> Mirror:
     return checked("entropy", mirror)
 
 
+@memoised
 def entropic_simplex() -> Mirror:
     r"""Negative entropy on the simplex, :math:`x \ge 0` and :math:`\sum_i x_i = s` for ``scale`` s.
 
@@ -86,6 +89,7 @@ def entropic_simplex() -> Mirror:
     return checked("entropic_simplex", mirror)
 
 
+@memoised
 def hypentropy(beta: Scalar) -> Mirror:
     r"""The hyperbolic entropy with l1, on all of space.
 
@@ -133,6 +137,7 @@ def hypentropy(beta: Scalar) -> Mirror:
     )
 
 
+@memoised
 def burg() -> Mirror:
     r"""The logarithmic barrier (Burg entropy) with l1, :math:`h(x) = -\sum_i \log x_i`, x > 0.
 

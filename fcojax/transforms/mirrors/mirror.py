@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.transforms import penalty as penalties
 from fcojax.transforms.calculus.compose import PathPredicate, split_leaves
 from fcojax.transforms.penalty import Penalty
@@ -36,6 +37,7 @@ class Mirror(NamedTuple):
     penalty: Penalty
 
 
+@memoised
 def euclidean(penalty: Penalty) -> Mirror:
     """``h(x) = |x|^2 / 2``, 1-strongly convex in the Euclidean norm: the mirror step is the prox.
 
@@ -60,6 +62,7 @@ def checked(name: str, mirror: Mirror) -> Mirror:
     return mirror._replace(to_primal=guarded.prox)
 
 
+@memoised
 def side_by_side(touches: PathPredicate, chosen: Mirror, rest: Mirror) -> Mirror:
     r"""One mirror on some leaves and another on the rest, :math:`h(x) = h_1(x_S) + h_2(x_{S^c})`.
 

@@ -4,11 +4,13 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.transforms.penalties.l1 import l1
 from fcojax.types import Params
 
 
+@memoised
 def p_norm(p: float) -> Mirror:
     r"""The squared p-norm with l1, :math:`h(x) = \frac12 \|x\|_p^2` for :math:`1 < p \le 2`.
 

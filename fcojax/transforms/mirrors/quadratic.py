@@ -11,6 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.transforms.calculus.compose import is_concrete, per_entry
 from fcojax.transforms.mirrors.mirror import Mirror, checked
 from fcojax.transforms.penalties.separable import l2_squared
@@ -18,6 +19,7 @@ from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, PyTree
 
 
+@memoised
 def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
     r"""A metric with one weight an entry, :math:`h(x) = \frac12 \sum_i q_i x_i^2` on all of space.
 
@@ -97,6 +99,7 @@ def _require_sum_over_entries(penalty: Penalty) -> None:
             )
 
 
+@memoised
 def quadratic(matrix: Array) -> Mirror:
     r"""A full metric with the squared norm, :math:`h(x) = \frac12 x^T Q x` on all of space.
 

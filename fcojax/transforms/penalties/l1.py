@@ -4,10 +4,12 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.transforms.penalty import Penalty, at_strength, checked, largest, weight
 from fcojax.transforms.thresholds import soft_threshold
 
 
+@memoised
 def zero() -> Penalty:
     """No penalty: the value is 0 and the prox is the identity.
 
@@ -23,6 +25,7 @@ def zero() -> Penalty:
     return Penalty(value, prox=lambda v, step, scale: v)
 
 
+@memoised
 def l1() -> Penalty:
     r"""The l1 norm, :math:`\psi(x) = \lambda \sum_i |x_i|`, with lambda given as ``scale``.
 

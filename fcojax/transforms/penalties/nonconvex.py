@@ -11,10 +11,12 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.transforms.penalty import Penalty, checked, largest, strength
 from fcojax.transforms.thresholds import soft_threshold
 
 
+@memoised
 def mcp(reach: float) -> Penalty:
     r"""The minimax concave penalty: the l1 norm bent until it is flat at :math:`\gamma \lambda`.
 
@@ -76,6 +78,7 @@ def mcp(reach: float) -> Penalty:
     return checked("mcp", Penalty(value, prox, scale_max, convex=False))
 
 
+@memoised
 def scad(reach: float) -> Penalty:
     r"""Smoothly clipped absolute deviation: l1 up to :math:`\lambda`, flat from :math:`a \lambda`.
 
@@ -144,6 +147,7 @@ def scad(reach: float) -> Penalty:
     return checked("scad", Penalty(value, prox, scale_max, convex=False))
 
 
+@memoised
 def l0_ball(num_nonzero: int) -> Penalty:
     r"""The vectors with at most k nonzero entries, over all leaves jointly.
 

@@ -11,6 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.transforms.lengths import length, lengths_along, lengths_by_label, quotient
 from fcojax.transforms.penalties.separable import require_fraction
 from fcojax.transforms.penalty import (
@@ -34,6 +35,7 @@ def shrink_factor(norm: Array, threshold: Array) -> Array:
     return jnp.where(outside, kept, jnp.where(threshold > 0, 0.0, 1.0))
 
 
+@memoised
 def l2() -> Penalty:
     r"""The Euclidean norm of all leaves jointly, :math:`\psi(x) = \lambda |x|_2`, not squared.
 
@@ -61,6 +63,7 @@ def l2() -> Penalty:
     return checked("l2", Penalty(value, prox, length))
 
 
+@memoised
 def l_inf() -> Penalty:
     r"""The largest absolute entry over all leaves, :math:`\psi(x) = \lambda \max_i |x_i|`.
 
@@ -144,6 +147,7 @@ def _groups(name, axis, labels):
     return Groups(None, labels, max((int(label.max()) + 1 for label in leaves), default=0))
 
 
+@memoised
 def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None) -> Penalty:
     r"""The group lasso, :math:`\psi(x) = \lambda \sum_g |x_g|_2`, over groups without overlap.
 
@@ -184,6 +188,7 @@ def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
     return checked("group_l2", Penalty(value, prox, lambda g: largest(groups.norms(g))))
 
 
+@memoised
 def sparse_group(
     l1_fraction: float, *, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
 ) -> Penalty:

@@ -12,9 +12,11 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.transforms.penalty import Penalty, at_strength, checked, weight
 
 
+@memoised
 def power(p: float) -> Penalty:
     r"""The power p of the absolute value, :math:`\psi(x) = \lambda \sum_i |x_i|^p`, for p > 1.
 

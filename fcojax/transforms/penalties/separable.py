@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.transforms.penalties.l1 import l1
 from fcojax.transforms.penalty import (
     Penalty,
@@ -23,6 +24,7 @@ from fcojax.transforms.thresholds import soft_threshold
 from fcojax.types import PyTree
 
 
+@memoised
 def weighted_l1(weights: PyTree) -> Penalty:
     r"""The weighted l1 norm, :math:`\psi(x) = \lambda \sum_i w_i |x_i|`, lambda given as ``scale``.
 
@@ -71,6 +73,7 @@ def weighted_l1(weights: PyTree) -> Penalty:
     return checked("weighted_l1", Penalty(value, prox, scale_max))
 
 
+@memoised
 def l2_squared() -> Penalty:
     r"""The squared l2 norm, :math:`\psi(x) = \lambda \sum_i x_i^2`, without a factor of 1/2.
 
@@ -92,6 +95,7 @@ def l2_squared() -> Penalty:
     return checked("l2_squared", Penalty(value, prox))
 
 
+@memoised
 def elastic_net(l1_fraction: float) -> Penalty:
     r"""A mixture of l1 and squared l2, :math:`\psi(x) = \lambda (r |x|_1 + (1 - r) |x|_2^2)`.
 
@@ -142,6 +146,7 @@ def require_fraction(l1_fraction: float, name: str) -> None:
         )
 
 
+@memoised
 def huber(knee: float) -> Penalty:
     r"""The Huber function: quadratic near zero, linear beyond the knee :math:`\delta`.
 
@@ -190,6 +195,7 @@ def huber(knee: float) -> Penalty:
     return checked("huber", Penalty(value, prox))
 
 
+@memoised
 def on_orthant(penalty: Penalty) -> Penalty:
     r"""The penalty plus the constraint :math:`x \ge 0`, for a penalty that sees only :math:`|x|`.
 
@@ -223,6 +229,7 @@ def on_orthant(penalty: Penalty) -> Penalty:
     )
 
 
+@memoised
 def non_negative_l1() -> Penalty:
     r"""The l1 norm on the orthant: :math:`\lambda \sum_i x_i` where :math:`x \ge 0`, else infinite.
 

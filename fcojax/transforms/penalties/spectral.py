@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.transforms.penalty import (
     Penalty,
     at_strength,
@@ -29,6 +30,7 @@ from fcojax.transforms.thresholds import clipped, onto_l1_ball, soft_threshold
 from fcojax.types import Array, PyTree
 
 
+@memoised
 def nuclear() -> Penalty:
     r"""The nuclear norm, :math:`\psi(X) = \lambda \sum_i \sigma_i(X)`, with lambda as ``scale``.
 
@@ -66,6 +68,7 @@ def nuclear() -> Penalty:
     return checked("nuclear", Penalty(value, prox, scale_max))
 
 
+@memoised
 def nuclear_ball() -> Penalty:
     r"""The ball :math:`\{\|X\|_* \le r\}` of the nuclear norm, with the radius r as ``scale``.
 
@@ -98,6 +101,7 @@ def nuclear_ball() -> Penalty:
     return checked("nuclear_ball", Penalty(value, prox))
 
 
+@memoised
 def spectral_ball() -> Penalty:
     r"""The ball :math:`\{\sigma_1(X) \le r\}` of the spectral norm, with the radius r as ``scale``.
 
@@ -129,6 +133,7 @@ def spectral_ball() -> Penalty:
     return checked("spectral_ball", Penalty(value, prox))
 
 
+@memoised
 def rank_ball(k: int) -> Penalty:
     r"""The matrices of rank at most k. Not convex.
 
@@ -184,6 +189,7 @@ def rank_ball(k: int) -> Penalty:
     return checked("rank_ball", Penalty(value, prox, convex=False))
 
 
+@memoised
 def psd() -> Penalty:
     r"""The cone of symmetric matrices without negative eigenvalues.
 

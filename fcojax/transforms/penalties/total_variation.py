@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.memo import memoised
 from fcojax.transforms.blocks import along_axis, block_means, block_numbers, differences
 from fcojax.transforms.penalties.separable import require_fraction
 from fcojax.transforms.penalty import Penalty, at_strength, checked, largest, weight
@@ -25,6 +26,7 @@ from fcojax.types import Array
 _NUM_HALVINGS = 60  # of an interval: past the last bit of a float64
 
 
+@memoised
 def total_variation(axis: int = -1) -> Penalty:
     r"""Total variation of signals along an axis, :math:`\psi(x) = \lambda \sum_i |x_{i+1} - x_i|`.
 
@@ -57,6 +59,7 @@ def total_variation(axis: int = -1) -> Penalty:
     return checked("total_variation", Penalty(functools.partial(_variation, axis), prox))
 
 
+@memoised
 def fused_lasso(l1_fraction: float, axis: int = -1) -> Penalty:
     r"""Total variation and l1 in one, for signals that are zero but for a few plateaus.
 

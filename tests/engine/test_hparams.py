@@ -1,0 +1,118 @@
+"""Numbers, vectors, schedules: what a field of hyperparameters may hold."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fcojax
+from fcojax import tree
+from fcojax.algorithms import fed_avg, takes
+from fcojax.engine.hparams import as_arrays, at_round
+from tests import federations
+
+KEY = jax.random.key(0)
+
+
+class Own(NamedTuple):
+    """A rate for each of two parts, a whole number, and a number that may be negative."""
+
+    paces: Any = (0.1, 0.05)
+    power: int = 2
+    tilt: float = -0.5
+
+
+@takes(Own)
+def tilted(loss):
+    """FedAvg whose kernel and bias have rates of their own, and a server that tilts."""
+    plain = fed_avg(loss)
+
+    def client_update(hparams, message, client, local, key):
+        assert jnp.issubdtype(hparams.power.dtype, jnp.integer)
+        kernel_pace, bias_pace = hparams.paces
+        result = plain.client_update(
+            fed_avg.Hparams(jnp.ones(()), jnp.ones(())), message, client, local, key
+        )
+        upload = {
+            "kernel": rates[0] * result.upload["kernel"],
+            "bias": rates[1] * result.upload["bias"],
+        }
+        return result._replace(upload=upload)
+
+    def server_update(hparams, server, mean_upload, cohort, key):
+        return tree.add_scaled(server, -hparams.tilt * hparams.power, mean_upload)
+
+    return plain._replace(client_update=client_update, server_update=server_update)
+
+
+def run(hparams, num_rounds=2):
+    data = fcojax.from_clients(federations.clients())
+    model, _ = fcojax.run(
+        tilted(federations.loss), hparams, federations.start(), data, KEY, fcojax.local_steps(1),
+        num_rounds=num_rounds,
+    )  # fmt: skip
+    return federations.as_vector(model)
+
+
+def test_a_vector_is_a_vector_and_no_schedule():
+    """Two rates and two rounds: the second round uses both rates again."""
+    hparams = Own(paces=(0.01, 0.0))
+    moved = np.asarray(run(hparams)) - np.asarray(federations.as_vector(federations.start()))
+    assert moved[-1] == 0 and np.abs(moved[:-1]).min() > 0
+    for num_rounds in (1, 2, 3):
+        found = run(Own(paces=(0.01, 0.02)), num_rounds)
+        assert np.isfinite(found).all()
+
+
+def test_a_schedule_of_vectors():
+    rates = np.array([[0.01, 0.02], [0.03, 0.0]])
+    found = run(Own(paces=fcojax.schedule(rates)))
+    first = run(Own(paces=tuple(rates[0])), 1)
+    second = at_round(as_arrays(Own(paces=fcojax.schedule(rates))), 1)
+    np.testing.assert_array_equal(second.paces, rates[1])
+    assert not np.allclose(found, first) and found[-1] == first[-1]
+
+
+def test_grids_of_vectors_sweep():
+    rates = [(0.01, 0.02), (0.03, 0.0)]
+    grid = fcojax.product(Own, paces=rates, tilt=[-0.5, 0.25])
+    assert grid.paces.shape == (4, 2) and jnp.issubdtype(grid.power.dtype, jnp.integer)
+    data = fcojax.from_clients(federations.clients())
+    models, _ = fcojax.sweep(
+        tilted(federations.loss), grid, federations.start(), data, KEY[None],
+        fcojax.local_steps(1), num_rounds=2,
+    )  # fmt: skip
+    for index, (pair, tilt) in enumerate((pair, tilt) for pair in rates for tilt in (-0.5, 0.25)):
+        alone = run(Own(paces=pair, tilt=tilt))
+        np.testing.assert_allclose(models["kernel"][index, 0], alone[:-1], rtol=1e-12)
+
+
+def test_optax_schedules_are_taken_as_they_are():
+    decay = optax.exponential_decay(0.1, transition_steps=1, decay_rate=0.5)
+    values = fcojax.schedule(decay, num_rounds=4).values
+    np.testing.assert_allclose(values, 0.1 * 0.5 ** np.arange(4), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("hparams", "message"),
+    [
+        (fed_avg.Hparams(client_lr=np.ones(5)), "client_lr has shape (5,) where () is needed"),
+        (fed_avg.Hparams(fcojax.schedule(np.ones(2))), "has 2 values; pass one for each of the 3"),
+        (federations.hparams("fed_dual_avg"), "penalty_scale), but this algorithm takes Rates("),
+        (Own(), "hparams is a Own(paces, power, tilt), but this algorithm takes Rates("),
+        ((0.1, 1.0), "hparams is (0.1, 1.0); pass a named tuple of numbers, Rates("),
+        (fed_avg.Hparams("fast"), "client_lr is 'fast'; pass a number."),
+    ],
+)
+def test_what_does_not_fit_is_refused(hparams, message):
+    data = fcojax.from_clients(federations.clients())
+    with pytest.raises(ValueError) as error:
+        fcojax.run(
+            fed_avg(federations.loss), hparams, federations.start(), data, KEY,
+            fcojax.local_steps(1), num_rounds=3,
+        )  # fmt: skip
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)

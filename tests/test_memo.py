@@ -1,0 +1,66 @@
+"""The same arguments give the same object, so nothing is compiled twice for it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import transforms
+from fcojax.memo import memoised
+from tests import federations
+
+
+def loss(params, rows):
+    return (rows["x"] @ params["kernel"] + params["bias"] - rows["y"]) ** 2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: fcojax.algorithms.fed_avg(loss),
+        lambda: fcojax.algorithms.fed_dual_avg(loss, transforms.euclidean(transforms.l1())),
+        lambda: fcojax.algorithms.fed_dyn(loss, solver=fcojax.algorithms.local_solvers.gd()),
+        lambda: fcojax.algorithms.fed_manifold(loss, transforms.stiefel(method="svd")),
+        lambda: transforms.on_subtree(transforms.l1(), transforms.named("kernel")),
+        lambda: transforms.weighted_l1({"kernel": np.ones(4), "bias": np.zeros(())}),
+        lambda: transforms.box(-jnp.ones(2), jnp.ones(2)),
+        lambda: transforms.diagonal(np.ones(3), transforms.l1()),
+    ],
+)
+def test_factories_called_twice_return_one_object(make):
+    assert make() is make()
+
+
+def test_other_arguments_give_other_objects():
+    weights = np.ones(3)
+    first = transforms.weighted_l1(weights)
+    weights[0] = 2.0  # contents count, not identity
+    assert transforms.weighted_l1(weights) is not first
+    assert transforms.huber(0.5) is not transforms.huber(0.25)
+    assert fcojax.algorithms.fed_avg(lambda w, rows: 0) is not fcojax.algorithms.fed_avg(loss)
+
+
+def test_an_algorithm_built_twice_is_traced_once():
+    traces = []
+
+    def counted(params, rows):
+        traces.append(params)
+        return loss(params, rows)
+
+    data, counts = fcojax.from_clients(federations.clients()), []
+    for _ in range(2):
+        fed_avg = fcojax.algorithms.fed_avg
+        fcojax.run(
+            fed_avg(counted), fed_avg.Hparams(), federations.start(), data, jax.random.key(0),
+            fcojax.local_steps(1), num_rounds=1,
+        )  # fmt: skip
+        counts.append(len(traces))
+    assert counts[0] == counts[1] > 0
+
+
+def test_traced_arguments_are_not_remembered():
+    calls = []
+    make = memoised(lambda x: calls.append(x) or x)
+    jax.jit(lambda x: make(x) + make(x))(jnp.ones(2))
+    assert len(calls) == 2
