@@ -37,8 +37,8 @@ def tilted(loss):
             fed_avg.Hparams(jnp.ones(()), jnp.ones(())), message, client, local, key
         )
         upload = {
-            "kernel": rates[0] * result.upload["kernel"],
-            "bias": rates[1] * result.upload["bias"],
+            "kernel": kernel_pace * result.upload["kernel"],
+            "bias": bias_pace * result.upload["bias"],
         }
         return result._replace(upload=upload)
 
