@@ -43,7 +43,7 @@ def tilted(loss):
         return result._replace(upload=upload)
 
     def server_update(hparams, server, mean_upload, cohort, key):
-        return tree.add_scaled(server, -hparams.tilt * hparams.power, mean_upload)
+        return tree.add_scaled(server, -hparams.tilt * hparams.power.astype(float), mean_upload)
 
     return plain._replace(client_update=client_update, server_update=server_update)
 
