@@ -1,7 +1,7 @@
 """W9: what a round of the launcher costs beside a round of ``fcojax.sweep`` on the same grid.
 
     python -m benchmarks.launcher [--config=configs/lasso.py] [--algorithm=fed_dual_avg]
-                                  [--rounds=100] [--repeats=5]
+                                  [--rounds=500] [--repeats=5] [--quick]
 
 Both run in this process, in turn, after one run each that compiles: the launcher with everything
 that it does besides (rows, verdicts, checkpoints, models), the sweep with the same observer at the
@@ -30,10 +30,14 @@ from fcojax.engine.grid import num_points
 FLAGS = flags.FLAGS
 
 
-def campaign_of(path: str, label: str, num_rounds: int) -> tuple[Campaign, Entry]:
+def campaign_of(
+    path: str, label: str, num_rounds: int, quick: bool = False
+) -> tuple[Campaign, Entry]:
     """The launcher's campaign for a config, cut to some rounds, and one of its lines."""
     file = config_file.load(path)
     config = file.get_config()
+    if quick:
+        file.quick(config)
     config.update(algorithms=(label,), num_rounds=num_rounds, criterion_rounds=config.eval_every)
     experiment = file.experiment
     assert isinstance(experiment, Sweep), f"{path} is no sweep"
@@ -47,9 +51,9 @@ def campaign_of(path: str, label: str, num_rounds: int) -> tuple[Campaign, Entry
     return campaign, entry
 
 
-def measure(path: str, label: str, num_rounds: int, repeats: int) -> dict:
+def measure(path: str, label: str, num_rounds: int, repeats: int, quick: bool = False) -> dict:
     """Processor milliseconds a round, of both ways, and their ratio pair by pair."""
-    campaign, entry = campaign_of(path, label, num_rounds)
+    campaign, entry = campaign_of(path, label, num_rounds, quick)
     settings, problem = campaign.settings, campaign.problem
     keys = campaign.keys
     data = campaign.ready(entry).data
@@ -92,13 +96,14 @@ def main(argv: list[str]) -> None:
     del argv
     logging.set_verbosity(logging.WARNING)
     jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
-    found = measure(FLAGS.config, FLAGS.algorithm, FLAGS.rounds, FLAGS.repeats)
+    found = measure(FLAGS.config, FLAGS.algorithm, FLAGS.rounds, FLAGS.repeats, FLAGS.quick)
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
     flags.DEFINE_string("config", "configs/lasso.py", "whose grid is run")
     flags.DEFINE_string("algorithm", "fed_dual_avg", "one of the config's algorithms")
-    flags.DEFINE_integer("rounds", 100, "rounds of a run", lower_bound=10)
+    flags.DEFINE_integer("rounds", 500, "rounds of a run", lower_bound=10)
     flags.DEFINE_integer("repeats", 5, "runs of each that count", lower_bound=1)
+    flags.DEFINE_bool("quick", False, "shrink the config as the launcher's --quick does")
     app.run(main)

@@ -83,7 +83,7 @@ class Campaign:
     around_block: Callable[[int], contextlib.AbstractContextManager]
 
     def __post_init__(self):
-        """Makes what all lines share."""
+        """Sets up what all lines have in common."""
         self.keys = jax.vmap(jax.random.key)(jnp.asarray(self.settings.seeds))
         self._params = jax.eval_shape(self.problem.init, self.keys[0])
         default_scale = self.settings.penalty_scales[0]

@@ -22,7 +22,7 @@ from fcojax.engine.tuning import fastest_chunk_size
 from fcojax.engine.uplink import Uplink
 from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ClientData",

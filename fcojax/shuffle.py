@@ -20,7 +20,7 @@ _NUM_ROUNDS = 16
 
 
 class Seed(NamedTuple):
-    """What all of a key's luck here is made of; whoever draws in a loop makes it before."""
+    """The random words that a key is reduced to; code that draws in a loop makes them before it."""
 
     words: Array
 

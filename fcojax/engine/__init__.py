@@ -1,1 +1,1 @@
-"""The only loop: cohorts, one round, rounds in blocks. It has never heard an algorithm's name."""
+"""What runs an algorithm: cohorts, one round, and the one loop over rounds."""

@@ -1,4 +1,4 @@
-"""The geometry: penalties, constraints, mirror maps, manifolds. It has never heard of a client."""
+"""The geometry: penalties, constraints, mirror maps, manifolds. Nothing here knows of clients."""
 
 from fcojax.transforms.calculus.compose import (
     named,

@@ -42,6 +42,12 @@ def test_scaling_measures_every_size():
     assert min(row["ms_per_round"]) > 0
 
 
+def test_the_launcher_runs_beside_the_sweep():
+    (row,) = json_lines("benchmarks.launcher", "--quick", "--rounds=10", "--repeats=1")
+    assert row["points"] == 4 and row["seeds"] == 1
+    assert set(row["cpu_ms_a_round"]) == {"launcher", "sweep"} and row["ratio"] > 0
+
+
 def test_ragged_clients_have_as_many_examples_as_equal_ones():
     (row,) = json_lines("benchmarks.ragged", "--quick", "--batch_size=5")
     ragged, equal = row["examples"].values()

@@ -1,4 +1,4 @@
-"""What a loader returns: everybody's examples in one place, and whose each of them is."""
+"""What a loader returns: all examples in one place, with the owner of each."""
 
 from typing import Any, NamedTuple
 
