@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax.problems.clients import ClientData
+from fcojax.problems.fields import shown
 from fcojax.types import Key, PyTree
 
 
@@ -34,8 +35,8 @@ def is_sweep(key: Key) -> bool:
     """Whether a key is that of a sweep, a vector with one key a seed; raises if it is no key."""
     if not jnp.issubdtype(getattr(key, "dtype", None), jax.dtypes.prng_key) or key.ndim > 1:
         raise ValueError(
-            f"key is {key!r}; pass a key as jax.random.key(0) makes it for a run, or a vector of "
-            "keys, as in jax.random.split(jax.random.key(0), 3), for a sweep over three seeds."
+            f"key is {shown(key)}; pass a key as jax.random.key(0) makes it for a run, or a vector "
+            "of keys, as in jax.random.split(jax.random.key(0), 3), for a sweep over three seeds."
         )
     return key.ndim == 1
 
