@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, cast
 
+from fcojax.algorithms.arguments import check_arguments
 from fcojax.algorithms.local import Local
 from fcojax.memo import memoised
 from fcojax.types import Array, Key, Params, PyTree, Scalar
@@ -176,6 +177,7 @@ def takes(
         @memoised
         @functools.wraps(factory)
         def build(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Algorithm:
+            check_arguments(factory, args, kwargs)
             built = factory(*args, **kwargs)
             if not isinstance(built, Algorithm) or built.hparams_type is tuple:
                 return built

@@ -11,6 +11,7 @@ from jax.custom_batching import custom_vmap
 
 from fcojax import shuffle, tree
 from fcojax.algorithms.work import Work
+from fcojax.problems.fields import by_field
 from fcojax.problems.problem import Loss, losses_of
 from fcojax.types import Array, Key, Params, PyTree
 
@@ -296,4 +297,16 @@ def mean_loss(loss: Loss) -> Callable[[Params, Batch], Array]:
 
 def mean_gradient(loss: Loss) -> Callable[[Params, Batch], Params]:
     """The gradient in the parameters of ``mean_loss``."""
-    return jax.grad(mean_loss(loss))
+    gradient = jax.grad(mean_loss(loss))
+
+    def slope(params, batch):
+        for name, leaf in by_field([params]):
+            if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+                where = "params" if name == "examples" else f"params.{name}"
+                raise ValueError(
+                    f"{where} has dtype {jnp.result_type(leaf)}; pass floats, which a gradient "
+                    "step can move."
+                )
+        return gradient(params, batch)
+
+    return slope

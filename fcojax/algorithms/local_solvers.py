@@ -20,6 +20,7 @@ from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
 from fcojax.algorithms.local import Batch, Local
+from fcojax.algorithms.work import checked_count
 from fcojax.memo import memoised
 from fcojax.problems.quadratic import Factored
 from fcojax.transforms.penalties.l1 import zero
@@ -151,8 +152,7 @@ def variance_reduced(*, refresh_every: int) -> Solver:
     Args:
       refresh_every: I, rounds from one full gradient to the next.
     """
-    if isinstance(refresh_every, bool) or not isinstance(refresh_every, int) or refresh_every < 1:
-        raise ValueError(f"refresh_every is {refresh_every!r}; pass a whole number of at least 1.")
+    refresh_every = checked_count("refresh_every", refresh_every)
 
     def init(params):
         return GradientMemory(tree.zeros_like(params), jnp.zeros((), jnp.int32))

@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+
+from fcojax.problems.fields import shown
+
+_MOST = np.iinfo(np.int32).max  # rounds, steps and clients are counted in int32
 
 
 class Work(NamedTuple):
@@ -65,6 +70,10 @@ def local_steps(
         ``fewest`` to ``num_steps``.
     """
     batch_size = checked_count("batch_size", batch_size, optional=True)
+    if replace and batch_size is None:
+        raise ValueError(
+            "replace is True but batch_size is None, for all examples; pass a batch_size with it."
+        )
     most, fewest, counts = _amount("num_steps", num_steps, fewest)
     return Work(most, None, batch_size, replace, fewest, counts)
 
@@ -92,30 +101,49 @@ def local_epochs(
     return Work(None, most, batch_size, False, fewest, counts)
 
 
-def checked_count(name: str, value: Any, optional: bool = False) -> Any:
+def checked_count(name: str, value: Any, optional: bool = False, least: int = 1) -> Any:
     """The count as a Python integer, also of numpy's, if it is a whole number of at least 1."""
     if value is None and optional:
         return None
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    count = int(value) if whole else 0
-    if count < 1:
+    try:
+        count = least - 1 if isinstance(value, bool) else operator.index(value)  # pyright: ignore
+    except TypeError:
+        count = least - 1
+    if count < least:
         alternative = " or None" if optional else ""
-        raise ValueError(f"{name} is {value!r}; pass a whole number of at least 1{alternative}.")
+        raise ValueError(
+            f"{name} is {shown(value)}; pass a whole number of at least {least}{alternative}."
+        )
+    if count > _MOST:
+        raise ValueError(f"{name} is {count}; pass at most {_MOST}.")
     return count
+
+
+def as_number(value: Any) -> float:
+    """The value as a Python float, or NaN if it is no single number."""
+    try:
+        alone = np.ndim(value) == 0 and not isinstance(value, str | bytes)
+        return float(value) if alone else float("nan")
+    except (TypeError, ValueError):
+        return float("nan")
 
 
 def _amount(
     name: str, value: int | Sequence[int], fewest: int | None
 ) -> tuple[int, int | None, tuple[int, ...] | None]:
     """The most, the fewest and the counts of ``Work``."""
-    if not isinstance(value, Sequence | np.ndarray) or np.ndim(value) == 0:
+    value = np.asarray(value) if isinstance(value, jax.Array) else value
+    several = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
+    if not several or (isinstance(value, np.ndarray) and value.ndim == 0):
         most = checked_count(name, value)
         fewest = checked_count("fewest", fewest, optional=True)
         if fewest is not None and fewest > most:
             raise ValueError(f"fewest is {fewest} but {name} is {most}; pass at most {most}.")
         return most, fewest, None
     if fewest is not None or len(value) == 0:
-        raise ValueError(f"{name} is {value!r}, fewest {fewest}; pass one count per client alone.")
+        raise ValueError(
+            f"{name} is {shown(value)}, fewest {fewest}; pass one count per client alone."
+        )
     counts = tuple(
         checked_count(f"{name} of client {client}", count) for client, count in enumerate(value)
     )

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.problems.clients import ClientData
+from fcojax.problems.fields import shown
 from fcojax.types import Key, PyTree
 
 
@@ -36,8 +37,8 @@ def is_sweep(key: Key) -> bool:
     dtype = getattr(key, "dtype", np.dtype(bool))
     if not jnp.issubdtype(dtype, jax.dtypes.prng_key) or key.ndim > 1:
         raise ValueError(
-            f"key is {key!r}; pass a key as jax.random.key(0) makes it for a run, or a vector of "
-            "keys, as in jax.random.split(jax.random.key(0), 3), for a sweep over three seeds."
+            f"key is {shown(key)}; pass a key as jax.random.key(0) makes it for a run, or a vector "
+            "of keys, as in jax.random.split(jax.random.key(0), 3), for a sweep over three seeds."
         )
     return key.ndim == 1
 

@@ -1,7 +1,10 @@
 """What can be known to be wrong before anything is traced, said in a sentence."""
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 from jax import numpy as jnp
 from jax.core import Tracer
@@ -12,6 +15,7 @@ from fcojax.engine import axes
 from fcojax.engine.hparams import is_schedule
 from fcojax.engine.plan import Plan
 from fcojax.problems.clients import ClientData
+from fcojax.problems.fields import by_field, shown
 from fcojax.types import Key, PyTree
 
 # What the end of a field's name says about its values.
@@ -35,21 +39,112 @@ def check_run(
     algorithm: Algorithm, plan: Plan, hparams: PyTree, data: ClientData, key: Key
 ) -> None:
     """Raises ``ValueError`` if these cannot make a run, or a sweep where ``key`` is a vector."""
-    if not isinstance(algorithm, Algorithm):
-        called = f"; call it: {algorithm.__name__}(loss, ...)" if callable(algorithm) else ""
-        raise ValueError(f"algorithm is {algorithm!r}, which is no fcojax Algorithm{called}.")
+    check_algorithm(algorithm)
     if not isinstance(data, ClientData):
         raise ValueError(
             f"data is a {type(data).__name__}; pass a population made by fcojax.from_clients, "
             "from_rows or open_clients."
         )
     sweeping = axes.is_sweep(key)
-    for name in ("client_chunk_size", "point_chunk_size"):
-        checked_count(name, getattr(plan, name), optional=True)
     _check_cohort(algorithm, plan, data)
     _check_work(plan, data)
     check_type(algorithm, hparams)
     check_hparams(hparams, sweeping)
+
+
+def check_algorithm(algorithm: Any) -> None:
+    """Raises unless it is one, and not the factory of one."""
+    if not isinstance(algorithm, Algorithm):
+        name = getattr(algorithm, "__name__", None)
+        advice = f"call it: {name}(loss, ...)" if name else "pass what a factory returns"
+        raise ValueError(
+            f"algorithm is {shown(algorithm)}, which is no fcojax Algorithm; {advice}."
+        )
+
+
+def checked_params(params: Any) -> PyTree:
+    """The start point as arrays; raises if it holds anything but finite numbers."""
+    if callable(params):
+        raise ValueError(
+            f"params is {shown(params)}, a function; call it with a key, or let fcojax.start make "
+            "a start point for each seed."
+        )
+    named = [
+        ("params" if name == "examples" else f"params.{name}", leaf)
+        for name, leaf in by_field([params])
+    ]
+    if not named:
+        raise ValueError(f"params has no arrays, it is {shown(params)}; pass the start point.")
+    for name, leaf in named:
+        if not _is_number(leaf):
+            raise ValueError(f"{name} is {shown(leaf)}; pass arrays to start from.")
+        traced = isinstance(leaf, Tracer | jax.ShapeDtypeStruct)
+        inexact = jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+        if inexact and not traced and not np.isfinite(np.asarray(leaf)).all():
+            raise ValueError(f"{name} is not finite; pass a start point of finite numbers.")
+    return jax.tree.map(_as_array, params)
+
+
+def _as_array(leaf: Any) -> Any:
+    """Python's numbers with a dtype of their own, which a loop over rounds can keep."""
+    return jnp.asarray(leaf, jnp.result_type(leaf)) if isinstance(leaf, int | float) else leaf
+
+
+def _is_number(leaf: Any) -> bool:
+    """Whether jax takes it for an array or a number; keys are arrays."""
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is None:
+        return isinstance(leaf, bool | int | float | complex)
+    return not isinstance(leaf, np.ndarray | np.generic) or dtype.kind not in "OSUMm"
+
+
+def checked_init(init: Callable) -> Callable:
+    """What makes a start point, if it can be called with a key alone."""
+    if not _takes(init, 1):
+        raise ValueError(
+            f"params is {shown(init)}; pass a start point, or a function (key) -> params."
+        )
+    return init
+
+
+def checked_pair(first: Any) -> tuple[PyTree, PyTree]:
+    """What an algorithm's ``init`` returned, if that is two states."""
+    if not isinstance(first, tuple) or len(first) != 2:
+        raise ValueError(f"init returned {shown(first)}; return the first states (server, client).")
+    return first
+
+
+def check_observe(observe: Any, context: PyTree = None, optional: bool = False) -> None:
+    """Raises unless one can observe with it, as far as can be seen before it is asked."""
+    function = getattr(observe, "function", observe)
+    if not (optional and observe is None) and not (callable(function) and _takes(function, 3)):
+        raise ValueError(
+            f"observe is {shown(function)}; pass a function (hparams, model, context) -> dict."
+        )
+    for _, leaf in by_field([context]):
+        if not _is_number(leaf):
+            raise ValueError(f"context is {shown(leaf)}; pass arrays that observe needs, or None.")
+
+
+def checked_sight(seen: Any) -> dict:
+    """What was observed, if it is a dictionary of numbers."""
+    if not isinstance(seen, dict):
+        raise ValueError(f"observe returned {shown(seen)}; return a dictionary of numbers.")
+    for name, leaf in by_field([seen]):
+        if not _is_number(leaf):
+            raise ValueError(f"observe says that {name} is {shown(leaf)}; return numbers.")
+    return seen
+
+
+def _takes(function: Callable, number: int) -> bool:
+    """Whether it can be called with so many positional arguments; true if nobody can tell."""
+    try:
+        inspect.signature(function).bind(*(None,) * number)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
 
 
 def _check_cohort(algorithm: Algorithm, plan: Plan, data: ClientData) -> None:
@@ -84,7 +179,7 @@ def check_type(algorithm: Algorithm, hparams: Any) -> None:
     wanted, given = algorithm.hparams_type, type(hparams)
     if not hasattr(given, "_fields"):
         raise ValueError(
-            f"hparams is {hparams!r}; pass a named tuple of numbers"
+            f"hparams is {shown(hparams)}; pass a named tuple of numbers"
             + (f", {wanted.__name__}{signature(wanted)}." if wanted not in (None, tuple) else ".")
         )
     if wanted in (None, tuple, given, *getattr(given, "extends", ())):
@@ -115,6 +210,11 @@ def check_hparams(hparams: PyTree, sweeping: bool = False) -> None:
             value = _checked_value(name, value)
         shape = np.shape(value)
         if sweeping:
+            if is_schedule(getattr(hparams, name)) and len(shape) < 2:
+                raise ValueError(
+                    f"{name} is one schedule, but a sweep takes one for each point; pass values of "
+                    "shape [points, rounds]."
+                )
             if not shape:
                 raise ValueError(
                     f"{name} is one number, but a sweep takes a grid, with one value for each "
@@ -142,9 +242,15 @@ def _check_shape(name: str, shape: tuple, scheduled: bool, defaults: dict, sweep
 
 def _checked_value(name: str, value: Any) -> np.ndarray:
     try:
-        exact = np.asarray(value, np.float64)
+        given = np.asarray(value)
+        real = jnp.issubdtype(given.dtype, jnp.number) and given.dtype.kind != "c"
+        exact = given.astype(np.float64) if real or given.dtype == bool else None
     except (TypeError, ValueError):
-        raise ValueError(f"{name} is {value!r}; pass a number.") from None
+        exact = None
+    if exact is None:
+        raise ValueError(f"{name} is {shown(value)}; pass a number.")
+    if given.dtype.kind in "iu":
+        _refuse_beyond(name, given, np.iinfo(jnp.result_type(int)))
     # As it will be used: 1e-50 is zero in float32 and 1e50 infinite.
     with np.errstate(over="ignore", under="ignore"):
         used = exact.astype(jnp.result_type(float))
@@ -162,11 +268,19 @@ def _checked_value(name: str, value: Any) -> np.ndarray:
     return exact
 
 
-def check_schedules(hparams: PyTree, num_rounds: int) -> None:
+def _refuse_beyond(name: str, whole: np.ndarray, limits: np.iinfo) -> None:
+    """Raises if a whole number is none that the device has."""
+    if whole.size and not limits.min <= whole.min() <= whole.max() <= limits.max:
+        raise ValueError(
+            f"{name} is {whole.tolist()}; it must be within the range of {limits.dtype}."
+        )
+
+
+def check_schedules(hparams: PyTree, num_rounds: int, sweeping: bool = False) -> None:
     """Raises if a schedule has fewer values than there are rounds."""
     for name, value in zip(hparams._fields, hparams, strict=True):
         # In a grid the points come first.
-        length = value.values.shape[-1] if is_schedule(value) else num_rounds
+        length = value.values.shape[1 if sweeping else 0] if is_schedule(value) else num_rounds
         if length < num_rounds:
             raise ValueError(
                 f"the schedule of {name} has {length} values; pass one for each of the "

@@ -19,6 +19,7 @@ from fcojax.engine.luck import CLIENT, ENCODE, local_handle, purpose_key
 from fcojax.engine.plan import Plan
 from fcojax.engine.uplink import split
 from fcojax.problems.clients import ClientData
+from fcojax.problems.fields import shown
 from fcojax.types import Array, Key, PyTree
 
 
@@ -167,6 +168,12 @@ def client_of(this: Round, message: PyTree, first_client: Array | int) -> OneCli
 
     def client_and_uplink(hparams, message, before: Rows, local, key, encode_key):
         result = algorithm.client_update(hparams, message, before.states, local, key)
+        if not isinstance(result, ClientResult):
+            raise ValueError(
+                f"client_update returned {shown(result)}; return a ClientResult(state, upload, "
+                "metrics)."
+            )
+        refuse_other_form("client_update", before.states, result.state)
         if plan.uplink is None:
             return result._replace(state=Rows(result.state, before.residuals))
         payload, public, join = split(result.upload)
@@ -183,6 +190,19 @@ def client_of(this: Round, message: PyTree, first_client: Array | int) -> OneCli
         return work(this.hparams, message, before, local, *keys)
 
     return one_client
+
+
+def refuse_other_form(whose: str, before: PyTree, after: PyTree) -> None:
+    """Raises unless the state that a function returned has the form of the one it was given."""
+    wanted, found = (
+        jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", state)
+        for state in (before, after)
+    )
+    if wanted != found:
+        raise ValueError(
+            f"{whose} returned a state of another form, {shown(found)}, than it was given, "
+            f"{shown(wanted)}; return one of the same structure, shapes and dtypes."
+        )
 
 
 def _results(this: Round, one_client, can_be_empty: bool, members, before: Rows):

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 
 from fcojax import shuffle
 from fcojax.algorithms.base import Cohort
-from fcojax.algorithms.work import checked_count
+from fcojax.algorithms.work import as_number, checked_count
+from fcojax.problems.fields import shown
 from fcojax.types import Array, Key
 
 # Rounds count upwards from zero and are folded into the key, so streams that are not a round's own
@@ -196,8 +197,8 @@ def weighted_cohort(cohort_size: int, power: float = 1.0) -> Sampler:
       2006; Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-IID data", ICLR
       2020, scheme I, which draws by size with replacement and averages equally.
     """
-    if not math.isfinite(power):
-        raise ValueError(f"power is {power}; pass a finite number, 0 for equal chances.")
+    if not math.isfinite(as_number(power)):
+        raise ValueError(f"power is {shown(power)}; pass a finite number, 0 for equal chances.")
     return WeightedCohort(checked_count("cohort_size", cohort_size), float(power))
 
 
@@ -218,10 +219,16 @@ def dropout(sampler: Sampler, probability: float) -> Sampler:
     and takes its own state back. Losses are independent over clients and rounds and are counted in
     ``lost``. The cohorts are those that ``sampler`` draws without losses.
     """
+    if not isinstance(sampler, Sampler) or isinstance(sampler, type):
+        raise ValueError(
+            f"sampler is {shown(sampler)}; pass a sampler, as in dropout(everyone(), 0.1)."
+        )
     if isinstance(sampler, Dropout):
         raise ValueError("the sampler drops uploads already; give one dropout both probabilities.")
-    if not 0 <= probability < 1:
-        raise ValueError(f"probability is {probability}; pass a number of at least 0 and below 1.")
+    if not 0 <= as_number(probability) < 1:
+        raise ValueError(
+            f"probability is {shown(probability)}; pass a number of at least 0 and below 1."
+        )
     return Dropout(sampler, float(probability))
 
 
@@ -246,8 +253,8 @@ def optional_cohort_size(cohort_size: int | None) -> int | None:
 
 def checked_probability(name: str, probability: float) -> float:
     """The probability, if it is above 0 and at most 1."""
-    if not 0 < probability <= 1:
-        raise ValueError(f"{name} is {probability}; pass a number above 0 and at most 1.")
+    if not 0 < as_number(probability) <= 1:
+        raise ValueError(f"{name} is {shown(probability)}; pass a number above 0 and at most 1.")
     return float(probability)
 
 

@@ -1,14 +1,17 @@
 """Grids of hyperparameters: tuples of numbers with one leading axis of points, made on the host."""
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from fcojax.algorithms.work import as_number, checked_count
 from fcojax.engine.check import check_hparams
-from fcojax.engine.hparams import as_arrays
+from fcojax.engine.hparams import Schedule, as_arrays, checked_type, is_schedule
+from fcojax.problems.fields import shown
 from fcojax.types import PyTree
 
 
@@ -23,8 +26,8 @@ def product(hparams_type: type, **values: Sequence[float]) -> PyTree:
       >>> grid.client_lr.tolist(), grid.server_lr.tolist()
       ([0.1, 1.0], [2.0, 2.0])
     """
-    lists = [list(column) for column in _with_defaults(hparams_type, values)]
-    return _grid(hparams_type, list(itertools.product(*lists)))
+    columns = _with_defaults(hparams_type, _as_lists(values))
+    return _grid(hparams_type, list(itertools.product(*columns)))
 
 
 def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
@@ -36,13 +39,16 @@ def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
       >>> grid.client_lr.tolist(), grid.server_lr.tolist()
       ([0.1, 1.0], [2.0, 3.0])
     """
+    values = _as_lists(values)
     lengths = {name: len(column) for name, column in values.items()}
+    if not lengths:
+        raise ValueError("no field has values; give at least one field its values.")
     if len(set(lengths.values())) != 1:
         raise ValueError(f"the fields have {lengths} values; give every field the same number.")
     (num,) = set(lengths.values())
     columns = [
         column if len(column) == num else list(column) * num
-        for column in map(list, _with_defaults(hparams_type, values))
+        for column in _with_defaults(hparams_type, values)
     ]
     return _grid(hparams_type, list(zip(*columns, strict=True)))
 
@@ -54,8 +60,11 @@ def log_spaced(low: float, high: float, num: int) -> list[float]:
       >>> log_spaced(0.01, 1.0, 3)
       [0.01, 0.1, 1.0]
     """
-    if not (0 < low <= high and num >= 1):
-        raise ValueError(f"low is {low}, high {high}, num {num}; pass 0 < low <= high, num >= 1.")
+    num = checked_count("num", num)
+    if not 0 < as_number(low) <= as_number(high) < math.inf:
+        raise ValueError(
+            f"low is {shown(low)}, high {shown(high)}, num {num}; pass 0 < low <= high."
+        )
     return [float(f"{value:.7g}") for value in np.geomspace(low, high, num)]
 
 
@@ -73,23 +82,30 @@ def random_draws(
       >>> grid.client_lr.shape, bool((grid.client_lr > 1e-3).all())
       ((5,), True)
     """
+    num, seed = checked_count("num", num), checked_count("seed", seed, least=0)
     rng = np.random.default_rng(seed)
+    ends = _with_defaults(
+        hparams_type, {name: _ends(name, given) for name, given in ranges.items()}
+    )
     columns = []
-    for name, ends in zip(
-        hparams_type._fields,  # pyright: ignore[reportAttributeAccessIssue]
-        _with_defaults(hparams_type, {name: np.ravel(ends) for name, ends in ranges.items()}),
-        strict=True,
-    ):
-        low, high = (ends[0], ends[-1])
-        if len(ends) > 2 or not (0 < low <= high or low == high):
-            raise ValueError(
-                f"{name} has range {list(ends)}; pass a number, or two with 0 < low <= high."
-            )
-        if low == high:
-            columns.append([float(low)] * num)
+    for low, *high in ends:
+        if not high:
+            columns.append([low] * num)
         else:
-            columns.append(np.exp(rng.uniform(np.log(low), np.log(high), num)).tolist())
+            columns.append(np.exp(rng.uniform(np.log(low), np.log(high[0]), num)).tolist())
     return _grid(hparams_type, list(zip(*columns, strict=True)))
+
+
+def _ends(name: str, given: Any) -> list:
+    """The two ends of a range, or one number twice over."""
+    several = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
+    ends = list(given) if several else [given]
+    low, high = (as_number(ends[0]), as_number(ends[-1])) if ends else (math.nan, math.nan)
+    if len(ends) > 2 or not (0 < low <= high < math.inf or low == high):
+        raise ValueError(
+            f"{name} has range {shown(given)}; pass a number, or two with 0 < low <= high."
+        )
+    return [ends[0]] if low == high else [low, high]
 
 
 def num_points(grid: PyTree) -> int:
@@ -102,12 +118,32 @@ def take(grid: PyTree, points: Any) -> PyTree:
     return jax.tree.map(lambda column: column[points], grid)
 
 
-def _with_defaults(hparams_type: type, values: dict[str, Any]) -> list[Any]:
-    fields = hparams_type._fields  # pyright: ignore[reportAttributeAccessIssue]
+def _as_lists(values: dict[str, Any]) -> dict[str, list]:
+    """The values of each field as a list; raises for a number alone, and for none at all."""
+    lists = {}
+    for name, column in values.items():
+        try:
+            one = isinstance(column, str) or is_schedule(column)
+            lists[name] = None if one else list(column)
+        except TypeError:
+            lists[name] = None
+        if lists[name] is None:
+            raise ValueError(
+                f"{name} is {shown(column)}; pass a list of values, as in {name}=[0.1, 1.0]."
+            )
+        if not lists[name]:
+            raise ValueError(f"{name} has no values; pass at least one.")
+    return lists
+
+
+def _with_defaults(hparams_type: type, values: dict[str, list]) -> list[list]:
+    """One list a field, in order: the values, or the default alone."""
+    fields = checked_type(hparams_type)._fields
     unknown = sorted(set(values) - set(fields))
     if unknown:
         raise ValueError(
-            f"{hparams_type.__name__} has no field {unknown[0]}; its fields are {list(fields)}."
+            f"{hparams_type.__name__} has no field {unknown[0]}; its fields are {list(fields)}, "
+            "so pass values for some of these."
         )
     defaults = hparams_type._field_defaults  # pyright: ignore[reportAttributeAccessIssue]
     missing = [field for field in fields if field not in values and field not in defaults]
@@ -121,4 +157,19 @@ def _with_defaults(hparams_type: type, values: dict[str, Any]) -> list[Any]:
 def _grid(hparams_type: type, points: list[tuple]) -> PyTree:
     for point in points:
         check_hparams(hparams_type(*point))
-    return as_arrays(hparams_type(*map(np.asarray, zip(*points, strict=True))))
+    columns = zip(*points, strict=True)
+    names = hparams_type._fields  # pyright: ignore[reportAttributeAccessIssue]
+    return as_arrays(hparams_type(*map(_stacked, names, columns)))
+
+
+def _stacked(name: str, column: tuple) -> Any:
+    """The values of all points in one array, or in one schedule."""
+    scheduled = {is_schedule(value) for value in column}
+    if scheduled == {True}:
+        return Schedule(_stacked(name, tuple(value.values for value in column)))
+    if True in scheduled:
+        raise ValueError(f"{name} mixes schedules and numbers; pass schedules for all points.")
+    shapes = {np.shape(value) for value in column}
+    if len(shapes) > 1:
+        raise ValueError(f"{name} has values of shapes {sorted(shapes)}; give all the same.")
+    return np.asarray(column)

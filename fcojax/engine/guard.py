@@ -32,8 +32,13 @@ def guarded(
     """
 
     def with_verdict(*args):
-        result = function(*args)
-        return result, tree.all_finite(judged(result))
+        return judge(function(*args))
+
+    def judge(result):
+        finite = tree.all_finite(judged(result))
+        # A no-op that lets every part of the result depend on the verdict, as the derivatives do.
+        # Where vmap maps the one and not the other, jax cannot transpose the rule below.
+        return tree.where(finite, result, result), finite
 
     call = jax.custom_jvp(with_verdict)
 
@@ -54,7 +59,7 @@ def guarded(
             ]
 
         result, pushforward = jax.linearize(of_moving, *pick(primals))
-        finite = tree.all_finite(judged(result))
+        result, finite = judge(result)
         moved = pushforward(*_where_real(finite, pick(tangents)))
         no_tangent = np.zeros(jnp.shape(finite), jax.dtypes.float0)
         return (result, finite), (_where_real(finite, moved), no_tangent)

@@ -1,12 +1,16 @@
 """Hyperparameters: scalars by name, schedules over rounds, and types that carry a few more."""
 
 import typing
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
+from fcojax.algorithms.work import checked_count
+from fcojax.problems.fields import shown
 from fcojax.types import Array, PyTree
 
 
@@ -31,14 +35,42 @@ def schedule(values: Any, num_rounds: int | None = None) -> Schedule:
     """
     if callable(values):
         if num_rounds is None:
-            raise ValueError("a schedule made from a function needs num_rounds as well.")
-        values = jax.vmap(values)(jnp.arange(num_rounds))
+            raise ValueError("a schedule made from a function needs num_rounds as well; pass it.")
+        values = _tabulated(values, checked_count("num_rounds", num_rounds))
     elif num_rounds is not None:
-        raise ValueError("num_rounds goes with a function; an array has its length.")
-    values = jnp.asarray(values)
+        raise ValueError(
+            "num_rounds goes with a function; pass an array alone, which has a length."
+        )
+    if is_schedule(values):
+        raise ValueError(f"{shown(values)} is a schedule already; pass it as it is.")
+    values = _numbers(values)
     if values.ndim == 0 or values.shape[0] == 0:
         raise ValueError(f"the schedule has shape {values.shape}; pass a value for each round.")
     return Schedule(values)
+
+
+def _tabulated(function: Callable, num_rounds: int) -> Array:
+    """What a function says of each round."""
+
+    def one(index):
+        value = function(index)
+        if not isinstance(value, jax.Array | np.ndarray | np.generic | float | int):
+            raise ValueError(f"the schedule's function returned {shown(value)}; return a number.")
+        return jnp.asarray(value)
+
+    return jax.vmap(one)(jnp.arange(num_rounds))
+
+
+def _numbers(values: Any) -> Array:
+    if isinstance(values, Tracer):
+        return values
+    try:
+        found = values if isinstance(values, jax.Array) else np.asarray(values)
+    except ValueError:
+        found = np.asarray(None)  # ragged
+    if not jnp.issubdtype(found.dtype, jnp.number) and found.dtype != bool:
+        raise ValueError(f"the schedule is {shown(values)}; pass numbers, one for each round.")
+    return jnp.asarray(found)
 
 
 def extended(base: type, name: str, **defaults: Any) -> type:
@@ -53,6 +85,7 @@ def extended(base: type, name: str, **defaults: Any) -> type:
       >>> Clipped(client_lr=0.1)
       Clipped(client_lr=0.1, server_lr=1.0, clip_norm=1.0)
     """
+    _check_extension(base, name, defaults)
     fields = [(field, Any) for field in (*base._fields, *defaults)]  # pyright: ignore
     known = dict(base._field_defaults) | defaults  # pyright: ignore
     both = typing.NamedTuple(name, fields)  # pyright: ignore
@@ -60,6 +93,32 @@ def extended(base: type, name: str, **defaults: Any) -> type:
     both._field_defaults = known
     both.extends = (base, *getattr(base, "extends", ()))  # pyright: ignore
     return both
+
+
+def _check_extension(base: Any, name: Any, defaults: dict[str, Any]) -> None:
+    checked_type(base)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f'name is {shown(name)}; pass a name for the type, as in "Clipped".')
+    for field in defaults:
+        if field in base._fields:
+            raise ValueError(f"{base.__name__} has a field {field} already; choose another name.")
+        if field.startswith("_"):
+            raise ValueError(
+                f"{name} has a field {field}; choose a name that starts with a letter."
+            )
+
+
+def checked_type(hparams_type: Any) -> Any:
+    """The type itself, if it is one of hyperparameters."""
+    if isinstance(hparams_type, type) and hasattr(hparams_type, "_fields"):
+        return hparams_type
+    inside = getattr(hparams_type, "Hparams", None)
+    pass_what = (
+        f"{hparams_type.__name__}.Hparams"
+        if isinstance(inside, type)
+        else "the type of an algorithm's hyperparameters, as in fed_avg.Hparams"
+    )
+    raise ValueError(f"hparams_type is {shown(hparams_type)}; pass {pass_what}.")
 
 
 def is_schedule(value: Any) -> bool:
@@ -82,12 +141,14 @@ def as_arrays(hparams: PyTree) -> PyTree:
     Numbers become floats of the default type; a field whose default is a whole number keeps whole
     numbers.
     """
+    if not hasattr(type(hparams), "_field_defaults"):
+        raise ValueError(f"hparams is {shown(hparams)}; pass a named tuple of numbers.")
     defaults = type(hparams)._field_defaults
 
     def one(name, value):
         if is_schedule(value):
             return Schedule(one(name, value.values))
-        if name in defaults and isinstance(defaults[name], float | np.floating):
+        if name in defaults and _is_real(defaults[name]):
             return jnp.asarray(value, jnp.result_type(float))
         value = jnp.asarray(value)
         if jnp.issubdtype(value.dtype, jnp.floating):
@@ -95,3 +156,8 @@ def as_arrays(hparams: PyTree) -> PyTree:
         return value
 
     return type(hparams)(*map(one, hparams._fields, hparams))
+
+
+def _is_real(default: Any) -> bool:
+    """Whether a default is made of floats, one or several."""
+    return jnp.issubdtype(getattr(default, "dtype", type(default)), jnp.floating)

@@ -2,9 +2,10 @@
 
 from typing import NamedTuple
 
-from fcojax.algorithms.work import Work
+from fcojax.algorithms.work import Work, checked_count
 from fcojax.engine.cohort import Everyone, Sampler
 from fcojax.engine.uplink import Uplink
+from fcojax.problems.fields import shown
 
 
 class Plan(NamedTuple):
@@ -34,8 +35,8 @@ def as_plan(plan: Plan | Work) -> Plan:
         return Plan(plan)
     if not isinstance(plan, Plan):
         raise ValueError(
-            f"plan is {plan!r}; pass how much clients work, as in plan=local_steps(10, 32), or "
-            "Plan(local_steps(10, 32), uniform_cohort(10))."
+            f"plan is {shown(plan)}; pass how much clients work, as in plan=local_steps(10, 32), "
+            "or Plan(local_steps(10, 32), uniform_cohort(10))."
         )
     for name, kind, example in (
         ("work", Work, "local_steps(10, 32)"),
@@ -43,7 +44,11 @@ def as_plan(plan: Plan | Work) -> Plan:
     ):
         value = getattr(plan, name)
         if not isinstance(value, kind) or isinstance(value, type):
-            raise ValueError(f"the plan's {name} is {value!r}; pass something like {example}.")
+            raise ValueError(f"the plan's {name} is {shown(value)}; pass something like {example}.")
     if plan.uplink is not None and not isinstance(plan.uplink, Uplink):
-        raise ValueError(f"the plan's uplink is {plan.uplink!r}; pass an Uplink, or None.")
-    return plan
+        raise ValueError(f"the plan's uplink is {shown(plan.uplink)}; pass an Uplink, or None.")
+    sizes = {
+        name: checked_count(name, getattr(plan, name), optional=True)
+        for name in ("client_chunk_size", "point_chunk_size")
+    }
+    return plan._replace(**sizes)

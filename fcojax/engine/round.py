@@ -9,7 +9,15 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import ClientResult
-from fcojax.engine.chunks import Round, Rows, Tally, client_of, places_of, work_of
+from fcojax.engine.chunks import (
+    Round,
+    Rows,
+    Tally,
+    client_of,
+    places_of,
+    refuse_other_form,
+    work_of,
+)
 from fcojax.engine.guard import guarded
 from fcojax.engine.luck import FINISH, SERVER, draw_cohort, purpose_key
 from fcojax.engine.uplink import Heard, plain_mean, split
@@ -48,6 +56,7 @@ def one_round(this: Round, server: PyTree, rows: Rows) -> tuple[PyTree, Rows, di
     moved, finite = step(
         this.hparams, server, mean_upload, cohort._replace(fraction=fraction), server_key
     )
+    refuse_other_form("server_update", server, moved)
     tried = (count > 0) | (uplink is not None and uplink.steps_when_empty)
     after = tree.where(tried & finite, moved, server)
     refused = jnp.where(tried & ~finite, 1, 0).astype(jnp.int32)

@@ -9,7 +9,13 @@ from jax.core import Tracer
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
-from fcojax.engine.check import check_rounds, check_run, check_schedules
+from fcojax.engine.check import (
+    check_observe,
+    check_rounds,
+    check_run,
+    check_schedules,
+    checked_params,
+)
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.stepper import Observe, advanced, model_of, started
@@ -62,9 +68,11 @@ def run(
     plan = as_plan(plan)
     num_rounds, eval_every = check_rounds(num_rounds, eval_every)
     check_run(algorithm, plan, hparams, data, key)
-    check_schedules(hparams, num_rounds)
+    params = checked_params(params)
     if key.ndim:
         raise ValueError(f"key has shape {key.shape}; pass one key, or use fcojax.sweep.")
+    check_schedules(hparams, num_rounds)
+    check_observe(observe, context, optional=True)
     static = (algorithm, plan, observe, num_rounds // eval_every, eval_every)
     model, history = whole(*static, as_arrays(hparams), params, data, key, context)
     warn_of_losses(history)

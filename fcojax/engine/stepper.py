@@ -14,7 +14,17 @@ import jax.numpy as jnp
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.engine import axes
-from fcojax.engine.check import check_rounds, check_run
+from fcojax.engine.check import (
+    check_algorithm,
+    check_observe,
+    check_rounds,
+    check_run,
+    check_type,
+    checked_init,
+    checked_pair,
+    checked_params,
+    checked_sight,
+)
 from fcojax.engine.chunks import Round, Rows
 from fcojax.engine.grid import num_points
 from fcojax.engine.hparams import as_arrays, at_round
@@ -24,6 +34,7 @@ from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.round import COUNTS, TRAFFIC, merged, one_round
 from fcojax.engine.uplink import split
 from fcojax.problems.clients import ClientData
+from fcojax.problems.fields import shown
 from fcojax.types import Array, Key, Params, PyTree
 
 
@@ -98,7 +109,10 @@ def start(
     check_run(algorithm, plan, hparams, data, key)
     hparams = as_arrays(hparams)
     # A fixed start point is an argument of the compiled program; a function is part of it.
-    init, fixed = (params, None) if callable(params) else (None, params)
+    if callable(params):
+        init, fixed = checked_init(params), None
+    else:
+        init, fixed = None, checked_params(params)
     return _start(algorithm, plan, init, hparams, fixed, data, key)
 
 
@@ -143,9 +157,9 @@ def advance(
     """
     plan = as_plan(plan)
     num_rounds, eval_every = check_rounds(num_rounds, eval_every)
-    if not isinstance(state, State):
-        raise ValueError(f"the state is {state!r}; pass one that fcojax.start made.")
+    _refuse_no_state(state)
     check_run(algorithm, plan, hparams, data, state.key)
+    check_observe(observe, context, optional=True)
     hparams = as_arrays(hparams)
     _check_state(algorithm, plan, hparams, data, state)
     static = (algorithm, plan, observe, num_rounds // eval_every, eval_every)
@@ -157,11 +171,14 @@ def look(
     algorithm: Algorithm, hparams: PyTree, state: State, observe: Observe, context: PyTree = None
 ) -> dict[str, Array]:
     """What ``observe`` says of the model as it is now; in a sweep of every seed and point."""
+    _check_reading(algorithm, hparams, state)
+    check_observe(observe, context)
     return _look(algorithm, observe, as_arrays(hparams), state, context)
 
 
 def read_model(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
     """The model as it is now: what one would ship today."""
+    _check_reading(algorithm, hparams, state)
     return _read(algorithm, as_arrays(hparams), state)
 
 
@@ -175,7 +192,8 @@ def started(algorithm, plan, init, hparams, params, data, key) -> State:
 
     def one(hparams, key):
         now = at_round(hparams, 0)
-        server, client = algorithm.init(now, params if init is None else init(key))
+        point = params if init is None else checked_params(init(key))
+        server, client = checked_pair(algorithm.init(now, point))
         residual = _first_residual(algorithm, plan, now, (server, client), data)
         num_rows = data.clients_per_shard * data.num_shards
         clients, residuals = jax.tree.map(
@@ -321,15 +339,26 @@ def _of_each(one: Callable, hparams: PyTree, state: State) -> Any:
 
 def _see(algorithm, observe, hparams, state, context) -> dict[str, Array]:
     now, model = _model(algorithm, hparams, state)
-    if isinstance(observe, OfState):
-        return observe.function(now, state, context)
-    return observe(now, model, context)
+    of_state = isinstance(observe, OfState)
+    seen = observe.function(now, state, context) if of_state else observe(now, model, context)
+    return checked_sight(seen)
 
 
 def _model(algorithm, hparams, state):
     """The hyperparameters of the last round, and the model."""
     now = at_round(hparams, jnp.maximum(state.round - 1, 0))
     return now, algorithm.model(now, state.server)
+
+
+def _refuse_no_state(state: Any) -> None:
+    if not isinstance(state, State):
+        raise ValueError(f"the state is {shown(state)}; pass one that fcojax.start made.")
+
+
+def _check_reading(algorithm, hparams, state) -> None:
+    check_algorithm(algorithm)
+    _refuse_no_state(state)
+    check_type(algorithm, hparams)
 
 
 def _check_state(algorithm, plan, hparams, data, state) -> None:

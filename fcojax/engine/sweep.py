@@ -9,7 +9,13 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.engine.axes import is_sweep
-from fcojax.engine.check import check_rounds, check_run, check_schedules
+from fcojax.engine.check import (
+    check_observe,
+    check_rounds,
+    check_run,
+    check_schedules,
+    checked_params,
+)
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.memory import points_that_fit
@@ -59,9 +65,14 @@ def sweep(
             "keys is a single key; pass one for each seed, as in "
             "jax.random.split(jax.random.key(0), 3), or key[None] for one seed."
         )
+    if not keys.size:
+        raise ValueError("keys is empty; pass one for each seed.")
     check_run(algorithm, plan, grid, data, keys)
-    check_schedules(grid, num_rounds)
-    grid, points = as_arrays(grid), num_points(grid)
+    check_schedules(grid, num_rounds, sweeping=True)
+    params = checked_params(params)
+    check_observe(observe, context, optional=True)
+    grid = as_arrays(grid)
+    points = num_points(grid)
     static = (algorithm, plan, observe, num_rounds // eval_every, eval_every)
 
     def lower(size):

@@ -14,6 +14,7 @@ import numpy as np
 from fcojax import shuffle
 from fcojax.algorithms.base import Cohort
 from fcojax.engine.cohort import Sampler, first_present, optional_cohort_size
+from fcojax.problems.fields import shown
 from fcojax.types import Array, Key
 
 
@@ -97,8 +98,9 @@ def from_trace(
     """
     if isinstance(trace, str | os.PathLike):
         trace = _read(pathlib.Path(trace))
-    if isinstance(trace, np.ndarray):
-        num_clients, rounds = trace.shape[-1], _rows_of_matrix(trace)
+    if isinstance(trace, np.ndarray | jax.Array):
+        matrix = np.asarray(trace)
+        rounds, num_clients = _rows_of_matrix(matrix), matrix.shape[-1]
     else:
         num_clients, rounds = None, _rows_of_lists(trace)
     counts = np.array([members.size for members in rounds], np.int64)
@@ -142,18 +144,22 @@ def _rows_of_matrix(matrix: np.ndarray) -> list[np.ndarray]:
 
 def _rows_of_lists(lists: Sequence[Sequence[int]]) -> list[np.ndarray]:
     if not isinstance(lists, Sequence):
-        raise ValueError(f"the trace is {lists!r}; pass a matrix, or a list of rounds.")
+        raise ValueError(f"the trace is {shown(lists)}; pass a matrix, or a list of rounds.")
     return [_members(index, clients) for index, clients in enumerate(lists)]
 
 
 def _members(index: int, clients: Sequence[int]) -> np.ndarray:
-    members = np.asarray(clients)
+    try:
+        members = np.asarray(clients)
+    except ValueError:
+        members = np.asarray(None)  # ragged
     if members.size == 0 and members.ndim == 1:
         return members.astype(np.int64)
     whole = members.ndim == 1 and np.issubdtype(members.dtype, np.integer)
-    if not whole or members.min() < 0 or np.unique(members).size < members.size:
+    fits = whole and 0 <= members.min() <= members.max() < np.iinfo(np.int32).max
+    if not fits or np.unique(members).size < members.size:
         raise ValueError(
-            f"round {index} of the trace is {clients}; pass distinct client indices from zero, or "
-            "an array of truth values."
+            f"round {index} of the trace is {shown(clients)}; pass distinct client indices from "
+            "zero, or an array of truth values."
         )
     return np.sort(members)

@@ -11,12 +11,13 @@ import os
 import pathlib
 import statistics
 import time
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm
-from fcojax.algorithms.work import Work
+from fcojax.algorithms.work import Work, checked_count
 from fcojax.engine.check import check_run
 from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.layout import sized
@@ -24,6 +25,7 @@ from fcojax.engine.memory import needed_bytes, room
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.stepper import advance_kept, start
 from fcojax.problems.clients import ClientData
+from fcojax.problems.fields import shown
 from fcojax.types import Params, PyTree
 
 _NUM_ROUNDS = 4
@@ -69,6 +71,8 @@ def fastest_chunk_size(
       True
     """
     plan = as_plan(plan)
+    num_points = checked_count("num_points", num_points)
+    num_seeds = checked_count("num_seeds", num_seeds)
     keys = jax.random.split(jax.random.key(0), num_seeds)
     check_run(algorithm, plan, hparams, data, keys[0])
     hparams = at_round(as_arrays(hparams), 0)
@@ -81,8 +85,7 @@ def fastest_chunk_size(
         server, _ = jax.eval_shape(algorithm.init, hparams, params)
         by_rule = sized(plan, algorithm, hparams, server, data, num_points * num_seeds)
         candidates = tuple(sorted({*_geometric(places), by_rule.client_chunk_size or places}))
-    if not candidates or min(candidates) < 1:
-        raise ValueError(f"candidates are {candidates}; pass at least one size, each at least 1.")
+    candidates = _checked_sizes(candidates)
 
     def lower(size):
         fixed = (algorithm, plan._replace(client_chunk_size=size), None, 1, _NUM_ROUNDS)
@@ -97,6 +100,18 @@ def fastest_chunk_size(
         if file is not None:
             _write(file, known)
     return min(known[name], key=lambda size: known[name][size])
+
+
+def _checked_sizes(candidates: Any) -> tuple[int, ...]:
+    try:
+        sizes = tuple(checked_count("a candidate", size) for size in candidates)
+    except (TypeError, ValueError):
+        sizes = ()
+    if not sizes:
+        raise ValueError(
+            f"candidates are {shown(candidates)}; pass at least one size, each at least 1."
+        )
+    return sizes
 
 
 def _geometric(places: int) -> list[int]:

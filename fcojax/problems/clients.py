@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -90,7 +90,13 @@ class ClientData:
         """
         if self.mesh is not None:
             raise ValueError("the population is on a mesh; take rows of the original.")
-        members, offsets = np.asarray(members, np.int64), np.asarray(self.offsets)
+        members, offsets = np.asarray(members), np.asarray(self.offsets)
+        if members.size and members.dtype.kind not in "iu":
+            raise ValueError(
+                f"members are {fields.shown(members.tolist())}; pass numbers from 0 to "
+                f"{self.num_clients - 1}."
+            )
+        members = members.astype(np.int64)
         if members.size and not 0 <= members.min() <= members.max() < self.num_clients:
             raise ValueError(
                 f"members are between {members.min()} and {members.max()} but there are "
@@ -103,7 +109,9 @@ class ClientData:
 
     def select(self, members: Sequence[int] | np.ndarray) -> "ClientData":
         """The population of some clients only, who keep their ids and weights."""
-        members = np.sort(np.asarray(members, np.int64))
+        members = np.sort(np.asarray(members).ravel())
+        if not members.size:
+            raise ValueError("there are no members; pass at least one client.")
         examples, sizes = self.rows_of(members)
         return from_rows(
             examples, sizes, np.asarray(self.weights)[members], ids=ids_of(self)[members]
@@ -132,7 +140,8 @@ def from_clients(
     Args:
       clients: one pytree per client; all have the same structure, trailing shapes and dtypes.
       weights: the p_m: one a client, or a number a for weights of size^a; equal by default.
-        ``"examples"`` weighs a client by its number of rows, as 1 does.
+        ``"examples"`` weighs a client by its number of rows, as 1 does. Weights whose sums would
+        leave the range of the floats are scaled by a power of two: only their ratios matter.
       ids: the clients' names, whole numbers or strings; the population is in their order, so that
         it does not depend on the order of the files. By default 0 to M - 1.
 
@@ -141,12 +150,20 @@ def from_clients(
       >>> data.num_clients, data.sizes.tolist(), data.ids.tolist()
       (2, [1, 3], ['a', 'b'])
     """
+    clients = list(clients) if isinstance(clients, Iterator) else clients
+    if not isinstance(clients, Sequence) or isinstance(clients, str):
+        raise ValueError(
+            f"clients is {fields.shown(clients)}; pass a list with one pytree of arrays a client, "
+            "or use from_rows for flat arrays."
+        )
     if not clients:
         raise ValueError("the population has no clients; pass at least one.")
     structures = {jax.tree.structure(client) for client in clients}
     if len(structures) > 1:
-        raise ValueError(f"clients differ in their fields: {sorted(map(str, structures))}.")
-    names = range(len(clients)) if ids is None or len(ids) != len(clients) else ids
+        raise ValueError(
+            f"clients differ in their fields, {sorted(map(str, structures))}; give all the same."
+        )
+    names = _checked_ids(ids, len(clients))
     sizes = [
         fields.num_rows(client, f"client {name}")
         for name, client in zip(names, clients, strict=True)
@@ -158,7 +175,7 @@ def from_clients(
                 f"field {name} has rows of shapes {sorted(shapes)}; all clients need the same."
             )
     flat = jax.tree.map(lambda *leaves: np.concatenate(leaves), *clients)
-    return from_rows(flat, sizes, weights, ids=ids)
+    return from_rows(flat, sizes, weights, ids=names)
 
 
 def from_rows(
@@ -174,12 +191,9 @@ def from_rows(
 
     Raises:
       ValueError: if sizes and rows do not agree, a client is empty, an id occurs twice, or a value
-        is not finite.
+        is not finite, or out of the range of the 32 bits it has without ``jax_enable_x64``.
     """
-    sizes = np.asarray(sizes, np.int64)
-    num_rows = fields.num_rows(examples, "the population")
-    if sizes.ndim != 1 or sizes.size == 0:
-        raise ValueError(f"sizes has shape {sizes.shape}; pass one count per client.")
+    num_rows, sizes = fields.num_rows(examples, "the population"), _checked_sizes(sizes)
     names = _checked_ids(ids, sizes.size)
     if (sizes < 1).any():
         empty = int(np.argmax(sizes < 1))
@@ -187,11 +201,12 @@ def from_rows(
             f"client {names[empty]} has {sizes[empty]} examples; every client needs at least 1, so "
             "drop the empty ones."
         )
-    if sizes.sum() != num_rows:
+    total = sum(sizes.tolist())  # of Python's integers, which do not overflow
+    if total != num_rows:
         raise ValueError(
-            f"the sizes add up to {sizes.sum()} but there are {num_rows} rows; they must agree."
+            f"the sizes add up to {total} but there are {num_rows} rows; they must agree."
         )
-    weights = _weights(weights, sizes)
+    weights = _in_range(_weights(weights, sizes), names)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     fields.refuse_bad_numbers(examples, offsets, names)
     if (names[1:] < names[:-1]).any():
@@ -257,6 +272,30 @@ def _population(examples, sizes, weights, ids) -> ClientData:
     )
 
 
+def _checked_sizes(sizes: Any) -> np.ndarray:
+    """The sizes as whole numbers; floats are taken if they are whole."""
+    if sizes is None:
+        raise ValueError("sizes is None; pass one count per client.")
+    counts = _as_array(sizes, "sizes are {}; pass one count per client.")
+    if counts.ndim != 1 or counts.size == 0:
+        raise ValueError(f"sizes has shape {counts.shape}; pass one count per client.")
+    if counts.dtype.kind == "f" and (counts == np.floor(counts)).all():
+        counts = counts.astype(np.int64) if (np.abs(counts) < 2.0**53).all() else counts
+    if counts.dtype.kind not in "iu":
+        raise ValueError(
+            f"sizes are {fields.shown(counts.tolist())}; pass whole numbers, one per client."
+        )
+    return counts.astype(np.int64)
+
+
+def _as_array(values: Any, sentence: str) -> np.ndarray:
+    """The values as numpy has them; the sentence, with them filled in, if they are ragged."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise ValueError(sentence.format(fields.shown(values))) from None
+
+
 def _weights(weights: Any, sizes: np.ndarray) -> np.ndarray:
     if weights is None:
         return np.ones(sizes.size)
@@ -266,15 +305,48 @@ def _weights(weights: Any, sizes: np.ndarray) -> np.ndarray:
                 f'weights is "{weights}"; pass None, "examples", a power of the size or an array.'
             )
         return sizes.astype(float)
-    if np.ndim(weights) == 0:
-        weights = sizes.astype(float) ** float(weights)
-    weights = np.asarray(weights, float)
+    wrong = 'weights is {}; pass None, "examples", a power of the size or an array.'
+    numbers = _as_array(weights, wrong)
+    if numbers.dtype.kind not in "biufO" or (numbers.dtype.kind == "O" and numbers.ndim == 0):
+        raise ValueError(wrong.format(fields.shown(weights)))
+    try:
+        weights = numbers.astype(float)
+    except (TypeError, ValueError):
+        raise ValueError(wrong.format(fields.shown(weights))) from None
+    if weights.ndim == 0:
+        if not np.isfinite(weights):
+            raise ValueError(wrong.format(weights))
+        with np.errstate(over="ignore"):
+            weights = sizes.astype(float) ** weights
     if weights.shape != sizes.shape:
         raise ValueError(
             f"weights has shape {weights.shape} but there are {sizes.size} clients; pass one each."
         )
-    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
-        raise ValueError("weights must be finite, not negative, and not all zero.")
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+        raise ValueError(
+            "weights must be finite, not negative, and not all zero; pass one such number a client."
+        )
+    return weights
+
+
+def _in_range(weights: np.ndarray, names: np.ndarray) -> np.ndarray:
+    """The weights, scaled by a power of two if sums of them would leave the range of the floats.
+
+    Only their ratios matter. One that is zero beside the others could not be told from an absence.
+    """
+    limits, largest = np.finfo(jnp.result_type(float)), float(weights.max())
+    comfortable = 2.0**24 * float(limits.tiny) < largest
+    comfortable &= largest < float(limits.max) / 2**24 / weights.size
+    if not comfortable:
+        weights = np.ldexp(weights, -np.frexp(largest)[1])
+        largest = float(weights.max())
+    vanishing = (weights > 0) & (weights < float(limits.tiny))
+    if vanishing.any():
+        which = int(np.argmax(vanishing))
+        raise ValueError(
+            f"the weight of client {names[which]} is {weights[which] / largest:.3g} times the "
+            f"largest, too little for {limits.dtype}; pass 0 for a client that shall not count."
+        )
     return weights
 
 
@@ -290,12 +362,12 @@ def ids_of(data: ClientData) -> np.ndarray:
 def _checked_ids(ids: Any, num_clients: int) -> np.ndarray:
     if ids is None:
         return np.arange(num_clients)
-    ids = np.asarray(ids)
+    ids = _as_array(ids, "ids is {}; pass whole numbers or strings, one for each client.")
     if ids.shape != (num_clients,):
         raise ValueError(
             f"ids has shape {ids.shape} but there are {num_clients} clients; pass one each."
         )
-    if ids.dtype.kind in "bf" and (ids == np.floor(ids)).all():
+    if ids.dtype.kind in "bf" and (ids == np.floor(ids)).all() and (np.abs(ids) < 2.0**53).all():
         ids = ids.astype(np.int64)  # as files have them in which all columns are real
     if ids.dtype.kind not in "iuU":
         raise ValueError(f"ids have dtype {ids.dtype}; pass whole numbers or strings.")

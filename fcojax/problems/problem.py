@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fcojax.problems.clients import ClientData, sum_over_shards
+from fcojax.problems.fields import shown
 from fcojax.types import Array, Key, Params, PyTree
 
 Loss = Callable[[Params, PyTree], Array]  # (params, examples) -> one loss per example
@@ -31,15 +33,29 @@ class Problem(NamedTuple):
 
 
 def losses_of(loss: Loss, params: Params, examples: PyTree) -> Array:
-    """``loss(params, examples)``, refused at trace time unless it is one number per example."""
+    """``loss(params, examples)``, refused at trace time unless it is one float per example."""
     num_examples = jax.tree.leaves(examples)[0].shape[0]
+    if not callable(loss):
+        raise ValueError(
+            f"loss is {shown(loss)}; pass a function (params, examples) -> one number an example."
+        )
     losses = loss(params, examples)
+    if not isinstance(losses, jax.Array | np.ndarray | np.generic | float | int):
+        raise ValueError(
+            f"the loss returned {shown(losses)}; return one number an example, an array of shape "
+            f"({num_examples},)."
+        )
     if jnp.shape(losses) != (num_examples,):
         raise ValueError(
             f"the loss returned shape {jnp.shape(losses)} for {num_examples} examples, but it must "
             f"return one number for each, shape ({num_examples},): the weighted mean over a batch "
             "is taken by the library. Remove a mean or a sum over the examples, and look for "
             "labels or parameters of shape (n, 1), which broadcast."
+        )
+    if not jnp.issubdtype(losses.dtype, jnp.floating):
+        raise ValueError(
+            f"the loss returned numbers of dtype {losses.dtype}; return floats, which can be "
+            "averaged and differentiated."
         )
     return losses
 

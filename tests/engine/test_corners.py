@@ -1,0 +1,213 @@
+"""Where two things meet: whole numbers, shapes of losses, sums and steps that overflow."""
+
+import warnings
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import algorithms
+from fcojax.algorithms import Algorithm, ClientResult, mean_loss
+from fcojax.algorithms.local import Batch
+from fcojax.engine.luck import draws
+from fcojax.engine.plan import Plan
+from fcojax.problems import population_loss
+from fcojax.types import Scalar
+
+KEY = jax.random.key(0)
+ONE_STEP = fcojax.local_steps(1)
+
+
+def squares(w, rows):
+    return 0.5 * (w - rows["a"]) ** 2
+
+
+# Means of whole numbers.
+
+
+class NoNumbers(NamedTuple):
+    """An algorithm of one's own without hyperparameters would be odd; this one has a rate."""
+
+    client_lr: Scalar = 1.0
+
+
+def counting(dtype):
+    """Clients send and report how many steps they took, the server adds up what it hears."""
+
+    def init(hparams, params):
+        return params, ()
+
+    def client_update(hparams, message, client, local, key):
+        steps = local.num_steps.astype(dtype)
+        return ClientResult(client, steps, {"num_steps": steps})
+
+    def server_update(hparams, server, mean_upload, cohort, key):
+        return server + mean_upload.astype(server.dtype)
+
+    return Algorithm(
+        init, lambda hparams, server: server, client_update, server_update,
+        lambda hparams, server: server, hparams_type=NoNumbers,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [jnp.int32, jnp.uint8, jnp.int64])
+def test_the_mean_of_whole_numbers_is_their_mean(dtype):
+    data = fcojax.from_clients([{"a": np.ones(1)}] * 4, weights=[1.0, 1.0, 1.0, 2.0])
+    work = fcojax.local_steps([5, 5, 4, 4])
+    model, history = fcojax.run(
+        counting(dtype), NoNumbers(), jnp.array(0.0), data, KEY, work, num_rounds=3
+    )
+    np.testing.assert_allclose(history["num_steps"], (5 + 5 + 4 + 2 * 4) / 5)
+    np.testing.assert_allclose(model, 3 * (5 + 5 + 4 + 2 * 4) / 5)
+
+
+# Shapes of losses.
+
+B, D = 3, 3
+
+
+def shaped_rows():
+    rng = np.random.default_rng(0)
+    return {
+        "x": rng.standard_normal((B, D)),
+        "y": rng.standard_normal(B),
+        "column": rng.standard_normal((B, 1)),
+    }
+
+
+SHAPES = {
+    "a mean": (lambda w, r: jnp.mean((r["x"] @ w - r["y"]) ** 2), jnp.ones(D), ()),
+    "a sum": (lambda w, r: jnp.sum((r["x"] @ w - r["y"]) ** 2), jnp.ones(D), ()),
+    "a column": (lambda w, r: ((r["x"] @ w - r["y"]) ** 2)[:, None], jnp.ones(D), (B, 1)),
+    "labels as a column": (
+        lambda w, r: ((r["x"] @ w)[:, None] - r["column"] - r["y"][None, :]) ** 2,
+        jnp.ones(D), (B, B),
+    ),
+    "params as a column": (
+        lambda w, r: (r["x"] @ w - r["y"][None, :]) ** 2, jnp.ones((D, 1)), (B, B)
+    ),
+    "as many features as examples": (
+        lambda w, r: (r["x"] * w[None, :]) ** 2, jnp.ones(D), (B, D)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["run", "population_loss", "mean_loss"])
+@pytest.mark.parametrize("case", SHAPES)
+def test_a_loss_is_one_number_an_example(case, where):
+    loss, params, shape = SHAPES[case]
+    data = fcojax.from_clients([shaped_rows()] * 2)
+    sentence = f"the loss returned shape {shape} for {B} examples, but it must return one number"
+    with pytest.raises(ValueError) as error:
+        if where == "run":
+            fcojax.run(
+                algorithms.fed_avg(loss), algorithms.fed_avg.Hparams(), params, data, KEY,
+                ONE_STEP, num_rounds=1,
+            )  # fmt: skip
+        elif where == "population_loss":
+            population_loss(loss, params, fcojax.from_clients([shaped_rows()]))
+        else:
+            mean_loss(loss)(params, Batch(shaped_rows(), jnp.ones(B)))
+    assert sentence in str(error.value) and "\n" not in str(error.value)
+
+
+# Sums and steps that leave the range of their numbers.
+
+
+def pull(w, rows):
+    """Its gradient is -a, to the last bit and without an intermediate that is larger."""
+    return -rows["a"] * w
+
+
+def ran(values, hparams, num_rounds=2, weights=None, dtype=jnp.float32):
+    data = fcojax.from_clients([{"a": np.full(1, v, dtype)} for v in values], weights)
+    return fcojax.run(
+        algorithms.fed_avg(pull), hparams, jnp.zeros((), dtype), data, KEY, ONE_STEP,
+        num_rounds=num_rounds,
+    )  # fmt: skip
+
+
+def test_a_server_step_that_overflows_is_not_taken_and_is_counted():
+    hparams = algorithms.fed_avg.Hparams(client_lr=1.0, server_lr=1e10)
+    with pytest.warns(UserWarning, match="the run diverged: by round 1 no upload, or no server"):
+        model, history = ran([1e30, 1e30], hparams)
+    assert float(model) == 0.0
+    assert history["refused"].tolist() == [1, 1]
+    assert history["dropped"].tolist() == [0, 0]
+    assert history["participants"].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("weights", [None, [1e3] * 6, [1e-30] * 6])
+@pytest.mark.parametrize("size", [1e36, 3e38])
+def test_the_mean_of_finite_uploads_is_finite(size, weights):
+    """Also where their sum, or their sum with the weights, is not."""
+    hparams = algorithms.fed_avg.Hparams(client_lr=1.0, server_lr=1.0)
+    model, history = ran([size] * 6, hparams, 1, weights)
+    np.testing.assert_allclose(float(model), size, rtol=1e-6)
+    assert history["dropped"].sum() == 0 and history["refused"].sum() == 0
+
+
+# What is said after a run.
+
+
+def test_rounds_that_were_dropped_whole_are_told_once():
+    hparams = algorithms.fed_avg.Hparams(client_lr=1e30, server_lr=1.0)
+    with pytest.warns(UserWarning, match="by round 1 no upload") as told:
+        _, history = ran([1e30, -1e30], hparams, num_rounds=3)
+    assert len(told) == 1
+    assert history["dropped"].tolist() == [2, 2, 2]
+
+
+def test_one_dropped_client_is_no_reason_to_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, history = ran([1.0, 1e38], algorithms.fed_avg.Hparams(client_lr=100.0), 1)
+    assert history["dropped"].tolist() == [1]
+
+
+def test_nothing_is_said_while_tracing():
+    data = fcojax.from_clients([{"a": np.full(1, 1e30, np.float32)}])
+
+    def end(client_lr):
+        return fcojax.run(
+            algorithms.fed_avg(squares), algorithms.fed_avg.Hparams(client_lr=client_lr),
+            jnp.zeros((), jnp.float32), data, KEY, ONE_STEP, num_rounds=1,
+        )[1]["dropped"]  # fmt: skip
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert jax.jit(end)(1e30).tolist() == [1]
+        assert jax.vmap(end)(jnp.array([1e30, 0.5])).tolist() == [[1], [0]]
+
+
+# Places in which nobody is.
+
+
+@pytest.mark.parametrize(
+    "cohort",
+    [
+        fcojax.markov(0.4, 0.3),
+        fcojax.markov(0.6, 0.1, 4),
+        fcojax.coin_flips(0.3),
+        fcojax.cyclic(3),
+        fcojax.from_trace([[0], [1, 2], [3]]),
+        fcojax.from_trace([[0], [1, 2, 5], [6]], 2),
+        fcojax.dropout(fcojax.markov(0.5, 0.2, 3), 0.5),
+    ],
+    ids=str,
+)
+def test_an_empty_place_names_a_client_all_the_same(cohort):
+    """Members are in range and their draws are in bounds, whoever they are."""
+    sizes = (1, 4, 2, 3, 1, 5, 2)
+    data = fcojax.from_clients([{"a": np.ones(size)} for size in sizes])
+    plan = Plan(fcojax.local_steps(2, 2), cohort)
+    rounds = jnp.arange(30, dtype=jnp.int32)
+    members, weights, indices, _ = jax.jit(jax.vmap(lambda r: draws(plan, data, KEY, r)))(rounds)
+    assert (weights == 0).any()
+    assert members.min() >= 0 and members.max() < len(sizes)
+    assert (indices >= 0).all()
+    own = np.asarray(sizes)[np.asarray(members)]
+    assert (np.asarray(indices) < own[:, :, None, None]).all()

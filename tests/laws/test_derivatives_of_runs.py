@@ -1,0 +1,106 @@
+"""Forward mode, reverse mode and differences agree through runs in which uploads fail to count."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import algorithms
+from fcojax.engine.plan import Plan
+from tests import federations
+from tests.laws.test_algorithm_laws import ROWS, build, point, rates
+
+WORK = fcojax.local_steps(2)
+ROUNDS = 3
+# What happens to some uploads: the clients, and who takes part.
+CASES = {
+    "dropped": fcojax.everyone(),
+    "dropped and absent": fcojax.coin_flips(0.6),
+    "dropped and lost": fcojax.dropout(fcojax.everyone(), 0.4),
+    "all of it": fcojax.dropout(fcojax.coin_flips(0.7), 0.4),
+}
+KEY = jax.random.key(5)
+
+
+@functools.cache
+def population():
+    """One client's gradients overflow in the second step."""
+    clients = [dict(client) for client in federations.quadratic_clients()]
+    clients[2]["A"] = clients[2]["A"] * 1e200
+    return fcojax.from_clients(clients)
+
+
+def validation(name, case, data, theta):
+    """A function of the end of a run, of its start along a line, a rate and a strength."""
+    hparams = rates(name)._replace(client_lr=theta[0])
+    if "penalty_scale" in hparams._fields:
+        hparams = hparams._replace(penalty_scale=theta[1])
+    first = point(name) + theta[2] * jnp.array([1.0, -0.5, 0.25, 2.0])
+    plan = Plan(WORK, CASES[case])
+    model, history = fcojax.run(build(name), hparams, first, data, KEY, plan, num_rounds=ROUNDS)
+    return jnp.sum(jnp.sin(model)), history
+
+
+def agree(function, theta, moving):
+    """Reverse mode, forward mode along each coordinate, and central differences."""
+    found, history = jax.jit(jax.grad(function, has_aux=True))(theta)
+    forward = jax.jit(lambda at, along: jax.jvp(lambda x: function(x)[0], (at,), (along,))[1])
+    value = jax.jit(lambda at: function(at)[0])
+    for index in range(theta.size):
+        along = jnp.zeros(theta.size).at[index].set(1.0)
+        differences = (value(theta + 1e-6 * along) - value(theta - 1e-6 * along)) / 2e-6
+        np.testing.assert_allclose(forward(theta, along), found[index], rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(differences, found[index], rtol=1e-6, atol=1e-8)
+        assert (abs(found[index]) > 1e-4) == (index in moving)
+    return history
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg", "fed_dyn"])
+def test_derivatives_pass_by_what_did_not_count(name, case):
+    moving = {0, 2} if ROWS[name].geometry is None else {0, 1, 2}
+    history = agree(
+        functools.partial(validation, name, case, population()),
+        jnp.array([0.05, 0.1, 0.02]),
+        moving,
+    )
+    assert history["dropped"].sum() > 0
+    assert ("lost" in case or case == "all of it") == (history["lost"].sum() > 0)
+    absent = history["participants"].sum() < ROUNDS * population().num_clients
+    assert absent == ("absent" in case or case == "all of it")
+
+
+def test_the_derivative_with_a_dropped_client_is_that_without_it():
+    """The others' closed form: a run on a population that never had the client."""
+    clients = federations.quadratic_clients()
+    without = fcojax.from_clients([client for index, client in enumerate(clients) if index != 2])
+
+    def end(data, theta):
+        hparams = algorithms.fed_avg.Hparams(client_lr=theta)
+        model, _ = fcojax.run(
+            build("fed_avg"), hparams, point("fed_avg"), data, KEY, WORK, num_rounds=ROUNDS
+        )
+        return jnp.sum(jnp.sin(model))
+
+    found = jax.grad(functools.partial(end, population()))(0.05)
+    np.testing.assert_allclose(found, jax.grad(functools.partial(end, without))(0.05), rtol=1e-12)
+
+
+def test_a_server_step_that_is_not_taken_has_no_derivative():
+    """The model stays where it was, so its derivative in the start is one, in the rate zero."""
+    data = fcojax.from_clients([{"a": np.full(1, 1e30)}] * 2)
+    algorithm = algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+
+    def end(theta):
+        hparams = algorithms.fed_avg.Hparams(client_lr=theta[0], server_lr=1e300)
+        model, history = fcojax.run(
+            algorithm, hparams, theta[1], data, KEY, fcojax.local_steps(1), num_rounds=2
+        )
+        return model, history["refused"]
+
+    slope, refused = jax.jit(jax.grad(end, has_aux=True))(jnp.array([0.5, 3.0]))
+    assert refused.tolist() == [1, 1]
+    assert slope.tolist() == [0.0, 1.0]

@@ -1,0 +1,148 @@
+"""Odd algorithms, penalties and reference solves: factories called with the wrong things."""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax import algorithms, problems, reference, transforms
+from fcojax.algorithms import local_solvers
+from fcojax.transforms import euclidean, group_l2, l1, sphere
+from tests.odd_calls.table import DATA, FED_AVG, RATES, ZERO, gives, ran, says, squares
+
+PROBLEM = problems.Problem(squares, DATA, None, lambda key: ZERO)
+
+FACTORIES = {
+    "no loss": says(lambda: algorithms.fed_avg(), "call fed_avg(loss)"),
+    "a loss of None": says(
+        lambda: ran(algorithm=algorithms.fed_avg(None)), "loss is None; pass a function"
+    ),
+    "a number as loss": says(lambda: algorithms.fed_avg(3), "loss is 3; pass a function (params,"),
+    "the value of a loss": says(
+        lambda: algorithms.fed_avg(squares(ZERO, {"a": ZERO})), "pass a function (params, examples)"
+    ),
+    "a problem as loss": says(lambda: algorithms.fed_avg(PROBLEM), "pass problem.loss"),
+    "a loss of one argument": says(
+        lambda: algorithms.fed_avg(lambda w: w), "pass a function (params, examples)"
+    ),
+    "a loss that was cached": gives(
+        lambda: ran(algorithm=algorithms.fed_avg(functools.partial(squares))), 1.0
+    ),
+    "a penalty too many": says(
+        lambda: algorithms.fed_avg(squares, l1()), "too many positional arguments; call fed_avg(los"
+    ),
+    "an option that is not there": says(
+        lambda: algorithms.fed_avg(squares, momentum=0.9), "'momentum'; call fed_avg(loss)"
+    ),
+    "a penalty for a mirror": says(
+        lambda: algorithms.fed_mid(squares, l1()), "mirror is a Penalty; pass a mirror, as in eucli"
+    ),
+    "a penalty for a mirror in FedDualAvg": says(
+        lambda: algorithms.fed_dual_avg(squares, l1()), "mirror is a Penalty; pass a mirror"
+    ),
+    "a mirror for a penalty": says(
+        lambda: algorithms.fed_avg_subgradient(squares, euclidean(l1())),
+        "penalty is a Mirror; pass a penalty, as in l1()",
+    ),
+    "a mirror for FedDyn's penalty": says(
+        lambda: algorithms.fed_dyn(squares, euclidean(l1())), "penalty is a Mirror"
+    ),
+    "a mirror for FedPD's penalty": says(
+        lambda: algorithms.fed_pd(squares, euclidean(l1())), "penalty is a Mirror"
+    ),
+    "no mirror": says(lambda: algorithms.fed_mid(squares), "call fed_mid(loss, mirror"),
+    "a mirror of None": says(lambda: algorithms.fed_mid(squares, None), "mirror is None; pass a m"),
+    "a penalty that was not called": says(
+        lambda: algorithms.fed_avg_subgradient(squares, l1), "call it: l1("
+    ),
+    "a mirror that was not called": says(
+        lambda: algorithms.fed_mid(squares, euclidean), "call it: euclidean("
+    ),
+    "no manifold": says(lambda: algorithms.r_fed_avg(squares), "call r_fed_avg(loss, manifold"),
+    "a penalty for a manifold": says(
+        lambda: algorithms.fed_manifold(squares, l1()), "manifold is a Penalty; pass a manifold"
+    ),
+    "a manifold for a penalty": says(
+        lambda: algorithms.fed_dyn(squares, sphere()), "penalty is a Manifold; pass a penalty"
+    ),
+    "a manifold that was not called": says(
+        lambda: algorithms.r_fed_svrg(squares, sphere), "call it: sphere("
+    ),
+    "other maps": says(lambda: algorithms.r_fed_avg(squares, sphere(), maps="log"), "maps is"),
+    "no penalty for FedDyn": gives(
+        lambda: algorithms.fed_dyn(squares) is algorithms.fed_dyn(squares), True
+    ),
+    "another report": says(lambda: algorithms.fed_dyn(squares, report="x"), "report is 'x'; pass"),
+    "a solver that was not called": says(
+        lambda: algorithms.fed_dyn(squares, solver=local_solvers.gd), "call it: gd("
+    ),
+    "a number as solver": says(
+        lambda: algorithms.fed_pd(squares, solver=3), "solver is 3; pass a local solver, as in gd()"
+    ),
+    "no refreshment": says(
+        lambda: local_solvers.variance_reduced(refresh_every=0), "refresh_every is 0; pass a whole"
+    ),
+    "refreshment of numpy's": gives(
+        lambda: isinstance(
+            local_solvers.variance_reduced(refresh_every=np.int64(2)), local_solvers.Solver
+        ),
+        True,
+    ),
+    "a function for a geometry's name": says(
+        lambda: algorithms.takes(RATES, "prox"), "there is no geometry 'prox'; pass names out of"
+    ),
+    "an algorithm that returns two things": says(
+        lambda: ran(
+            algorithm=FED_AVG._replace(client_update=lambda h, m, client, local, key: (client, m))
+        ),
+        "client_update returned (",
+    ),
+    "an algorithm whose init returns one": says(
+        lambda: ran(algorithm=FED_AVG._replace(init=lambda hparams, params: params)),
+        "init returned",
+    ),
+    "an algorithm whose server changes its form": says(
+        lambda: ran(
+            algorithm=FED_AVG._replace(server_update=lambda h, s, u, c, k: jnp.stack([s, u]))
+        ),
+        "server_update returned a state of another form",
+    ),
+    "an algorithm whose clients change their form": says(
+        lambda: ran(
+            algorithm=FED_AVG._replace(
+                client_update=lambda h, m, client, local, key: algorithms.ClientResult(m, m, {})
+            )
+        ),
+        "client_update returned a state of another form",
+    ),
+}  # fmt: skip
+
+PENALTIES = {
+    "labels as an array": gives(
+        lambda: group_l2(labels=np.array([0, 0])).prox(jnp.array([3.0, 4.0]), 1.0, 2.5).tolist(),
+        [1.5, 2.0],
+    ),
+    "labels as JAX's array": gives(
+        lambda: group_l2(labels=jnp.array([0, 0])).prox(jnp.array([3.0, 4.0]), 1.0, 2.5).tolist(),
+        [1.5, 2.0],
+    ),
+    "no groups": says(lambda: group_l2(), "exactly one"),
+    "a negative label": says(lambda: group_l2(labels=np.array([-1])), "integers from 0"),
+    "a negative strength": says(lambda: l1().prox(ZERO, 1.0, -1.0), "l1 was given scale -1.0"),
+    "a negative step": says(lambda: l1().prox(ZERO, -1.0, 1.0), "l1 was given step -1.0"),
+    "a negative weight": says(lambda: transforms.weighted_l1(np.array([-1.0])), "weight of -1.0"),
+    "an empty box": says(lambda: transforms.box(1.0, 0.0), "empty"),
+    "half a nonzero": says(lambda: transforms.l0_ball(1.5), "integer"),
+    "a strength below zero": says(
+        lambda: reference.optimum(PROBLEM, l1(), -1.0), "scale is -1.0, but the strength"
+    ),
+    "a strength that is NaN": says(
+        lambda: reference.optimum(PROBLEM, l1(), float("nan")), "scale is nan"
+    ),
+}
+
+TABLE = {
+    f"{place}: {name}": odd
+    for place, rows in (("factory", FACTORIES), ("penalty", PENALTIES))
+    for name, odd in rows.items()
+}
