@@ -141,8 +141,8 @@ def losses(model: str):
     return {"least_squares": least_squares, "logistic": logistic, "softmax": softmax}[model]
 
 
-def store_draws(workload: Workload, key_seed: int, path: pathlib.Path) -> None:
-    """The cohorts and minibatches that the run with this key will draw."""
+def drawn(workload: Workload, key_seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The cohorts and minibatches that the run with this key will draw, round after round."""
     import jax
     import jax.numpy as jnp
 
@@ -154,11 +154,20 @@ def store_draws(workload: Workload, key_seed: int, path: pathlib.Path) -> None:
     data = fcojax.from_rows(names, [workload.num_examples] * workload.num_clients)
     work, cohort = plan(workload)
     rounds = jnp.arange(workload.num_rounds, dtype=jnp.int32)
-    drawn = jax.lax.map(
-        lambda index: draws(Plan(work, cohort), data, jax.random.key(key_seed), index), rounds
-    )
-    members, _, indices, weights = map(np.asarray, drawn)
-    assert (weights == 1).all(), "the numpy side knows no padding"
+
+    @jax.jit
+    def of_all(data, rounds):
+        key = jax.random.key(key_seed)
+        return jax.lax.map(lambda index: draws(Plan(work, cohort), data, key, index), rounds)
+
+    members, _, indices, weights = map(np.asarray, of_all(data, rounds))
+    assert (weights == 1).all(), "the other side knows no padding"
+    return members, indices
+
+
+def store_draws(workload: Workload, key_seed: int, path: pathlib.Path) -> None:
+    """Writes them to a file, for a process without JAX."""
+    members, indices = drawn(workload, key_seed)
     np.savez(path, members=members, indices=indices)
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from benchmarks import peaks
+from benchmarks import accelerator, on_device, peaks
 from benchmarks.workloads import WORKLOADS
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -66,3 +66,38 @@ def test_floors_are_the_larger_of_two_times():
     assert peaks.floor_ms(WORKLOADS["W3"], known) == pytest.approx(1e3 * operations / 1e11)
     used = peaks.shares(WORKLOADS["W3"], 1e3 * operations / 1e11, known)
     assert used["share_of_peak_operations"] == 1.0 and used["share_of_peak_reading"] < 1
+
+
+def test_the_accelerators_command_writes_a_table_and_survives_a_stop(tmp_path):
+    out = tmp_path / "table.md"
+    accelerator.main(["--quick", "--only=peaks,W1", f"--out={out}"])
+    rows = json.loads(out.with_suffix(".json").read_text())
+    assert not [row for row in rows if "failed" in row and "BF16" not in row["case"]], rows
+    (row,) = [row for row in rows if row["section"] == "W1"]
+    assert row["objective"] == pytest.approx(row["by_hand_objective"], rel=1e-5)
+    assert row["ratio"] == row["ms"] / row["by_hand_ms"] and 0 < row["of_products"] < 1
+    assert "| W1 |" in out.read_text() and "### peaks" in out.read_text()
+    (stopped,) = accelerator.rows_of("W2", True, 0.0)
+    assert stopped == {"section": "W2", "case": "W2", "failed": "stopped after 0 s"}
+
+
+def test_a_case_that_fails_on_the_device_is_a_row_of_its_own():
+    def out_of_memory():
+        raise RuntimeError("no room\nfor this")
+
+    assert on_device.attempt("W9", out_of_memory) == {
+        "case": "W9",
+        "failed": "RuntimeError: no room",
+    }
+    assert set(on_device.SECTIONS) == set(accelerator.LIMITS)
+    shown = accelerator.table([{"section": "W9", "case": "W9", "failed": "no | room"}])
+    assert "| W9 | no / room |" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("section", ["sweep", "W5", "W6", "networks", "transforms", "chunks"])
+def test_every_section_of_the_accelerators_command_runs(section):
+    rows = list(on_device.SECTIONS[section](True))
+    assert rows and not [row for row in rows if "failed" in row], rows
+    for row in rows:
+        assert row["ms"] > 0 and row.get("difference", 0.0) < 1e-4, row

@@ -1,0 +1,173 @@
+"""Everything on whatever device there is, in one command and under eight minutes.
+
+    python -m benchmarks.accelerator [--out=table.md] [--quick] [--only=W1,sweep] [--minutes=8]
+
+W1 to W6, the sweep from 1 to 10,000 points, networks, transforms, precisions and chunk sizes in
+float32: milliseconds a round, or of a call for transforms, beside plain JAX by hand on the same
+cohorts and minibatches, and as shares of the peaks measured in the same run. Each section is a
+process of its own with a time limit, so that a crash or a hang loses no more than that. Rows are
+printed as they come, as JSON lines; at the end there is a table, and with ``--out`` both as files.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+
+# Seconds that each section may take; together they may not take longer than ``--minutes``.
+LIMITS = {
+    "peaks": 60,
+    "W1": 50,
+    "W2": 50,
+    "W3": 70,
+    "sweep": 100,
+    "W5": 80,
+    "W6": 80,
+    "networks": 80,
+    "precision": 100,
+    "transforms": 100,
+    "chunks": 80,
+}
+_COLUMNS = {
+    "case": "case",
+    "ms": "ms",
+    "by_hand_ms": "plain JAX, ms",
+    "ratio": "ratio",
+    "of_products": "of peak products",
+    "of_bandwidth": "of peak bandwidth",
+    "gflops": "GFLOP/s",
+    "gbytes": "GB/s",
+    "first_run_s": "first run, s",
+    "objective": "objective",
+    "by_hand_objective": "plain JAX, objective",
+    "off_by": "off highest by",
+    "difference": "largest difference",
+    "failed": "failed",
+}
+
+
+def rows_of(section: str, quick: bool, seconds: float) -> Iterator[dict]:
+    """The rows of a section from a process of its own, and one more if it fails or is stopped."""
+    command = [sys.executable, "-m", "benchmarks.accelerator", f"--section={section}"]
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            command + ["--quick"] * quick, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        stopped = threading.Event()
+        clock = threading.Timer(max(seconds, 0.0), lambda: (stopped.set(), process.kill()))
+        clock.start()
+        try:
+            for line in process.stdout or ():
+                if line.startswith("{"):
+                    yield json.loads(line)
+            status = process.wait()
+        finally:
+            clock.cancel()
+            process.kill()
+        if stopped.is_set():
+            yield {"section": section, "case": section, "failed": f"stopped after {seconds:.0f} s"}
+        elif status:
+            errors.seek(0)
+            last = (errors.read().strip().splitlines() or ["no reason given"])[-1]
+            yield {"section": section, "case": section, "failed": f"{last[:200]} ({status})"}
+
+
+def with_shares(row: dict, known: dict[str, float]) -> dict:
+    """The row with its ratio and its shares of the peaks, as far as these are known."""
+    row = dict(row)
+    if "by_hand_ms" in row:
+        row["ratio"] = row["ms"] / row["by_hand_ms"]
+    for name, peak, share in (
+        ("operations", "gflops", "of_products"),
+        ("bytes", "gbytes", "of_bandwidth"),
+    ):
+        if name in row and peak in known:
+            row[share] = row[name] / (1e6 * row["ms"]) / known[peak]
+    return row
+
+
+def peaks_in(rows: list[dict]) -> dict[str, float]:
+    """Of float32 products at full precision, and of reading and writing."""
+    found = {row["case"]: row for row in rows if row["section"] == "peaks"}
+    wanted = (("gflops", "products, highest"), ("gbytes", "read and write"))
+    return {name: found[case][name] for name, case in wanted if name in found.get(case, {})}
+
+
+def table(rows: list[dict]) -> str:
+    """A table in Markdown for each section."""
+    parts = []
+    for section in dict.fromkeys(row["section"] for row in rows):
+        of_section = [row for row in rows if row["section"] == section]
+        device = [row for row in of_section if row["case"] == "device"]
+        for row in device:
+            parts.append(
+                f"{row['number']} x {row['device']} ({row['backend']}), JAX {row['jax']}, float32"
+            )
+        shown = [row for row in of_section if row not in device]
+        used = [name for name in _COLUMNS if any(name in row for row in shown)]
+        lines = [f"### {section}", "", _line(_COLUMNS[name] for name in used)]
+        lines.append("|" + "---|" * len(used))
+        lines += [_line(_shown(name, row.get(name)) for name in used) for row in shown]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _line(cells) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _shown(name: str, value) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, float):
+        return str(value).replace("|", "/")
+    if name.startswith("of_"):
+        return f"{100 * value:.2g} %"
+    return f"{value:.7g}" if "objective" in name else f"{value:.3g}"
+
+
+def play(section: str, quick: bool) -> None:
+    """The rows of one section, measured in this process."""
+    import jax
+
+    from benchmarks.on_device import SECTIONS
+
+    jax.config.update("jax_default_matmul_precision", "highest")
+    for row in SECTIONS[section](quick):
+        print(json.dumps({"section": section} | row), flush=True)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Prints rows and table, or plays one section."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.accelerator")
+    parser.add_argument("--out", type=pathlib.Path, help="the table's file; JSON goes beside it")
+    parser.add_argument("--quick", action="store_true", help="toy sizes")
+    parser.add_argument("--only", default=",".join(LIMITS), help="sections, comma-separated")
+    parser.add_argument("--minutes", type=float, default=8.0, help="for everything")
+    parser.add_argument("--section", choices=list(LIMITS), help="play one in this process")
+    options = parser.parse_args(arguments)
+    if options.section:
+        play(options.section, options.quick)
+        return
+    unknown = set(options.only.split(",")) - set(LIMITS)
+    if unknown:
+        parser.error(f"no section is called {min(unknown)}; choose from {', '.join(LIMITS)}")
+    end, rows = time.monotonic() + 60 * options.minutes, []
+    for section in options.only.split(","):
+        left = min(LIMITS[section], end - time.monotonic())
+        for row in rows_of(section, options.quick, left):
+            rows.append(with_shares(row, peaks_in(rows)))
+            print(json.dumps(rows[-1]), flush=True)
+            if options.out:  # whatever happens later, this much is on disk
+                options.out.with_suffix(".json").write_text(json.dumps(rows, indent=1))
+                options.out.write_text(table(rows))
+    print("\n" + table(rows), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,316 @@
+"""What ``benchmarks.accelerator`` measures, section by section; each runs in its own process.
+
+A section is a generator of rows. A row's ``failed`` says why there is no number in it.
+"""
+
+from collections.abc import Callable, Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fcojax
+from benchmarks import by_hand, plain_jax
+from benchmarks.cases import attempt, timed
+from benchmarks.peaks import needs
+from benchmarks.plain_transforms import of_transforms
+from benchmarks.rounds import drawn, losses, plan
+from benchmarks.sweep import rates as grid_of_rates
+from benchmarks.workloads import SCALES, WORKLOADS, Workload, draw, objective, start
+from fcojax import transforms
+from fcojax.problems.networks import conv_net, network, two_layer
+
+# The last one is an algorithm of products and not a precision; not every backend has it.
+PRECISIONS = ("highest", "high", "default", "BF16_BF16_F32")
+
+
+def sized(name: str, quick: bool) -> Workload:
+    """The workload, or one of its kind that takes no time."""
+    workload = WORKLOADS[name]
+    if not quick:
+        return workload
+    least = {"num_clients": 6, "num_examples": 20, "dim": 16, "num_classes": 3, "cohort_size": 3}
+    least |= {"num_steps": 2, "num_rounds": 2}
+    fields = workload._asdict()
+    return workload._replace(
+        **{k: min(fields[k], most) for k, most in least.items() if fields[k] is not None}
+    )
+
+
+class Setting:
+    """A workload on the device, for the library and by hand."""
+
+    def __init__(self, workload: Workload, algorithm: str = "fed_dual_avg"):
+        self.workload, self.algorithm = workload, algorithm
+        self.x, self.y = draw(workload)
+        sizes = [workload.num_examples] * workload.num_clients
+        self.data = fcojax.from_rows({"x": self.x, "y": self.y}, sizes).to_device()
+        self.params = jax.tree.map(jnp.asarray, start(workload))
+        self.loss = losses(workload.model)
+        penalty = transforms.on_subtree(transforms.l1(), transforms.named("kernel"))
+        factory = fcojax.algorithms.fed_dual_avg
+        self.ours = factory(self.loss, transforms.euclidean(penalty))
+        self.plan = fcojax.Plan(*plan(workload))
+        self.hparams = factory.Hparams(
+            client_lr=workload.client_lr, penalty_scale=workload.penalty_scale
+        )
+
+    def run(self, key, chunk: int | None = None):
+        """The library's run."""
+        num = self.workload.num_rounds
+        plan = self.plan._replace(client_chunk_size=chunk)
+        return fcojax.run(
+            self.ours, self.hparams, self.params, self.data, key, plan, num_rounds=num,
+            eval_every=num,
+        )[0]  # fmt: skip
+
+    def sweep(self, pairs, key):
+        """The library's sweep over pairs of client and server rate."""
+        num, pairs = self.workload.num_rounds, np.asarray(pairs, np.float32)
+        others = {
+            name: [value] * len(pairs)
+            for name, value in self.hparams._asdict().items()
+            if name not in ("client_lr", "server_lr")
+        }
+        grid = fcojax.zipped(
+            type(self.hparams), client_lr=pairs[:, 0].tolist(), server_lr=pairs[:, 1].tolist(),
+            **others,
+        )  # fmt: skip
+
+        @jax.jit
+        def whole(grid, data, keys):
+            return fcojax.sweep(
+                self.ours, grid, self.params, data, keys, self.plan, num_rounds=num, eval_every=num
+            )[0]
+
+        return lambda: whole(grid, self.data, key[None])
+
+    def by_hand(self):
+        """``(client_lr, server_lr) -> model`` in plain JAX, on the cohorts and batches of ours."""
+        workload = self.workload
+        shape = workload.num_clients, workload.num_examples
+        data = {name: leaf.reshape(*shape, *leaf.shape[1:])
+                for name, leaf in self.data.examples.items()}  # fmt: skip
+        members, indices = map(jnp.asarray, drawn(workload, 0))
+        if workload.batch_size is None:
+            indices = None
+
+        def run(client_lr, server_lr):
+            rates = {"client_lr": client_lr, "server_lr": server_lr}
+            rates["penalty_scale"] = jnp.float32(workload.penalty_scale)
+            return plain_jax.run(
+                self.algorithm, self.loss, workload.num_steps, rates, self.params, data, members,
+                indices,
+            )  # fmt: skip
+
+        return run
+
+    def judge(self, params) -> float:
+        """F + psi in numpy, whatever the device thinks of precision."""
+
+        def loss(scores, labels):
+            return by_hand.loss(self.workload.model, scores, labels)
+
+        params = jax.tree.map(np.asarray, params)
+        return objective(loss, self.workload, params, self.x, self.y, penalised=True)
+
+    def both(self) -> dict:
+        """One row: milliseconds a round and the objective of both sides."""
+        rounds = self.workload.num_rounds
+        ours, first, model = timed(self.run, jax.random.key(0))
+        operations, read = needs(self.workload)
+        row = {"ms": ours / rounds, "first_run_s": first, "objective": self.judge(model)}
+        row |= {"operations": operations, "bytes": read}
+        lrs = jnp.float32(self.workload.client_lr), jnp.float32(self.workload.server_lr)
+        theirs, _, model = timed(self.by_hand(), *lrs)
+        return row | {"by_hand_ms": theirs / rounds, "by_hand_objective": self.judge(model)}
+
+
+def peaks(quick: bool) -> Iterator[dict]:
+    """What the device does at most: copying, and products at every precision."""
+    on_cpu = jax.default_backend() == "cpu"
+    side = 256 if quick else 2048 if on_cpu else 8192
+    count = (1 << 20) if quick else (1 << 26) if on_cpu else (1 << 30)
+    devices = jax.devices()
+    yield {
+        "case": "device", "device": devices[0].device_kind, "number": len(devices),
+        "backend": jax.default_backend(), "jax": jax.__version__,
+    }  # fmt: skip
+
+    def copying():
+        milliseconds, _, _ = timed(jax.jit(lambda x: x + 1), jnp.ones(count, jnp.float32))
+        return {"gbytes": 8e-6 * count / milliseconds}
+
+    yield attempt("read and write", copying)
+    square = jax.random.normal(jax.random.key(0), (side, side), jnp.float32)
+    for precision in (*PRECISIONS, "bfloat16 arrays"):
+
+        def multiplying(precision=precision):
+            given = square
+            if precision == "bfloat16 arrays":
+                given, precision = square.astype(jnp.bfloat16), "default"
+            with jax.default_matmul_precision(precision):
+                milliseconds, _, _ = timed(jax.jit(lambda a: a @ a), given)
+            return {"gflops": 2e-6 * side**3 / milliseconds}
+
+        yield attempt(f"products, {precision}", multiplying)
+
+
+def rounds_of(name: str) -> Callable[[bool], Iterator[dict]]:
+    """The section of one workload."""
+
+    def section(quick):
+        yield attempt(name, lambda: Setting(sized(name, quick)).both())
+
+    return section
+
+
+def scaling_of(name: str) -> Callable[[bool], Iterator[dict]]:
+    """The section of a workload that comes in sizes."""
+
+    def section(quick):
+        field, values = SCALES[name]
+        for value in (2, 3) if quick else values:
+            workload = sized(name, quick)._replace(**{field: value})
+            if quick:
+                workload = workload._replace(cohort_size=2)
+            case = f"{name}, {field} = {value:,}"
+            yield attempt(case, lambda workload=workload: Setting(workload).both())
+
+    return section
+
+
+def sweep(quick: bool) -> Iterator[dict]:
+    """W4: 1 to 10,000 points; by hand with ``vmap`` up to a hundred of them."""
+    workload = sized("W1", quick)
+    workload = workload._replace(num_rounds=min(workload.num_rounds, 100))
+    setting, rounds = Setting(workload), workload.num_rounds
+    operations, read = needs(workload)
+    for num in (1, 2) if quick else (1, 5, 10, 32, 100):
+        pairs = grid_of_rates(num)
+
+        def points(pairs=pairs):
+            ours, first, models = timed(setting.sweep(pairs, jax.random.key(0)))
+            one = jax.tree.map(lambda leaf: leaf[0, 0], models)
+            row = {"ms": ours / rounds, "first_run_s": first, "objective": setting.judge(one)}
+            row |= {"operations": operations * len(pairs), "bytes": read}
+            if len(pairs) > 100:
+                return row
+            lrs = [jnp.asarray(column, jnp.float32) for column in np.asarray(pairs).T]
+            theirs, _, models = timed(jax.jit(jax.vmap(setting.by_hand())), *lrs)
+            one = jax.tree.map(lambda leaf: leaf[0], models)
+            row |= {"by_hand_objective": setting.judge(one)}
+            return row | {"by_hand_ms": theirs / rounds}
+
+        yield attempt(f"W4, {num * num:,} points", points)
+
+
+def by_precision(quick: bool) -> Iterator[dict]:
+    """Where W1 to W4 end, and how fast, at each precision of products."""
+    for name in ("W1", "W2", "W3", "W4"):
+        workload = sized("W1" if name == "W4" else name, quick)
+        setting, at_highest = Setting(workload), None
+        pairs = grid_of_rates(2 if quick else 5)
+        for precision in PRECISIONS:
+
+            def end(name=name, setting=setting, pairs=pairs, precision=precision):
+                with jax.default_matmul_precision(precision):
+                    if name == "W4":
+                        ms, first, models = timed(setting.sweep(pairs, jax.random.key(0)))
+                        ends = [
+                            setting.judge(jax.tree.map(lambda leaf, i=i: leaf[i, 0], models))
+                            for i in range(0, len(pairs), 4)
+                        ]
+                    else:
+                        ms, first, model = timed(setting.run, jax.random.key(0))
+                        ends = [setting.judge(model)]
+                ms /= setting.workload.num_rounds
+                return {"ms": ms, "first_run_s": first, "objective": min(ends)}
+
+            row = attempt(f"{name}, {precision}", end)
+            if precision == "highest":
+                at_highest = row.get("objective")
+            elif at_highest and "objective" in row:
+                row["off_by"] = row["objective"] / at_highest - 1
+            yield row
+
+
+def chunks(quick: bool) -> Iterator[dict]:
+    """W1 to W3 with other numbers of clients side by side than the rule's."""
+    for name in ("W1", "W2", "W3"):
+        workload = sized(name, quick)
+        setting = Setting(workload)
+        places = workload.cohort_size or workload.num_clients
+        for chunk in dict.fromkeys((None, 1, 4, places)):
+
+            def at(chunk=chunk, setting=setting):
+                ms, first, _ = timed(setting.run, jax.random.key(0), chunk)
+                return {"ms": ms / setting.workload.num_rounds, "first_run_s": first}
+
+            label = "by the rule" if chunk is None else f"{chunk} at once"
+            yield attempt(f"{name}, {label}", at)
+
+
+def networks(quick: bool) -> Iterator[dict]:
+    """FedAvg on a small dense and a small convolutional network, ten clients a round, one epoch."""
+    clients, size, batch, rounds = (4, 8, 4, 2) if quick else (100, 600, 20, 5)
+    cohort = min(10, clients - 1)
+    workload = WORKLOADS["W3"]._replace(
+        num_clients=clients, num_examples=size, batch_size=batch, num_classes=10,
+        cohort_size=cohort, num_rounds=rounds, num_steps=size // batch,
+    )  # fmt: skip
+    x, y = draw(workload)
+    data = fcojax.from_rows({"x": x, "y": y}, [size] * clients).to_device()
+    hidden = {"num_hidden": 8} if quick else {}
+    small = hidden | ({"num_filters": (2, 2)} if quick else {})
+    key, lr = jax.random.key(0), jnp.float32(0.05)
+    for name, build in (("dense", two_layer(**hidden)), ("convolutional", conv_net(**small))):
+        problem = network(build, data, num_classes=10)
+        params = problem.init(key)
+        ours = fcojax.algorithms.fed_avg(problem.loss)
+        hparams = fcojax.algorithms.fed_avg.Hparams(client_lr=0.05)
+
+        def at(chunk, ours=ours, params=params, hparams=hparams):
+            how = fcojax.Plan(*plan(workload), client_chunk_size=chunk)
+            return timed(
+                lambda: fcojax.run(
+                    ours, hparams, params, data, key, how, num_rounds=rounds, eval_every=rounds
+                )[0]
+            )
+
+        def both(at=at, problem=problem, params=params):
+            ms, first, model = at(None)
+            members, indices = map(jnp.asarray, drawn(workload, 0))
+            shaped = jax.tree.map(lambda leaf: leaf.reshape(clients, size, -1), data.examples)
+            shaped["y"] = shaped["y"][..., 0]
+            rates = {"client_lr": lr, "server_lr": jnp.float32(1)}
+            theirs, _, other = timed(
+                plain_jax.run, "fed_avg", problem.loss, 1, rates, params, shaped, members, indices
+            )
+            largest = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), model, other)
+            return {
+                "ms": ms / rounds, "first_run_s": first, "by_hand_ms": theirs / rounds,
+                "difference": max(jax.tree.leaves(largest)),
+            }  # fmt: skip
+
+        def one_by_one(at=at):
+            ms, first, _ = at(1)
+            return {"ms": ms / rounds, "first_run_s": first}
+
+        yield attempt(f"{name} network", both)
+        yield attempt(f"{name} network, one client at a time", one_by_one)
+
+
+SECTIONS: dict[str, Callable[[bool], Iterator[dict]]] = {
+    "peaks": peaks,
+    "W1": rounds_of("W1"),
+    "W2": rounds_of("W2"),
+    "W3": rounds_of("W3"),
+    "sweep": sweep,
+    "W5": scaling_of("W5"),
+    "W6": scaling_of("W6"),
+    "networks": networks,
+    "precision": by_precision,
+    "transforms": of_transforms,
+    "chunks": chunks,
+}
