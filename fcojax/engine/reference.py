@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.device import in_full_precision
 from fcojax.problems.problem import Problem, population_loss
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, Params, PyTree, Scalar
@@ -121,6 +122,7 @@ def optimum(
 
 
 @functools.partial(jax.jit, static_argnames=("smooth", "penalty", "max_steps"))
+@in_full_precision
 def _solve(smooth, penalty, scale, params, context, tolerance, max_steps) -> Solution:
     def value(w):
         return smooth(w, context)
