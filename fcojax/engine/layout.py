@@ -9,7 +9,7 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.device import rules
 from fcojax.engine import ragged
-from fcojax.engine.memory import OFTEN, as_many_as_fit, room
+from fcojax.engine.memory import OFTEN, as_many_as_fit, needed_bytes, room
 from fcojax.engine.plan import Plan
 from fcojax.problems.clients import ClientData
 from fcojax.types import PyTree
@@ -89,7 +89,13 @@ def _that_fit(each: int, num_places: int, lower: Lower | None) -> int:
     if num_places <= 4 or num_places * each * OFTEN <= free:
         return num_places
     fit = None if lower is None else as_many_as_fit(lower, 2, 4, free)
-    return min(num_places, fit or max(1, int(free / (OFTEN * each))))
+    if lower is None or fit is None:
+        return max(1, int(free / (OFTEN * each)))
+    fit = min(num_places, fit)
+    # Chunks that do not divide the cohort are padded, which no smaller program has shown.
+    while fit > 1 and (needed_bytes(lower(fit).compile()) or 0) > free:
+        fit = fit * 3 // 4
+    return fit
 
 
 def pays_to_share(each: int, num_places: int, num_steps: int, num_devices: int) -> bool | None:

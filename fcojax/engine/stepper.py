@@ -212,7 +212,7 @@ def advanced(
     algorithm, plan, observe, num_looks, eval_every, hparams, data, state, context
 ) -> tuple[State, dict[str, Array]]:
     """``advance`` with everything checked, as a part of a larger program."""
-    plan = _sized(algorithm, plan, hparams, data, state)
+    plan = with_sizes(algorithm, plan, hparams, data, state)
 
     def one(hparams, state):
         def to_next_look(state, _):
@@ -233,7 +233,7 @@ advance_kept = jax.jit(advanced, static_argnums=_STATIC)
 advance_donated = jax.jit(advanced, static_argnums=_STATIC, donate_argnames=("state",))
 
 
-def _sized(algorithm, plan, hparams, data, state) -> Plan:
+def with_sizes(algorithm, plan, hparams, data, state) -> Plan:
     """The plan with a chunk size, for as many points as there are."""
 
     def lower(size):
