@@ -24,6 +24,7 @@ from fcojax.engine.luck import local_handle
 from fcojax.engine.memory import shapes_of
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.round import COUNTS, TRAFFIC, merged, one_round
+from fcojax.engine.surroundings import under_any_mesh
 from fcojax.engine.uplink import split
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
@@ -173,6 +174,7 @@ def _start(algorithm, plan, init, hparams, params, data, key) -> State:
 
 
 @in_full_precision
+@under_any_mesh
 def started(algorithm, plan, init, hparams, params, data, key) -> State:
     """``start`` with everything checked, as a part of a larger program."""
 
@@ -208,6 +210,7 @@ def _first_residual(algorithm, plan, hparams, states, data):
 
 
 @in_full_precision
+@under_any_mesh
 def advanced(
     algorithm, plan, observe, num_looks, eval_every, hparams, data, state, context
 ) -> tuple[State, dict[str, Array]]:
@@ -308,6 +311,7 @@ def _summed_up(metrics: dict[str, Array]) -> dict[str, Array]:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 @in_full_precision
+@under_any_mesh
 def _look(algorithm, observe, hparams, state, context):
     def one(hparams, state):
         return _see(algorithm, observe, hparams, state, context)
@@ -316,6 +320,7 @@ def _look(algorithm, observe, hparams, state, context):
 
 
 @in_full_precision
+@under_any_mesh
 def model_of(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
     """``read_model`` as a part of a larger program."""
     return _of_each(lambda hparams, state: _model(algorithm, hparams, state)[1], hparams, state)
