@@ -30,7 +30,7 @@ from experiments.campaign import Campaign, solve_optima
 from experiments.entries import build, columns
 from experiments.report import rows as tidy
 from experiments.report.summary import at_best
-from experiments.settings import hyperparameters, resolve
+from experiments.settings import hyperparameters, resolve, set_precision
 from experiments.study import Study, Sweep
 from experiments.suggestions import suggest
 from experiments.terminal import best_points, claims_table, progress_bars
@@ -115,6 +115,7 @@ def _run() -> int:
     experiment = file.experiment
     _prepare_jax(experiment.x64)
     config = CONFIG.value
+    set_precision(config)
     if QUICK.value:
         file.quick(config)
         config.update_from_flattened_dict(config_flags.get_override_values(flags.FLAGS["config"]))

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 from ml_collections import ConfigDict
 
 import fcojax
@@ -115,6 +116,20 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
         search=_choice(config, "search", SEARCHES),
         point_chunk_size=_whole_or_none(config, "point_chunk_size"),
     )
+
+
+def set_precision(config: ConfigDict) -> None:
+    """Sets the precision of products, for the whole process, if the config has one."""
+    precision = config.get("precision")
+    if precision is None:
+        return
+    try:
+        jax.config.update("jax_default_matmul_precision", precision)
+    except ValueError:
+        raise ValueError(
+            f"precision is {precision!r}; pass highest, high, default, or another value that "
+            "jax_default_matmul_precision has."
+        ) from None
 
 
 def hyperparameters(config: ConfigDict, sweep: Sweep) -> set[str]:

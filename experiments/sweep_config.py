@@ -10,7 +10,8 @@ def sweep_config(**values: Any) -> ConfigDict:
 
     ``algorithms``, ``num_rounds``, ``criterion``, ``criterion_rounds`` and the hyperparameters have
     no default and have to be given. ``cohort_size`` is everyone unless it is given. ``own_grids``
-    maps a label to values of hyperparameters that only this algorithm has.
+    maps a label to values of hyperparameters that only this algorithm has. ``precision`` is that of
+    products, a value of ``jax_default_matmul_precision``; if neither is set it is ``highest``.
     """
     config = ConfigDict()
     config.eval_every = 10
@@ -24,6 +25,7 @@ def sweep_config(**values: Any) -> ConfigDict:
     config.client_chunk_size = config_dict.placeholder(int)
     config.time_chunks = False
     config.point_chunk_size = config_dict.placeholder(int)
+    config.precision = config_dict.placeholder(str)
     config.search = "grid"
     config.data_dir = ""
     config.data_seed = 0

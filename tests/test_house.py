@@ -21,6 +21,7 @@ GROUPS = (
     "tree",
     "shuffle",
     "memo",
+    "device",
     "problems",
     "transforms",
     "algorithms",

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from fcojax import shuffle, tree
+from fcojax import device, shuffle, tree
 from fcojax.algorithms.work import Work
 from fcojax.problems.fields import by_field
 from fcojax.problems.problem import Loss, losses_of
@@ -212,7 +212,7 @@ class Local:
             return jax.lax.scan(take_if_needed, carry, drawn)
 
         def take_block_if_needed(carry, steps):
-            return _step_if(steps[0] < longest, take_block, carry, steps)
+            return _branch(steps[0] < longest, take_block, carry, steps)
 
         a_block = -(-most // _MAX_BLOCKS)
         steps = jnp.arange(-(-most // a_block) * a_block, dtype=jnp.int32).reshape(-1, a_block)
@@ -271,7 +271,20 @@ def _reduce(axis_size, in_batched, number):
 def _step_if(
     condition: Array, step: Callable, carry: PyTree, *given: PyTree
 ) -> tuple[PyTree, PyTree]:
-    """``step(carry, *given)`` where the condition holds, else the carry as it is and zeros."""
+    """``step(carry, *given)`` where the condition holds, else the carry as it is and zeros.
+
+    Where the device would rather compute a step in vain than wait for a condition, it does.
+    """
+    if device.rules().masks:
+        moved, emitted = step(carry, *given)
+        return tree.where(condition, (moved, emitted), (carry, tree.zeros_like(emitted)))
+    return _branch(condition, step, carry, *given)
+
+
+def _branch(
+    condition: Array, step: Callable, carry: PyTree, *given: PyTree
+) -> tuple[PyTree, PyTree]:
+    """The same as a branch on every device, for what is worth not doing."""
     emitted = jax.eval_shape(step, carry, *given)[1]
 
     def skip(carry, *given):

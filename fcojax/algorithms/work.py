@@ -1,5 +1,6 @@
 """How much a client works in a round: so many steps, or so many walks through its examples."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

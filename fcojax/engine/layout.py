@@ -1,25 +1,21 @@
-"""How many clients work side by side, and over which devices: rules with measured numbers."""
+"""How many clients work side by side, by the rules for the device in ``fcojax.device``."""
+
+from collections.abc import Callable
 
 import jax
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
+from fcojax.device import rules
 from fcojax.engine import ragged
+from fcojax.engine.memory import OFTEN, as_many_as_fit, needed_bytes, room
 from fcojax.engine.plan import Plan
 from fcojax.problems.clients import ClientData
 from fcojax.types import PyTree
 
-# A chunk of clients should stay in a core's cache between a client's first step and its last; an
-# accelerator would rather have all clients at once.
-_CHUNK_BYTES = {"cpu": 1 << 20}
-_CHUNK_BYTES_ELSEWHERE = 2 << 30
-# Chunk-mates pay for the largest of them. Of sizes that are log-uniform from 1 to 5,000, cut in
-# so many chunks of clients as alike as can be, a sixth of the rows is padding.
-_CHUNKS_OF_RAGGED = 24
-# Clients side by side put their axis between the points of a sweep and the features, so that a CPU
-# transposes before each product; only where states are tiny is that cheaper than one by one.
-_CHUNK_BYTES_OF_SWEEPS = {"cpu": 1 << 17}
+# Of two chunk sizes, the compiled program of a round; ``None`` if there is nothing to compile.
+Lower = Callable[[int], jax.stages.Lowered]
 
 
 def sized(
@@ -29,36 +25,85 @@ def sized(
     server: PyTree,
     data: ClientData,
     num_points: int = 1,
+    lower: Lower | None = None,
 ) -> Plan:
     """The plan with a chunk size that suits the backend, unless it names one.
 
     ``hparams`` and ``server`` are those of one run, or their shapes; ``num_points`` runs share a
-    step's examples but each has states of its own.
+    step's examples but each has states of its own. ``lower`` makes a round's program with so many
+    clients side by side, for devices on which memory is all that limits them; without it, what a
+    step computes is taken to be as large as it may well be.
     """
     if plan.client_chunk_size is not None:
         return plan
-    message = jax.eval_shape(algorithm.broadcast, hparams, server)
     num_places = plan.cohort.size(data.num_clients)
-    size = chunk_size(plan.work, data, tree.num_bytes(message), num_places, num_points)
+    each = client_bytes(plan.work, algorithm, hparams, server, data, num_points)
+    size = chunk_size(plan.work, data, each, num_places, num_points, lower)
     return plan._replace(client_chunk_size=size)
 
 
-def chunk_size(
-    work: Work, data: ClientData, state_bytes: int, num_places: int, num_points: int
+def client_bytes(
+    work: Work,
+    algorithm: Algorithm,
+    hparams: PyTree,
+    server: PyTree,
+    data: ClientData,
+    num_points: int = 1,
 ) -> int:
-    """As many clients as keep one step's working set within the backend's budget.
+    """A step's working set of one client, without what is computed on the way.
 
-    ``state_bytes`` is one point's; the points of a sweep share the examples.
+    That is its examples, which the points of a sweep share, and for each point its iterate, the
+    model read from it, and the gradient.
     """
+    state_bytes = tree.num_bytes(jax.eval_shape(algorithm.broadcast, hparams, server))
     row_bytes = sum(
         leaf.dtype.itemsize * leaf.size // leaf.shape[0] for leaf in jax.tree.leaves(data.examples)
     )
     examples_a_step = min(work.batch_size or data.max_size, data.max_size)
-    # A step holds its examples, its iterate, the model read from it, and the gradient.
-    client_bytes = examples_a_step * row_bytes + 3 * num_points * state_bytes
-    budgets = _CHUNK_BYTES_OF_SWEEPS if num_points > 1 else _CHUNK_BYTES
-    budget = budgets.get(jax.default_backend(), _CHUNK_BYTES_ELSEWHERE)
-    chunk = max(1, min(num_places, budget // max(client_bytes, 1)))
-    if not ragged.sizes_matter(work, data):
-        return chunk
-    return min(chunk, max(2, num_places // _CHUNKS_OF_RAGGED))
+    return max(1, examples_a_step * row_bytes + 3 * num_points * state_bytes)
+
+
+def chunk_size(
+    work: Work,
+    data: ClientData,
+    each: int,
+    num_places: int,
+    num_points: int = 1,
+    lower: Lower | None = None,
+) -> int:
+    """As many clients of ``each`` bytes as the backend's rules put side by side."""
+    rule = rules()
+    budget = rule.chunk_bytes if num_points == 1 else rule.sweep_chunk_bytes
+    if budget is not None:
+        chunk = min(num_places, budget // each)
+    else:
+        chunk = _that_fit(each, num_places, lower)
+    if ragged.sizes_matter(work, data):
+        chunk = min(chunk, max(2, num_places // rule.ragged_chunks))
+    return max(1, chunk)
+
+
+def _that_fit(each: int, num_places: int, lower: Lower | None) -> int:
+    """As many clients as memory holds, with what their steps compute on the way."""
+    free = room()
+    if num_places <= 4 or num_places * each * OFTEN <= free:
+        return num_places
+    fit = None if lower is None else as_many_as_fit(lower, 2, 4, free)
+    if lower is None or fit is None:
+        return max(1, int(free / (OFTEN * each)))
+    fit = min(num_places, fit)
+    # Chunks that do not divide the cohort are padded, which no smaller program has shown.
+    while fit > 1 and (needed_bytes(lower(fit).compile()) or 0) > free:
+        fit = fit * 3 // 4
+    return fit
+
+
+def pays_to_share(each: int, num_places: int, num_steps: int, num_devices: int) -> bool | None:
+    """Whether a round has so much to read that devices should share its clients.
+
+    ``None`` where the rules leave it to whether clients work one by one.
+    """
+    least = rules().bytes_to_share
+    if least is None:
+        return None
+    return each * num_places * num_steps >= least * num_devices

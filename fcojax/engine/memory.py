@@ -5,15 +5,21 @@ from collections.abc import Callable
 
 import jax
 
+from fcojax.device import pretended_memory
+from fcojax.types import PyTree
+
 # Beside one program's buffers there must be room for the caller's own and for fragmentation.
 _SHARE = 0.5
 # States that fit so often are not worth a compile: what else a point needs, a step's intermediate
 # results and those of a look, is taken to be less than so many times its states.
-_OFTEN = 256
+OFTEN = 256
 
 
 def device_memory() -> int:
     """Bytes of one device; on a CPU its share of the machine's memory."""
+    pretended = pretended_memory()
+    if pretended is not None:
+        return pretended
     stats = jax.devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"]
@@ -34,6 +40,16 @@ def needed_bytes(program: jax.stages.Compiled) -> int | None:
     return whole + report.temp_size_in_bytes - report.alias_size_in_bytes
 
 
+def shapes_of(arrays: PyTree, sharding: jax.sharding.Sharding | None = None) -> PyTree:
+    """The shapes of arrays, to compile for them without having them."""
+    shapes = jax.eval_shape(lambda same: same, arrays)
+    if sharding is None:
+        return shapes
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), shapes
+    )
+
+
 def points_that_fit(
     lower: Callable[[int], jax.stages.Lowered],
     num_points: int,
@@ -52,10 +68,16 @@ def points_that_fit(
       memory: bytes of the device; by default what it reports.
     """
     free = room(memory)
-    if num_points <= 4 or num_points * point_bytes * _OFTEN <= free:
+    if num_points <= 4 or num_points * point_bytes * OFTEN <= free:
         return num_points
-    two, four = needed_bytes(lower(2).compile()), needed_bytes(lower(4).compile())
-    if two is None or four is None or four <= two:
-        return num_points
-    each = (four - two) / 2
-    return max(1, min(num_points, int((free - two) / each) + 2))
+    return max(1, min(num_points, as_many_as_fit(lower, 2, 4, free) or num_points))
+
+
+def as_many_as_fit(
+    lower: Callable[[int], jax.stages.Lowered], few: int, more: int, free: float
+) -> int | None:
+    """How many fit if memory grows as from ``few`` to ``more``; ``None`` if it cannot be told."""
+    small, large = needed_bytes(lower(few).compile()), needed_bytes(lower(more).compile())
+    if small is None or large is None or large <= small:
+        return None
+    return max(1, int((free - small) * (more - few) / (large - small)) + few)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from fcojax import tree
+from fcojax.device import in_full_precision
 from fcojax.memo import memoised
 from fcojax.problems.problem import Problem, population_loss
 from fcojax.transforms.penalty import Penalty
@@ -123,6 +124,7 @@ def optimum(
 
 
 @functools.partial(jax.jit, static_argnames=("smooth", "penalty", "max_steps"))
+@in_full_precision
 def _solve(smooth, penalty, scale, params, context, tolerance, max_steps) -> Solution:
     def value(w):
         return smooth(w, context)

@@ -17,7 +17,7 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.engine.hparams import as_arrays, at_round
-from fcojax.engine.layout import sized
+from fcojax.engine.layout import client_bytes, pays_to_share, sized
 from fcojax.engine.memory import device_memory
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.problems.clients import ClientData
@@ -105,9 +105,10 @@ def spread(
     """The population on as many devices as pay for themselves: all of them, or the one it is on.
 
     The points of a sweep need nothing of each other, so devices share them where every device has
-    room for all clients. Otherwise devices share the clients, which pays when a client's step is so
-    large that clients work one by one and every device has at least two a round to work for. Small
-    steps are over before the devices have met.
+    room for all clients. Otherwise devices share the clients, which pays when every device has at
+    least two a round to work for and steps are large: on a CPU so large that clients work one by
+    one, on accelerators so large that reading a round's examples and states takes longer than
+    meeting. Small steps are over before the devices have met.
 
     Args:
       algorithm: what will run.
@@ -124,8 +125,12 @@ def spread(
         return shard_clients(data, device_mesh(sweep=num_devices))
     now = at_round(as_arrays(hparams), 0)
     server, _ = jax.eval_shape(algorithm.init, now, params)
-    plan = sized(plan, algorithm, now, server, data, num_points)
     places = plan.cohort.size(data.num_clients)
-    if plan.client_chunk_size != 1 or places < 2 * num_devices:
+    if places < 2 * num_devices:
         return data
-    return shard_clients(data, client_mesh())
+    each = client_bytes(plan.work, algorithm, now, server, data, num_points)
+    pays = pays_to_share(each, places, plan.work.max_steps(data.max_size), num_devices)
+    if pays is None:
+        plan = sized(plan, algorithm, now, server, data, num_points)
+        pays = plan.client_chunk_size == 1
+    return shard_clients(data, client_mesh()) if pays else data

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
+from fcojax.device import in_full_precision
 from fcojax.engine import axes
 from fcojax.engine.check import (
     check_algorithm,
@@ -30,8 +31,10 @@ from fcojax.engine.grid import num_points
 from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.layout import sized
 from fcojax.engine.luck import local_handle
+from fcojax.engine.memory import shapes_of
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.round import COUNTS, TRAFFIC, merged, one_round
+from fcojax.engine.surroundings import under_any_mesh
 from fcojax.engine.uplink import split
 from fcojax.problems.clients import ClientData
 from fcojax.problems.fields import shown
@@ -187,6 +190,8 @@ def _start(algorithm, plan, init, hparams, params, data, key) -> State:
     return started(algorithm, plan, init, hparams, params, data, key)
 
 
+@in_full_precision
+@under_any_mesh
 def started(algorithm, plan, init, hparams, params, data, key) -> State:
     """``start`` with everything checked, as a part of a larger program."""
 
@@ -222,11 +227,13 @@ def _first_residual(algorithm, plan, hparams, states, data):
     return plan.uplink.init([jnp.zeros(leaf.shape, leaf.dtype) for leaf in payload])
 
 
+@in_full_precision
+@under_any_mesh
 def advanced(
     algorithm, plan, observe, num_looks, eval_every, hparams, data, state, context
 ) -> tuple[State, dict[str, Array]]:
     """``advance`` with everything checked, as a part of a larger program."""
-    plan = _sized(algorithm, plan, hparams, data, state)
+    plan = with_sizes(algorithm, plan, hparams, data, state)
 
     def one(hparams, state):
         def to_next_look(state, _):
@@ -247,8 +254,15 @@ advance_kept = jax.jit(advanced, static_argnums=_STATIC)
 advance_donated = jax.jit(advanced, static_argnums=_STATIC, donate_argnames=("state",))
 
 
-def _sized(algorithm, plan, hparams, data, state) -> Plan:
+def with_sizes(algorithm, plan, hparams, data, state) -> Plan:
     """The plan with a chunk size, for as many points as there are."""
+
+    def lower(size):
+        static = algorithm, plan._replace(client_chunk_size=size), None, 1, 1
+        on_mesh = data.mesh and jax.sharding.NamedSharding(data.mesh, data.shard_spec)
+        shapes = shapes_of(hparams), shapes_of(data, on_mesh), shapes_of(state)
+        return advance_kept.lower(*static, *shapes, None)
+
     now, server, points = at_round(hparams, 0), state.server, 1
     if axes.is_sweep(state.key):
         points = num_points(hparams)
@@ -260,7 +274,7 @@ def _sized(algorithm, plan, hparams, data, state) -> Plan:
             now,
             server,
         )
-    return sized(plan, algorithm, now, server, data, points)
+    return sized(plan, algorithm, now, server, data, points, lower)
 
 
 def _rounds(
@@ -314,6 +328,8 @@ def _summed_up(metrics: dict[str, Array]) -> dict[str, Array]:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
+@in_full_precision
+@under_any_mesh
 def _look(algorithm, observe, hparams, state, context):
     def one(hparams, state):
         return _see(algorithm, observe, hparams, state, context)
@@ -321,6 +337,8 @@ def _look(algorithm, observe, hparams, state, context):
     return _of_each(one, hparams, state)
 
 
+@in_full_precision
+@under_any_mesh
 def model_of(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
     """``read_model`` as a part of a larger program."""
     return _of_each(lambda hparams, state: _model(algorithm, hparams, state)[1], hparams, state)

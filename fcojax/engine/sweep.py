@@ -18,7 +18,7 @@ from fcojax.engine.check import (
 )
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.hparams import as_arrays
-from fcojax.engine.memory import points_that_fit
+from fcojax.engine.memory import points_that_fit, shapes_of
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.run import warn_of_losses, whole
 from fcojax.engine.stepper import Observe, started
@@ -115,11 +115,6 @@ def points_at_once(
     devices = data.num_sweep_shards
     fit = points_that_fit(lambda size: lower(size * devices), -(-points // devices), point_bytes)
     return min(points, fit * devices)
-
-
-def shapes_of(arrays: PyTree) -> PyTree:
-    """The shapes of arrays, to compile for them without having them."""
-    return jax.eval_shape(lambda same: same, arrays)
 
 
 def pad(grid: PyTree, size: int) -> PyTree:

@@ -17,9 +17,12 @@ References: Michelot, 1986; Condat, Fast projection onto the simplex and the l1 
 import jax
 import jax.numpy as jnp
 
+from fcojax.device import loop
 from fcojax.types import Array, Scalar
 
 _NUM_CHUNKS = 64  # of a strided view; 32 to 256 took the same time on 1e6 entries
+# Newton steps to the root of normal entries: 3 to 8 of a thousand, 1 to 5 once chunks gave a start.
+_USUAL_STEPS, _USUAL_STEPS_AFTER_CHUNKS = 8, 1
 
 
 def soft_threshold(v: Array, threshold: Scalar) -> Array:
@@ -62,7 +65,7 @@ def _clipped_jvp(primals, tangents):
     return clipped(v, low, high), moved
 
 
-def _climb(entries, total, start):
+def _climb(entries, total, start, usual):
     """Newton's method from ``start``, which lies below the root; stops when nothing drops out."""
 
     def going(state):
@@ -77,7 +80,8 @@ def _climb(entries, total, start):
         return higher, count, (higher > theta) & (count < last_count)
 
     everyone = jnp.full_like(start, entries.size + 1)
-    return jax.lax.while_loop(going, climb, (start, everyone, start == start))[0]
+    state = start, everyone, start == start
+    return loop(going, climb, state, usual)[0]
 
 
 def _threshold(entries, total):
@@ -85,11 +89,13 @@ def _threshold(entries, total):
     highest = jnp.max(entries)
     below = entries - highest
     start = jnp.maximum(-total, (jnp.sum(below) - total) / entries.size)
+    usual = _USUAL_STEPS
     if entries.size >= 64 * _NUM_CHUNKS:
         width = entries.size // _NUM_CHUNKS
         tops = jnp.max(below[: _NUM_CHUNKS * width].reshape(_NUM_CHUNKS, width), axis=0)
-        start = _climb(tops, total, start)
-    return highest, below, jnp.minimum(_climb(below, total, start), 0.0)
+        start = _climb(tops, total, start, usual)
+        usual = _USUAL_STEPS_AFTER_CHUNKS
+    return highest, below, jnp.minimum(_climb(below, total, start, usual), 0.0)
 
 
 @jax.custom_jvp

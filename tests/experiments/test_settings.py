@@ -1,3 +1,4 @@
+import jax
 import pytest
 
 import fcojax
@@ -5,7 +6,7 @@ from configs import lasso
 from experiments import config_file
 from experiments.entries import build
 from experiments.factories import library
-from experiments.settings import participation, resolve
+from experiments.settings import participation, resolve, set_precision
 
 SWEEP = lasso.EXPERIMENT
 
@@ -116,3 +117,15 @@ def test_a_config_that_lacks_a_part_is_refused(text, message, tmp_path):
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         config_file.load(str(path))
+
+
+def test_the_precision_of_products_is_the_configs_if_it_has_one():
+    try:
+        set_precision(config())
+        assert jax.config.jax_default_matmul_precision is None
+        set_precision(config(precision="high"))
+        assert jax.config.jax_default_matmul_precision == "high"
+        with pytest.raises(ValueError, match="precision is 'fast'; pass highest, high, default"):
+            set_precision(config(precision="fast"))
+    finally:
+        jax.config.update("jax_default_matmul_precision", None)

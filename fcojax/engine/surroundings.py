@@ -1,0 +1,73 @@
+"""A mesh of the user's own around the library's programs.
+
+Under a mesh with explicit axes JAX wants to be told where the result of every gather lies, which
+nobody can say of a minibatch; inside, such axes are automatic. A population that is cut over a mesh
+brings that mesh along.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+
+from fcojax.problems.clients import ClientData
+from fcojax.types import PyTree
+
+Result = TypeVar("Result")
+
+
+def under_any_mesh(function: Callable[..., Result]) -> Callable[..., Result]:
+    """The function of positional arguments, traced so that a mesh around it does not matter.
+
+    Raises ``ValueError`` inside a ``shard_map`` that keeps account of what varies over its axes.
+    """
+
+    @functools.wraps(function)
+    def traced(*args) -> Result:
+        leaves, structure = jax.tree.flatten(args)
+        arrays = {place: leaf for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)}
+        _refuse_account_of_axes(arrays)
+        mesh = _explicit_mesh(arrays)
+        if mesh is None:
+            with _own_mesh(args):
+                return function(*args)
+
+        def of_arrays(arrays):
+            whole = [arrays.get(place, leaf) for place, leaf in enumerate(leaves)]
+            with _own_mesh(args):
+                return function(*jax.tree.unflatten(structure, whole))
+
+        everywhere = jax.sharding.PartitionSpec()
+        with jax.sharding.use_abstract_mesh(mesh):
+            return jax.sharding.auto_axes(of_arrays, out_sharding=everywhere)(arrays)
+
+    return traced
+
+
+def _explicit_mesh(arrays: dict[int, jax.Array]) -> jax.sharding.AbstractMesh | None:
+    """The mesh with explicit axes that the program or one of its arrays is on."""
+    meshes = [jax.sharding.get_abstract_mesh()]
+    meshes += [getattr(jax.typeof(leaf).sharding, "mesh", None) for leaf in arrays.values()]
+    return next((mesh for mesh in meshes if mesh is not None and mesh.explicit_axes), None)
+
+
+def _own_mesh(args: PyTree) -> contextlib.AbstractContextManager:
+    """The mesh of a population among the arguments, where another one is around it."""
+    around = jax.sharding.get_abstract_mesh()
+    for argument in args:
+        if isinstance(argument, ClientData) and argument.mesh is not None and not around.empty:
+            return jax.sharding.use_abstract_mesh(argument.mesh.abstract_mesh)
+    return contextlib.nullcontext()
+
+
+def _refuse_account_of_axes(arrays: dict[int, jax.Array]) -> None:
+    for leaf in arrays.values():
+        axes = getattr(getattr(jax.typeof(leaf), "manual_axis_type", None), "varying", ())
+        if axes:
+            raise ValueError(
+                f"this runs inside a jax.shard_map over {', '.join(sorted(map(str, axes)))}, which "
+                "checks what varies over its axes, and branches that depend on data fail that "
+                "check; pass check_vma=False to that shard_map."
+            )

@@ -1,0 +1,103 @@
+"""Runs inside a user's own transformations and meshes give the numbers that they give alone."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import fcojax
+from tests import federations
+
+PLAN = fcojax.Plan(fcojax.local_epochs(1, 3), fcojax.uniform_cohort(3))
+DATA = fcojax.from_clients(federations.clients(federations.EQUAL))
+KINDS = [AxisType.Auto, AxisType.Explicit]
+
+
+def kernel(key, data=None, params=None):
+    """The kernel after two rounds."""
+    algorithm, hparams = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
+    model, _ = fcojax.run(
+        algorithm, hparams, params or federations.start(), data or DATA, key, PLAN,
+        num_rounds=2,
+    )  # fmt: skip
+    return model["kernel"]
+
+
+@functools.cache
+def alone():
+    return np.stack([kernel(jax.random.key(seed)) for seed in range(4)])
+
+
+def keys():
+    return jax.vmap(jax.random.key)(jnp.arange(4))
+
+
+def mesh_of(kind):
+    return jax.make_mesh((2,), ("mine",), axis_types=(kind,))
+
+
+def close(found, expected):
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-12)
+
+
+def test_inside_vmap_and_jit():
+    close(jax.jit(jax.vmap(kernel))(keys()), alone())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_inside_a_shard_map_over_a_users_axis(kind):
+    mesh = mesh_of(kind)
+    spread = jax.device_put(keys(), NamedSharding(mesh, P("mine")))
+    mapped = jax.shard_map(
+        jax.vmap(kernel), mesh=mesh, in_specs=P("mine"), out_specs=P("mine"), check_vma=False
+    )
+    close(mapped(spread), alone())
+
+
+def test_a_shard_map_that_keeps_account_of_its_axes_is_refused_in_a_sentence():
+    mesh = mesh_of(AxisType.Auto)
+    mapped = jax.shard_map(
+        jax.vmap(kernel), mesh=mesh, in_specs=P("mine"), out_specs=P("mine")
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="jax.shard_map over mine, .* pass check_vma=False"):
+        mapped(jax.device_put(keys(), NamedSharding(mesh, P("mine"))))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_under_a_users_mesh(kind):
+    """With seeds cut along its axis, and with a population that is cut along one of its own."""
+    mesh = mesh_of(kind)
+    with jax.set_mesh(mesh):
+        close(kernel(jax.random.key(0)), alone()[0])
+        close(jax.vmap(kernel)(jax.device_put(keys(), NamedSharding(mesh, P("mine")))), alone())
+        own = fcojax.shard_clients(DATA, fcojax.client_mesh(2))
+        close(kernel(jax.random.key(0), own), alone()[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_rows_and_parameters_that_a_user_has_cut(kind):
+    """Also with no mesh around the call: the arrays bring it along."""
+    cut = NamedSharding(mesh_of(kind), P("mine"))
+    rows = {name: jax.device_put(leaf, cut) for name, leaf in DATA.examples.items()}
+    data = dataclasses.replace(DATA, examples=rows)
+    params = federations.start()
+    params |= {"kernel": jax.device_put(params["kernel"], cut)}
+    close(kernel(jax.random.key(0), data), alone()[0])
+    close(kernel(jax.random.key(0), None, params), alone()[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_and_looks_under_a_users_mesh(kind):
+    algorithm, hparams = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
+    mesh, data = mesh_of(kind), DATA
+    start = jax.device_put(federations.start(), NamedSharding(mesh, P()))
+    state = fcojax.start(algorithm, hparams, start, data, jax.random.key(0), PLAN)
+    state, _ = fcojax.advance(algorithm, hparams, data, state, PLAN, 2)
+    seen = fcojax.look(algorithm, hparams, state, federations.whole_model)
+    close(seen["model"][:-1], alone()[0])
+    close(fcojax.read_model(algorithm, hparams, state)["kernel"], alone()[0])
