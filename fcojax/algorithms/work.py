@@ -130,7 +130,7 @@ def as_number(value: Any) -> float:
 
 
 def _amount(
-    name: str, value: int | Sequence[int], fewest: int | None
+    name: str, value: Any, fewest: int | None
 ) -> tuple[int, int | None, tuple[int, ...] | None]:
     """The most, the fewest and the counts of ``Work``."""
     value = np.asarray(value) if isinstance(value, jax.Array) else value

@@ -39,8 +39,8 @@ def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
       >>> grid.client_lr.tolist(), grid.server_lr.tolist()
       ([0.1, 1.0], [2.0, 3.0])
     """
-    values = _as_lists(values)
-    lengths = {name: len(column) for name, column in values.items()}
+    lists = _as_lists(values)
+    lengths = {name: len(column) for name, column in lists.items()}
     if not lengths:
         raise ValueError("no field has values; give at least one field its values.")
     if len(set(lengths.values())) != 1:
@@ -48,7 +48,7 @@ def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
     (num,) = set(lengths.values())
     columns = [
         column if len(column) == num else list(column) * num
-        for column in _with_defaults(hparams_type, values)
+        for column in _with_defaults(hparams_type, lists)
     ]
     return _grid(hparams_type, list(zip(*columns, strict=True)))
 

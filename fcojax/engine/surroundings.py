@@ -8,7 +8,7 @@ brings that mesh along.
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 
@@ -25,7 +25,7 @@ def under_any_mesh(function: Callable[..., Result]) -> Callable[..., Result]:
     """
 
     @functools.wraps(function)
-    def traced(*args) -> Result:
+    def traced(*args) -> Any:
         leaves, structure = jax.tree.flatten(args)
         arrays = {place: leaf for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)}
         _refuse_account_of_axes(arrays)

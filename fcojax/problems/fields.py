@@ -87,7 +87,7 @@ def _refuse_what_is_lost(name, leaf, ends, used, offsets, ids) -> None:
                 f"{used}; scale the data, drop the row, or set jax_enable_x64."
             )
     largest = max(abs(float(end)) for end in ends)
-    if leaf.dtype.kind == "f" and 0 < largest < limits.tiny:
+    if leaf.dtype.kind == "f" and 0 < largest < jnp.finfo(used).tiny:
         raise ValueError(
             f"field {name} is at most {largest} in size, below the range of {used}; pass it "
             "scaled, or set jax_enable_x64."
