@@ -261,8 +261,10 @@ def networks(quick: bool) -> Iterator[dict]:
     )  # fmt: skip
     x, y = draw(workload)
     data = fcojax.from_rows({"x": x, "y": y}, [size] * clients).to_device()
-    dense = two_layer(num_hidden=8) if quick else two_layer()
-    convolutional = conv_net(num_hidden=8, num_filters=(2, 2)) if quick else conv_net()
+    dense = two_layer(num_hidden=8 if quick else 200)
+    convolutional = conv_net(
+        num_filters=(2, 2) if quick else (32, 64), num_hidden=8 if quick else 512
+    )
     key, lr = jax.random.key(0), jnp.float32(0.05)
     for name, build in (("dense", dense), ("convolutional", convolutional)):
         problem = network(build, data, num_classes=10)

@@ -114,6 +114,7 @@ def in_full_precision(function: Callable[Arguments, Result]) -> Callable[Argumen
 
     @functools.wraps(function)
     def traced(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        # Every option is an attribute, which also knows of contexts; JAX's types have none of them.
         if jax.config.jax_default_matmul_precision is not None:  # pyright: ignore
             return function(*args, **kwargs)
         with jax.default_matmul_precision("highest"):

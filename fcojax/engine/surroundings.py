@@ -41,7 +41,8 @@ def under_any_mesh(function: Callable[..., Result]) -> Callable[..., Result]:
 
         everywhere = jax.sharding.PartitionSpec()
         with jax.sharding.use_abstract_mesh(mesh):
-            return jax.sharding.auto_axes(of_arrays, out_sharding=everywhere)(arrays)
+            automatic: Callable = jax.sharding.auto_axes(of_arrays, out_sharding=everywhere)
+            return automatic(arrays)
 
     return traced
 
