@@ -11,7 +11,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fcojax.problems.clients import ClientData
 from fcojax.problems.fields import shown
@@ -34,7 +33,7 @@ SHARED = Along(points=None, seeds=None)
 
 def is_sweep(key: Key) -> bool:
     """Whether a key is that of a sweep, a vector with one key a seed; raises if it is no key."""
-    dtype = getattr(key, "dtype", np.dtype(bool))
+    dtype = getattr(key, "dtype", jnp.dtype(bool))
     if not jnp.issubdtype(dtype, jax.dtypes.prng_key) or key.ndim > 1:
         raise ValueError(
             f"key is {shown(key)}; pass a key as jax.random.key(0) makes it for a run, or a vector "

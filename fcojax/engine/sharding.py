@@ -16,6 +16,7 @@ import numpy as np
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
+from fcojax.engine.check import check_run
 from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.layout import client_bytes, pays_to_share, sized
 from fcojax.engine.memory import device_memory
@@ -119,6 +120,7 @@ def spread(
       num_points: points of a sweep.
     """
     plan, num_devices = as_plan(plan), len(jax.devices())
+    check_run(algorithm, plan, hparams, data, jax.random.key(0))
     if num_devices == 1:
         return data
     if num_points >= num_devices and tree.num_bytes(data.examples) <= device_memory() / 4:
