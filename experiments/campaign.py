@@ -31,7 +31,8 @@ from fcojax.engine.grid import num_points, take
 from fcojax.engine.plan import Plan
 from fcojax.engine.reference import optimum
 from fcojax.engine.sharding import spread
-from fcojax.engine.stepper import State, advance, advance_donated, look, read_model, start
+from fcojax.engine.state import State
+from fcojax.engine.stepper import advance, advance_donated, look, read_model, start
 from fcojax.engine.sweep import pad, points_at_once, shapes_of
 from fcojax.engine.tuning import fastest_chunk_size
 from fcojax.problems import ClientData, Problem, population_loss

@@ -15,7 +15,8 @@ from fcojax.engine.plan import Plan
 from fcojax.engine.ragged import padded_share
 from fcojax.engine.run import run
 from fcojax.engine.sharding import client_mesh, device_mesh, shard_clients, spread
-from fcojax.engine.stepper import OfState, State, advance, look, read_model, start
+from fcojax.engine.state import OfState, State
+from fcojax.engine.stepper import advance, look, read_model, start
 from fcojax.engine.sweep import sweep
 from fcojax.engine.trace import from_trace
 from fcojax.engine.tuning import fastest_chunk_size

@@ -10,7 +10,7 @@ import fcojax
 from fcojax import algorithms
 from fcojax.engine.luck import draws
 from fcojax.engine.plan import Plan
-from fcojax.engine.stepper import State
+from fcojax.engine.state import State
 from fcojax.transforms import euclidean, l1, named, on_subtree
 
 DIM = 4

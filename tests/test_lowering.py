@@ -12,6 +12,8 @@ import pytest
 
 from tests import lowered
 
+pytestmark = pytest.mark.slow
+
 PROGRAMS = list(lowered.programs())
 
 

@@ -18,7 +18,8 @@ from fcojax.engine.check import (
 )
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.stepper import Observe, advanced, model_of, started
+from fcojax.engine.state import Observe
+from fcojax.engine.stepper import advanced, model_of, started
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 

@@ -6,7 +6,7 @@ own loop may be another few: a ``State`` is all that a run needs to go on.
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -34,49 +34,12 @@ from fcojax.engine.luck import local_handle
 from fcojax.engine.memory import shapes_of
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.round import COUNTS, TRAFFIC, merged, one_round
+from fcojax.engine.state import ALONG, Observe, OfState, State
 from fcojax.engine.surroundings import under_any_mesh
 from fcojax.engine.uplink import split
 from fcojax.problems.clients import ClientData
 from fcojax.problems.fields import shown
 from fcojax.types import Array, Key, Params, PyTree
-
-
-class OfState(NamedTuple):
-    """An observer of the whole state, where the model alone does not tell enough.
-
-    Attributes:
-      function: ``(hparams, state, context) -> dict``.
-    """
-
-    function: Callable[[PyTree, Any, PyTree], dict[str, Array]]
-
-
-Observe = Callable[[PyTree, Params, PyTree], dict[str, Array]] | OfState
-
-
-class State(NamedTuple):
-    """All that a run needs to go on.
-
-    The state of a sweep has axes [seeds, points] in front of ``server``, ``clients`` and
-    ``residuals``, and [seeds] in front of ``key``. The round is one number for all of them, and a
-    seed's key one for all points, so that points share their cohorts and minibatches.
-
-    Attributes:
-      server: the algorithm's server state.
-      clients: one row of the algorithm's client state per client.
-      residuals: one row of what the uplink keeps per client.
-      round: how many rounds are behind it.
-      key: all the luck of the run.
-    """
-
-    server: PyTree
-    clients: PyTree
-    residuals: PyTree
-    round: Any  # an array; of the same type, a tree of axes or of placements has them instead
-    key: Any
-
-
-_ALONG = State(axes.OWN, axes.OWN, axes.OWN, axes.SHARED, axes.PER_SEED)
 
 
 def start(
@@ -208,7 +171,7 @@ def started(algorithm, plan, init, hparams, params, data, key) -> State:
 
     if not axes.is_sweep(key):
         return one(hparams, key)
-    return axes.over_grid(one, data, (axes.PER_POINT, axes.PER_SEED), _ALONG)(hparams, key)
+    return axes.over_grid(one, data, (axes.PER_POINT, axes.PER_SEED), ALONG)(hparams, key)
 
 
 def _first_residual(algorithm, plan, hparams, states, data):
@@ -245,7 +208,7 @@ def advanced(
 
     if not axes.is_sweep(state.key):
         return one(hparams, state)
-    given, found = (axes.PER_POINT, _ALONG), (_ALONG, axes.OWN)
+    given, found = (axes.PER_POINT, ALONG), (ALONG, axes.OWN)
     return axes.over_grid(one, data, given, found)(hparams, state)
 
 
@@ -352,7 +315,7 @@ def _of_each(one: Callable, hparams: PyTree, state: State) -> Any:
     if not axes.is_sweep(state.key):
         return one(hparams, state)
     # No mesh is needed here: what is cut along one stays cut.
-    return axes.over_grid(one, None, (axes.PER_POINT, _ALONG), axes.OWN)(hparams, state)
+    return axes.over_grid(one, None, (axes.PER_POINT, ALONG), axes.OWN)(hparams, state)
 
 
 def _see(algorithm, observe, hparams, state, context) -> dict[str, Array]:

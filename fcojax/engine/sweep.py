@@ -21,7 +21,8 @@ from fcojax.engine.hparams import as_arrays
 from fcojax.engine.memory import points_that_fit, shapes_of
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.run import warn_of_losses, whole
-from fcojax.engine.stepper import Observe, started
+from fcojax.engine.state import Observe
+from fcojax.engine.stepper import started
 from fcojax.problems.clients import ClientData
 from fcojax.types import Key, Params, PyTree
 

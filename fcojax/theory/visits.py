@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.local import Local
 from fcojax.algorithms.work import Work
-from fcojax.engine.stepper import OfState, advance, start
+from fcojax.engine.state import OfState
+from fcojax.engine.stepper import advance, start
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
 from fcojax.types import Key, Params, PyTree

@@ -9,8 +9,8 @@ import pytest
 
 import fcojax
 from fcojax.algorithms.fed_manifold import Server
+from fcojax.engine.state import State
 from fcojax.engine.status import verdict
-from fcojax.engine.stepper import State
 from fcojax.transforms import sphere, stiefel
 from tests import federations, subspaces
 from tests.subspaces import pca, polar, slope, tangent

@@ -104,6 +104,7 @@ def test_uneven_work_is_uniform_between_its_ends(kind, batch_size):
         assert stats.chisquare(pairs).pvalue > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [local_steps, local_epochs])
 @pytest.mark.parametrize("batch_size", [4, None])
 def test_uneven_work_is_a_beginning_of_the_even_one(kind, batch_size):
@@ -179,6 +180,7 @@ def handle(work, client, data=None, index=0):
     return local_handle(data, work, jax.random.key(0), jnp.array(index), client, client)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", range(3))
 @pytest.mark.parametrize("work", WORKS)
 def test_outputs_are_those_of_the_steps_taken_and_zero_beyond(work, client):

@@ -24,24 +24,28 @@ def json_lines(*arguments):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_the_command_prints_both_sides_and_they_agree():
     (row,) = json_lines("benchmarks.rounds", "--workload=toy", "--repeats=1")
     assert row["objective"] == pytest.approx(row["numpy_objective"], rel=1e-5)
     assert {"ms_per_round", "first_run_s", "peak_rss_mb", "ratio"} <= set(row)
 
 
+@pytest.mark.slow
 def test_a_sweep_agrees_with_the_loop_over_its_points():
     (row,) = json_lines("benchmarks.sweep", "--workload=toy", "--repeats=1")
     assert row["largest_difference"] < 1e-4
     assert list(row["ms_per_round"]) == ["1", "4"] and row["ratio_per_point"] > 0
 
 
+@pytest.mark.slow
 def test_scaling_measures_every_size():
     (row,) = json_lines("benchmarks.scaling", "--workload=toy")
     assert row["cohort_size"] == [2, 6] and len(row["beyond_data_mb"]) == 2
     assert min(row["ms_per_round"]) > 0
 
 
+@pytest.mark.slow
 def test_the_launcher_runs_beside_the_sweep():
     (row,) = json_lines("benchmarks.launcher", "--quick", "--rounds=10", "--repeats=1")
     assert row["points"] == 4 and row["seeds"] == 1
@@ -55,6 +59,7 @@ def test_ragged_clients_have_as_many_examples_as_equal_ones():
     assert 0 <= row["padded_share"] < 1 and row["ratio"] > 0
 
 
+@pytest.mark.slow
 def test_transforms_agree_with_the_plain_way():
     rows = json_lines("benchmarks.transforms", "--quick")
     assert len(rows) > 15 and any(row["transform"].startswith("stiefel") for row in rows)
@@ -74,6 +79,7 @@ def test_floors_are_the_larger_of_two_times():
     assert used["share_of_peak_operations"] == 1.0 and used["share_of_peak_reading"] < 1
 
 
+@pytest.mark.slow
 def test_the_accelerators_command_writes_a_table_and_survives_a_stop(tmp_path):
     out = tmp_path / "table.md"
     accelerator.main(["--quick", "--only=peaks,W1", f"--out={out}"])

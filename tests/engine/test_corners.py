@@ -186,6 +186,7 @@ def test_nothing_is_said_while_tracing():
 # Places in which nobody is.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cohort",
     [

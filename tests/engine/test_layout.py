@@ -155,6 +155,7 @@ PROGRAMS = {
 EAGER = ("dense network",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [name if name in EAGER else pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS],

@@ -70,6 +70,7 @@ def poisoned(bad_clients):
     return honest._replace(init=init, client_update=client_update)
 
 
+@pytest.mark.slow
 def test_scan_equals_a_python_loop():
     name = "fed_dual_avg"
     chosen, rates = federations.algorithm(name), as_arrays(federations.hparams(name))
@@ -99,6 +100,7 @@ def test_blocks_only_change_when_one_looks(eval_every):
     np.testing.assert_allclose(some, every[eval_every - 1 :: eval_every], rtol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-6)])
 @pytest.mark.parametrize("cohort", [fcojax.everyone(), fcojax.uniform_cohort(4)])
 def test_chunks_do_not_change_the_result(cohort, dtype, tolerance):
@@ -116,6 +118,7 @@ def test_chunks_do_not_change_the_result(cohort, dtype, tolerance):
         chex.assert_trees_all_close(other, results[0], rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [1, 2])
 @pytest.mark.parametrize("cohort", [fcojax.everyone(), fcojax.uniform_cohort(3)])
 def test_a_mesh_changes_nothing_but_where_the_work_is_done(cohort, num_devices):
@@ -302,6 +305,7 @@ def test_a_schedule_has_a_value_for_each_round():
         np.testing.assert_allclose(models[index], model, rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_a_run_can_be_mapped_and_differentiated():
     """vmap over rates equals separate runs; the derivative in a rate equals its difference."""
     chosen = federations.algorithm("fed_dual_avg")

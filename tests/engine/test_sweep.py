@@ -49,6 +49,7 @@ def test_a_diverging_point_leaves_its_neighbours_alone():
     np.testing.assert_allclose(mixed["model"][1], healthy["model"][0], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_blocks_of_a_sweep_equal_the_whole():
     chosen = federations.algorithm("fed_mid")
     data = fcojax.from_clients(federations.clients())
@@ -67,6 +68,7 @@ def test_blocks_of_a_sweep_equal_the_whole():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [{"sweep": 2}, {"clients": 2}])
 def test_the_mesh_changes_no_number(shape):
     """Points over devices, or clients over devices; three points leave one device one short."""
@@ -95,6 +97,7 @@ def test_points_that_do_not_fit_run_in_chunks():
     np.testing.assert_allclose(chunked_model["kernel"], model["kernel"], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_memory_decides_how_many_points_run_side_by_side(monkeypatch):
     chosen = federations.algorithm("fed_dual_avg")
     data = fcojax.from_clients(federations.clients())

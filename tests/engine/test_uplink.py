@@ -68,6 +68,7 @@ def largest():
     return fcojax.Uplink(zeros, largest_with_feedback, functools.partial(scattered, shapes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", federations.NAMES)
 def test_an_uplink_that_does_nothing_changes_nothing(name):
     hparams = federations.hparams(name)

@@ -13,6 +13,8 @@ from jax.sharding import PartitionSpec as P
 import fcojax
 from tests import federations
 
+pytestmark = pytest.mark.slow
+
 PLAN = fcojax.Plan(fcojax.local_epochs(1, 3), fcojax.uniform_cohort(3))
 DATA = fcojax.from_clients(federations.clients(federations.EQUAL))
 KINDS = [AxisType.Auto, AxisType.Explicit]

@@ -140,6 +140,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_an_algorithm_of_a_module_has_rows_a_best_point_a_model_and_a_line(folder):
     """Without momentum it is FedAvg, row by row."""
     arguments = [argument.replace("configs/", f"{ROOT}/configs/") for argument in TOY]

@@ -80,6 +80,7 @@ def campaign(workdir, search, **changes):
     return summary, tidy.load(workdir / "rows.jsonl")
 
 
+@pytest.mark.slow
 def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
     (tmp_path / "grid").mkdir()
     (tmp_path / "halving").mkdir()
@@ -108,6 +109,7 @@ def test_a_search_goes_on_where_it_was(tmp_path):
     assert {**second, "seconds": 0} == {**first, "seconds": 0}
 
 
+@pytest.mark.slow
 def test_chunks_are_timed_once_for_a_workdir(tmp_path, monkeypatch):
     timed = []
 

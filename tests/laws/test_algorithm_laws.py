@@ -128,6 +128,7 @@ def test_three_rates_are_one_trace(name):
         assert not np.allclose(first, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
 def test_the_dtype_of_the_model_is_kept(name):
     clients = [jax.tree.map(lambda leaf: leaf.astype(np.float32), client) for client in CLIENTS]
@@ -139,6 +140,7 @@ def test_the_dtype_of_the_model_is_kept(name):
     assert np.isfinite(model).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
 def test_identical_clients_are_one_client(name):
     """Two copies of a client do what the client does alone."""
@@ -152,6 +154,7 @@ def test_identical_clients_are_one_client(name):
 DESCENTS = [name for name in ROWS if name not in ("fed_pd", "fed_dyn")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DESCENTS)
 def test_one_step_without_penalty_or_constraint_is_gradient_descent(name):
     """K = 1, psi = 0, full batches, everyone: whatever the algorithm, w - eta grad F(w)."""

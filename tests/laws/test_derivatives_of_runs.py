@@ -58,6 +58,7 @@ def agree(function, theta, moving):
     return history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg", "fed_dyn"])
 def test_derivatives_pass_by_what_did_not_count(name, case):

@@ -82,6 +82,7 @@ def fed_avg_on_samples():
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in federations.NAMES if name != "fed_avg"])
 def test_without_a_penalty_all_six_are_fed_avg(name):
     """Every round, with partial cohorts, minibatches, weights and unequal numbers of steps."""
@@ -234,6 +235,7 @@ def linear(w, rows):
     return rows["a"] @ w
 
 
+@pytest.mark.slow
 def test_with_constant_gradients_the_server_adds_up_rates_times_gradients():
     """z_r = w_0 - eta_s eta_c sum of p-weighted gradients, T_r = eta_s sum of p_m eta_c K_m.
 
@@ -394,6 +396,7 @@ def two_views_of(geometry):
     return root, mirror, euclidean(ridge(jnp.linalg.inv(curvature)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "geometry"),
     [

@@ -19,6 +19,7 @@ def start(name):
     return family(name).problem.init(jax.random.key(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BUILDERS)
 def test_the_gradient_is_that_of_the_loss(name):
     """Central differences along random directions, in float64."""
@@ -44,6 +45,7 @@ def test_the_gradient_is_that_of_the_loss(name):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in BUILDERS],

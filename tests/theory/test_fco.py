@@ -122,6 +122,7 @@ def shadow(task, mirror, squared, rates, *, num_steps, num_rounds, look, seeds):
     return jax.tree.map(np.asarray, history["server"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_steps", [1, 4, 16])
 def test_gap_is_below_lemma_4_4_and_theorem_4_3(num_steps):
     """For l1 and one Hessian, at 20 and at 100 rounds and three rates."""
@@ -153,6 +154,7 @@ def test_gap_is_below_lemma_4_4_and_theorem_4_3(num_steps):
             assert discrepancy <= spread + 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_steps", [4, 20])
 def test_gap_is_below_theorem_4_2(num_steps):
     """On the unit ball, where gradients are bounded; Hessians differ between clients."""

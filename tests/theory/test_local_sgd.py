@@ -57,6 +57,7 @@ def mean_over_seeds(sides):
     return theory.Sides(sides.left.mean(axis=0), sides.right.mean(axis=0))
 
 
+@pytest.mark.slow
 @over_runs
 def test_the_lemmas_hold_along_runs(name, num_steps, batch_size, num_seeds, total_steps):
     """Two at every state of every seed, two in the mean; exactly where gradients are full."""

@@ -4,6 +4,8 @@ import pytest
 
 from tests.experiments.studies.quick_sweeps import quick_config
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("constraint", ["l1", "l2"])
 @pytest.mark.parametrize("model", ["softmax", "mlp"])

@@ -2,6 +2,8 @@ import pytest
 
 from tests.experiments.studies.quick_studies import quick_study
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):

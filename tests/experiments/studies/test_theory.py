@@ -4,6 +4,8 @@ import pytest
 from experiments.report.rows import column, select
 from tests.experiments.studies.quick_studies import quick_study
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):

@@ -1,0 +1,46 @@
+"""All that a run needs to go on, and who may look at it."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fcojax.engine import axes
+from fcojax.types import Array, Params, PyTree
+
+
+class OfState(NamedTuple):
+    """An observer of the whole state, where the model alone does not tell enough.
+
+    Attributes:
+      function: ``(hparams, state, context) -> dict``.
+    """
+
+    function: Callable[[PyTree, Any, PyTree], dict[str, Array]]
+
+
+Observe = Callable[[PyTree, Params, PyTree], dict[str, Array]] | OfState
+
+
+class State(NamedTuple):
+    """All that a run needs to go on.
+
+    The state of a sweep has axes [seeds, points] in front of ``server``, ``clients`` and
+    ``residuals``, and [seeds] in front of ``key``. The round is one number for all of them, and a
+    seed's key one for all points, so that points share their cohorts and minibatches.
+
+    Attributes:
+      server: the algorithm's server state.
+      clients: one row of the algorithm's client state per client.
+      residuals: one row of what the uplink keeps per client.
+      round: how many rounds are behind it.
+      key: all the luck of the run.
+    """
+
+    server: PyTree
+    clients: PyTree
+    residuals: PyTree
+    round: Any  # an array; of the same type, a tree of axes or of placements has them instead
+    key: Any
+
+
+# Which parts of a sweep's state have which axes in front.
+ALONG = State(axes.OWN, axes.OWN, axes.OWN, axes.SHARED, axes.PER_SEED)
