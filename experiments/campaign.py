@@ -30,7 +30,7 @@ from fcojax import tree
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.plan import Plan
 from fcojax.engine.reference import optimum
-from fcojax.engine.sharding import spread
+from fcojax.engine.sharding import decomposes_on_a_cpu, spread
 from fcojax.engine.state import State
 from fcojax.engine.stepper import advance, advance_donated, look, read_model, start
 from fcojax.engine.sweep import pad, points_at_once, shapes_of
@@ -128,21 +128,26 @@ class Campaign:
         names = [tuple(point.values()) for point in points_of(entry.grid)]
         line = Line(entry, data, entry.plan, names, points)
 
-        def lower(size):
+        def trace(size):
             grid = pad(entry.grid, size)
             states = jax.eval_shape(functools.partial(self._start, line), grid)
-            shapes = shapes_of((grid, data, states, self._context(line)))
+            shapes = shapes_of((grid, line.data, states, self._context(line)))
             static = (entry.algorithm, entry.plan, self.observe, 1, self.settings.eval_every)
-            return advance_donated.lower(*static, *shapes)
+            return advance_donated.trace(*static, *shapes)
+
+        if data.mesh is not None and decomposes_on_a_cpu(trace(2 * data.num_sweep_shards)):
+            line = line._replace(data=entry.train)
 
         size = entry.plan.point_chunk_size
         if size is None:
             one = jax.eval_shape(functools.partial(self._start, line), pad(entry.grid, 1))
-            size = points_at_once(lower, points, tree.num_bytes(one), data)
+            size = points_at_once(
+                lambda size: trace(size).lower(), points, tree.num_bytes(one), line.data
+            )
         plan = entry.plan
         if self.settings.time_chunks and plan.client_chunk_size is None:
             chunk = fastest_chunk_size(
-                entry.algorithm, first, self.problem.init(self.keys[0]), data, plan,
+                entry.algorithm, first, self.problem.init(self.keys[0]), line.data, plan,
                 num_points=min(size, points), num_seeds=len(self.settings.seeds),
                 remember=self.workdir / "chunks.json",
             )  # fmt: skip

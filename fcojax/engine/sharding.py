@@ -8,12 +8,13 @@ would draw.
 """
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import tree
+from fcojax import device, tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.engine.check import check_run
@@ -23,6 +24,8 @@ from fcojax.engine.memory import device_memory
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.problems.clients import ClientData
 from fcojax.types import Params, PyTree
+
+_DECOMPOSITIONS = re.compile(r"\b(svd|eigh|eig|schur|qr|geqrf|householder_product|lu|cholesky)\[")
 
 
 def device_mesh(*, sweep: int = 1, clients: int = 1) -> jax.sharding.Mesh:
@@ -94,6 +97,15 @@ def _padded_rows(start: int, end: int, num_rows: int) -> np.ndarray:
     return np.minimum(np.arange(start, start + num_rows), max(end - 1, 0))
 
 
+def decomposes_on_a_cpu(program: jax.stages.Traced) -> bool:
+    """Whether a program decomposes matrices on a CPU, which only one device at a time should do.
+
+    The kernels of jaxlib for many matrices wait for threads of the pool that they run in. Programs
+    of as many devices as the pool has threads then wait for each other without end.
+    """
+    return device.backend() == "cpu" and _DECOMPOSITIONS.search(str(program.jaxpr)) is not None
+
+
 def spread(
     algorithm: Algorithm,
     hparams: PyTree,
@@ -109,7 +121,8 @@ def spread(
     room for all clients. Otherwise devices share the clients, which pays when every device has at
     least two a round to work for and steps are large: on a CPU so large that clients work one by
     one, on accelerators so large that reading a round's examples and states takes longer than
-    meeting. Small steps are over before the devices have met.
+    meeting. Small steps are over before the devices have met. Programs that decompose matrices on a
+    CPU should stay on one device: see ``decomposes_on_a_cpu``.
 
     Args:
       algorithm: what will run.
