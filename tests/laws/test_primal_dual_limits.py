@@ -76,7 +76,7 @@ def test_skipping_stalls_at_a_distance_that_grows_with_the_prox_step_and_the_pro
 def test_skipping_less_and_less_often_removes_the_floor():
     num_rounds, eta = 6000, 0.05
     falling = 1 - (1 + np.arange(num_rounds)) / num_rounds
-    rates = hparams("fed_pd", eta)._replace(skip_probability=falling)
+    rates = hparams("fed_pd", eta)._replace(skip_probability=fcojax.schedule(falling))
     state = last_state("fed_pd", rates=rates, num_rounds=num_rounds)
     assert relative_error(state.server.center) < 0.05 * mean_error(eta, 0.5)
 
