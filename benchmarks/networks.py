@@ -132,6 +132,8 @@ def on_device(name: str) -> Callable[[bool], Iterator[dict]]:
 
     def section(quick):
         workload = WORKLOADS[name]
+        if jax.default_backend() == "cpu":
+            workload = workload._replace(num_rounds=2)
         if quick:
             workload = workload._replace(
                 num_clients=4, num_examples=8, batch_size=4, num_steps=2, cohort_size=2,
