@@ -20,6 +20,7 @@ GROUPS = (
     "types",
     "tree",
     "shuffle",
+    "programs",
     "memo",
     "device",
     "convolution",

@@ -11,6 +11,7 @@ from fcojax.check.population import quadratic, quadratic_clients
 from fcojax.check.subject import COUNTED, Subject
 from fcojax.engine.luck import local_handle
 from fcojax.problems.clients import from_clients
+from fcojax.programs import inner_programs
 
 _DIM, _NUM_STEPS = 4, 10
 
@@ -80,20 +81,9 @@ def _proxes(jaxpr: Any) -> int:
         if equation.params.get("name") == COUNTED:
             total += 1
             continue
-        inner = [_proxes(part) for part in _parts(equation.params)]
+        inner = [_proxes(program) for program in inner_programs(equation)]
         if equation.primitive.name == "cond":
             total += max(inner)
         else:
             total += equation.params.get("length", 1) * sum(inner)
     return total
-
-
-def _parts(params: dict[str, Any]) -> list[Any]:
-    """The programs within an equation."""
-    values = [one for value in params.values() for one in _as_list(value)]
-    open_ones = [getattr(value, "jaxpr", value) for value in values]
-    return [value for value in open_ones if hasattr(value, "eqns")]
-
-
-def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, tuple | list) else [value]

@@ -1,6 +1,7 @@
 """What is minimised: a loss, the clients that hold its data, and where to start."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,8 +11,10 @@ import numpy as np
 
 from fcojax.problems.clients import ClientData, sum_over_shards
 from fcojax.problems.fields import shown
+from fcojax.programs import largest_result
 from fcojax.types import Array, Key, Params, PyTree
 
+_MOST_ROWS, _BLOCK_BYTES = 8192, 1 << 25  # of a block in which a population is judged
 Loss = Callable[[Params, PyTree], Array]  # (params, examples) -> one loss per example
 
 
@@ -89,22 +92,31 @@ def losses_of(loss: Loss, params: Params, examples: PyTree, key: Key | None = No
 
 
 def population_loss(
-    loss: Loss, params: Params, data: ClientData, rows_at_once: int = 8192
+    loss: Loss, params: Params, data: ClientData, rows_at_once: int | None = None
 ) -> Array:
     r"""F(params), the weighted mean over clients of each client's mean loss over its examples.
 
     .. math:: F(w) = \sum_m p_m F_m(w) / \sum_m p_m, \qquad
               F_m(w) = \tfrac{1}{n_m} \sum_{i \le n_m} f(w; \xi_{m,i})
 
-    The rows are visited in blocks of ``rows_at_once``, so memory does not grow with the data. On
-    a mesh every device visits its own rows and only one number crosses.
+    The rows are visited in blocks of ``rows_at_once``, so memory does not grow with the data: by
+    default as many as keep each array that the loss computes below 32 MiB. On a mesh every device
+    visits its own rows and only one number crosses.
     """
+    if rows_at_once is None:
+        rows_at_once = _affordable_rows(loss, params, data.examples)
 
     def share_of_this_shard(shard, params):
         return _weighted_loss_sum(loss, params, shard, rows_at_once), jnp.sum(shard.weights)
 
     weighted_loss, weight = sum_over_shards(share_of_this_shard, data, params)
     return weighted_loss / weight.astype(weighted_loss.dtype)
+
+
+def _affordable_rows(loss: Loss, params: Params, examples: PyTree) -> int:
+    num_rows = jax.tree.leaves(examples)[0].shape[0]
+    largest = largest_result(functools.partial(losses_of, loss), params, examples)
+    return min(_MOST_ROWS, max(1, _BLOCK_BYTES * num_rows // max(1, largest)))
 
 
 def _weighted_loss_sum(loss: Loss, params: Params, data: ClientData, rows_at_once: int) -> Array:

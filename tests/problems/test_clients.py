@@ -1,3 +1,4 @@
+import functools
 import itertools
 
 import jax
@@ -10,6 +11,7 @@ from fcojax.problems import partition
 from fcojax.problems.clients import from_clients, from_rows
 from fcojax.problems.padding import size_bounds
 from fcojax.problems.problem import population_loss
+from fcojax.programs import largest_result
 
 
 def rows(*sizes, seed=0):
@@ -159,6 +161,20 @@ def test_bad_populations_are_refused_in_a_sentence(build, message):
     with pytest.raises(ValueError, match=message) as error:
         build()
     assert "\n" not in str(error.value)
+
+
+def test_a_loss_with_large_arrays_on_the_way_is_judged_in_small_blocks():
+    """All rows at once would be 512 MB; the answer is that of one block."""
+
+    def wide(w, rows):
+        copies = jnp.broadcast_to(rows[:, None, None], (*rows.shape, 250, 256))
+        return jnp.mean(jnp.sin(w * copies), axis=(1, 2))
+
+    data = from_clients([np.linspace(0.0, 1.0, 1000)])
+    judge = functools.partial(population_loss, wide, data=data)
+    assert largest_result(wide, 1.0, data.examples) == 1000 * 250 * 256 * 8
+    assert largest_result(judge, 1.0) <= 1 << 25
+    assert judge(1.0) == pytest.approx(np.mean(np.sin(np.linspace(0.0, 1.0, 1000))))
 
 
 def test_population_loss_differentiates_and_maps():
