@@ -2,16 +2,18 @@
 
     python -m experiments.run --config=configs/compare.py --workdir=runs/compare
 
-The first table has the final distance to the optimum at the step 1 / (K L) and at half of it. It
-separates exact methods from those whose bias is proportional to the step, and from those that solve
-another problem. The second has the rounds and floats to a relative distance of 1e-6, each method at
-the grid point that needs the fewest rounds, or ends closest if none gets there. Gradients are
-exact. The two problems differ in how similar the clients' Hessians are. Under five minutes on two
-cores.
+The first table has the final distance to the optimum at the step 1 / (K L) and at half of it, or at
+the prox steps 1 and 1/2. It separates exact methods from those whose bias is proportional to the
+step, and from those that solve another problem. The second has the exchanges, and the floats up and
+down, to a relative distance of 1e-6, each method at the grid point that needs the fewest exchanges,
+or ends closest if none gets there. Gradients are exact. The two problems differ in how similar the
+clients' Hessians are.
 
-ProxGD is centralised: a round is one step, and it sends what a server would send to sum the
-clients' gradients. It is FedMiD-OSP with one local step. FedPD with a server prox is FedADMM.
-Biased methods always prefer the smallest step of their grid, and never reach the tolerance.
+ProxGD is centralised: an exchange is one step, and it sends what a server would send to sum the
+clients' gradients. It is FedMiD-OSP with one local step. MimeSVRG needs two exchanges a step. FedPD
+with a server prox is FedADMM. Biased methods always prefer the smallest step of their grid, and
+never reach the tolerance. Frank-Wolfe, which is for balls, FedSplit, which takes no penalty, and
+FeDualEx, for saddle points, are left out.
 """
 
 from ml_collections import ConfigDict

@@ -38,9 +38,9 @@ def get_config():
     config.softmax = ConfigDict({"client_lr": (0.01, 0.03, 0.1, 0.3), "server_lr": (0.3, 1.0, 3.0)})
     config.softmax.radii = ConfigDict({"l1": (10.0, 100.0), "l2": (1.0, 10.0)})
     config.softmax.num_rounds = 100
-    config.mlp = ConfigDict({"client_lr": (0.03, 0.1, 0.3), "server_lr": (1.0,), "num_rounds": 40})
+    config.mlp = ConfigDict({"client_lr": (0.1, 0.3, 1.0), "server_lr": (1.0,), "num_rounds": 40})
     config.mlp.radii = ConfigDict({"l1": (100.0, 1000.0), "l2": (1.0, 10.0)})
-    config.cnn = ConfigDict({"client_lr": (0.03, 0.1), "server_lr": (1.0,), "num_rounds": 30})
+    config.cnn = ConfigDict({"client_lr": (0.1, 0.3), "server_lr": (1.0,), "num_rounds": 20})
     config.cnn.radii = ConfigDict({"l1": (100.0, 1000.0), "l2": (1.0, 10.0)})
     config.num_hidden = 200
     # The published sizes are 32, 64 and 512; these take a twelfth of the time.

@@ -59,6 +59,7 @@ RUNS = (
         "haxby2001_subj1",
     ),
     Run("fmri", "fmri", heading="a surrogate of the full size"),
+    Run("emnist_mnist", "emnist", heading="MNIST by writer", data="mnist"),
     Run("emnist", "emnist"),
     Run("kpca", "kpca"),
     Run("kpca_mnist", "kpca", heading="MNIST", data="mnist"),

@@ -19,7 +19,7 @@ def draw(config, rows, summary, directory):
 
 
 def _draw_limits(config, rows, path):
-    figure, panels = axes.panels(len(config.problems), height=2.9)
+    figure, panels = axes.panels(len(config.problems), height=1.0 + 0.16 * len(config.methods))
     for axis, problem in zip(panels, config.problems, strict=True):
         for share, marker in ((1.0, "o"), (0.5, "<")):
             seen = select(rows, part="limit", problem=problem, step_share=share)
@@ -38,7 +38,7 @@ def _draw_curves(config, rows, path):
     figure, panels = axes.panels(2, len(config.problems), height=2.6)
     for line, problem in enumerate(config.problems):
         both = tuple(zip(panels[2 * line : 2 * line + 2], ("round", "floats"), strict=True))
-        for name in config.methods:
+        for name in (name for name in config.methods if METHODS[name].line):
             method, seen = METHODS[name], select(rows, part="curve", problem=problem, method=name)
             seeds = [select(seen, seed=seed) for seed in sorted({row["seed"] for row in seen})]
             distances = np.array([column(one, "distance") for one in seeds])

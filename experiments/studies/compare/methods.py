@@ -15,25 +15,30 @@ class Method(NamedTuple):
     Attributes:
       text: its name there.
       key: the algorithm whose colour and hyperparameters it has.
-      line: the line style of its curve.
+      line: the line style of its curve; none if its curve is not drawn.
       build: ``(loss, penalty) -> Algorithm``.
+      tuned: ``"round"``, steps as multiples of 1 / (K L); ``"step"``, of 1 / L; or ``"prox"``, the
+        prox step as a multiple of 1 / L.
+      exact: whether its limit is the optimum, by its source; none where that is not the question.
       one_step: whether clients take one local step instead of K.
       half: whether half of the clients take part in a round, instead of all.
-      skip_probability: of FedPD.
+      fixed: hyperparameters that are not tuned, from L and the least curvature.
     """
 
     text: str
     key: str
     line: str
     build: Callable[[Any, Any], Any]
+    tuned: str = "round"
+    exact: bool | None = True
     one_step: bool = False
     half: bool = False
-    skip_probability: float = 0.0
+    fixed: Callable[[float, float], dict[str, float]] = lambda largest, least: {}
 
     @property
-    def splits(self):
-        """Whether the prox step is tuned instead of the rates."""
-        return self.key in ("fed_pd", "fed_dyn")
+    def hparams(self) -> type:
+        """Its hyperparameters."""
+        return getattr(algorithms, "fed_mid_osp" if self.key == "prox_gd" else self.key).Hparams
 
 
 def _mirrored(name, **options):
@@ -41,23 +46,83 @@ def _mirrored(name, **options):
     return lambda loss, penalty: factory(loss, euclidean(penalty), **options)
 
 
+def _constant(**numbers):
+    return lambda largest, least: numbers
+
+
 _pd_exactly = functools.partial(algorithms.fed_pd, solver=exact())
 _pd = functools.partial(algorithms.fed_pd, solver=gd())
 _dyn = functools.partial(algorithms.fed_dyn, solver=gd())
-_subgradient, _client_prox = algorithms.fed_avg_subgradient, _mirrored("fed_mid", server_prox=False)
+_dr = functools.partial(algorithms.fed_dr, solver=gd())
+_dr_exactly = functools.partial(algorithms.fed_dr, solver=exact())
+_late = functools.partial(algorithms.fed_dr, solver=gd(), max_delay=3)
+_server_prox = functools.partial(algorithms.scaffold, prox="server")
+_feedback = functools.partial(algorithms.scaffold, prox="feedback")
 METHODS = {
-    "prox_gd": Method("ProxGD, centralised", "prox_gd", "-", _mirrored("fed_mid_osp"), True),
-    "subgradient": Method("FedAvg, subgradient", "fed_avg_subgradient", "-", _subgradient),
-    "fed_mid": Method("FedMiD as printed", "fed_mid", "-", _mirrored("fed_mid")),
-    "fed_mid_client": Method("FedMiD, client prox only", "fed_mid", ":", _client_prox),
-    "fed_mid_osp": Method("FedMiD-OSP", "fed_mid_osp", "-", _mirrored("fed_mid_osp")),
-    "fed_dual_avg": Method("FedDualAvg", "fed_dual_avg", "-", _mirrored("fed_dual_avg")),
-    "osp": Method("FedDualAvg-OSP", "fed_dual_avg_osp", "-", _mirrored("fed_dual_avg_osp")),
-    "fed_pd": Method("FedPD, exact solves", "fed_pd", "-", _pd_exactly),
-    "fed_pd_gd": Method("FedPD, K steps", "fed_pd", "--", _pd),
-    "skipping": Method(
-        "FedPD, exact, skips half", "fed_pd", ":", _pd_exactly, skip_probability=0.5
+    "prox_gd": Method(
+        "ProxGD, centralised", "prox_gd", "-", _mirrored("fed_mid_osp"), one_step=True
     ),
-    "fed_dyn": Method("FedDyn, K steps", "fed_dyn", "--", _dyn),
-    "fed_dyn_half": Method("FedDyn, half the clients", "fed_dyn", ":", _dyn, half=True),
-}
+    "subgradient": Method(
+        "FedAvg, subgradient", "fed_avg_subgradient", "", algorithms.fed_avg_subgradient,
+        exact=False,
+    ),
+    "fed_mid": Method("FedMiD as printed", "fed_mid", "", _mirrored("fed_mid"), exact=None),
+    "fed_mid_client": Method(
+        "FedMiD, client prox only", "fed_mid", "", _mirrored("fed_mid", server_prox=False),
+        exact=False,
+    ),
+    "fed_mid_osp": Method("FedMiD-OSP", "fed_mid_osp", "", _mirrored("fed_mid_osp"), exact=False),
+    "fed_dual_avg": Method(
+        "FedDualAvg", "fed_dual_avg", "-", _mirrored("fed_dual_avg"), exact=False
+    ),
+    "osp": Method(
+        "FedDualAvg-OSP", "fed_dual_avg_osp", "", _mirrored("fed_dual_avg_osp"), exact=None
+    ),
+    "fast": Method(
+        "Fast-FedDualAvg", "fast_fed_dual_avg", "", _mirrored("fast_fed_dual_avg"), exact=None,
+        fixed=lambda largest, least: {"strong_convexity": least},
+    ),
+    "fed_exp": Method("FedExP, server prox", "fed_exp", "", algorithms.fed_exp, exact=None),
+    "composite_fl": Method("Composite FL", "composite_fl", "-", algorithms.composite_fl),
+    "scaffold": Method("SCAFFOLD, client prox", "scaffold", "-", algorithms.scaffold),
+    "scaffold_server": Method("SCAFFOLD, server prox", "scaffold", "", _server_prox, exact=None),
+    "feedback": Method("SCAFFOLD, server prox, feedback", "scaffold", "--", _feedback),
+    "mime": Method("MimeSVRG", "mime", "-", algorithms.mime),
+    "prox_skip": Method("ProxSkip, p = 1/K", "prox_skip", "-", algorithms.prox_skip, "step"),
+    "normal_map": Method(
+        "Normal map", "fed_normal_map", "-", algorithms.fed_normal_map,
+        fixed=lambda largest, least: {"prox_step": 4 / largest},
+    ),
+    "fed_dr": Method(
+        "FedDR, exact, alpha 1", "fed_dr", "", _dr_exactly, "prox", fixed=_constant(relaxation=1.0)
+    ),
+    "fed_dr_over": Method(
+        "FedDR, exact, alpha 1.9", "fed_dr", "-", _dr_exactly, "prox",
+        fixed=_constant(relaxation=1.9),
+    ),
+    "fed_dr_gd": Method(
+        "FedDR, K steps, alpha 1", "fed_dr", "--", _dr, "prox", fixed=_constant(relaxation=1.0)
+    ),
+    "fed_dr_late": Method(
+        "FedDR, K steps, up to 3 rounds late", "fed_dr", "", _late, "prox",
+        fixed=_constant(relaxation=1.0),
+    ),
+    "fed_admm": Method(
+        "FedADMM, K steps", "fed_admm", "-", functools.partial(algorithms.fed_admm, solver=gd()),
+        "prox",
+    ),
+    "fed_pd": Method("FedPD, exact solves", "fed_pd", "", _pd_exactly, "prox"),
+    "fed_pd_gd": Method("FedPD, K steps", "fed_pd", "--", _pd, "prox"),
+    "skipping": Method(
+        "FedPD, exact, skips half", "fed_pd", "", _pd_exactly, "prox", exact=None,
+        fixed=_constant(skip_probability=0.5),
+    ),
+    "fed_dyn": Method("FedDyn, K steps", "fed_dyn", "--", _dyn, "prox"),
+    "composite_fl_half": Method(
+        "Composite FL, half the clients", "composite_fl", ":", algorithms.composite_fl, half=True
+    ),
+    "prox_skip_half": Method(
+        "ProxSkip, half the clients", "prox_skip", ":", algorithms.prox_skip, "step", half=True
+    ),
+    "fed_dyn_half": Method("FedDyn, half the clients", "fed_dyn", ":", _dyn, "prox", half=True),
+}  # fmt: skip

@@ -25,6 +25,7 @@ class Task(NamedTuple):
       scale: the strength of the penalty.
       num_steps: K.
       smoothness: the largest curvature of any client, which step sizes are measured by.
+      least_curvature: of the mean of the clients' losses.
       optimum: the minimiser.
     """
 
@@ -32,6 +33,7 @@ class Task(NamedTuple):
     scale: float
     num_steps: int
     smoothness: float
+    least_curvature: float
     optimum: np.ndarray
 
 
@@ -56,13 +58,15 @@ def lasso(config, problem):
     apart = gradients - gradients.mean(axis=0)
     mean_hessian = np.einsum("mni,mnj->ij", features, features) / np.prod(sizes[:2])
     largest = float(data.examples.curvatures.max())
+    spectrum = np.linalg.eigvalsh(mean_hessian)
     facts = {
         "num_steps": own.num_steps,
         "largest_smoothness": largest,
-        "smoothness": float(np.linalg.eigvalsh(mean_hessian)[-1]),
-        "strong_convexity": float(np.linalg.eigvalsh(mean_hessian)[0]),
+        "smoothness": float(spectrum[-1]),
+        "strong_convexity": float(spectrum[0]),
         "nonzeros": int(np.count_nonzero(optimum)),
         "gradients_apart": float(np.sqrt((apart**2).sum(axis=1).mean())),
         "residual": float(found.residual),
     }
-    return Task(data, own.scale, own.num_steps, largest, optimum), facts
+    task = Task(data, own.scale, own.num_steps, largest, facts["strong_convexity"], optimum)
+    return task, facts

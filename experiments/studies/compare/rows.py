@@ -22,7 +22,7 @@ def study(config):
 
 def limits(config, task, name):
     """Where a method ends at the safe step, and at half of it."""
-    step = config.limit_prox_step * task.smoothness if METHODS[name].splits else 1.0
+    step = config.limit_prox_step * task.smoothness if METHODS[name].tuned == "prox" else 1.0
     for share in (1.0, 0.5):
         grid = points(config, task, name, [share * step])
         history, _ = run(config, task, name, grid, config.limit_rounds, config.limit_rounds // 10)
@@ -35,18 +35,23 @@ def limits(config, task, name):
 
 def tuned(config, task, name, num_rounds):
     """All points of a method's grid, and the curves of the best one."""
-    factors = config.prox_factors if METHODS[name].splits else config.step_factors
+    factors = config.prox_factors if METHODS[name].tuned == "prox" else config.step_factors
     grid = points(config, task, name, factors)
     history, floats = run(config, task, name, grid, num_rounds, 1)
     within = history["distance"] <= config.tolerance
     there, first = within.any(axis=-1), within.argmax(axis=-1)
     rounds = np.where(there, first + 1, np.inf).mean(axis=-1)
-    sent = np.take_along_axis(floats, first[..., None], axis=-1)[..., 0]
-    sent = np.where(there, sent, np.inf).mean(axis=-1)
+    sent = {
+        f"floats_{way}": np.where(
+            there, np.take_along_axis(so_far, first[..., None], axis=-1)[..., 0], np.inf
+        ).mean(axis=-1)
+        for way, so_far in floats.items()
+    }
     lasts = history["distance"][..., -1].mean(axis=-1)
     best = np.lexsort([lasts, rounds])[0]  # NaN comes last
     for i in range(num_points(grid)):
-        row = {"part": "point", "rounds": float(rounds[i]), "floats": float(sent[i])}
+        row = {"part": "point", "rounds": float(rounds[i])}
+        row |= {name: float(numbers[i]) for name, numbers in sent.items()}
         row |= {"last_distance": float(lasts[i]), "best": bool(i == best)}
         rates = {field: float(x) for field, x in take(grid, i)._asdict().items()}
         yield row | rates
@@ -57,5 +62,5 @@ def tuned(config, task, name, num_rounds):
                 "seed": config.seeds[j],
                 "round": r + 1,
                 "distance": float(distance),
-                "floats": float(floats[best, j, r]),
+                "floats": float(sum(so_far[best, j, r] for so_far in floats.values())),
             }

@@ -7,32 +7,32 @@ import numpy as np
 import fcojax
 from experiments.studies.compare.methods import METHODS
 from experiments.studies.compare.problem import PENALTY
-from fcojax import algorithms
 from fcojax.problems import factored_loss
 
 
 def points(config, task, name, factors):
     """A method's grid, with step sizes as multiples of the safe one."""
-    method = METHODS[name]
-    if not method.splits:
-        steps = 1 if method.one_step else task.num_steps
-        rates = [factor / (steps * task.smoothness) for factor in factors]
-        return fcojax.product(
-            algorithms.fed_mid.Hparams, client_lr=rates, penalty_scale=[task.scale],
-            server_lr=config.server_lr if len(factors) > 1 else [1.0],
-        )  # fmt: skip
-    fields = {"prox_step": [factor / task.smoothness for factor in factors]}
-    fields["client_lr"] = [1 / (task.smoothness + 1 / eta) for eta in fields["prox_step"]]
-    fields["penalty_scale"] = [task.scale] * len(factors)
-    if method.key == "fed_pd":
-        fields["skip_probability"] = [method.skip_probability] * len(factors)
-    return fcojax.zipped(getattr(algorithms, method.key).Hparams, **fields)
+    method, safe = METHODS[name], 1 / task.smoothness
+    if method.tuned == "round" and not method.one_step:
+        safe /= task.num_steps
+    steps = [factor * safe for factor in factors]
+    fields = {"penalty_scale": task.scale} | method.fixed(task.smoothness, task.least_curvature)
+    if method.tuned == "prox":
+        fields["prox_step"] = steps
+        fields["client_lr"] = [1 / (task.smoothness + 1 / eta) for eta in steps]
+        whole = {k: v if isinstance(v, list) else [v] * len(steps) for k, v in fields.items()}
+        return fcojax.zipped(method.hparams, **whole)
+    fields["client_lr"] = steps
+    if "server_lr" in method.hparams._fields:
+        fields["server_lr"] = list(config.server_lr) if len(factors) > 1 else [1.0]
+    whole = {k: v if isinstance(v, list) else [v] for k, v in fields.items()}
+    return fcojax.product(method.hparams, **whole)
 
 
 def run(config, task, name, grid, num_rounds, eval_every):
-    """Distance and nonzeros over the rounds, and the floats sent so far, both ways."""
+    """Distance and nonzeros over the rounds, and the floats sent so far, up and down."""
     method, algorithm, start = METHODS[name], _build(name), jnp.zeros(config.dim)
-    lucky = method.half or method.skip_probability > 0
+    lucky = method.half or name in ("skipping", "fed_dr_late")
     keys = jax.vmap(jax.random.key)(jnp.asarray(config.seeds if lucky else config.seeds[:1]))
     work = fcojax.local_steps(1 if method.one_step else task.num_steps)
     cohort = fcojax.uniform_cohort(config.num_clients // 2) if method.half else fcojax.everyone()
@@ -41,8 +41,10 @@ def run(config, task, name, grid, num_rounds, eval_every):
         eval_every=eval_every, observe=_look, context=jnp.asarray(task.optimum),
     )  # fmt: skip
     history = jax.tree.map(np.asarray, history)
-    both_ways = history["bytes_up"] + history["bytes_down"]
-    return history, np.cumsum(both_ways, axis=-1) / start.itemsize
+    sent = {
+        way: np.cumsum(history[f"bytes_{way}"], axis=-1) / start.itemsize for way in ("up", "down")
+    }
+    return history, sent
 
 
 def _build(name):
