@@ -60,7 +60,10 @@ RUNS = (
     ),
     Run("fmri", "fmri", heading="a surrogate of the full size"),
     Run("emnist_mnist", "emnist", heading="MNIST by writer", data="mnist"),
-    Run("emnist", "emnist"),
+    Run("emnist", "emnist", heading="synthetic data"),
+    Run("recovery_lasso", "recovery_lasso"),
+    Run("recovery_low_rank", "recovery_low_rank"),
+    Run("recovery_digits", "recovery_digits", data="mnist"),
     Run("kpca", "kpca"),
     Run("kpca_mnist", "kpca", heading="MNIST", data="mnist"),
     Run("matrix_completion", "matrix_completion"),
@@ -68,6 +71,7 @@ RUNS = (
     Run("fedpd_feddyn", "fedpd_feddyn"),
     Run("theory", "theory"),
     Run("compare", "compare"),
+    Run("saddle", "saddle"),
 )
 
 
