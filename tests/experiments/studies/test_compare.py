@@ -1,6 +1,9 @@
 import pytest
 
+from configs.compare import get_config
 from experiments.report.rows import column, select
+from experiments.studies.compare.problem import lasso
+from experiments.studies.compare.runs import points
 from tests.experiments.studies.quick_studies import quick_study
 
 pytestmark = pytest.mark.slow
@@ -14,7 +17,7 @@ def found(tmp_path_factory):
 def test_all_claims_hold_on_a_quick_run(found):
     study, *rest = found
     found = study.claims(*rest)
-    assert len(found) == 7
+    assert len(found) == 8
     assert [claim.text for claim in found if not claim.holds] == []
 
 
@@ -38,6 +41,18 @@ def test_the_best_point_needs_the_fewest_rounds_and_is_where_its_curve_says(foun
         curve = select(rows, part="curve", method=name)
         assert curve[int(best["rounds"]) - 1]["distance"] <= config.tolerance
         assert curve[int(best["rounds"]) - 2]["distance"] > config.tolerance
+
+
+def test_steps_are_measured_by_what_a_method_takes_in_a_round():
+    config = get_config()
+    task, facts = lasso(config, "own")
+    whole = [points(config, task, name, [1.0, 2.0]) for name in ("prox_gd", "composite_fl")]
+    one, many = (float(grid.client_lr.min()) for grid in whole)
+    assert one == pytest.approx(1 / task.smoothness) == pytest.approx(10 * many)
+    split = points(config, task, "fed_dr", [1.0, 2.0])
+    assert split.prox_step.tolist() == pytest.approx([one, 2 * one])
+    assert split.relaxation.tolist() == [1.0, 1.0]
+    assert points(config, task, "fast", [1.0]).strong_convexity == facts["strong_convexity"]
 
 
 def test_floats_are_two_models_a_client_and_round_and_the_scalars_beside_them(found):
