@@ -10,6 +10,7 @@ EXPERIMENT = Sweep(
     penalty=problem.penalty,
     panels=(
         Panel("f1", "F1 score of the support"),
+        Panel("precision", "precision of the support"),
         Panel("recall", "recall of the support"),
         Panel("density", "density (share of nonzero weights)"),
         Panel("objective", r"objective $F + \psi$", log=True),

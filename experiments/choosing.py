@@ -1,0 +1,163 @@
+"""Makes docs/choosing.md anew: what each algorithm does, as checked and as run.
+
+    python -m experiments.choosing [--compare=runs/compare] [--page=docs/choosing.md]
+
+Limits, traffic and proxes are those of ``fcojax.check``; rounds and floats are those of a finished
+run of ``configs/compare.py``. Ten minutes on two cores.
+"""
+
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from absl import app, flags
+
+from experiments.studies.compare.methods import METHODS
+from fcojax import algorithms
+from fcojax.algorithms import takes
+from fcojax.check.facts import facts
+from fcojax.check.limits import limit
+from fcojax.check.subject import subject_of
+from fcojax.engine.cohort import dropout, everyone, uniform_cohort
+
+FLAGS = flags.FLAGS
+_ROUNDS = 6000
+
+
+class Line(NamedTuple):
+    """One line of the table.
+
+    Attributes:
+      factory: as users call it.
+      name: how they write it.
+      method: its name in ``configs/compare.py``, if it is there.
+      needs: what it needs beyond gradients of the clients' losses.
+      numbers: hyperparameters at which it is checked, where the defaults would not do.
+    """
+
+    factory: Callable
+    name: str
+    method: str = ""
+    needs: str = ""
+    numbers: tuple[tuple[str, float], ...] = ()
+
+
+def _variant(name: str, **options: Any) -> Callable:
+    factory = getattr(algorithms, name)
+    return takes(factory.Hparams, *factory.geometry)(
+        lambda loss, *geometry: factory(loss, *geometry, **options)
+    )
+
+
+_LINES = (
+    Line(algorithms.fed_avg, "fed_avg"),
+    Line(algorithms.fed_avg_subgradient, "fed_avg_subgradient", "subgradient"),
+    Line(algorithms.fed_mid, "fed_mid", "fed_mid"),
+    Line(algorithms.fed_mid_osp, "fed_mid_osp", "fed_mid_osp"),
+    Line(algorithms.fed_dual_avg, "fed_dual_avg", "fed_dual_avg", "a mirror map"),
+    Line(algorithms.fed_dual_avg_osp, "fed_dual_avg_osp", "osp", "a mirror map"),
+    Line(
+        algorithms.fast_fed_dual_avg, "fast_fed_dual_avg", "fast", "strong convexity, a mirror map"
+    ),
+    Line(algorithms.fed_exp, "fed_exp", "fed_exp"),
+    Line(algorithms.composite_fl, "composite_fl", "composite_fl"),
+    Line(algorithms.scaffold, "scaffold", "scaffold"),
+    Line(_variant("scaffold", prox="feedback"), 'scaffold(prox="feedback")', "feedback"),
+    Line(algorithms.mime, "mime", "mime", "two exchanges a step"),
+    Line(algorithms.prox_skip, "prox_skip", "prox_skip", "equal numbers of steps"),
+    Line(algorithms.fed_normal_map, "fed_normal_map", "normal_map"),
+    Line(
+        algorithms.fed_dr, "fed_dr", "fed_dr_gd", "a local solver", (("relaxation", 1.0),)
+    ),
+    Line(algorithms.fed_admm, "fed_admm", "fed_admm", "a local solver"),
+    Line(algorithms.fed_pd, "fed_pd", "fed_pd_gd", "a local solver"),
+    Line(algorithms.fed_dyn, "fed_dyn", "fed_dyn", "a local solver"),
+    Line(algorithms.fed_split, "fed_split", "", "a local solver, strong convexity"),
+)  # fmt: skip
+
+
+def row(line: Line, tables: dict[str, Any]) -> dict[str, str]:
+    """What is known of one algorithm, as text."""
+    subject = subject_of(line.factory, **dict(line.numbers))
+    known = facts(subject)
+    cells = {
+        "`fcojax.algorithms`": f"`{line.name}`",
+        "minimises": "F + psi" if subject.composite else "F",
+        "limit": limit(subject, num_rounds=_ROUNDS).word,
+    }
+    for heading, cohort in (
+        ("half the clients", uniform_cohort(4)), ("30 % lost", dropout(everyone(), 0.3))
+    ):  # fmt: skip
+        cells[heading] = (
+            "refused" if known.needs_everyone else limit(subject, cohort, num_rounds=_ROUNDS).word
+        )
+    cells |= {"down": known.down, "up": known.up, "client state": known.state}
+    cells |= {"proxes, client": str(known.client_proxes), "server": str(known.server_proxes)}
+    cells["needs"] = line.needs
+    for problem, heading in (("own", "unlike Hessians"), ("shared", "shared Hessians")):
+        found = tables[problem]["methods"][METHODS[line.method].text] if line.method else {}
+        cells[heading] = _tuned(found)
+    return cells
+
+
+def _tuned(found: dict[str, Any]) -> str:
+    if not found:
+        return ""
+    if found["rounds"] is None:
+        return "never"
+    up, down = (found[f"floats_{way}"] / 1000 for way in ("up", "down"))
+    return f"{found['rounds']:.0f}; {up:.1f}, {down:.1f}"
+
+
+def main(argv: list[str]) -> None:
+    """Checks every algorithm, joins the run, and writes the page."""
+    del argv
+    jax.config.update("jax_enable_x64", True)
+    summary = pathlib.Path(FLAGS.compare) / "summary.json"
+    if not summary.exists():
+        raise SystemExit(
+            f"experiments.choosing: there is no {summary}; run configs/compare.py with "
+            f"--workdir={FLAGS.compare} first."
+        )
+    tables = json.loads(summary.read_text("utf-8"))
+    rows = []
+    for line in _LINES:
+        rows.append(row(line, tables))
+        print(" | ".join(rows[-1].values()), flush=True)
+    headings = list(rows[0])
+    table = [headings, ["---"] * len(headings), *([*cells.values()] for cells in rows)]
+    lines = "\n".join(f"| {' | '.join(cells)} |" for cells in table)
+    central = {
+        problem: tables[problem]["methods"][METHODS["prox_gd"].text]["rounds"]
+        for problem in ("own", "shared")
+    }
+    introduction = _INTRODUCTION.format(**central)
+    pathlib.Path(FLAGS.page).write_text(f"{introduction}\n{lines}\n", "utf-8")
+
+
+_INTRODUCTION = f"""# Which algorithm?
+
+Made by `python -m experiments.choosing`: nothing in the table is written by hand but the column of
+needs.
+
+- *limit*: where {_ROUNDS:,} rounds of ten full local steps of 1 / (10 L) end on eight clients with
+  unlike data (`fcojax.check`). *exact*: within 1e-10 of the minimiser. *neighbourhood*: a distance
+  that halves with the step. *approaching*: still on its way. *elsewhere*: neither. The next two
+  columns say whether it is exact with half of the clients in each round, and with 30 per cent of
+  the uploads lost.
+- *down*, *up*, *client state*: numbers sent to a client, sent by it, and kept by it, for a model of
+  d numbers.
+- *proxes*: evaluations of the prox or of the mirror map in a round of ten local steps, on a client
+  and on the server.
+- *unlike* and *shared Hessians*: exchanges to a relative distance of 1e-6 with tuned steps, and
+  thousands of floats sent up and down until then (`configs/compare.py`). Proximal gradient descent
+  on the pooled problem needs {{own:,.0f}} and {{shared:,.0f}} exchanges.
+"""
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("compare", "runs/compare", "A finished run of configs/compare.py.")
+    flags.DEFINE_string("page", "docs/choosing.md", "Where the page goes.")
+    app.run(main)
