@@ -30,6 +30,7 @@ def seed_of(key: Key | Seed) -> Seed:
     return key if isinstance(key, Seed) else Seed(jax.random.bits(key, (2,), jnp.uint32))
 
 
+@jax.jit  # in a program of others too, which then traces its sixteen rounds once
 def permuted(key: Key | Seed, size: Array | int, stream: Array, position: Array) -> Array:
     """Entry ``position`` of the random permutation of ``range(size)`` that ``stream`` names.
 
@@ -84,6 +85,7 @@ def uniform_indices(key: Key | Seed, size: Array | int, *counters: Array) -> Arr
     return (words(key, *counters) % size).astype(jnp.int32)
 
 
+@jax.jit
 def words(key: Key | Seed, *counters: Array) -> Array:
     """Random 32-bit words, one for each combination of the counters, which broadcast.
 

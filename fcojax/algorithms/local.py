@@ -288,6 +288,7 @@ def _branch(
     condition: Array, step: Callable, carry: PyTree, *given: PyTree
 ) -> tuple[PyTree, PyTree]:
     """The same as a branch on every device, for what is worth not doing."""
+    step = jax.jit(step)  # traced once, for its shapes and for the branch
     emitted = jax.eval_shape(step, carry, *given)[1]
 
     def skip(carry, *given):

@@ -183,6 +183,7 @@ def client_of(this: Round, message: PyTree, first_client: Array | int) -> OneCli
 
     work = guarded(client_and_uplink, lambda result: (result.upload, result.state))
 
+    @functools.partial(jax.jit, static_argnames="max_size")  # traced once, wherever it is used
     def one_client(row, before: Rows, max_size=data.max_size) -> tuple[ClientResult, Array]:
         client = first_client + row
         local = local_handle(data, plan.work, this.key, this.index, client, row, max_size)
@@ -226,6 +227,7 @@ def _results(this: Round, one_client, can_be_empty: bool, members, before: Rows)
 
     if not can_be_empty:
         return results(rows, before)
+    results = jax.jit(results)
     shapes = jax.eval_shape(results, rows, before)
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     return jax.lax.cond(jnp.any(weights > 0), results, lambda rows, before: nothing, rows, before)

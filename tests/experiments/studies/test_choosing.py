@@ -1,6 +1,6 @@
 import pytest
 
-from experiments import choosing
+from experiments.studies.compare import choosing
 from experiments.studies.compare.methods import METHODS
 
 pytestmark = pytest.mark.slow

@@ -1,6 +1,6 @@
 """Makes docs/choosing.md anew: what each algorithm does, as checked and as run.
 
-    python -m experiments.choosing [--compare=runs/compare] [--page=docs/choosing.md]
+    python -m experiments.studies.compare.choosing [--compare=runs/compare] [--page=FILE]
 
 Limits, traffic and proxes are those of ``fcojax.check``; rounds and floats are those of a finished
 run of ``configs/compare.py``. Ten minutes on two cores.
@@ -118,7 +118,7 @@ def main(argv: list[str]) -> None:
     summary = pathlib.Path(FLAGS.compare) / "summary.json"
     if not summary.exists():
         raise SystemExit(
-            f"experiments.choosing: there is no {summary}; run configs/compare.py with "
+            f"choosing: there is no {summary}; run configs/compare.py with "
             f"--workdir={FLAGS.compare} first."
         )
     tables = json.loads(summary.read_text("utf-8"))
@@ -139,8 +139,8 @@ def main(argv: list[str]) -> None:
 
 _INTRODUCTION = f"""# Which algorithm?
 
-Made by `python -m experiments.choosing`: nothing in the table is written by hand but the column of
-needs.
+Made by `python -m experiments.studies.compare.choosing`: nothing in the table is written by hand
+but the column of needs.
 
 - *limit*: where {_ROUNDS:,} rounds of ten full local steps of 1 / (10 L) end on eight clients with
   unlike data (`fcojax.check`). *exact*: within 1e-10 of the minimiser. *neighbourhood*: a distance
