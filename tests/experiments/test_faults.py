@@ -1,13 +1,18 @@
 """What a run finds when it goes on: damaged checkpoints, rows that are gone, other parts."""
 
+import contextlib
 import functools
 import pathlib
+import random
 import shutil
+import time
 
 import numpy as np
 import pytest
 
+from benchmarks import survivor
 from experiments import campaign
+from experiments.endings import sentence
 from tests.experiments.toys import Killed, Toy, killed_after
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
@@ -15,7 +20,8 @@ slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 @pytest.fixture(scope="module")
 def toy():
-    return Toy()
+    """Client state, sampled cohorts, lost uploads and an uplink with residuals."""
+    return Toy(survivor.EXPERIMENT, dropout_probability=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -196,3 +202,41 @@ def test_a_line_all_of_whose_points_diverge_ends_with_that_verdict(tmp_path):
     assert found[0]["verdict"].startswith("diverged at round 5")
     assert not (tmp_path / "all/models").exists()
     assert toy.run(tmp_path / "all") == found
+
+
+def test_a_run_that_is_killed_at_random_blocks_is_the_same_bit_for_bit(toy, whole, tmp_path):
+    luck = random.Random(0)
+    for _ in range(3):
+        with pytest.raises(Killed):
+            toy.run(tmp_path, around_block=killed_after(luck.randrange(2)))
+    same(toy.run(tmp_path), whole)
+    jax_tree_equal(model(tmp_path), model(whole[0]))
+
+
+@pytest.mark.slow
+def test_a_clock_that_jumps_between_two_commands_changes_nothing(toy, whole, tmp_path, monkeypatch):
+    """A year ahead, and then back to an hour before the beginning."""
+    real, ahead = time.time, 0.0
+    monkeypatch.setattr(time, "time", lambda: real() + ahead)
+    for ahead in (0.0, 3e7):
+        with pytest.raises(Killed):
+            toy.run(tmp_path, around_block=killed_after(1))
+    ahead = -3600.0
+    same(toy.run(tmp_path), whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [0, 1, 3])
+def test_a_folder_that_is_removed_is_told_and_the_run_starts_over(toy, whole, tmp_path, block):
+    workdir, blocks = tmp_path / "run", iter(range(9))
+
+    def removing(_):
+        if next(blocks) == block:
+            workdir.rename(tmp_path / "elsewhere")  # atomic, where removing would be a race
+        return contextlib.nullcontext()
+
+    with pytest.raises(Exception) as error:  # noqa: B017
+        toy.run(workdir, around_block=removing)
+    told = sentence(error.value)
+    assert str(workdir) in told and "missing or was removed" in told and len(told) < 300
+    same(toy.run(workdir), whole)
