@@ -308,12 +308,13 @@ def _at_places(states: State, places: np.ndarray, data: ClientData) -> State:
     def padded(leaf):
         return np.concatenate([leaf, np.repeat(leaf[:, :, -1:], padding, axis=2)], axis=2)
 
-    server, clients, residuals = jax.tree.map(
-        lambda leaf: leaf[:, places], (states.server, states.clients, states.residuals)
+    server, clients, residuals, bound = jax.tree.map(
+        lambda leaf: leaf[:, places],
+        (states.server, states.clients, states.residuals, states.bound),
     )
     if padding:
         clients, residuals = jax.tree.map(padded, (clients, residuals))
-    return states._replace(server=server, clients=clients, residuals=residuals)
+    return states._replace(server=server, clients=clients, residuals=residuals, bound=bound)
 
 
 def _save_model(path: pathlib.Path, model: PyTree) -> None:

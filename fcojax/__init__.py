@@ -11,6 +11,7 @@ from fcojax.engine.availability import cyclic, markov
 from fcojax.engine.cohort import coin_flips, dropout, everyone, uniform_cohort, weighted_cohort
 from fcojax.engine.grid import log_spaced, product, random_draws, zipped
 from fcojax.engine.hparams import extended, schedule
+from fcojax.engine.outliers import norm_bound, norm_quantile
 from fcojax.engine.plan import Plan
 from fcojax.engine.ragged import padded_share
 from fcojax.engine.run import run
@@ -55,6 +56,8 @@ __all__ = [
     "local_epochs",
     "local_steps",
     "markov",
+    "norm_bound",
+    "norm_quantile",
     "open_clients",
     "padded_share",
     "problems",

@@ -6,7 +6,7 @@ finite; only then does it count in the sums and keep its new state.
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,7 @@ class Round(NamedTuple):
       data: the clients of this device.
       key: the run's.
       index: which round, from zero.
+      bound: the norm that the plan's guard lets uploads have, if it has one.
     """
 
     algorithm: Algorithm
@@ -41,6 +42,7 @@ class Round(NamedTuple):
     data: ClientData
     key: Key
     index: Array
+    bound: Any = ()
 
 
 class Places(NamedTuple):
@@ -76,6 +78,7 @@ class Tally(NamedTuple):
     participants: Array
     dropped: Array
     lost: Array
+    outliers: Array
 
 
 OneClient = Callable[..., tuple[ClientResult, Array]]  # (row, rows before, max_size)
@@ -131,7 +134,8 @@ def work_of(
         members, weights, arrives = chunk
         before = jax.tree.map(lambda leaf: leaf[members], all_rows)
         result, finite = _results(this, one_client, places.can_be_empty, (members, weights), before)
-        tally, heard = _add(tally, result, finite, weights, arrives)
+        sound = finite, arrives, _admitted(this, result)
+        tally, heard = _add(tally, result, sound, weights)
         # Rows beyond the end are not written: whoever was not heard keeps its state.
         target = jnp.where(heard, members, this.data.clients_per_shard)
         after = jax.tree.map(
@@ -237,16 +241,27 @@ def _empty_tally(result: ClientResult, dtype) -> Tally:
         (result.upload, result.metrics),
     )
     none = jnp.zeros((), jnp.int32)
-    return Tally(weighted, jnp.zeros((), dtype), none, none, none)
+    return Tally(weighted, jnp.zeros((), dtype), none, none, none, none)
 
 
-def _add(
-    tally: Tally, result: ClientResult, finite: Array, weights: Array, arrives: Array | None
-) -> tuple[Tally, Array]:
-    """The tally with one more chunk in it, and who of the chunk was heard."""
+def _admitted(this: Round, result: ClientResult) -> Array | None:
+    """Whose uploads the plan's guard lets in; ``None`` for all."""
+    if this.plan.guard is None:
+        return None
+    return jax.vmap(this.plan.guard.admits, in_axes=(0, None))(result.upload, this.bound)
+
+
+def _add(tally: Tally, result: ClientResult, judged: tuple, weights: Array) -> tuple[Tally, Array]:
+    """The tally with one more chunk in it, and who of the chunk was heard.
+
+    ``judged`` says whose results are finite, whose arrive and whose the guard admits; ``None`` for
+    the last two stands for all.
+    """
+    finite, arrives, admitted = judged
     present = weights > 0
     sound = present & finite
-    heard = sound if arrives is None else sound & arrives
+    arrived = sound if arrives is None else sound & arrives
+    heard = arrived if admitted is None else arrived & admitted
     weights = jnp.where(heard, weights, 0)
 
     def accumulate(total, terms):
@@ -263,5 +278,6 @@ def _add(
         tally.weight + jnp.sum(weights),
         tally.participants + count(present),
         tally.dropped + count(present & ~finite),
-        tally.lost + count(sound & ~heard),
+        tally.lost + count(sound & ~arrived),
+        tally.outliers + count(arrived & ~heard),
     ), heard

@@ -25,7 +25,7 @@ from fcojax.problems.clients import ClientData
 from fcojax.types import Array, PyTree
 
 # What the engine itself counts; no algorithm and no observer may use these names.
-COUNTS = ("participants", "dropped", "lost", "refused")
+COUNTS = ("participants", "dropped", "lost", "refused", "outliers")
 TRAFFIC = ("bytes_down", "bytes_up")
 
 
@@ -47,7 +47,7 @@ def one_round(this: Round, server: PyTree, rows: Rows) -> tuple[PyTree, Rows, di
     shares = places.weights / jnp.where(cohort_weight > 0, cohort_weight, 1)
     tally, rows = work_of(this, one_client, shapes, places._replace(weights=shares), rows)
     tally = _over_devices(data, tally)
-    count = tally.participants - tally.dropped - tally.lost
+    count = tally.participants - tally.dropped - tally.lost - tally.outliers
     heard = Heard(tally.weight, cohort_weight, population_weight, count)
     mean_upload, metrics = _means(this, tally, heard, shapes)
     fraction = tally.weight * (cohort_weight / population_weight)
@@ -60,9 +60,11 @@ def one_round(this: Round, server: PyTree, rows: Rows) -> tuple[PyTree, Rows, di
     tried = (count > 0) | (uplink is not None and uplink.steps_when_empty)
     after = tree.where(tried & finite, moved, server)
     refused = jnp.where(tried & ~finite, 1, 0).astype(jnp.int32)
-    counts = (tally.participants, tally.dropped, tally.lost, refused)
+    counts = (tally.participants, tally.dropped, tally.lost, refused, tally.outliers)
     traffic = _traffic(this, (server, after), (message, shapes), tally.participants)
     ours: dict[str, Array] = dict(zip((*COUNTS, *TRAFFIC), (*counts, *traffic), strict=True))
+    if this.plan.guard is None:
+        del ours["outliers"]
     return after, rows, merged(metrics, ours, "client_update of the algorithm")
 
 

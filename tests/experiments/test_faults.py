@@ -235,7 +235,7 @@ def test_a_folder_that_is_removed_is_told_and_the_run_starts_over(toy, whole, tm
             workdir.rename(tmp_path / "elsewhere")  # atomic, where removing would be a race
         return contextlib.nullcontext()
 
-    with pytest.raises(Exception) as error:  # noqa: B017
+    with pytest.raises(Exception) as error:
         toy.run(workdir, around_block=removing)
     told = sentence(error.value)
     assert str(workdir) in told and "missing or was removed" in told and len(told) < 300
