@@ -84,9 +84,9 @@ def norm_quantile(quantile: float, start: float, rate: float = 0.2) -> Guard:
 
     Args:
       quantile: q, above 0 and at most 1; with 1 the bound can only grow.
-      start: the bound of the first round, in the size of an honest upload. From far off, it takes
-        about ``log(ratio) / (rate * quantile)`` rounds to come down, and ``1 / (1 - quantile)``
-        times that over ``rate`` for none to be too small.
+      start: the bound of the first round, in the size of an honest upload. One that is too large
+        by a factor f takes about ``log(f) / (rate * (1 - quantile))`` rounds to come down, one that
+        is too small ``log(f) / (rate * quantile)`` to come up; in the meantime nobody is heard.
       rate: eta; the paper's is 0.2.
 
     References:

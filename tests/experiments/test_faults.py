@@ -5,7 +5,6 @@ import functools
 import pathlib
 import random
 import shutil
-import time
 
 import numpy as np
 import pytest
@@ -211,18 +210,6 @@ def test_a_run_that_is_killed_at_random_blocks_is_the_same_bit_for_bit(toy, whol
             toy.run(tmp_path, around_block=killed_after(luck.randrange(2)))
     same(toy.run(tmp_path), whole)
     jax_tree_equal(model(tmp_path), model(whole[0]))
-
-
-@pytest.mark.slow
-def test_a_clock_that_jumps_between_two_commands_changes_nothing(toy, whole, tmp_path, monkeypatch):
-    """A year ahead, and then back to an hour before the beginning."""
-    real, ahead = time.time, 0.0
-    monkeypatch.setattr(time, "time", lambda: real() + ahead)
-    for ahead in (0.0, 3e7):
-        with pytest.raises(Killed):
-            toy.run(tmp_path, around_block=killed_after(1))
-    ahead = -3600.0
-    same(toy.run(tmp_path), whole)
 
 
 @pytest.mark.slow
