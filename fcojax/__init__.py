@@ -18,6 +18,7 @@ from fcojax.engine.run import run
 from fcojax.engine.sharding import client_mesh, device_mesh, shard_clients, spread
 from fcojax.engine.state import OfState, State
 from fcojax.engine.stepper import advance, look, read_model, start
+from fcojax.engine.stream import Stream
 from fcojax.engine.sweep import sweep
 from fcojax.engine.trace import from_trace
 from fcojax.engine.tuning import fastest_chunk_size
@@ -31,6 +32,7 @@ __all__ = [
     "OfState",
     "Plan",
     "State",
+    "Stream",
     "Uplink",
     "advance",
     "extended",

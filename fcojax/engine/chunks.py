@@ -104,7 +104,11 @@ def places_of(this: Round, cohort: Cohort) -> Places:
         order = jnp.argsort(~mine)
         members, weights = members[order], jnp.where(mine, weights, 0)[order]
         arrives = None if arrives is None else arrives[order]
-    rows = jnp.clip(members - first_client, 0, data.clients_per_shard - 1)
+    if data.held is None:
+        rows = members - first_client
+    else:
+        rows = jnp.searchsorted(data.held.members, members).astype(members.dtype)
+    rows = jnp.clip(rows, 0, data.clients_per_shard - 1)
     weights = jnp.where(weights > 0, weights * data.weights[rows], 0)
     return Places(rows, weights, arrives, first_client, can_be_empty)
 
@@ -188,7 +192,7 @@ def client_of(this: Round, message: PyTree, first_client: Array | int) -> OneCli
     work = guarded(client_and_uplink, lambda result: (result.upload, result.state))
 
     def one_client(row, before: Rows, max_size=data.max_size) -> tuple[ClientResult, Array]:
-        client = first_client + row
+        client = first_client + row if data.held is None else data.held.members[row]
         local = local_handle(data, plan.work, this.key, this.index, client, row, max_size)
         keys = jax.random.fold_in(client_key, client), jax.random.fold_in(encode_key, client)
         return work(this.hparams, message, before, local, *keys)

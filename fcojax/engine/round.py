@@ -42,7 +42,8 @@ def one_round(this: Round, server: PyTree, rows: Rows) -> tuple[PyTree, Rows, di
     places = places_of(this, cohort)
     one_client = client_of(this, message, places.first_client)
     shapes, _ = jax.eval_shape(one_client, places.rows[0], jax.tree.map(lambda leaf: leaf[0], rows))
-    weights = jnp.sum(places.weights), jnp.sum(data.weights)
+    everyone = data.weights if data.held is None else data.held.weights
+    weights = jnp.sum(places.weights), jnp.sum(everyone)
     cohort_weight, population_weight = _over_devices(data, weights)
     shares = places.weights / jnp.where(cohort_weight > 0, cohort_weight, 1)
     tally, rows = work_of(this, one_client, shapes, places._replace(weights=shares), rows)

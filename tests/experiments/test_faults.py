@@ -9,9 +9,11 @@ import shutil
 import numpy as np
 import pytest
 
+import fcojax
 from benchmarks import survivor
 from experiments import campaign
 from experiments.endings import sentence
+from experiments.report import rows as tidy
 from tests.experiments.toys import Killed, Toy, killed_after
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
@@ -227,3 +229,33 @@ def test_a_folder_that_is_removed_is_told_and_the_run_starts_over(toy, whole, tm
     told = sentence(error.value)
     assert str(workdir) in told and "missing or was removed" in told and len(told) < 300
     same(toy.run(workdir), whole)
+
+
+@pytest.mark.slow
+def test_clients_left_on_disk_stream_through_the_launcher_and_resume(tmp_path):
+    """To the rows of those in memory, on one device up to rounding; a shorter file is told."""
+    changes = {"dropout_probability": 0.2, "client_lr": (0.01,)}
+    resident = Toy(survivor.EXPERIMENT, **changes)
+    resident.problem.train.save(tmp_path / "clients")
+
+    def problem(config):
+        return resident.problem._replace(train=fcojax.open_clients(tmp_path / "clients"))
+
+    toy = Toy(survivor.EXPERIMENT._replace(problem=problem), **changes)
+    summary, rows, _ = resident.run(tmp_path / "resident")
+    found = toy.run(tmp_path / "whole")
+    for row, wanted in zip(found[1], rows, strict=True):
+        numbers = {k: v for k, v in wanted.items() if not isinstance(v, str)}
+        assert {k: row[k] for k in numbers} == pytest.approx(numbers, rel=1e-9)
+    with pytest.raises(Killed):
+        toy.run(tmp_path / "killed", around_block=killed_after(2))
+    assert toy.run(tmp_path / "killed") == found
+
+    def truncating(block):
+        if block == 1:
+            truncate(tmp_path / "clients/examples.0.npy")
+        return contextlib.nullcontext()
+
+    with pytest.raises(ValueError, match="examples.0.npy ended while clients were being read"):
+        toy.run(tmp_path / "unreadable", around_block=truncating)
+    assert len(tidy.load(tmp_path / "unreadable" / "rows.jsonl")) >= 2
