@@ -57,7 +57,7 @@ _GOOD = (
     "participation=weighted:1", "participation=markov:0.2,0.5", "criterion=objective",
     "criterion_goal=min", "algorithms=fed_avg", "algorithms=fed_dual_avg,fed_mid",
     "algorithms=fed_pd", "algorithms=fed_dyn", "penalty_scale=0.1", "penalty_scale=0.1,0.2",
-    "data_seed=1", "num_rounds=2", "time_chunks=False",
+    "data_seed=1", "upload_norm=3.0", "num_rounds=2", "time_chunks=False",
 )  # fmt: skip
 _BAD = (
     "algorithms=nope", "algorithms=", "algorithms=os:path", "algorithms=nope:x", "algorithms=:",
@@ -67,7 +67,8 @@ _BAD = (
     "client_lr=-1", "client_lr=1e50", "client_lr[0]=5", "num_clients=-1", "num_clients=0",
     "cohort_size=99", "batch_size=1000", "dim=0", "criterion=nope", "criterion_rounds=0",
     "search=random", "precision=fast", "cuts=abc", "data_dir=/nope", "own_grids=3",
-    "nope=1", "num_steps.x=1", "client_lr.x=1", "criterion_goal=up", "eval_every=0",
+    "nope=1", "upload_quantile=0.5", "upload_norm=-1.0",
+    "num_steps.x=1", "client_lr.x=1", "criterion_goal=up", "eval_every=0",
 )  # fmt: skip
 _FLAGS = (
     "--quick=maybe", "--nope", "stray", "--overwrite", "--resume=no", "--resume=perhaps",

@@ -177,11 +177,7 @@ class Campaign:
             points = left
             before = states
             with self.around_block(block):
-                states, history = advance(
-                    entry.algorithm, take(entry.grid, _padded(points, line.data)), line.data,
-                    states, line.plan, every, eval_every=every, observe=self.observe,
-                    context=line.context, donate=not self.debug_nans,
-                )  # fmt: skip
+                states, history = self._block(line, points, states)
                 if self.debug_nans:
                     refuse_bad_numbers(line, before, points, every, history)
                 pending.append(((block + 1) * every, points, history))
@@ -196,6 +192,19 @@ class Campaign:
                 saved = time.monotonic()
         write_down(pending)
         save()
+
+    def _block(self, line: Line, points: np.ndarray, states: State) -> tuple[State, PyTree]:
+        """One block of rounds, and the look after it."""
+        entry, every = line.entry, self.settings.eval_every
+        grid = take(entry.grid, _padded(points, line.data))
+        looking: dict[str, Any] = {
+            "observe": self.observe, "context": line.context, "donate": not self.debug_nans,
+        }  # fmt: skip
+        if line.stream is not None:
+            return line.stream.advance(entry.algorithm, grid, states, every, **looking)
+        return advance(
+            entry.algorithm, grid, line.data, states, line.plan, every, eval_every=every, **looking
+        )
 
     def _without_diverged(
         self, line: Line, recorder: Recorder, states: State, points: np.ndarray, block: int, goal
@@ -254,9 +263,9 @@ class Campaign:
                 checkpoints.remove(step, "it does not hold these points")
                 continue
             like = jax.eval_shape(
-                lambda grid: line.start(grid, self.problem, self.keys, line.entry.train),
-                take(line.entry.grid, stored),
-            )
+                lambda grid, data: line.start(grid, self.problem, self.keys, data),
+                take(line.entry.grid, stored), line.entry.train,
+            )  # fmt: skip
             states = checkpoints.load(step, like)
             if states is not None:
                 self._take_over_seconds(notes)
@@ -308,12 +317,13 @@ def _at_places(states: State, places: np.ndarray, data: ClientData) -> State:
     def padded(leaf):
         return np.concatenate([leaf, np.repeat(leaf[:, :, -1:], padding, axis=2)], axis=2)
 
-    server, clients, residuals = jax.tree.map(
-        lambda leaf: leaf[:, places], (states.server, states.clients, states.residuals)
+    server, clients, residuals, bound = jax.tree.map(
+        lambda leaf: leaf[:, places],
+        (states.server, states.clients, states.residuals, states.bound),
     )
     if padding:
         clients, residuals = jax.tree.map(padded, (clients, residuals))
-    return states._replace(server=server, clients=clients, residuals=residuals)
+    return states._replace(server=server, clients=clients, residuals=residuals, bound=bound)
 
 
 def _save_model(path: pathlib.Path, model: PyTree) -> None:

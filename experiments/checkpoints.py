@@ -5,6 +5,7 @@ not hold what was saved is removed, and the one before it takes its place.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -99,8 +100,15 @@ class Checkpoints:
     def wait(self) -> None:
         """Returns when everything is on disk; raises if it could not be written."""
         saving, self._saving = self._saving, None
-        if saving is not None:
+        if saving is None:
+            return
+        try:
             saving.result()
+        except Exception as error:
+            if self.folder.is_dir():
+                raise
+            gone = os.strerror(errno.ENOENT)
+            raise FileNotFoundError(errno.ENOENT, gone, os.fspath(self.folder)) from error
 
     def close(self) -> None:
         """Waits and lets go of the folder."""

@@ -40,7 +40,7 @@ TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error came from
 # Keys that may be emptied, as in --config.batch_size=None for all examples.
 _OPTIONAL = (
     "batch_size", "client_chunk_size", "cohort_size", "num_epochs", "num_steps",
-    "point_chunk_size", "precision",
+    "point_chunk_size", "precision", "upload_norm", "upload_quantile",
 )  # fmt: skip
 # Of two keys that say the same thing in two ways, the one on the command line counts.
 _RIVALS = (("num_steps", "num_epochs"), ("participation", "cohort_size"))

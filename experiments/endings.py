@@ -39,9 +39,8 @@ def sentence(error: BaseException) -> str:
     """What went wrong, in one line, with what to do about it where that is known."""
     if isinstance(error, Refused):
         return _one_line(str(error))
-    number = _errno(error)
+    number, where = _condition(error)
     if number in _REMEDIES:
-        where = getattr(error, "filename", None)
         what = os.strerror(number) if where is None else f"{where}: {os.strerror(number)}"
         return f"{what}; {_REMEDIES[number]}, and the same command goes on with what there is."
     if isinstance(error, MemoryError) or _MEMORY.search(str(error)):
@@ -54,8 +53,8 @@ def sentence(error: BaseException) -> str:
     return _located(error)
 
 
-def _errno(error: BaseException) -> int | None:
-    """The condition of the machine behind an error, also if it came as text; ``None`` if none."""
+def _condition(error: BaseException) -> tuple[int | None, str | None]:
+    """The condition of the machine behind an error, also if it came as text, and of which file."""
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:
@@ -63,11 +62,12 @@ def _errno(error: BaseException) -> int | None:
         link = link.__cause__ or link.__context__
     for link in chain:
         if isinstance(link, OSError) and link.errno is not None:
-            return link.errno
+            named = [getattr(other, "filename", None) for other in (link, *chain)]
+            return link.errno, next((name for name in named if name is not None), None)
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EROFS, errno.EIO):
         if any(os.strerror(number) in str(link) for link in chain):
-            return number
-    return None
+            return number, None
+    return None, None
 
 
 def _located(error: BaseException) -> str:

@@ -56,6 +56,7 @@ def build(
             setting.uplink,
             client_chunk_size=settings.client_chunk_size,
             point_chunk_size=settings.point_chunk_size,
+            guard=settings.guard,
         )
         check_run(algorithm, plan, take(grid, 0), setting.train, jax.random.key(0))
         entries.append(Entry(label, algorithm, grid, setting.train, plan))

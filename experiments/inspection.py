@@ -48,8 +48,9 @@ def refuse_bad_numbers(
 
 def _one_of(states: State, seed: int, place: int, num_clients: int) -> State:
     """One run's state out of a sweep's, with rows for the clients that there are."""
-    server, clients, residuals = jax.tree.map(
-        lambda leaf: leaf[seed, place], (states.server, states.clients, states.residuals)
+    server, clients, residuals, bound = jax.tree.map(
+        lambda leaf: leaf[seed, place],
+        (states.server, states.clients, states.residuals, states.bound),
     )
     clients, residuals = jax.tree.map(lambda leaf: leaf[:num_clients], (clients, residuals))
-    return State(server, clients, residuals, states.round, states.key[seed])
+    return State(server, clients, residuals, states.round, states.key[seed], bound)

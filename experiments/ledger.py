@@ -1,7 +1,9 @@
 """All rows of a run, in its file and in memory: no half lines, and what was damaged is gone."""
 
+import errno
 import hashlib
 import json
+import os
 import pathlib
 from collections.abc import Iterable
 
@@ -31,6 +33,9 @@ class Ledger:
 
     def append(self, rows: Iterable[Row]) -> None:
         """Adds rows as JSON can hold them; they are on disk when it returns."""
+        if any(self.rows.values()) and not self.path.exists():
+            # Somebody removed the folder; a new file would lack the rows so far.
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(self.path))
         if not self._sound:
             self._rewrite()
         rows = list(rows)

@@ -1,12 +1,12 @@
 """An entry of an experiment made ready to run: on which devices, and how much side by side."""
 
-import functools
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from experiments.entries import Entry
 from experiments.recorder import points_of
@@ -19,11 +19,15 @@ from fcojax.engine.reference import optimum
 from fcojax.engine.sharding import decomposes_on_a_cpu, spread
 from fcojax.engine.state import State
 from fcojax.engine.stepper import advance_donated, start
+from fcojax.engine.stream import Stream, on_disk
 from fcojax.engine.sweep import pad, points_at_once, shapes_of
 from fcojax.engine.tuning import fastest_chunk_size
 from fcojax.problems import ClientData, Problem, population_loss
 from fcojax.transforms import Penalty
 from fcojax.types import Key, PyTree
+
+# Of clients that do not fit into memory, so many are looked at after a block.
+LOOKED_AT = 1000
 
 
 class Line(NamedTuple):
@@ -35,7 +39,9 @@ class Line(NamedTuple):
       plan: how they work, with every size chosen.
       names: of each point of the grid, the values that rows call it by.
       size: points that run side by side.
-      context: what is looked at: all training clients, whoever this line trains, and the others.
+      context: what is looked at: all training clients, whoever this line trains, and the others;
+        of training clients that are left on disk a sample.
+      stream: what reads clients that are left on disk, ``None`` where they are in memory.
     """
 
     entry: Entry
@@ -44,11 +50,14 @@ class Line(NamedTuple):
     names: list[tuple[float, ...]]
     size: int
     context: PyTree
+    stream: Stream | None = None
 
     def start(
         self, grid: PyTree, problem: Problem, keys: Key, data: ClientData | None = None
     ) -> State:
         """The states of these points before the first round, by default on the line's devices."""
+        if data is None and self.stream is not None:
+            return self.stream.start(self.entry.algorithm, grid, problem.init, keys)
         data, entry = data or self.data, self.entry
         return start(entry.algorithm, grid, problem.init, data, keys, entry.plan)
 
@@ -67,13 +76,24 @@ def ready(
     """
     first, points = take(entry.grid, 0), num_points(entry.grid)
     params = jax.eval_shape(problem.init, keys[0])
-    data = spread(entry.algorithm, first, params, entry.train, entry.plan, num_points=points)
     names = [tuple(point.values()) for point in points_of(entry.grid)]
+    stream = None
+    if on_disk(entry.train):
+        stream = Stream(entry.train, entry.plan, settings.eval_every, len(settings.seeds))
+        data = stream.shapes()
+    else:
+        data = spread(entry.algorithm, first, params, entry.train, entry.plan, num_points=points)
     line = Line(entry, data, entry.plan, names, points, _context(entry, problem, data))
+
+    def begun(grid):
+        def start(grid, data):
+            return line.start(grid, problem, keys, data)
+
+        return jax.eval_shape(start, grid, line.data)
 
     def trace(size):
         grid = pad(entry.grid, size)
-        states = jax.eval_shape(functools.partial(line.start, problem=problem, keys=keys), grid)
+        states = begun(grid)
         shapes = shapes_of((grid, line.data, states, line.context))
         return advance_donated.trace(
             entry.algorithm, entry.plan, observe, 1, settings.eval_every, *shapes
@@ -84,24 +104,32 @@ def ready(
 
     size = entry.plan.point_chunk_size
     if size is None:
-        one = jax.eval_shape(
-            functools.partial(line.start, problem=problem, keys=keys), pad(entry.grid, 1)
-        )
+        one = begun(pad(entry.grid, 1))
         size = points_at_once(
             lambda size: trace(size).lower(), points, tree.num_bytes(one), line.data
         )
     plan = entry.plan
-    if settings.time_chunks and plan.client_chunk_size is None:
+    if settings.time_chunks and plan.client_chunk_size is None and stream is None:
         chunk = fastest_chunk_size(
             entry.algorithm, first, problem.init(keys[0]), line.data, plan,
             num_points=min(size, points), num_seeds=len(settings.seeds), remember=remember,
         )  # fmt: skip
         plan = plan._replace(client_chunk_size=chunk)
+    if stream is not None:
+        line = line._replace(data=entry.train, stream=stream)
     return line._replace(plan=plan, size=size)
 
 
 def _context(entry: Entry, problem: Problem, data: ClientData) -> PyTree:
+    if on_disk(problem.train):
+        return sample_of(problem.train), problem.validation
     return (data if entry.train is problem.train else problem.train), problem.validation
+
+
+def sample_of(train: ClientData) -> ClientData:
+    """At most so many of the clients, evenly spaced, in memory."""
+    places = np.linspace(0, train.num_clients - 1, min(train.num_clients, LOOKED_AT))
+    return train.select(np.unique(places.round().astype(np.int64)))
 
 
 def observer(problem: Problem, penalty: Penalty, default_scale: float):

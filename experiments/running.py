@@ -26,6 +26,7 @@ from experiments.study import Study, Sweep
 from experiments.suggestions import suggest
 from experiments.terminal import progress_on
 from experiments.workdir import Workdir
+from fcojax.engine.stream import on_disk
 
 # Each multiplies one end of the grid by the ratio of its last two values.
 _MOST_EXTENSIONS = 6
@@ -75,7 +76,8 @@ def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Exec
             ledger.replace(stranger, [])
         with progress_on(console) as progress:
             optima = {}
-            if sweep.solve_optimum:
+            # The optimum of all clients is not to be had from a sample of them.
+            if sweep.solve_optimum and not on_disk(problem.train):
                 solved = {}
                 for scale, seen in solve_optima(problem, penalty, settings.penalty_scales):
                     optima[scale], solved[f"{scale:g}"] = seen["objective"], seen

@@ -17,6 +17,7 @@ from experiments.suggestions import suggest
 from fcojax.algorithms import Work
 from fcojax.engine.cohort import Sampler
 from fcojax.engine.grid import product
+from fcojax.engine.outliers import Guard
 from fcojax.types import PyTree
 
 # Columns that every row has, whatever is run.
@@ -65,6 +66,7 @@ class Settings(NamedTuple):
     search: str
     point_chunk_size: int | None
     extend: bool = False
+    guard: Guard | None = None
 
 
 def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -> Sampler:
@@ -117,6 +119,7 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
         search=_choice(config, "search", SEARCHES),
         point_chunk_size=_whole_or_none(config, "point_chunk_size"),
         extend=_yes_or_no(config, "extend"),
+        guard=_guard(config),
     )
 
 
@@ -219,6 +222,21 @@ def _cohort(config: ConfigDict) -> Sampler:
     law, size = str(config.get("participation", "uniform")), _whole_or_none(config, "cohort_size")
     (lost,) = _numbers("dropout_probability", config.get("dropout_probability", 0.0))
     return participation(law, size, lost)
+
+
+def _guard(config: ConfigDict) -> Guard | None:
+    """Which uploads are too large; nobody's without ``upload_norm``."""
+    norm, quantile = config.get("upload_norm"), config.get("upload_quantile")
+    if norm is None:
+        if quantile is not None:
+            raise ValueError(
+                "upload_quantile needs upload_norm beside it, the bound of the first round."
+            )
+        return None
+    (norm,) = _numbers("upload_norm", norm)
+    if quantile is None:
+        return fcojax.norm_bound(norm)
+    return fcojax.norm_quantile(*_numbers("upload_quantile", quantile), norm)
 
 
 def _choice(config: ConfigDict, key: str, choices: tuple[str, ...]) -> str:

@@ -16,6 +16,8 @@ from types import FrameType
 # Systems that warn before they kill wait at least five seconds; ending takes some of them.
 _PATIENCE = 3.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Functions that are called at moments of Python's own choice; the second is JAX's.
+_FORGETFUL = ("__del__", "_xla_gc_callback")
 
 
 class Stopped(BaseException):
@@ -65,9 +67,8 @@ class Watch:
 
     def take_note(self, number: int, frame: FrameType | None) -> None:
         """The handler: stops here and now unless that is held back; a second Ctrl-C always does."""
-        del frame
         again, self.asked = self.asked is not None, number
-        if not self._deferred or (again and number == signal.SIGINT):
+        if (not self._deferred or (again and number == signal.SIGINT)) and not _is_swallowed(frame):
             raise Stopped(number)
 
 
@@ -112,6 +113,15 @@ def _end_the_slow(ear: socket.socket, mouth: socket.socket, ours: set[int]) -> N
         )
         sys.stderr.flush()
     os._exit(128 + number)
+
+
+def _is_swallowed(frame: FrameType | None) -> bool:
+    """Whether Python prints and forgets what is raised here: while it collects garbage."""
+    while frame is not None:
+        if frame.f_code.co_name in _FORGETFUL:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _name(number: int) -> str:

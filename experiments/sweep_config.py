@@ -12,6 +12,8 @@ def sweep_config(**values: Any) -> ConfigDict:
     no default and have to be given. ``cohort_size`` is everyone unless it is given. ``own_grids``
     maps a label to values of hyperparameters that only this algorithm has. ``precision`` is that of
     products, a value of ``jax_default_matmul_precision``; if neither is set it is ``highest``.
+    ``upload_norm`` drops clients whose upload is larger; with ``upload_quantile`` it is the first
+    of bounds that follow this quantile of the uploads.
     Points within ``criterion_within`` of the best score are tied; the tie goes to the one that is
     first to reach ``criterion_reach``, or without it to the one with the lowest objective.
     """
@@ -21,6 +23,8 @@ def sweep_config(**values: Any) -> ConfigDict:
     config.cohort_size = config_dict.placeholder(int)
     config.participation = "uniform"
     config.dropout_probability = 0.0
+    config.upload_norm = config_dict.placeholder(float)
+    config.upload_quantile = config_dict.placeholder(float)
     config.num_steps = config_dict.placeholder(int)
     config.num_epochs = config_dict.placeholder(int)
     config.batch_size = config_dict.placeholder(int)

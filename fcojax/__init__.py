@@ -11,12 +11,14 @@ from fcojax.engine.availability import cyclic, markov
 from fcojax.engine.cohort import coin_flips, dropout, everyone, uniform_cohort, weighted_cohort
 from fcojax.engine.grid import log_spaced, product, random_draws, zipped
 from fcojax.engine.hparams import extended, schedule
+from fcojax.engine.outliers import norm_bound, norm_quantile
 from fcojax.engine.plan import Plan
 from fcojax.engine.ragged import padded_share
 from fcojax.engine.run import run
 from fcojax.engine.sharding import client_mesh, device_mesh, shard_clients, spread
 from fcojax.engine.state import OfState, State
 from fcojax.engine.stepper import advance, look, read_model, start
+from fcojax.engine.stream import Stream
 from fcojax.engine.sweep import sweep
 from fcojax.engine.trace import from_trace
 from fcojax.engine.tuning import fastest_chunk_size
@@ -30,6 +32,7 @@ __all__ = [
     "OfState",
     "Plan",
     "State",
+    "Stream",
     "Uplink",
     "advance",
     "extended",
@@ -55,6 +58,8 @@ __all__ = [
     "local_epochs",
     "local_steps",
     "markov",
+    "norm_bound",
+    "norm_quantile",
     "open_clients",
     "padded_share",
     "problems",

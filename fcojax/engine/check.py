@@ -152,6 +152,11 @@ def _check_cohort(algorithm: Algorithm, plan: Plan, data: ClientData) -> None:
     places = plan.cohort.size(data.num_clients)
     loses = getattr(plan.cohort, "loses_uploads", False)
     partial = places < data.num_clients or plan.cohort.can_be_absent
+    if algorithm.needs_everyone and plan.guard is not None:
+        raise ValueError(
+            "the plan has a guard, which can drop clients, but this algorithm averages what all "
+            "clients hold and needs every one of them in every round; pass guard=None."
+        )
     if algorithm.needs_everyone and (partial or loses):
         can = "leave some of the {} clients out" if partial else "lose uploads of the {} clients"
         raise ValueError(

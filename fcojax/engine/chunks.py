@@ -6,7 +6,7 @@ finite; only then does it count in the sums and keep its new state.
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +33,7 @@ class Round(NamedTuple):
       data: the clients of this device.
       key: the run's.
       index: which round, from zero.
+      bound: the norm that the plan's guard lets uploads have, if it has one.
     """
 
     algorithm: Algorithm
@@ -41,6 +42,7 @@ class Round(NamedTuple):
     data: ClientData
     key: Key
     index: Array
+    bound: Any = ()
 
 
 class Places(NamedTuple):
@@ -76,6 +78,7 @@ class Tally(NamedTuple):
     participants: Array
     dropped: Array
     lost: Array
+    outliers: Array
 
 
 OneClient = Callable[..., tuple[ClientResult, Array]]  # (row, rows before, max_size)
@@ -101,7 +104,11 @@ def places_of(this: Round, cohort: Cohort) -> Places:
         order = jnp.argsort(~mine)
         members, weights = members[order], jnp.where(mine, weights, 0)[order]
         arrives = None if arrives is None else arrives[order]
-    rows = jnp.clip(members - first_client, 0, data.clients_per_shard - 1)
+    if data.held is None:
+        rows = members - first_client
+    else:
+        rows = jnp.searchsorted(data.held.members, members).astype(members.dtype)
+    rows = jnp.clip(rows, 0, data.clients_per_shard - 1)
     weights = jnp.where(weights > 0, weights * data.weights[rows], 0)
     return Places(rows, weights, arrives, first_client, can_be_empty)
 
@@ -131,7 +138,8 @@ def work_of(
         members, weights, arrives = chunk
         before = jax.tree.map(lambda leaf: leaf[members], all_rows)
         result, finite = _results(this, one_client, places.can_be_empty, (members, weights), before)
-        tally, heard = _add(tally, result, finite, weights, arrives)
+        sound = finite, arrives, _admitted(this, result)
+        tally, heard = _add(tally, result, sound, weights)
         # Rows beyond the end are not written: whoever was not heard keeps its state.
         target = jnp.where(heard, members, this.data.clients_per_shard)
         after = jax.tree.map(
@@ -185,7 +193,7 @@ def client_of(this: Round, message: PyTree, first_client: Array | int) -> OneCli
 
     @functools.partial(jax.jit, static_argnames="max_size")  # traced once, wherever it is used
     def one_client(row, before: Rows, max_size=data.max_size) -> tuple[ClientResult, Array]:
-        client = first_client + row
+        client = first_client + row if data.held is None else data.held.members[row]
         local = local_handle(data, plan.work, this.key, this.index, client, row, max_size)
         keys = jax.random.fold_in(client_key, client), jax.random.fold_in(encode_key, client)
         return work(this.hparams, message, before, local, *keys)
@@ -239,16 +247,27 @@ def _empty_tally(result: ClientResult, dtype) -> Tally:
         (result.upload, result.metrics),
     )
     none = jnp.zeros((), jnp.int32)
-    return Tally(weighted, jnp.zeros((), dtype), none, none, none)
+    return Tally(weighted, jnp.zeros((), dtype), none, none, none, none)
 
 
-def _add(
-    tally: Tally, result: ClientResult, finite: Array, weights: Array, arrives: Array | None
-) -> tuple[Tally, Array]:
-    """The tally with one more chunk in it, and who of the chunk was heard."""
+def _admitted(this: Round, result: ClientResult) -> Array | None:
+    """Whose uploads the plan's guard lets in; ``None`` for all."""
+    if this.plan.guard is None:
+        return None
+    return jax.vmap(this.plan.guard.admits, in_axes=(0, None))(result.upload, this.bound)
+
+
+def _add(tally: Tally, result: ClientResult, judged: tuple, weights: Array) -> tuple[Tally, Array]:
+    """The tally with one more chunk in it, and who of the chunk was heard.
+
+    ``judged`` says whose results are finite, whose arrive and whose the guard admits; ``None`` for
+    the last two stands for all.
+    """
+    finite, arrives, admitted = judged
     present = weights > 0
     sound = present & finite
-    heard = sound if arrives is None else sound & arrives
+    arrived = sound if arrives is None else sound & arrives
+    heard = arrived if admitted is None else arrived & admitted
     weights = jnp.where(heard, weights, 0)
 
     def accumulate(total, terms):
@@ -265,5 +284,6 @@ def _add(
         tally.weight + jnp.sum(weights),
         tally.participants + count(present),
         tally.dropped + count(present & ~finite),
-        tally.lost + count(sound & ~heard),
+        tally.lost + count(sound & ~arrived),
+        tally.outliers + count(arrived & ~heard),
     ), heard

@@ -28,7 +28,7 @@ def draw_cohort(plan: Plan, data: ClientData, key: Key, index: Array) -> Cohort:
 
     The sampler's key is that of the purpose alone, the same in all rounds.
     """
-    sizes = jnp.diff(data.offsets)
+    sizes = jnp.diff(data.offsets) if data.held is None else data.held.sizes
     if data.mesh is not None:
         # Dead code, and gone from the compiled program, unless the sampler looks at sizes.
         sizes = jax.lax.all_gather(sizes, "clients", tiled=True)[: data.num_clients]

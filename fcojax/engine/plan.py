@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from fcojax.algorithms.work import Work, checked_count
 from fcojax.engine.cohort import Everyone, Sampler
+from fcojax.engine.outliers import Guard
 from fcojax.engine.uplink import Uplink
 from fcojax.problems.fields import shown
 
@@ -20,6 +21,8 @@ class Plan(NamedTuple):
       client_chunk_size: clients that work side by side; ``None`` picks it for the backend.
       point_chunk_size: points of a sweep that run side by side; ``None`` for as many as memory
         holds.
+      guard: whose uploads are too large to be believed, ``norm_bound(...)`` or
+        ``norm_quantile(...)``; ``None`` for nobody's.
     """
 
     work: Work
@@ -27,6 +30,7 @@ class Plan(NamedTuple):
     uplink: Uplink | None = None
     client_chunk_size: int | None = None
     point_chunk_size: int | None = None
+    guard: Guard | None = None
 
 
 def as_plan(plan: Plan | Work) -> Plan:
@@ -47,6 +51,10 @@ def as_plan(plan: Plan | Work) -> Plan:
             raise ValueError(f"the plan's {name} is {shown(value)}; pass something like {example}.")
     if plan.uplink is not None and not isinstance(plan.uplink, Uplink):
         raise ValueError(f"the plan's uplink is {shown(plan.uplink)}; pass an Uplink, or None.")
+    if plan.guard is not None and not isinstance(plan.guard, Guard):
+        raise ValueError(
+            f"the plan's guard is {shown(plan.guard)}; pass norm_bound(...), or None for no guard."
+        )
     sizes = {
         name: checked_count(name, getattr(plan, name), optional=True)
         for name in ("client_chunk_size", "point_chunk_size")

@@ -25,7 +25,7 @@ from fcojax.problems.clients import ClientData
 from fcojax.types import Array, PyTree
 
 # What the engine itself counts; no algorithm and no observer may use these names.
-COUNTS = ("participants", "dropped", "lost", "refused")
+COUNTS = ("participants", "dropped", "lost", "refused", "outliers")
 TRAFFIC = ("bytes_down", "bytes_up")
 
 
@@ -42,12 +42,13 @@ def one_round(this: Round, server: PyTree, rows: Rows) -> tuple[PyTree, Rows, di
     places = places_of(this, cohort)
     one_client = client_of(this, message, places.first_client)
     shapes, _ = jax.eval_shape(one_client, places.rows[0], jax.tree.map(lambda leaf: leaf[0], rows))
-    weights = jnp.sum(places.weights), jnp.sum(data.weights)
+    everyone = data.weights if data.held is None else data.held.weights
+    weights = jnp.sum(places.weights), jnp.sum(everyone)
     cohort_weight, population_weight = _over_devices(data, weights)
     shares = places.weights / jnp.where(cohort_weight > 0, cohort_weight, 1)
     tally, rows = work_of(this, one_client, shapes, places._replace(weights=shares), rows)
     tally = _over_devices(data, tally)
-    count = tally.participants - tally.dropped - tally.lost
+    count = tally.participants - tally.dropped - tally.lost - tally.outliers
     heard = Heard(tally.weight, cohort_weight, population_weight, count)
     mean_upload, metrics = _means(this, tally, heard, shapes)
     fraction = tally.weight * (cohort_weight / population_weight)
@@ -60,9 +61,11 @@ def one_round(this: Round, server: PyTree, rows: Rows) -> tuple[PyTree, Rows, di
     tried = (count > 0) | (uplink is not None and uplink.steps_when_empty)
     after = tree.where(tried & finite, moved, server)
     refused = jnp.where(tried & ~finite, 1, 0).astype(jnp.int32)
-    counts = (tally.participants, tally.dropped, tally.lost, refused)
+    counts = (tally.participants, tally.dropped, tally.lost, refused, tally.outliers)
     traffic = _traffic(this, (server, after), (message, shapes), tally.participants)
     ours: dict[str, Array] = dict(zip((*COUNTS, *TRAFFIC), (*counts, *traffic), strict=True))
+    if this.plan.guard is None:
+        del ours["outliers"]
     return after, rows, merged(metrics, ours, "client_update of the algorithm")
 
 

@@ -26,8 +26,8 @@ Observe = Callable[[PyTree, Params, PyTree], dict[str, Array]] | OfState
 class State(NamedTuple):
     """All that a run needs to go on.
 
-    The state of a sweep has axes [seeds, points] in front of ``server``, ``clients`` and
-    ``residuals``, and [seeds] in front of ``key``. The round is one number for all of them, and a
+    The state of a sweep has axes [seeds, points] in front of ``server``, ``clients``, ``residuals``
+    and ``bound``, and [seeds] in front of ``key``. The round is one number for all of them, and a
     seed's key one for all points, so that points share their cohorts and minibatches.
 
     Attributes:
@@ -36,6 +36,7 @@ class State(NamedTuple):
       residuals: one row of what the uplink keeps per client.
       round: how many rounds are behind it.
       key: all the luck of the run.
+      bound: the norm that the plan's guard lets uploads have; nothing without a guard.
     """
 
     server: PyTree
@@ -43,10 +44,11 @@ class State(NamedTuple):
     residuals: PyTree
     round: Any  # an array; of the same type, a tree of axes or of placements has them instead
     key: Any
+    bound: Any = ()
 
 
 # Which parts of a sweep's state have which axes in front.
-ALONG = State(axes.OWN, axes.OWN, axes.OWN, axes.SHARED, axes.PER_SEED)
+ALONG = State(axes.OWN, axes.OWN, axes.OWN, axes.SHARED, axes.PER_SEED, axes.OWN)
 
 
 def laid_out(state: State, data: ClientData, leading: tuple) -> State:
@@ -70,4 +72,5 @@ def laid_out(state: State, data: ClientData, leading: tuple) -> State:
         clients=put(state.clients, *rows),
         residuals=put(state.residuals, *rows),
         round=put(state.round),
+        bound=put(state.bound, *leading),
     )

@@ -118,7 +118,8 @@ def advance(
       metrics (means over the rounds in which somebody was heard, NaN if there were none), and of
       the engine's counts since the last look: ``participants``, uploads ``dropped`` because they
       were not finite, uploads ``lost``, server steps ``refused`` because they were not finite,
-      ``bytes_down`` and ``bytes_up`` of everybody together; and the ``round``. Entries of a sweep
+      ``bytes_down`` and ``bytes_up`` of everybody together; with a guard ``outliers``, uploads
+      that it dropped; and the ``round``. Entries of a sweep
       have axes [seeds, points] in front.
     """
     plan = as_plan(plan)
@@ -167,7 +168,8 @@ def started(algorithm, plan, init, hparams, params, data, key) -> State:
         clients, residuals = jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (num_rows, *jnp.shape(leaf))), (client, residual)
         )
-        return State(server, clients, residuals, jnp.zeros((), jnp.int32), key)
+        bound = () if plan.guard is None else plan.guard.first()
+        return State(server, clients, residuals, jnp.zeros((), jnp.int32), key, bound)
 
     if not axes.is_sweep(key):
         return laid_out(one(hparams, key), data, ())
@@ -254,7 +256,7 @@ def _rounds(
     def scan(hparams, data, state):
         def body(state, _):
             now = at_round(hparams, state.round)
-            this = Round(algorithm, plan, now, data, state.key, state.round)
+            this = Round(algorithm, plan, now, data, state.key, state.round, state.bound)
             rows = Rows(state.clients, state.residuals)
             server, rows, metrics = one_round(this, state.server, rows)
             after = state._replace(
@@ -262,6 +264,7 @@ def _rounds(
                 clients=rows.states,
                 residuals=rows.residuals,
                 round=state.round + 1,
+                bound=_moved_bound(plan, state, metrics),
             )
             return after, metrics
 
@@ -271,7 +274,7 @@ def _rounds(
     if data.mesh is None:
         return scan(hparams, data, state)
     everywhere = jax.sharding.PartitionSpec()
-    along = State(everywhere, data.shard_spec, data.shard_spec, everywhere, everywhere)
+    along = State(everywhere, data.shard_spec, data.shard_spec, *(everywhere,) * 3)
     return jax.shard_map(
         scan,
         mesh=data.mesh,
@@ -283,10 +286,19 @@ def _rounds(
     )(hparams, data, state)
 
 
+def _moved_bound(plan: Plan, state: State, counts: dict[str, Array]) -> PyTree:
+    """The bound of the plan's guard after a round."""
+    if plan.guard is None:
+        return state.bound
+    arrived = counts["participants"] - counts["dropped"] - counts["lost"]
+    return plan.guard.moved(state.bound, counts["outliers"], arrived)
+
+
 def _summed_up(metrics: dict[str, Array]) -> dict[str, Array]:
     """Counts added up over the rounds; metrics averaged over those in which anybody was heard."""
-    counts = {name: metrics.pop(name) for name in (*COUNTS, *TRAFFIC)}
-    heard = counts["participants"] > counts["dropped"] + counts["lost"]
+    counts = {name: metrics.pop(name) for name in (*COUNTS, *TRAFFIC) if name in metrics}
+    unheard = counts["dropped"] + counts["lost"]
+    heard = counts["participants"] > unheard + counts.get("outliers", 0)
     means = {name: jnp.mean(values, axis=0, where=heard) for name, values in metrics.items()}
     return means | {name: jnp.sum(values, axis=0) for name, values in counts.items()}
 
@@ -356,6 +368,7 @@ def _check_state(algorithm, plan, hparams, data, state) -> None:
         "server": "another algorithm, another start point or another grid",
         "clients": f"another algorithm or another population than these {data.num_clients} clients",
         "residuals": "another plan, whose uplink keeps something else",
+        "bound": "another plan, whose guard is another",
         "key": "another number of seeds",
     }
     for name, whose in culprits.items():

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,23 @@ from fcojax.problems.padding import size_bounds
 from fcojax.types import Array, PyTree
 
 
+class Held(NamedTuple):
+    """Which clients of a larger population are at hand, and what a round needs of the others.
+
+    Attributes:
+      members: their numbers in the whole population, ascending; places that are empty come last.
+      sizes: examples of each client of the whole population.
+      weights: its p_m.
+    """
+
+    members: Array
+    sizes: Array
+    weights: Array
+
+
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["examples", "offsets", "weights"],
+    data_fields=["examples", "offsets", "weights", "held"],
     meta_fields=["num_clients", "min_size", "max_size", "size_bounds", "mesh"],
     drop_fields=["ids"],
 )
@@ -38,6 +52,8 @@ class ClientData:
       max_size: examples of the largest client.
       size_bounds: the few row counts that clients are padded to, ascending up to ``max_size``.
       mesh: the devices that the clients are spread over, or ``None`` for one device.
+      held: if only some clients are at hand, whose rows are here and what is known of all; the
+        arrays above are then theirs, and ``num_clients`` still counts all.
       ids: the clients' names, ascending, whole numbers or strings. They are for people and stay on
         the host: ``jax`` does not see them, so that names are no reason to compile anew, and what
         a transformation returns has ``None``.
@@ -51,6 +67,7 @@ class ClientData:
     max_size: int
     size_bounds: tuple[int, ...]
     mesh: jax.sharding.Mesh | None = None
+    held: Held | None = None
     ids: np.ndarray | None = None
 
     @property
@@ -65,7 +82,9 @@ class ClientData:
 
     @property
     def clients_per_shard(self) -> int:
-        """Clients that one device owns, padding included."""
+        """Clients that one device owns or has at hand, padding included."""
+        if self.held is not None:
+            return self.held.members.shape[0]
         return -(-self.num_clients // self.num_shards)
 
     @property
@@ -75,11 +94,15 @@ class ClientData:
 
     def local(self) -> "ClientData":
         """What one device sees of the population, as a population of its own."""
-        return dataclasses.replace(self, num_clients=self.clients_per_shard, mesh=None, ids=None)
+        return dataclasses.replace(
+            self, num_clients=self.clients_per_shard, mesh=None, held=None, ids=None
+        )
 
     @property
     def sizes(self) -> Array:
         """Examples of each client."""
+        if self.held is not None:
+            return self.held.sizes
         sizes = jnp.diff(self.offsets.reshape(self.num_shards, -1), axis=1)
         return sizes.reshape(-1)[: self.num_clients]
 

@@ -60,6 +60,52 @@ def read(folder: str | os.PathLike, verify: bool) -> tuple[PyTree, dict[str, np.
     return _put_together(manifest["examples"], leaves), small
 
 
+def file_of(array: Any) -> tuple[str, int] | None:
+    """The file that an array is mapped from and where in it; ``None`` if it is in memory."""
+    base = array
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap) and base.filename is not None:
+            shift = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+            return os.fspath(base.filename), base.offset + shift
+        base = base.base
+    return None
+
+
+def read_rows(array: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.ndarray) -> None:
+    """Reads runs of rows into the first rows of ``out``.
+
+    An array on disk is read, not mapped: what was read before does not stay in memory, and a file
+    that has become shorter raises ``ValueError`` where a mapped one would end the process.
+    """
+    place = file_of(array)
+    ends = np.cumsum(sizes)
+    if place is None:
+        for start, size, end in zip(starts.tolist(), sizes.tolist(), ends.tolist(), strict=True):
+            out[end - size : end] = array[start : start + size]
+        return
+    path, shift = place
+    row_bytes = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+    target = memoryview(out.reshape(-1).view(np.uint8))
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for start, size, end in zip(starts.tolist(), sizes.tolist(), ends.tolist(), strict=True):
+            part = target[(end - size) * row_bytes : end * row_bytes]
+            _fill(part, descriptor, shift + start * row_bytes, path)
+    finally:
+        os.close(descriptor)
+
+
+def _fill(part: memoryview, descriptor: int, position: int, path: str) -> None:
+    while part:
+        count = os.preadv(descriptor, [part], position)
+        if not count:
+            raise ValueError(
+                f"{path} ended while clients were being read from it; it has become shorter since "
+                "it was opened, so copy the folder again."
+            )
+        part, position = part[count:], position + count
+
+
 def _take_apart(examples: PyTree, leaves: list[np.ndarray]) -> Any:
     """The structure as JSON with numbers for leaves, which are appended in their order."""
     if type(examples) is dict and all(isinstance(name, str) for name in examples):

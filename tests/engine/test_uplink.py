@@ -10,6 +10,7 @@ import pytest
 import fcojax
 from fcojax import tree
 from fcojax.algorithms import local_sgd
+from fcojax.engine.luck import ENCODE, purpose_key
 from fcojax.engine.uplink import Heard
 from fcojax.transforms import euclidean
 from tests import federations
@@ -224,3 +225,43 @@ def test_a_mirror_is_no_uplink():
             federations.algorithm("fed_avg"), RATES, federations.start(), data(), KEY, plan,
             num_rounds=1,
         )  # fmt: skip
+
+
+def spoilt(probability):
+    """Whose uploads are not finite in which round, and the uplink that spoils them."""
+
+    def spoil(hparams, payload, residual, key):
+        bad = jax.random.bernoulli(key, probability)
+        return [jnp.where(bad, jnp.nan, leaf) for leaf in payload], residual
+
+    def bad(index, client):
+        encode_key = jax.random.fold_in(purpose_key(KEY, ENCODE, index), client)
+        return jax.random.bernoulli(encode_key, probability)
+
+    rounds, clients = jnp.arange(12), jnp.arange(len(federations.RAGGED))
+    table = jax.vmap(jax.vmap(bad, (None, 0)), (0, None))(rounds, clients)
+    return np.asarray(table), lossless._replace(encode=spoil)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("probability", [0.3, 0.8])
+def test_clients_that_send_nan_are_as_if_they_had_not_been_there(probability):
+    """One, half or all of them, in random rounds: model, states and counts."""
+    table, uplink = spoilt(probability)
+    assert {1, 3} <= set(table.sum(axis=1)) or {3, 5} <= set(table.sum(axis=1))
+    chosen = fcojax.algorithms.scaffold(federations.loss, federations.kernel_l1())
+    hparams = chosen.hparams_type(client_lr=0.05, penalty_scale=0.1)
+
+    def run(cohort, uplink):
+        plan = fcojax.Plan(fcojax.local_steps(2, 2), cohort, uplink)
+        state = fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
+        return fcojax.advance(chosen, hparams, data(), state, plan, 12)
+
+    found, history = run(fcojax.everyone(), uplink)
+    np.testing.assert_array_equal(history["dropped"], table.sum(axis=1))
+    absent, _ = run(fcojax.from_trace(~table), None)
+    for leaf, wanted in zip(
+        jax.tree.leaves(found._replace(key=())), jax.tree.leaves(absent._replace(key=())),
+        strict=True,
+    ):  # fmt: skip
+        np.testing.assert_allclose(leaf, wanted, rtol=1e-11, atol=1e-13)

@@ -77,6 +77,22 @@ def test_without_a_signal_handlers_are_as_they_were_and_ignored_ones_stay_ignore
     assert Stopped(signal.SIGTERM).exit_code == 143
 
 
+def test_a_signal_while_garbage_is_collected_is_not_forgotten():
+    """What is raised there Python prints and drops; the next look at the watch raises it again."""
+    found = subprocess.run(
+        [sys.executable, "-c",
+         "import os, signal; from experiments.signals import Stopped, watched\n"
+         "class Dying:\n"
+         "  def __del__(self): os.kill(os.getpid(), signal.SIGTERM)\n"
+         "try:\n"
+         "  with watched() as watch:\n"
+         "    Dying(); print(watch.asked); watch.stop_if_asked()\n"
+         "except Stopped: print('stopped')"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert found.stdout == "15\nstopped\n" and found.stderr == ""
+
+
 @pytest.mark.slow
 def test_a_program_that_takes_longer_than_batch_systems_wait_is_given_up():
     with subprocess.Popen(

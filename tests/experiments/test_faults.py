@@ -1,13 +1,19 @@
 """What a run finds when it goes on: damaged checkpoints, rows that are gone, other parts."""
 
+import contextlib
 import functools
 import pathlib
+import random
 import shutil
 
 import numpy as np
 import pytest
 
+import fcojax
+from benchmarks import survivor
 from experiments import campaign
+from experiments.endings import sentence
+from experiments.report import rows as tidy
 from tests.experiments.toys import Killed, Toy, killed_after
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
@@ -15,7 +21,8 @@ slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 @pytest.fixture(scope="module")
 def toy():
-    return Toy()
+    """Client state, sampled cohorts, lost uploads and an uplink with residuals."""
+    return Toy(survivor.EXPERIMENT, dropout_probability=0.2)
 
 
 @pytest.fixture(scope="module")
@@ -196,3 +203,59 @@ def test_a_line_all_of_whose_points_diverge_ends_with_that_verdict(tmp_path):
     assert found[0]["verdict"].startswith("diverged at round 5")
     assert not (tmp_path / "all/models").exists()
     assert toy.run(tmp_path / "all") == found
+
+
+def test_a_run_that_is_killed_at_random_blocks_is_the_same_bit_for_bit(toy, whole, tmp_path):
+    luck = random.Random(0)
+    for _ in range(3):
+        with pytest.raises(Killed):
+            toy.run(tmp_path, around_block=killed_after(luck.randrange(2)))
+    same(toy.run(tmp_path), whole)
+    jax_tree_equal(model(tmp_path), model(whole[0]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [0, 1, 3])
+def test_a_folder_that_is_removed_is_told_and_the_run_starts_over(toy, whole, tmp_path, block):
+    workdir, blocks = tmp_path / "run", iter(range(9))
+
+    def removing(_):
+        if next(blocks) == block:
+            workdir.rename(tmp_path / "elsewhere")  # atomic, where removing would be a race
+        return contextlib.nullcontext()
+
+    with pytest.raises(Exception) as error:
+        toy.run(workdir, around_block=removing)
+    told = sentence(error.value)
+    assert str(workdir) in told and "missing or was removed" in told and len(told) < 300
+    same(toy.run(workdir), whole)
+
+
+@pytest.mark.slow
+def test_clients_left_on_disk_stream_through_the_launcher_and_resume(tmp_path):
+    """To the rows of those in memory, on one device up to rounding; a shorter file is told."""
+    changes = {"dropout_probability": 0.2, "client_lr": (0.01,)}
+    resident = Toy(survivor.EXPERIMENT, **changes)
+    resident.problem.train.save(tmp_path / "clients")
+
+    def problem(config):
+        return resident.problem._replace(train=fcojax.open_clients(tmp_path / "clients"))
+
+    toy = Toy(survivor.EXPERIMENT._replace(problem=problem), **changes)
+    summary, rows, _ = resident.run(tmp_path / "resident")
+    found = toy.run(tmp_path / "whole")
+    for row, wanted in zip(found[1], rows, strict=True):
+        numbers = {k: v for k, v in wanted.items() if not isinstance(v, str)}
+        assert {k: row[k] for k in numbers} == pytest.approx(numbers, rel=1e-9)
+    with pytest.raises(Killed):
+        toy.run(tmp_path / "killed", around_block=killed_after(2))
+    assert toy.run(tmp_path / "killed") == found
+
+    def truncating(block):
+        if block == 1:
+            truncate(tmp_path / "clients/examples.0.npy")
+        return contextlib.nullcontext()
+
+    with pytest.raises(ValueError, match="examples.0.npy ended while clients were being read"):
+        toy.run(tmp_path / "unreadable", around_block=truncating)
+    assert len(tidy.load(tmp_path / "unreadable" / "rows.jsonl")) >= 2

@@ -21,8 +21,8 @@ TOY = {
 class Toy:
     """One line of a sweep, which several campaigns of a test may run."""
 
-    def __init__(self, **changes):
-        sweep, config = lasso.EXPERIMENT, lasso.get_config()
+    def __init__(self, sweep=lasso.EXPERIMENT, **changes):
+        config = lasso.get_config()
         with config.ignore_type(), config.unlocked():
             config.update(TOY | changes)
         self.settings = resolve(config, sweep)

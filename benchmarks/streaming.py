@@ -1,0 +1,124 @@
+"""A population on disk beside the same in memory, and one that no memory holds.
+
+    python -m benchmarks.streaming [--clients=20000] [--rounds=2000] [--gigabytes=0]
+
+Prints one JSON line: milliseconds a round of both, in thirds of the run; the resident memory of the
+process after 100 rounds of streaming and at the end. With ``--gigabytes`` the population is a
+sparse file of that size, which is not read into memory for comparison. Clients have 20 examples of
+64 numbers, 100 of them take part in a round, and a block has 10 rounds.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import tempfile
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fcojax
+from fcojax.problems import stored
+from fcojax.problems.clients import ClientData
+
+DIM, ROWS, COHORT, BLOCK = 64, 20, 100, 10
+
+
+def loss(w, rows):
+    return (rows["x"] @ w - rows["y"]) ** 2
+
+
+def saved(folder: pathlib.Path, num_clients: int, sparse: bool) -> ClientData:
+    """A population of normal numbers, or of zeros that take no room on the disk."""
+    num_rows = num_clients * ROWS
+    if not sparse:
+        rng = np.random.default_rng(0)
+        x = rng.standard_normal((num_rows, DIM), np.float32)
+        fcojax.from_rows({"x": x, "y": x[:, 0]}, [ROWS] * num_clients).save(folder)
+        return fcojax.open_clients(folder)
+    folder.mkdir()
+    mapped = {
+        name: np.lib.format.open_memmap(folder / f"{name}.npy", "w+", np.float32, shape)
+        for name, shape in (("x", (num_rows, DIM)), ("y", (num_rows,)))
+    }
+    return ClientData(
+        {name: np.asarray(array) for name, array in mapped.items()},
+        jnp.arange(num_clients + 1, dtype=jnp.int32) * ROWS, jnp.ones(num_clients),
+        num_clients, ROWS, ROWS, (ROWS,),
+    )  # fmt: skip
+
+
+def resident_mb() -> float:
+    """Memory of this process, as the kernel counts it."""
+    pages = int(pathlib.Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def timed(advance, state, num_rounds: int) -> list:
+    """The state after so many rounds, and milliseconds a round."""
+    began = time.perf_counter()
+    state = advance(state, num_rounds)
+    jax.block_until_ready(state.server)
+    return [state, round(1e3 * (time.perf_counter() - began) / num_rounds, 4)]
+
+
+def measure(num_clients: int, num_rounds: int, gigabytes: float) -> dict:
+    """Times and memory."""
+    algorithm = fcojax.algorithms.fed_avg(loss)
+    hparams = algorithm.hparams_type(client_lr=0.01)
+    plan = fcojax.Plan(fcojax.local_steps(5, 10), fcojax.uniform_cohort(COHORT))
+    key, start = jax.random.key(0), jnp.zeros(DIM)
+    if gigabytes:
+        num_clients = int(gigabytes * 2**30 / (4 * ROWS * (DIM + 1)))
+    third = (num_rounds - 100) // (3 * BLOCK) * BLOCK
+    with tempfile.TemporaryDirectory() as place:
+        data = saved(pathlib.Path(place) / "population", num_clients, bool(gigabytes))
+        assert stored.file_of(data.examples["x"]) is not None
+        stream = fcojax.Stream(data, plan, BLOCK)
+
+        def from_disk(state, rounds):
+            return stream.advance(algorithm, hparams, state, rounds, donate=True)[0]
+
+        state, _ = timed(from_disk, stream.start(algorithm, hparams, start, key), 100)
+        early, times = resident_mb(), []
+        for _ in range(3):
+            state, ms = timed(from_disk, state, third)
+            times.append(ms)
+        found = {
+            "clients": num_clients, "rounds": int(state.round), "ms": times,
+            "resident_mb": [round(early), round(resident_mb())],
+        }  # fmt: skip
+        if gigabytes:
+            return found
+        whole = data.to_device()
+
+        def in_memory(state, rounds):
+            for _ in range(rounds // BLOCK):
+                state, _ = fcojax.advance(
+                    algorithm, hparams, whole, state, plan, BLOCK, eval_every=BLOCK, donate=True
+                )
+            return state
+
+        kept, _ = timed(in_memory, fcojax.start(algorithm, hparams, start, whole, key, plan), 100)
+        times = []
+        for _ in range(3):
+            kept, ms = timed(in_memory, kept, third)
+            times.append(ms)
+        same = bool((np.asarray(kept.server) == np.asarray(state.server)).all())
+        ratio = round(min(found["ms"]) / min(times), 3)
+        return found | {"in_memory_ms": times, "ratio": ratio, "same_bits": same}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, default=20_000, help="of the population")
+    parser.add_argument("--rounds", type=int, default=2000, help="that stream")
+    parser.add_argument("--gigabytes", type=float, default=0.0, help="of a sparse population")
+    given = parser.parse_args()
+    print(json.dumps(measure(given.clients, given.rounds, given.gigabytes)))
+
+
+if __name__ == "__main__":
+    main()

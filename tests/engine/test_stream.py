@@ -1,0 +1,104 @@
+"""Populations on disk, read block by block: the numbers of those in memory, to the last bit."""
+
+import jax
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax.problems import stored
+from tests import federations
+
+KEY = jax.random.key(3)
+RAGGED = (5, 2, 7, 3, 6, 4, 4, 9, 2, 5, 6, 8)
+COHORTS = {
+    "uniform": fcojax.dropout(fcojax.uniform_cohort(3), 0.3),
+    "coins": fcojax.coin_flips(0.2),
+    "by size": fcojax.weighted_cohort(2),
+    "everyone": fcojax.everyone(),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("stream") / "population"
+    fcojax.from_clients(federations.clients(RAGGED), "examples").save(path)
+    return path
+
+
+def scaffold():
+    chosen = fcojax.algorithms.scaffold(federations.loss, federations.kernel_l1())
+    return chosen, chosen.hparams_type(client_lr=0.02, penalty_scale=0.1)
+
+
+def both(folder, cohort, work, hparams=None, key=KEY, rounds=(6, 3)):
+    """State and history of a population in memory, and of the same on disk."""
+    (chosen, usual), start = scaffold(), federations.start()
+    hparams, data = hparams or usual, fcojax.open_clients(folder)
+    plan = fcojax.Plan(work, cohort, client_chunk_size=2)
+    resident = data.to_device()
+    state = fcojax.start(chosen, hparams, start, resident, key, plan)
+    expected = fcojax.advance(
+        chosen, hparams, resident, state, plan, rounds[0], eval_every=rounds[1],
+        observe=federations.whole_model,
+    )  # fmt: skip
+    stream = fcojax.Stream(data, plan, rounds[1], np.size(key))
+    state = stream.start(chosen, hparams, start, key)
+    found = stream.advance(chosen, hparams, state, rounds[0], observe=federations.whole_model)
+    return found, expected
+
+
+def equal(found, expected):
+    found, expected = (
+        jax.tree.map(np.asarray, (state._replace(key=()), history))
+        for state, history in (found, expected)
+    )
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_the_same_bits_as_in_memory(folder):
+    equal(*both(folder, COHORTS["uniform"], fcojax.local_epochs(1, 3)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cohort", COHORTS)
+@pytest.mark.parametrize(
+    "work", [fcojax.local_steps(2, 2), fcojax.local_steps(2)], ids=["minibatch", "full"]
+)
+def test_the_same_bits_whoever_takes_part(folder, cohort, work):
+    equal(*both(folder, COHORTS[cohort], work))
+
+
+@pytest.mark.slow
+def test_seeds_and_points_stream_together(folder):
+    grid = fcojax.product(type(scaffold()[1]), client_lr=[0.01, 0.02], penalty_scale=[0.1])
+    keys = jax.random.split(KEY, 2)
+    equal(*both(folder, COHORTS["uniform"], fcojax.local_steps(2, 2), grid, keys))
+
+
+def test_only_the_rows_of_members_are_read_and_a_shorter_file_is_told(folder, tmp_path):
+    data = fcojax.open_clients(folder)
+    array = data.examples["x"]
+    assert stored.file_of(array) == (str(folder / "examples.0.npy"), 128)
+    assert stored.file_of(np.ones(3)) is None
+    members = np.array([1, 4, 11])
+    starts, sizes = np.asarray(data.offsets)[members], np.array(RAGGED)[members]
+    out = np.zeros((30, federations.DIM))
+    stored.read_rows(array, starts, sizes, out)
+    np.testing.assert_array_equal(out[: sizes.sum()], data.rows_of(members)[0]["x"])
+    copied = tmp_path / "copy"
+    data.save(copied)
+    stream = fcojax.Stream(fcojax.open_clients(copied), fcojax.local_steps(1), 1)
+    file = copied / "examples.0.npy"
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(ValueError, match="examples.0.npy ended while clients were being read"):
+        stream._read(np.arange(12))
+    file.unlink()
+    with pytest.raises(FileNotFoundError):
+        stream._read(np.arange(12))
+
+
+def test_blocks_that_do_not_fit_are_told(folder, monkeypatch):
+    data = fcojax.open_clients(folder)
+    monkeypatch.setattr("fcojax.engine.stream.room", lambda: 100.0)
+    with pytest.raises(ValueError, match="cohorts of a block of 4 rounds have up to 12 clients"):
+        fcojax.Stream(data, fcojax.Plan(fcojax.local_steps(1), COHORTS["uniform"]), 4)
