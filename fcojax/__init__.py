@@ -8,6 +8,7 @@ from fcojax import algorithms, problems, theory, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
 from fcojax.engine import reference
 from fcojax.engine.availability import cyclic, markov
+from fcojax.engine.certificates import kkt, kkt_violation
 from fcojax.engine.cohort import coin_flips, dropout, everyone, uniform_cohort, weighted_cohort
 from fcojax.engine.grid import log_spaced, product, random_draws, zipped
 from fcojax.engine.hparams import extended, schedule
@@ -15,6 +16,7 @@ from fcojax.engine.plan import Plan
 from fcojax.engine.ragged import padded_share
 from fcojax.engine.run import run
 from fcojax.engine.sharding import client_mesh, device_mesh, shard_clients, spread
+from fcojax.engine.solve import solve
 from fcojax.engine.state import OfState, State
 from fcojax.engine.stepper import advance, look, read_model, start
 from fcojax.engine.sweep import sweep
@@ -52,6 +54,8 @@ __all__ = [
     "from_clients",
     "from_rows",
     "from_trace",
+    "kkt",
+    "kkt_violation",
     "local_epochs",
     "local_steps",
     "markov",
@@ -61,6 +65,7 @@ __all__ = [
     "reference",
     "run",
     "shard_clients",
+    "solve",
     "spread",
     "sweep",
     "theory",
