@@ -4,7 +4,7 @@ min_w (1/M) sum_m p_m F_m(w) + psi(w): many clients with local losses, one share
 constraint or manifold.
 """
 
-from fcojax import algorithms, problems, theory, transforms
+from fcojax import algorithms, problems, selection, theory, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
 from fcojax.engine import reference
 from fcojax.engine.availability import cyclic, markov
@@ -24,6 +24,8 @@ from fcojax.engine.trace import from_trace
 from fcojax.engine.tuning import fastest_chunk_size
 from fcojax.engine.uplink import Uplink
 from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
+from fcojax.selection.path import path
+from fcojax.selection.select import select
 
 __version__ = "0.2.0"
 
@@ -61,9 +63,12 @@ __all__ = [
     "markov",
     "open_clients",
     "padded_share",
+    "path",
     "problems",
     "reference",
     "run",
+    "select",
+    "selection",
     "shard_clients",
     "solve",
     "spread",

@@ -29,6 +29,7 @@ GROUPS = (
     "transforms",
     "algorithms",
     "engine",
+    "selection",
     "theory",
     "check",
 )
