@@ -22,10 +22,11 @@ from fcojax.problems.linear_models import (
     huber_regression,
     linear,
     poisson,
+    poisson_loss,
     quantile_regression,
     squared_hinge,
 )
-from fcojax.problems.logistic import logistic, synthetic_logistic
+from fcojax.problems.logistic import logistic, logistic_loss, synthetic_logistic
 from fcojax.problems.low_rank import low_rank
 from fcojax.problems.matrix_completion import matrix_completion, synthetic_matrix_completion
 from fcojax.problems.measures import support_recovery
@@ -72,12 +73,14 @@ __all__ = [
     "linear",
     "loaders",
     "logistic",
+    "logistic_loss",
     "low_rank",
     "matrix_completion",
     "mixture",
     "on_grid",
     "pca",
     "poisson",
+    "poisson_loss",
     "population_loss",
     "portfolio",
     "procrustes",

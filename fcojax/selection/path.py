@@ -165,13 +165,24 @@ def prepared(
             )
     check_hparams(hparams)
     check_run(algorithm, plan, hparams, problem.train, key)
-    params = tree.zeros_like(checked_params(problem.init(key)))
+    params = _in_precision_of(problem.train, checked_params(problem.init(key)))
     check_every = checked_count("check_every", check_every)
     blocks = -(-checked_count("max_rounds", max_rounds) // check_every)
     setup = Setup(
         algorithm, plan, problem.loss, penalty, check_every, blocks * check_every, finds_rate
     )
     return setup, as_arrays(hparams), params, key
+
+
+def _in_precision_of(data: ClientData, params: Params) -> Params:
+    """Zeros like the parameters, as wide as the widest floats among the examples."""
+    floats = [
+        leaf.dtype
+        for leaf in jax.tree.leaves((data.examples, params))
+        if jnp.issubdtype(leaf.dtype, jnp.floating)
+    ]
+    widest = max(floats, key=lambda dtype: jnp.finfo(dtype).bits)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, widest), params)
 
 
 def default_method(penalty: Penalty) -> Method:
