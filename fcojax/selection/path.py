@@ -326,24 +326,40 @@ def _rates(setup: Setup, walk: Walk, data: ClientData) -> tuple[np.ndarray, np.n
     """What one walk sends beside its rounds and checks: see ``exchanged``."""
     num_strengths = walk.outcome.rounds.shape[-1]
     one_model = tree.num_bytes(jax.tree.map(lambda leaf: leaf[0], walk.models))
-    return exchanged(setup, num_strengths, one_model, np.asarray(data.weights))
+    return exchanged(exchanges(setup, num_strengths), one_model, np.asarray(data.weights))
+
+
+class Exchanges(NamedTuple):
+    """How often clients are asked beside rounds and checks.
+
+    Attributes:
+      gradients: a model down and a gradient up.
+      products: a model and a direction down, and the Hessian's product with it up.
+    """
+
+    gradients: int
+    products: int
+
+
+# The refit looks at the curvature once.
+REFIT_LOOKS = Exchanges(0, _FIRST_LOOKS)
+
+
+def exchanges(setup: Setup, num_strengths: int) -> Exchanges:
+    """Those of a path: where it begins, asked at the start and at the null model, and the rates."""
+    begins = setup.penalty.scale_max is not None
+    looks = _FIRST_LOOKS + _NEXT_LOOKS * (num_strengths - 1) + begins * _FIRST_LOOKS
+    return Exchanges(2 * begins, looks if setup.finds_rate else 0)
 
 
 def exchanged(
-    setup: Setup, num_strengths: int, model_bytes: int, weights: np.ndarray
+    asked: Exchanges, model_bytes: int, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes of each client for the first strength, and for the looks at the curvature.
-
-    The first strength is asked for twice, at the start and at the null model: a model down and a
-    gradient up. A look at the curvature takes a model and a direction down and a product up.
-    """
-    asked = 0 if setup.penalty.scale_max is None else 2
-    looks = 0
-    if setup.finds_rate:
-        looks = _FIRST_LOOKS + _NEXT_LOOKS * (num_strengths - 1)
-        looks += _FIRST_LOOKS if asked else 0
-    there = (weights[..., :] > 0) * float(model_bytes)
-    return there * (asked + 2 * looks), there * (asked + looks)
+    """Bytes down and up of each client with a weight, for these exchanges."""
+    there = (weights > 0) * float(model_bytes)
+    return there * (asked.gradients + 2 * asked.products), there * (
+        asked.gradients + asked.products
+    )
 
 
 def _random_like(key: Key, params: Params) -> Params:

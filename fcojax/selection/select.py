@@ -19,6 +19,7 @@ from fcojax.selection.criteria import Criterion
 from fcojax.selection.folds import Folds, Split, by_client, fold_of, stacked, weighted_loss
 from fcojax.selection.ledger import Entry, Ledger, shown_bytes
 from fcojax.selection.path import (
+    REFIT_LOOKS,
     Path,
     Setup,
     Walk,
@@ -26,6 +27,7 @@ from fcojax.selection.path import (
     default_method,
     entry_of,
     exchanged,
+    exchanges,
     grid_of,
     names_of,
     null_model,
@@ -259,10 +261,11 @@ def _ledger(setup, data, walk, first, folds, tuned, refitted) -> Ledger:
     model_bytes = sum(leaf[0].nbytes for leaf in jax.tree.leaves(walk.models))
     number = walk.outcome.rounds.shape[0]
     weights = np.asarray(data.weights)
-    down, up = exchanged(setup, number, model_bytes, weights)
+    asked = exchanges(setup, number)
+    down, up = exchanged(asked, model_bytes, weights)
     entries = [Entry("rates", down, up), entry_of("start", first), entry_of("path", walk.outcome)]
     if folds is not None:
-        down, up = exchanged(setup, number, model_bytes, np.asarray(folds.train.clients))
+        down, up = exchanged(asked, model_bytes, np.asarray(folds.train.clients))
         starts, paths, _ = tuned
         judged = np.asarray(folds.held.clients) > 0
         # A judge is sent every model of its fold and answers with one number each.
@@ -277,5 +280,7 @@ def _ledger(setup, data, walk, first, folds, tuned, refitted) -> Ledger:
             ),
         ]
     if refitted is not None:
-        entries.append(entry_of("refit", refitted))
+        rounds = entry_of("refit", refitted)
+        looks = exchanged(REFIT_LOOKS, model_bytes, weights)
+        entries.append(Entry("refit", rounds.down + looks[0], rounds.up + looks[1]))
     return Ledger(tuple(entries), names_of(data))
