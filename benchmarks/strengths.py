@@ -36,12 +36,10 @@ def compare(num_steps: int, repeats: int, quick: bool) -> dict:
     problem, plan = fcojax.problems.least_squares(data), fcojax.local_steps(num_steps)
     more: dict = {}
     if num_steps > 1:
-        curvature = np.linalg.norm(x.T @ x, 2) / num_rows
+        rate = 0.5 * num_rows / np.linalg.norm(x.T @ x, 2) / num_steps
         more = {
             "method": lambda loss: fcojax.algorithms.composite_fl(loss, l1()),
-            "hparams": fcojax.algorithms.composite_fl.Hparams(
-                client_lr=0.5 / curvature / num_steps
-            ),
+            "hparams": fcojax.algorithms.composite_fl.Hparams(client_lr=rate),
         }
 
     def ours():

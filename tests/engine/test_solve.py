@@ -80,6 +80,7 @@ def test_bytes_of_a_cohort_are_those_of_its_members():
     assert len(set(outcome.bytes_up.tolist())) > 1
 
 
+@pytest.mark.slow
 def test_verdicts():
     grid = fcojax.product(FED_MID.hparams_type, client_lr=[0.5, 0.001, 50.0], penalty_scale=[0.1])
     _, outcome = solve(grid, key=KEY[None], max_rounds=50, tolerance=1e-3)
@@ -89,6 +90,7 @@ def test_verdicts():
         solve(rates(), tolerance=-1)
 
 
+@pytest.mark.slow
 def test_it_can_be_mapped():
     def end(scale):
         return solve(rates(penalty_scale=scale))[0]

@@ -20,6 +20,7 @@ def one_fold(part, fold):
     return jax.tree.map(lambda leaf: leaf[fold], part)
 
 
+@pytest.mark.slow
 def test_leaving_a_site_out_is_fitting_the_others():
     """By weights, in one program, what a population without the site comes to by itself."""
     data = population()
@@ -53,6 +54,7 @@ def test_leaving_a_site_out_is_fitting_the_others():
     assert "chosen by loss on held-out data" in str(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [problems.logistic_loss, cox_loss], ids=["rows", "whole batch"])
 def test_a_fold_of_examples_is_a_population_of_fewer(loss):
     """The weighted loss of all rows is the loss of a population of those that count."""

@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 from fcojax import transforms
-from tests.laws.test_penalty_laws import PENALTIES, TWINS
+from tests.laws.test_penalty_laws import PENALTIES
 
 SHAPE = (3, 4)
 KNOWN = {
     name: row for name, row in PENALTIES.items() if row.penalty.subdiff_distance is not None
 }  # fmt: skip
 STEP, SCALE = 0.7, 1.3
+# One of each kind; the others are of the slower half.
+QUICK = ("l1", "l_inf", "group_l2 by axis", "l1_ball", "linf_ball")
 
 
 def distance(penalty, x, v, scale):
@@ -27,7 +29,9 @@ def test_which_penalties_know_theirs():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(set(KNOWN) - TWINS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in KNOWN]
+)
 def test_what_a_prox_takes_off_is_a_subgradient(name):
     """``(v - prox) / step`` is one at the prox, and one drawn at random beside it is none."""
     row = KNOWN[name]
