@@ -40,7 +40,8 @@ def read(config) -> Table:
         table = _of_csv(path, config)
     else:
         table = _of_libsvm(path, config)
-    kept = [index for index, name in enumerate(table.names) if name not in set(config.drop)]
+    drop = set(",".join(config.drop).split(","))
+    kept = [index for index, name in enumerate(table.names) if name not in drop]
     return table._replace(x=table.x[:, kept], names=[table.names[index] for index in kept])
 
 
