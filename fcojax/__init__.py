@@ -4,10 +4,11 @@ min_w (1/M) sum_m p_m F_m(w) + psi(w): many clients with local losses, one share
 constraint or manifold.
 """
 
-from fcojax import algorithms, problems, theory, transforms
+from fcojax import algorithms, problems, selection, theory, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
 from fcojax.engine import reference
 from fcojax.engine.availability import cyclic, markov
+from fcojax.engine.certificates import kkt, kkt_violation
 from fcojax.engine.cohort import coin_flips, dropout, everyone, uniform_cohort, weighted_cohort
 from fcojax.engine.grid import log_spaced, product, random_draws, zipped
 from fcojax.engine.hparams import extended, schedule
@@ -16,6 +17,7 @@ from fcojax.engine.plan import Plan
 from fcojax.engine.ragged import padded_share
 from fcojax.engine.run import run
 from fcojax.engine.sharding import client_mesh, device_mesh, shard_clients, spread
+from fcojax.engine.solve import solve
 from fcojax.engine.state import OfState, State
 from fcojax.engine.stepper import advance, look, read_model, start
 from fcojax.engine.stream import Stream
@@ -24,6 +26,8 @@ from fcojax.engine.trace import from_trace
 from fcojax.engine.tuning import fastest_chunk_size
 from fcojax.engine.uplink import Uplink
 from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
+from fcojax.selection.path import path
+from fcojax.selection.select import select
 
 __version__ = "0.2.0"
 
@@ -55,6 +59,8 @@ __all__ = [
     "from_clients",
     "from_rows",
     "from_trace",
+    "kkt",
+    "kkt_violation",
     "local_epochs",
     "local_steps",
     "markov",
@@ -62,10 +68,14 @@ __all__ = [
     "norm_quantile",
     "open_clients",
     "padded_share",
+    "path",
     "problems",
     "reference",
     "run",
+    "select",
+    "selection",
     "shard_clients",
+    "solve",
     "spread",
     "sweep",
     "theory",

@@ -29,6 +29,7 @@ GROUPS = (
     "transforms",
     "algorithms",
     "engine",
+    "selection",
     "theory",
     "check",
 )
@@ -36,7 +37,7 @@ BANNED = ("utils", "util", "helpers", "helper", "misc", "common")
 # Hyperparameters and data stay on the device; only these parts of the engine look from the host.
 HOST_SIDE = (
     "check.py", "cohort.py", "grid.py", "guard.py", "hparams.py", "run.py", "sharding.py",
-    "status.py", "stream.py", "trace.py", "work.py",
+    "solve.py", "status.py", "stream.py", "trace.py", "work.py",
 )  # fmt: skip
 
 

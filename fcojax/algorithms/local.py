@@ -12,7 +12,7 @@ from jax.custom_batching import custom_vmap
 from fcojax import device, shuffle, tree
 from fcojax.algorithms.work import Work
 from fcojax.problems.fields import by_field
-from fcojax.problems.problem import Loss, RandomLoss, losses_of
+from fcojax.problems.problem import Loss, RandomLoss, WholeBatchLoss, losses_of
 from fcojax.types import Array, Key, Params, PyTree
 
 # Where clients differ in their number of steps, the most steps of any client are cut into so many
@@ -48,6 +48,10 @@ class Batch(NamedTuple):
         if self.step is None:
             return jax.random.fold_in(self.source, WHOLE)
         return jax.random.fold_in(jax.random.fold_in(self.source, STEP), self.step)
+
+
+class Minibatch(Batch):
+    """Some of a client's examples, which a ``WholeBatchLoss`` will not take."""
 
 
 @functools.partial(
@@ -179,7 +183,7 @@ class Local:
     def _batch(self, index, rows, weights):
         weights = jnp.ones(rows.shape[0]) if weights is None else weights
         examples = jax.tree.map(lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), self.rows)
-        return Batch(examples, weights, self.key, index)
+        return Minibatch(examples, weights, self.key, index)
 
     def _all_minibatches(self, step, carry, most):
         steps = jnp.arange(most, dtype=jnp.int32)
@@ -306,7 +310,13 @@ def mean_loss(loss: Loss) -> Callable[[Params, Batch], Array]:
 
     def value(params, batch):
         key = batch.key if isinstance(loss, RandomLoss) else None
-        losses = losses_of(loss, params, batch.examples, key)
+        whole = isinstance(loss, WholeBatchLoss)
+        if whole and isinstance(batch, Minibatch):
+            raise ValueError(
+                f"the loss needs all of a client's examples at once but was given a batch of "
+                f"{batch.weights.shape[0]}; pass batch_size=None."
+            )
+        losses = losses_of(loss, params, batch.examples, key, batch.weights if whole else None)
         weights = batch.weights.astype(losses.dtype)
         return jnp.sum(jnp.where(weights > 0, weights * losses, 0)) / jnp.sum(weights)
 

@@ -6,6 +6,7 @@
 from fcojax.problems import loaders, partition
 from fcojax.problems.bilinear import bilinear
 from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
+from fcojax.problems.cox import cox
 from fcojax.problems.feature_skew import feature_skew
 from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid
 from fcojax.problems.fused_signal import fused_signal
@@ -17,13 +18,21 @@ from fcojax.problems.hold_out import (
 )
 from fcojax.problems.lasso import lasso
 from fcojax.problems.least_squares import least_squares, synthetic_least_squares
-from fcojax.problems.logistic import logistic, synthetic_logistic
+from fcojax.problems.linear_models import (
+    huber_regression,
+    linear,
+    poisson,
+    poisson_loss,
+    quantile_regression,
+    squared_hinge,
+)
+from fcojax.problems.logistic import logistic, logistic_loss, synthetic_logistic
 from fcojax.problems.low_rank import low_rank
 from fcojax.problems.matrix_completion import matrix_completion, synthetic_matrix_completion
 from fcojax.problems.measures import support_recovery
 from fcojax.problems.pca import pca, synthetic_pca
 from fcojax.problems.portfolio import mixture, portfolio, simplex_weights
-from fcojax.problems.problem import Problem, RandomLoss, population_loss
+from fcojax.problems.problem import Problem, RandomLoss, WholeBatchLoss, population_loss
 from fcojax.problems.procrustes import procrustes, synthetic_procrustes
 from fcojax.problems.quadratic import Factored, factored, factored_loss
 from fcojax.problems.random_features import random_features
@@ -40,6 +49,7 @@ __all__ = [
     "Factored",
     "Problem",
     "RandomLoss",
+    "WholeBatchLoss",
     "check_same_clients",
     "check_unseen_clients",
     "feature_skew",
@@ -47,6 +57,7 @@ __all__ = [
     "factored_loss",
     "as_columns",
     "bilinear",
+    "cox",
     "brain_voxels",
     "fmri_surrogate",
     "from_clients",
@@ -54,24 +65,31 @@ __all__ = [
     "fused_signal",
     "hold_out_clients",
     "hold_out_examples",
+    "huber_regression",
     "lasso",
     "open_clients",
     "partition",
     "least_squares",
+    "linear",
     "loaders",
     "logistic",
+    "logistic_loss",
     "low_rank",
     "matrix_completion",
     "mixture",
     "on_grid",
     "pca",
+    "poisson",
+    "poisson_loss",
     "population_loss",
     "portfolio",
     "procrustes",
+    "quantile_regression",
     "random_features",
     "saddle",
     "simplex_weights",
     "softmax",
+    "squared_hinge",
     "subspace_completion",
     "support_recovery",
     "synthetic_least_squares",

@@ -41,6 +41,32 @@ class RandomLoss:
         return self.function(params, examples, key)
 
 
+@dataclasses.dataclass(frozen=True)
+class WholeBatchLoss:
+    """A loss whose examples know each other, as those do that are at risk at the same time.
+
+    It is only right on all examples of a client at once, so minibatches are refused. The part of
+    each example may depend on all others of its client with a weight above 0.
+
+    Attributes:
+      function: ``(params, examples, weights) -> one loss per example``; the weight of an example
+        that is padding, or left out, is 0.
+
+    Example:
+      >>> def off_mean(w, rows, weights):
+      ...     return (rows - w - jnp.sum(weights * rows) / jnp.sum(weights)) ** 2
+      >>> WholeBatchLoss(off_mean)(0.0, jnp.array([1.0, 3.0])).tolist()
+      [1.0, 1.0]
+    """
+
+    function: Callable[[Params, PyTree, Array], Array]
+
+    def __call__(self, params: Params, examples: PyTree, weights: Array | None = None) -> Array:
+        if weights is None:
+            weights = jnp.ones(jax.tree.leaves(examples)[0].shape[0])
+        return self.function(params, examples, weights)
+
+
 class Problem(NamedTuple):
     """A federated problem, up to the penalty that is added to it.
 
@@ -59,18 +85,25 @@ class Problem(NamedTuple):
     measures: Callable[[Params], dict[str, Array]] = lambda params: {}
 
 
-def losses_of(loss: Loss, params: Params, examples: PyTree, key: Key | None = None) -> Array:
+def losses_of(
+    loss: Loss,
+    params: Params,
+    examples: PyTree,
+    key: Key | None = None,
+    weights: Array | None = None,
+) -> Array:
     """``loss(params, examples)``, refused at trace time unless it is one float per example.
 
-    With a key, which a ``RandomLoss`` takes, it is what the loss draws with it.
+    With a key, which a ``RandomLoss`` takes, it is what the loss draws with it; with weights, which
+    a ``WholeBatchLoss`` takes, they say which examples there are.
     """
     num_examples = jax.tree.leaves(examples)[0].shape[0]
     if not callable(loss):
         raise ValueError(
             f"loss is {shown(loss)}; pass a function (params, examples) -> one number an example."
         )
-    drawn = () if key is None else (key,)
-    losses = loss(params, examples, *drawn)
+    further = tuple(extra for extra in (key, weights) if extra is not None)
+    losses = loss(params, examples, *further)
     if not isinstance(losses, jax.Array | np.ndarray | np.generic | float | int):
         raise ValueError(
             f"the loss returned {shown(losses)}; return one number an example, an array of shape "
@@ -120,6 +153,8 @@ def _affordable_rows(loss: Loss, params: Params, examples: PyTree) -> int:
 
 
 def _weighted_loss_sum(loss: Loss, params: Params, data: ClientData, rows_at_once: int) -> Array:
+    if isinstance(loss, WholeBatchLoss):
+        return _client_by_client(loss, params, data)
     num_rows = jax.tree.leaves(data.examples)[0].shape[0]
     rows_at_once = min(rows_at_once, num_rows)
     sizes = jnp.diff(data.offsets)
@@ -147,3 +182,25 @@ def _weighted_loss_sum(loss: Loss, params: Params, data: ClientData, rows_at_onc
     num_blocks = -(-num_rows // rows_at_once)
     dtype = jax.eval_shape(loss, params, data.examples).dtype
     return jax.lax.scan(add_block, jnp.zeros((), dtype), jnp.arange(num_blocks, dtype=jnp.int32))[0]
+
+
+def _client_by_client(loss: WholeBatchLoss, params: Params, data: ClientData) -> Array:
+    """The same sum, of one client after the other, each with all its examples."""
+    num_rows = jax.tree.leaves(data.examples)[0].shape[0]
+    place = jnp.arange(data.max_size, dtype=jnp.int32)
+
+    def add_client(total, client):
+        first, end, weight = client
+        # Padding repeats the client's first example, as it does where clients work.
+        rows = jnp.minimum(jnp.where(first + place < end, first + place, first), num_rows - 1)
+        examples = jax.tree.map(lambda leaf: leaf[rows], data.examples)
+        real = jnp.where(first + place < end, 1.0, 0.0)
+        losses = losses_of(loss, params, examples, weights=real)
+        size = jnp.maximum(end - first, 1).astype(losses.dtype)
+        mean = jnp.sum(jnp.where(real > 0, losses, 0)) / size
+        weight = weight.astype(losses.dtype)
+        return total + jnp.where(weight > 0, weight * mean, 0), None
+
+    dtype = jax.eval_shape(loss, params, data.examples).dtype
+    clients = data.offsets[:-1], data.offsets[1:], data.weights
+    return jax.lax.scan(add_client, jnp.zeros((), dtype), clients)[0]

@@ -33,6 +33,10 @@ class Penalty(NamedTuple):
         for ``step``, a step for every entry, and answers
         :math:`\mathrm{argmin}_x \psi(x) + \sum_i (x_i - v_i)^2 / 2 t_i`, the prox in the metric
         of an optimiser that scales every entry by itself.
+      subdiff_distance: ``(x, v, scale) -> the Euclidean distance of v from the subdifferential of
+        psi at x``, for a set from its normal cone, or ``None`` where nobody has written it down.
+        With v minus a gradient of f it is zero exactly where x minimises f + psi. It takes exact
+        zeros, ties and bounds for what they are, as a prox makes them.
     """
 
     value: Callable[[Params, Scalar], jax.Array]
@@ -40,6 +44,7 @@ class Penalty(NamedTuple):
     scale_max: Callable[[Params], jax.Array] | None = None
     convex: bool = True
     separable: bool = False
+    subdiff_distance: Callable[[Params, Params, Scalar], jax.Array] | None = None
 
 
 def checked(name: str, penalty: Penalty) -> Penalty:
@@ -68,7 +73,15 @@ def checked(name: str, penalty: Penalty) -> Penalty:
 
     inner = penalty.scale_max
     scale_max = None if inner is None else lambda gradient: inner(widened(gradient))
-    return Penalty(value, prox, scale_max, penalty.convex, penalty.separable)
+    gap = penalty.subdiff_distance
+
+    def subdiff_distance(x, v, scale):
+        check("scale", scale)
+        assert gap is not None
+        return gap(widened(x), widened(v), scale)
+
+    distance = None if gap is None else subdiff_distance
+    return Penalty(value, prox, scale_max, penalty.convex, penalty.separable, distance)
 
 
 def widened(x: PyTree) -> PyTree:

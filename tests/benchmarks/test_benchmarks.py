@@ -73,6 +73,12 @@ def test_ragged_clients_have_as_many_examples_as_equal_ones():
 
 
 @pytest.mark.slow
+def test_a_path_is_that_of_the_pooled_solver():
+    (row,) = json_lines("benchmarks.strengths", "--quick", "--repeats=1")
+    assert row["unsolved"] == 0 and row["largest_difference"] < 1e-3 and row["ratio"] > 0
+
+
+@pytest.mark.slow
 def test_transforms_agree_with_the_plain_way():
     rows = json_lines("benchmarks.transforms", "--quick")
     assert len(rows) > 15 and any(row["transform"].startswith("stiefel") for row in rows)

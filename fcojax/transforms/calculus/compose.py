@@ -4,6 +4,7 @@ Beck, First-Order Methods in Optimization, 2017, chapter 6, has the proofs. What
 conjugate is next door, in ``moreau``.
 """
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -13,6 +14,7 @@ from jax.core import Tracer
 
 from fcojax import tree
 from fcojax.memo import memoised
+from fcojax.transforms.lengths import length
 from fcojax.transforms.penalty import Penalty, entrywise, largest
 from fcojax.transforms.thresholds import clipped
 from fcojax.types import Array, PyTree, Scalar
@@ -53,7 +55,12 @@ def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
 
     inner = penalty.scale_max
     scale_max = None if inner is None else lambda g: inner(split_leaves(g, touches)[0])
-    return penalty._replace(value=value, prox=prox, scale_max=scale_max)
+
+    def distance(gap, x, v, scale):
+        slopes, rest, _ = split_leaves(v, touches)
+        return length([gap(split_leaves(x, touches)[0], slopes, scale), *rest])
+
+    return _changed(penalty, value, prox, scale_max, distance)
 
 
 def split_leaves(x: PyTree, touches: PathPredicate) -> tuple[list, list, Callable]:
@@ -115,7 +122,11 @@ def per_leaf(penalty: Penalty) -> Penalty:
 
     inner = penalty.scale_max
     scale_max = None if inner is None else lambda gradient: largest(jax.tree.map(inner, gradient))
-    return penalty._replace(value=value, prox=prox, scale_max=scale_max)
+
+    def distance(gap, x, v, scale):
+        return length(jax.tree.map(lambda leaf, slope: gap(leaf, slope, scale), x, v))
+
+    return _changed(penalty, value, prox, scale_max, distance)
 
 
 @memoised
@@ -147,7 +158,12 @@ def scaled(penalty: Penalty, factor: Scalar) -> Penalty:
 
     inner = penalty.scale_max
     scale_max = None if inner is None else lambda g: inner(tree.scale(1 / factor, g))
-    return penalty._replace(value=value, prox=prox, scale_max=scale_max)
+
+    def distance(gap, x, v, scale):
+        once = gap(x, tree.scale(1 / factor, v), scale)
+        return jnp.asarray(factor, once.dtype) * once
+
+    return _changed(penalty, value, prox, scale_max, distance)
 
 
 @memoised
@@ -175,7 +191,10 @@ def translated(penalty: Penalty, shift: PyTree) -> Penalty:
         moved = penalty.prox(tree.add_scaled(v, -1.0, shift), step, scale)
         return tree.add_scaled(moved, 1.0, shift)
 
-    return penalty._replace(value=value, prox=prox, scale_max=None)
+    def distance(gap, x, v, scale):
+        return gap(tree.add_scaled(x, -1.0, shift), v, scale)
+
+    return _changed(penalty, value, prox, None, distance)
 
 
 @memoised
@@ -213,7 +232,11 @@ def precomposed(
         image = forward(v)
         return tree.add(v, adjoint(tree.sub(penalty.prox(image, step, scale), image)))
 
-    return Penalty(value, prox, None, penalty.convex)
+    def distance(gap, x, v, scale):
+        image = forward(v)
+        return length([gap(forward(x), image, scale), tree.sub(v, adjoint(image))])
+
+    return _changed(penalty._replace(separable=False), value, prox, None, distance)
 
 
 @memoised
@@ -261,7 +284,11 @@ def rotated(penalty: Penalty, matrix: Array) -> Penalty:
 
     inner = penalty.scale_max
     scale_max = None if inner is None else lambda gradient: inner(forward(gradient))
-    return Penalty(value, prox, scale_max, penalty.convex)
+
+    def distance(gap, x, v, scale):
+        return gap(forward(x), forward(v), scale)
+
+    return _changed(penalty._replace(separable=False), value, prox, scale_max, distance)
 
 
 @memoised
@@ -279,7 +306,8 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
       lower: a, one number for all entries or a pytree of arrays like x; minus infinity is allowed.
       upper: b, likewise.
 
-    ``scale_max`` is gone: on one side of the box zero may be optimal at a smaller scale.
+    ``scale_max`` is gone: on one side of the box zero may be optimal at a smaller scale. So is
+    ``subdiff_distance``.
 
     Example:
       >>> from fcojax.transforms.penalties.l1 import l1
@@ -316,7 +344,14 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
     def prox(v, step, scale):
         return jax.tree.map(clipped, penalty.prox(v, step, scale), *bounds(v))
 
-    return penalty._replace(value=value, prox=prox, scale_max=None)
+    return penalty._replace(value=value, prox=prox, scale_max=None, subdiff_distance=None)
+
+
+def _changed(penalty: Penalty, value, prox, scale_max, distance: Callable[..., Array]) -> Penalty:
+    """The penalty with other functions; ``distance`` is given its own one, if it has one."""
+    gap = penalty.subdiff_distance
+    changed = None if gap is None else functools.partial(distance, gap)
+    return penalty._replace(value=value, prox=prox, scale_max=scale_max, subdiff_distance=changed)
 
 
 def is_concrete(numbers: PyTree) -> bool:

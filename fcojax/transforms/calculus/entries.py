@@ -7,6 +7,7 @@ import numpy as np
 from fcojax import tree
 from fcojax.memo import memoised
 from fcojax.transforms.calculus.compose import is_concrete
+from fcojax.transforms.lengths import length
 from fcojax.transforms.penalty import Penalty, entrywise, largest
 
 
@@ -46,7 +47,14 @@ def per_entry(penalty: Penalty) -> Penalty:
 
     inner = penalty.scale_max and jax.vmap(penalty.scale_max)
     scale_max = None if inner is None else lambda g: largest(jax.tree.map(inner, entries(g)))
-    return Penalty(value, prox, scale_max, penalty.convex, separable=True)
+    gap = penalty.subdiff_distance and jax.vmap(penalty.subdiff_distance, (0, 0, None))
+
+    def subdiff_distance(x, v, scale):
+        assert gap is not None
+        return length(jax.tree.map(lambda a, b: gap(a, b, scale), entries(x), entries(v)))
+
+    distance = None if gap is None else subdiff_distance
+    return Penalty(value, prox, scale_max, penalty.convex, True, distance)
 
 
 def sum_over_entries(penalty: Penalty, whose: str) -> Penalty:

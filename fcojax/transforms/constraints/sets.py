@@ -23,6 +23,7 @@ from fcojax.transforms.penalty import (
     require_shapes_of,
     strength,
 )
+from fcojax.transforms.subdifferentials import from_intervals, nearly_at, of_bounds, off_ray
 from fcojax.transforms.thresholds import clipped
 from fcojax.types import PyTree
 
@@ -61,7 +62,12 @@ def l2_ball() -> Penalty:
         first, second = (jnp.where(outside, factor, inside) for factor in (first, second))
         return tree.scale(second, tree.scale(first, v))
 
-    return checked("l2_ball", Penalty(value, prox))
+    def subdiff_distance(x, v, scale):
+        norm = length(x)
+        radius = strength(scale, norm)
+        return jnp.where(radius > 0, off_ray(v, x, nearly_at(norm, radius)), 0)
+
+    return checked("l2_ball", Penalty(value, prox, subdiff_distance=subdiff_distance))
 
 
 @memoised
@@ -88,7 +94,10 @@ def linf_ball() -> Penalty:
 
         return jax.tree.map(clip, v)
 
-    return checked("linf_ball", Penalty(value, prox, separable=True))
+    def subdiff_distance(x, v, scale):
+        return from_intervals(lambda leaf, r: of_bounds(leaf, -r, r), x, v, scale)
+
+    return checked("linf_ball", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
 @memoised
@@ -142,7 +151,14 @@ def box(lower: PyTree, upper: PyTree) -> Penalty:
         del step, scale
         return jax.tree.map(clipped, v, *bounds(v))
 
-    return checked("box", Penalty(value, prox, separable=True))
+    def subdiff_distance(x, v, scale):
+        def interval(leaf, strength, low, high):
+            del strength
+            return of_bounds(leaf, low, high)
+
+        return from_intervals(interval, x, v, scale, *bounds(x))
+
+    return checked("box", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
 @memoised
@@ -164,7 +180,10 @@ def non_negative() -> Penalty:
         del step, scale
         return projections.projection_non_negative(v)
 
-    return checked("non_negative", Penalty(value, prox, separable=True))
+    def subdiff_distance(x, v, scale):
+        return from_intervals(lambda leaf, _: of_bounds(leaf, 0.0, jnp.inf), x, v, scale)
+
+    return checked("non_negative", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
 @memoised
@@ -206,7 +225,14 @@ def half_space(normal: PyTree, offset: float) -> Penalty:
         del step, scale
         return projections.projection_halfspace(v, direction(v), offset)
 
-    return checked("half_space", Penalty(value, prox))
+    def subdiff_distance(x, v, scale):
+        del scale
+        reach = largest(jax.tree.map(jnp.abs, x))
+        below = offset - tree.vdot(x, direction(x))
+        room = np.sqrt(jnp.finfo(below.dtype).eps) * (1 + reach + abs(offset))
+        return off_ray(v, direction(x), below <= room)
+
+    return checked("half_space", Penalty(value, prox, subdiff_distance=subdiff_distance))
 
 
 @memoised
@@ -269,4 +295,10 @@ def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
             flat = flat - jnp.asarray(rows.T, flat.dtype) @ residual(flat)
         return unravel(flat)
 
-    return checked("affine", Penalty(value, prox))
+    def subdiff_distance(x, v, scale):
+        del x, scale
+        flat = ravel_pytree(v)[0]
+        inner = jnp.asarray(rows, flat.dtype)
+        return length(flat - inner.T @ (inner @ flat))
+
+    return checked("affine", Penalty(value, prox, subdiff_distance=subdiff_distance))

@@ -6,7 +6,9 @@ from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
 from fcojax.memo import memoised
+from fcojax.transforms.lengths import length
 from fcojax.transforms.penalty import Penalty, checked, indicator, largest, strength
+from fcojax.transforms.subdifferentials import nearly_at, off_level
 from fcojax.transforms.thresholds import onto_l1_ball, onto_simplex
 
 
@@ -44,7 +46,14 @@ def simplex() -> Penalty:
             return v
         return unravel(onto_simplex(flat, strength(scale, flat)))
 
-    return checked("simplex", Penalty(value, prox))
+    def subdiff_distance(x, v, scale):
+        flat, slope = ravel_pytree(x)[0], ravel_pytree(v)[0]
+        if flat.size == 0:
+            return jnp.zeros(())
+        active = flat > 0
+        return jnp.where(jnp.any(active), off_level(slope, active, -jnp.inf), 0)
+
+    return checked("simplex", Penalty(value, prox, subdiff_distance=subdiff_distance))
 
 
 @memoised
@@ -77,4 +86,15 @@ def l1_ball() -> Penalty:
             return v
         return unravel(onto_l1_ball(flat, strength(scale, flat)))
 
-    return checked("l1_ball", Penalty(value, prox))
+    def subdiff_distance(x, v, scale):
+        flat, slope = ravel_pytree(x)[0], ravel_pytree(v)[0]
+        if flat.size == 0:
+            return jnp.zeros(())
+        norm, active = jnp.sum(jnp.abs(flat)), flat != 0
+        radius = strength(scale, norm)
+        along = jnp.where(active, jnp.sign(flat) * slope, jnp.abs(slope))
+        on_sphere = off_level(along, active, 0.0)
+        inside = jnp.where(nearly_at(norm, radius), on_sphere, length(slope))
+        return jnp.where(radius > 0, inside, 0)
+
+    return checked("l1_ball", Penalty(value, prox, subdiff_distance=subdiff_distance))

@@ -5,7 +5,17 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.memo import memoised
-from fcojax.transforms.penalty import Penalty, at_strength, checked, entrywise, largest, weight
+from fcojax.transforms.lengths import length
+from fcojax.transforms.penalty import (
+    Penalty,
+    at_strength,
+    checked,
+    entrywise,
+    largest,
+    weight,
+    widened,
+)
+from fcojax.transforms.subdifferentials import from_intervals, of_absolute
 from fcojax.transforms.thresholds import soft_threshold
 
 
@@ -22,7 +32,12 @@ def zero() -> Penalty:
         del scale
         return tree.total(jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), x))
 
-    return Penalty(value, prox=lambda v, step, scale: v, separable=True)
+    return Penalty(
+        value,
+        prox=lambda v, step, scale: v,
+        separable=True,
+        subdiff_distance=lambda x, v, scale: length(widened(v)),
+    )
 
 
 @memoised
@@ -56,4 +71,7 @@ def l1() -> Penalty:
     def scale_max(gradient):
         return largest(jax.tree.map(jnp.abs, gradient))
 
-    return checked("l1", Penalty(value, prox, scale_max, separable=True))
+    def subdiff_distance(x, v, scale):
+        return from_intervals(of_absolute, x, v, scale)
+
+    return checked("l1", Penalty(value, prox, scale_max, True, True, subdiff_distance))

@@ -20,10 +20,12 @@ from fcojax.transforms.penalty import (
     checked,
     largest,
     require_shapes_of,
+    strength,
     weight,
 )
+from fcojax.transforms.subdifferentials import off_largest
 from fcojax.transforms.thresholds import off_l1_ball, soft_threshold
-from fcojax.types import Array, PyTree
+from fcojax.types import Array, PyTree, Scalar
 
 _NUM_HALVINGS = 60  # of an interval at most twice its answer: past the last bit of a float64
 
@@ -60,7 +62,13 @@ def l2() -> Penalty:
         norm = length(v)
         return tree.scale(shrink_factor(norm, weight(step, scale, norm)), v)
 
-    return checked("l2", Penalty(value, prox, length))
+    def subdiff_distance(x, v, scale):
+        size = length(x)
+        threshold = strength(scale, size)
+        unit = tree.scale(threshold / jnp.where(size > 0, size, 1), x)
+        return jnp.where(size > 0, length(tree.sub(v, unit)), jnp.maximum(length(v) - threshold, 0))
+
+    return checked("l2", Penalty(value, prox, length, subdiff_distance=subdiff_distance))
 
 
 @memoised
@@ -95,7 +103,13 @@ def l_inf() -> Penalty:
     def scale_max(gradient):
         return tree.total(jax.tree.map(lambda leaf: jnp.sum(jnp.abs(leaf)), gradient))
 
-    return checked("l_inf", Penalty(value, prox, scale_max))
+    def subdiff_distance(x, v, scale):
+        flat, slope = ravel_pytree(x)[0], ravel_pytree(v)[0]
+        if flat.size == 0:
+            return jnp.zeros(())
+        return off_largest(flat, slope, strength(scale, flat))
+
+    return checked("l_inf", Penalty(value, prox, scale_max, subdiff_distance=subdiff_distance))
 
 
 class Groups(NamedTuple):
@@ -117,6 +131,21 @@ class Groups(NamedTuple):
         if self.labels is None:
             return jax.tree.map(lambda leaf, f: leaf * jnp.broadcast_to(f, leaf.shape), x, factors)
         return jax.tree.map(lambda leaf, label: leaf * factors[label], x, self.labels)
+
+    def subdiff_distance(self, x: PyTree, v: PyTree, scale: Scalar) -> Array:
+        """The distance of v from the subdifferential of the sum of the norms at x."""
+        sizes = self.norms(x)
+        factors = jax.tree.map(
+            lambda size: strength(scale, size) / jnp.where(size > 0, size, 1), sizes
+        )
+        kept = self.norms(tree.sub(v, self.scale(factors, x)))
+        at_zero = self.norms(v)
+
+        def off(size, kept, at_zero):
+            beyond = jnp.maximum(at_zero - strength(scale, size), 0)
+            return jnp.where(size > 0, kept, beyond)
+
+        return length(jax.tree.map(off, sizes, kept, at_zero))
 
     def _axis_of(self, leaf):
         axes = self.axis if isinstance(self.axis, tuple) else (self.axis,)
@@ -185,7 +214,11 @@ def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
         )
         return groups.scale(factors, v)
 
-    return checked("group_l2", Penalty(value, prox, lambda g: largest(groups.norms(g))))
+    def scale_max(gradient):
+        return largest(groups.norms(gradient))
+
+    distance = groups.subdiff_distance
+    return checked("group_l2", Penalty(value, prox, scale_max, subdiff_distance=distance))
 
 
 @memoised
@@ -250,4 +283,15 @@ def sparse_group(
             high = largest(groups.norms(gradient)) / (1 - l1_fraction)
         return jax.lax.fori_loop(0, _NUM_HALVINGS, halve, (jnp.zeros_like(high), high))[1]
 
-    return checked("sparse_group", Penalty(value, prox, scale_max))
+    def subdiff_distance(x, v, scale):
+        def thinned(leaf, slope):
+            share = l1_fraction * strength(scale, leaf)
+            kept = slope - share * jnp.sign(leaf)
+            return jnp.where(leaf == 0, soft_threshold(slope, share), kept)
+
+        rest = jax.tree.map(thinned, x, v)
+        return groups.subdiff_distance(x, rest, (1 - l1_fraction) * scale)
+
+    return checked(
+        "sparse_group", Penalty(value, prox, scale_max, subdiff_distance=subdiff_distance)
+    )

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.memo import memoised
 from fcojax.transforms.penalty import Penalty, at_strength, checked, entrywise, weight
+from fcojax.transforms.subdifferentials import from_intervals
 
 
 @memoised
@@ -55,7 +56,13 @@ def power(p: float) -> Penalty:
 
         return entrywise(shrink, v, step)
 
-    return checked("power", Penalty(value, prox, separable=True))
+    def subdiff_distance(x, v, scale):
+        def slope(leaf, strength):
+            return (p * strength * jnp.sign(leaf) * jnp.abs(leaf) ** (p - 1),) * 2
+
+        return from_intervals(slope, x, v, scale)
+
+    return checked("power", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

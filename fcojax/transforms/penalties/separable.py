@@ -21,6 +21,7 @@ from fcojax.transforms.penalty import (
     require_shapes_of,
     weight,
 )
+from fcojax.transforms.subdifferentials import from_intervals, of_absolute
 from fcojax.transforms.thresholds import soft_threshold
 from fcojax.types import PyTree
 
@@ -71,7 +72,14 @@ def weighted_l1(weights: PyTree) -> Penalty:
 
         return largest(jax.tree.map(ratio, gradient, weights))
 
-    return checked("weighted_l1", Penalty(value, prox, scale_max, separable=True))
+    def subdiff_distance(x, v, scale):
+        def interval(leaf, strength, w):
+            return of_absolute(leaf, strength * jnp.asarray(w, leaf.dtype))
+
+        require_shapes_of(x, weights, "the weights of weighted_l1")
+        return from_intervals(interval, x, v, scale, weights)
+
+    return checked("weighted_l1", Penalty(value, prox, scale_max, True, True, subdiff_distance))
 
 
 @memoised
@@ -93,7 +101,10 @@ def l2_squared() -> Penalty:
     def prox(v, step, scale):
         return entrywise(lambda leaf, step: leaf / (1 + 2 * weight(step, scale, leaf)), v, step)
 
-    return checked("l2_squared", Penalty(value, prox, separable=True))
+    def subdiff_distance(x, v, scale):
+        return from_intervals(lambda leaf, s: (2 * s * leaf,) * 2, x, v, scale)
+
+    return checked("l2_squared", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
 @memoised
@@ -136,7 +147,16 @@ def elastic_net(l1_fraction: float) -> Penalty:
         return largest(jax.tree.map(jnp.abs, gradient)) / l1_fraction
 
     least = scale_max if l1_fraction > 0 else None
-    return checked("elastic_net", Penalty(value, prox, least, separable=True))
+
+    def subdiff_distance(x, v, scale):
+        def interval(leaf, strength):
+            bend = 2 * (1 - l1_fraction) * strength * leaf
+            low, high = of_absolute(leaf, l1_fraction * strength)
+            return low + bend, high + bend
+
+        return from_intervals(interval, x, v, scale)
+
+    return checked("elastic_net", Penalty(value, prox, least, True, True, subdiff_distance))
 
 
 def require_fraction(l1_fraction: float, name: str) -> None:
@@ -194,7 +214,10 @@ def huber(knee: float) -> Penalty:
 
         return entrywise(shrink, v, step)
 
-    return checked("huber", Penalty(value, prox, separable=True))
+    def subdiff_distance(x, v, scale):
+        return from_intervals(lambda leaf, s: (s * jnp.clip(leaf, -knee, knee),) * 2, x, v, scale)
+
+    return checked("huber", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
 @memoised
@@ -220,14 +243,25 @@ def on_orthant(penalty: Penalty) -> Penalty:
     def prox(v, step, scale):
         return penalty.prox(jax.tree.map(jax.nn.relu, v), step, scale)
 
-    inner = penalty.scale_max
-    if inner is None:
-        return penalty._replace(value=value, prox=prox)
+    inner, gap = penalty.scale_max, penalty.subdiff_distance
 
     def scale_max(gradient):
+        assert inner is not None
         return inner(jax.tree.map(lambda g: -jax.nn.relu(-g), gradient))
 
-    return penalty._replace(value=value, prox=prox, scale_max=scale_max)
+    def subdiff_distance(x, v, scale):
+        assert gap is not None
+        # At zero the set adds all that points outwards, and psi looks the same from either side.
+        inwards = jax.tree.map(lambda a, b: jnp.where(a == 0, jax.nn.relu(b), b), x, v)
+        outside = largest(jax.tree.map(jnp.negative, x)) > 0
+        return jnp.where(outside, jnp.inf, gap(x, inwards, scale))
+
+    return penalty._replace(
+        value=value,
+        prox=prox,
+        scale_max=None if inner is None else scale_max,
+        subdiff_distance=None if gap is None else subdiff_distance,
+    )
 
 
 @memoised

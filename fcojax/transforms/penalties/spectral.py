@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.memo import memoised
+from fcojax.transforms.lengths import length
 from fcojax.transforms.penalty import (
     Penalty,
     at_strength,
@@ -26,6 +27,7 @@ from fcojax.transforms.penalty import (
     weight,
     widened,
 )
+from fcojax.transforms.subdifferentials import off_nuclear
 from fcojax.transforms.thresholds import clipped, onto_l1_ball, soft_threshold
 from fcojax.types import Array, PyTree
 
@@ -65,7 +67,18 @@ def nuclear() -> Penalty:
     def scale_max(gradient):
         return largest(_per_matrix("nuclear", lambda matrix: _singular_values(matrix)[0], gradient))
 
-    return checked("nuclear", Penalty(value, prox, scale_max))
+    def subdiff_distance(x, v, scale):
+        def one_leaf(leaf, slope):
+            pairs = jnp.stack([leaf, slope], axis=-3)
+            shape = (-1, *pairs.shape[-3:])
+            return jax.vmap(lambda pair: off_nuclear(*pair, strength(scale, leaf)))(
+                pairs.reshape(shape)
+            )
+
+        _per_matrix("nuclear", lambda matrix: matrix, x)
+        return length(jax.tree.map(one_leaf, x, v))
+
+    return checked("nuclear", Penalty(value, prox, scale_max, subdiff_distance=subdiff_distance))
 
 
 @memoised

@@ -1,0 +1,83 @@
+"""The clients, the loss, the penalty and the split that a config asks for."""
+
+import numpy as np
+
+from experiments.studies.select.files import Table, numbered, read
+from fcojax import problems, selection
+from fcojax.problems import Problem, loaders
+from fcojax.problems.loaders.pooled import Pooled
+from fcojax.transforms import Penalty, elastic_net, l1, named, on_subtree
+
+_LOSSES = {
+    "linear": problems.linear,
+    "logistic": problems.logistic,
+    "poisson": problems.poisson,
+    "huber": problems.huber_regression,
+    "median": problems.quantile_regression,
+    "squared_hinge": problems.squared_hinge,
+}
+_SPLITS = {
+    "site": lambda config: selection.by_client(),
+    "sites": lambda config: selection.by_client(config.num_folds),
+    "examples": lambda config: selection.by_example(config.num_folds),
+    "bic": lambda config: selection.bic(gaussian=config.loss == "linear"),
+    "ebic": lambda config: selection.ebic(gaussian=config.loss == "linear"),
+    "aic": lambda config: selection.aic(gaussian=config.loss == "linear"),
+}
+
+
+def problem(config) -> tuple[Problem, list[str]]:
+    """The problem, and the names of its features."""
+    table = read(config) if config.data_dir else _drawn(config)
+    present = ~np.isnan(table.y)
+    if np.isfinite(config.positive_above):
+        table = table._replace(y=(table.y > config.positive_above).astype(np.int32))
+    x = _standardised(table.x[present])
+    y = table.y[present]
+    if config.loss in ("logistic", "squared_hinge"):
+        y = y.astype(np.int32)
+    data = loaders.by_client(Pooled({"x": x, "y": y}, table.site[present]), weights="examples")
+    return _chosen("loss", config.loss, _LOSSES)(data), table.names
+
+
+def penalty(config) -> Penalty:
+    """The elastic net on the kernel, l1 where its share is 1; the bias stays free."""
+    inner = l1() if config.l1_fraction == 1 else elastic_net(config.l1_fraction)
+    return on_subtree(inner, named("kernel"))
+
+
+def split(config):
+    """Folds or a criterion."""
+    return _chosen("by", config.by, _SPLITS)(config)
+
+
+def _chosen(key: str, name: str, known: dict):
+    if name not in known:
+        raise ValueError(f"{key} is {name!r}; pass one of {', '.join(known)}.")
+    return known[name]
+
+
+def _standardised(x: np.ndarray) -> np.ndarray:
+    """Means 0 and variances 1, by the sites' sums; a value that is missing is the mean."""
+    x = x.astype(np.float64)
+    mean, spread = np.nanmean(x, axis=0), np.nanstd(x, axis=0)
+    scaled = (x - mean) / np.where(spread > 0, spread, 1)
+    return np.where(np.isnan(scaled), 0.0, scaled)
+
+
+def _drawn(config) -> Table:
+    """Sites that differ in size and in the means of their features; every fifth feature matters."""
+    rng = np.random.default_rng(config.data_seed)
+    sizes = np.asarray(config.sizes)
+    site = np.repeat([f"site {index + 1}" for index in range(sizes.size)], sizes)
+    shift = np.repeat(0.5 * rng.standard_normal((sizes.size, config.dim)), sizes, axis=0)
+    x = rng.standard_normal(shift.shape) + shift
+    truth = np.where(np.arange(config.dim) % 5 == 0, rng.choice([-1.0, 1.0], config.dim), 0.0)
+    z = x @ truth
+    if config.loss in ("logistic", "squared_hinge"):
+        y = (rng.logistic(size=z.size) < z).astype(float)
+    elif config.loss == "poisson":
+        y = rng.poisson(np.exp(np.clip(z / 3, None, 4))).astype(float)
+    else:
+        y = z + rng.standard_normal(z.size)
+    return Table(x, y, site, numbered(config.dim))

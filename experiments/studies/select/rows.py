@@ -1,0 +1,79 @@
+"""The rows of one selection: the path, the scores of the folds, the coefficients, the ledger."""
+
+import jax
+import numpy as np
+
+import fcojax
+from experiments.studies.select.problem import penalty, problem, split
+
+
+def study(config):
+    """All rows of the study; the selection is one program and takes nearly all of the time."""
+    yield {"part": "data", "file": config.data_dir or "drawn", "loss": config.loss}
+    task, names = problem(config)
+    sites = task.train.ids.tolist()
+    for name, size in zip(sites, np.asarray(task.train.sizes).tolist(), strict=True):
+        yield {"part": "site", "site": name, "examples": size}
+    found = fcojax.select(
+        task, penalty(config), by=split(config), one_standard_error=config.one_standard_error,
+        strengths=config.num_strengths, least=config.least, num_draws=config.num_draws,
+        key=jax.random.key(config.seed), tolerance=config.tolerance, max_rounds=config.max_rounds,
+    )  # fmt: skip
+    yield from _path(found)
+    yield from _scores(found, sites if config.by == "site" else None)
+    yield from _coefficients(found, names)
+    yield from _ledger(found)
+
+
+def _path(found):
+    path = found.path
+    kernels = np.asarray(path.models["kernel"])
+    for index, verdict in enumerate(path.outcome.verdicts()):
+        yield {
+            "part": "path",
+            "index": index,
+            "strength": float(path.strengths[index]),
+            "nonzero": int(np.count_nonzero(kernels[index])),
+            "objective": float(path.objective[index]),
+            "rounds": int(path.outcome.rounds[index]),
+            "violation": float(path.outcome.violation[index]),
+            "verdict": verdict,
+            "score": float(found.mean[index]),
+            "error": float(found.standard_error[index]),
+            "kernel": kernels[index],
+            "best": index == found.best,
+            "chosen": index == found.chosen,
+            "by": found.by,
+        }
+
+
+def _scores(found, sites):
+    for fold, scores in enumerate(found.scores):
+        name = f"fold {fold + 1}" if sites is None else sites[fold % len(sites)]
+        for strength, score in zip(np.asarray(found.path.strengths), scores, strict=True):
+            yield {
+                "part": "fold",
+                "fold": name,
+                "strength": float(strength),
+                "score": float(score),
+            }
+
+
+def _coefficients(found, names):
+    columns = (
+        ["bias", *names],
+        [float(found.model["bias"]), *np.asarray(found.model["kernel"]).tolist()],
+        [float(found.refit["bias"]), *np.asarray(found.refit["kernel"]).tolist()],
+    )
+    for name, value, refit in zip(*columns, strict=True):
+        yield {"part": "coefficient", "name": name, "value": value, "refit": refit}
+    yield {"part": "refit", "verdict": found.refit_outcome.verdicts()[0]}
+
+
+def _ledger(found):
+    for entry in found.ledger.entries:
+        for site, down, up in zip(found.ledger.ids, entry.down, entry.up, strict=True):
+            yield {
+                "part": "ledger", "work": entry.part, "site": site, "down": float(down),
+                "up": float(up),
+            }  # fmt: skip

@@ -1,0 +1,66 @@
+"""Results as tables and figures."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def table_of(path: Any) -> str:
+    """A line for each strength: how many parameters are not zero, and how its solve ended."""
+    lines = [f"{'strength':>10} {'nonzero':>8} {'rounds':>7} {'objective':>11}  verdict"]
+    rows = zip(
+        np.asarray(path.strengths),
+        np.asarray(path.num_nonzero),
+        np.asarray(path.outcome.rounds),
+        np.asarray(path.objective),
+        path.outcome.verdicts(),
+        strict=True,
+    )
+    lines += [
+        f"{strength:10.4g} {nonzero:8} {rounds:7} {objective:11.6g}  {verdict}"
+        for strength, nonzero, rounds, objective, verdict in rows
+    ]
+    return "\n".join(lines)
+
+
+def draw_path(path: Any, axes: Any = None, chosen: int | None = None) -> Any:
+    """Every parameter over the strength, with a line at the chosen one."""
+    axes = _axes(axes)
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(path.models)]
+    columns = np.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=1)
+    strengths = np.asarray(path.strengths)
+    moving = columns[:, np.any(columns != 0, axis=0)]
+    axes.plot(strengths, moving, linewidth=1)
+    _strength_axis(axes, strengths, chosen)
+    axes.set_ylabel("parameter")
+    return axes
+
+
+def draw_scores(selection: Any, axes: Any = None) -> Any:
+    """The mean score over the strength with its standard error, and the choice."""
+    axes = _axes(axes)
+    strengths = np.asarray(selection.path.strengths)
+    mean, error = np.asarray(selection.mean), np.asarray(selection.standard_error)
+    axes.errorbar(strengths, mean, error, fmt="o-", markersize=3, capsize=2, color="C0")
+    axes.axvline(strengths[selection.best], color="0.6", linestyle=":", label="least score")
+    _strength_axis(axes, strengths, selection.chosen)
+    axes.set_ylabel(selection.by)
+    axes.legend(frameon=False)
+    return axes
+
+
+def _strength_axis(axes: Any, strengths: np.ndarray, chosen: int | None) -> None:
+    axes.set_xscale("log")
+    axes.invert_xaxis()
+    axes.set_xlabel("strength of the penalty")
+    if chosen is not None:
+        axes.axvline(strengths[chosen], color="0.2", linestyle="--", label="chosen")
+
+
+def _axes(axes: Any) -> Any:
+    if axes is not None:
+        return axes
+    from matplotlib import pyplot  # only who draws needs it
+
+    return pyplot.subplots()[1]

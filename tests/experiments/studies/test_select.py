@@ -1,0 +1,54 @@
+"""A quick selection from files of every format, up to its figures."""
+
+import types
+
+import numpy as np
+import pytest
+
+from experiments.studies.select.files import read
+from tests.experiments.studies.quick_studies import quick_study
+
+
+def config_of(**values):
+    defaults = {"features": "", "target": "y", "client": "site", "names": "", "drop": ()}
+    return types.SimpleNamespace(**defaults | {"loss": "logistic"} | values)
+
+
+def test_files_of_every_format_say_the_same(tmp_path):
+    x, y = np.array([[1.0, 2.0], [3.0, 0.5], [0.0, 4.0]], np.float32), np.array([0, 1, 1])
+    site = np.array(["b", "a", "a"])
+    np.savez(tmp_path / "a.npz", x=x, y=y, site=np.array([1, 0, 0]), names=["age", "dose"],
+             sites=["a", "b"])  # fmt: skip
+    lines = [f"{a},{b},{c},{d}" for (a, b), c, d in zip(x, y, site, strict=True)]
+    (tmp_path / "a.csv").write_text("\n".join(["age,dose,y,site", *lines]))
+    rows = [f"{c} 1:{a} 2:{b}" for (a, b), c in zip(x, y, strict=True)]
+    (tmp_path / "a.svm").write_text("\n".join(rows) + "\n")
+    (tmp_path / "site").write_text("\n".join(site))
+    tables = [
+        read(config_of(data_dir=tmp_path / "a.npz", features="x", names="names,sites")),
+        read(config_of(data_dir=tmp_path / "a.csv")),
+        read(config_of(data_dir=tmp_path / "a.svm")),
+    ]
+    for table in tables:
+        np.testing.assert_array_equal(table.x, x)
+        np.testing.assert_array_equal(table.y, y)
+        assert table.site.tolist() == ["b", "a", "a"]
+    assert [table.names for table in tables] == [["age", "dose"], ["age", "dose"], ["x1", "x2"]]
+    only = read(config_of(data_dir=tmp_path / "a.csv", drop=("age",)))
+    assert only.names == ["dose"] and only.x.shape == (3, 1)
+    with pytest.raises(ValueError, match="no column 'outcome'"):
+        read(config_of(data_dir=tmp_path / "a.csv", target="outcome"))
+    with pytest.raises(ValueError, match="there are 4 files"):
+        read(config_of(data_dir=tmp_path))
+
+
+@pytest.mark.slow
+def test_a_quick_study_has_a_model_a_ledger_and_figures(tmp_path):
+    study, config, rows, summary = quick_study("select", tmp_path)
+    assert summary["solved"]["strengths solved"] == config.num_strengths
+    names = {row["name"] for row in summary["coefficients"]}
+    assert names & {f"x{index}" for index in range(1, 31, 5)}
+    total = summary["ledger"][-1]
+    assert total["bytes up"] == sum(row["bytes up"] for row in summary["sites"])
+    drawn = study.figures(config, rows, summary, tmp_path)
+    assert {path.stem for path in drawn} == {"path", "coefficients", "sites"}

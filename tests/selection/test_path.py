@@ -1,0 +1,182 @@
+"""Paths of strengths: the models of other libraries, from where their zero begins, byte by byte."""
+
+import cvxpy as cp
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.linear_model import Lasso, LogisticRegression
+
+import fcojax
+from fcojax import problems
+from fcojax.algorithms import fed_dual_avg, fed_mid_osp
+from fcojax.problems.linear_models import half_square
+from fcojax.transforms import (
+    elastic_net,
+    euclidean,
+    group_l2,
+    l1,
+    monotone,
+    named,
+    nuclear,
+    on_subtree,
+)
+
+PENALTY = on_subtree(l1(), named("kernel"))
+
+
+def population(kind="linear", sizes=(20, 12, 8), dim=6, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(sum(sizes), dim))
+    z = x @ np.where(np.arange(dim) < 2, 1.0, 0.0) + 0.5
+    y = {
+        "linear": lambda: z + 0.3 * rng.normal(size=z.size),
+        "logistic": lambda: (rng.logistic(size=z.size) < z).astype(np.int32),
+        "poisson": lambda: rng.poisson(np.exp(0.5 * z)).astype(float),
+    }[kind]()
+    return fcojax.from_rows({"x": x, "y": y}, list(sizes), weights="examples")
+
+
+def test_a_lasso_path_is_that_of_scikit_learn_and_every_byte_is_counted():
+    data = population()
+    found = fcojax.path(problems.linear(data), PENALTY, strengths=3, least=0.05, tolerance=1e-8)
+    x, y = (np.asarray(data.examples[name]) for name in "xy")
+    centred = (x - x.mean(0)).T @ (y - y.mean()) / len(y)
+    assert float(found.strengths[0]) == pytest.approx(np.abs(centred).max(), rel=1e-6)
+    assert bool(found.outcome.solved.all()) and found.num_nonzero[0] == 1  # the bias alone
+    for index, strength in enumerate(found.strengths.tolist()):
+        judge = Lasso(alpha=strength, tol=1e-12, max_iter=100_000).fit(x, y)
+        np.testing.assert_allclose(found.models["kernel"][index], judge.coef_, atol=1e-6)
+        assert float(found.models["bias"][index]) == pytest.approx(judge.intercept_, abs=1e-6)
+    # Seven floats a model: every round and check is one down and one up, with the length of the
+    # steps in a round; two gradients say where the path begins; looks at the curvature are 30 at
+    # the start, 30 at the first strength and 3 at each later one, with a direction down.
+    rounds, checks = (int(np.sum(getattr(found.outcome, name))) for name in ("rounds", "checks"))
+    on_path = {entry.part: (entry.down, entry.up) for entry in found.ledger.entries}
+    np.testing.assert_array_equal(on_path["path"][0], np.full(3, 56 * (rounds + checks)))
+    np.testing.assert_array_equal(on_path["path"][1], 56 * (rounds + checks) + 8 * rounds)
+    looks = 30 + 30 + 2 * 3
+    np.testing.assert_array_equal(on_path["rates"][0], np.full(3, 56 * (2 + 2 * looks)))
+    assert str(found).count("solved by round") == 3
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"penalty": monotone()}, "no scale_max"),
+        ({"strengths": [-1.0]}, "at least 0"),
+        ({"least": 2.0}, "strictly between"),
+        ({"method": lambda loss: fcojax.algorithms.fed_avg(loss)}, "no penalty_scale"),
+        ({"problem": half_square}, "pass a Problem"),
+    ],
+)
+def test_refusals(arguments, message):
+    arguments = {"problem": problems.linear(population()), "penalty": PENALTY} | arguments
+    with pytest.raises(ValueError, match=message):
+        fcojax.path(arguments.pop("problem"), arguments.pop("penalty"), **arguments)
+
+
+def matrices():
+    """Regression of three targets: a matrix of parameters."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(24, 4))
+    w = np.outer(rng.normal(size=4), rng.normal(size=3))
+    data = fcojax.from_rows({"x": x, "y": x @ w + 0.1 * rng.normal(size=(24, 3))}, [12, 12])
+
+    def loss(w, rows):
+        return 0.5 * jnp.sum((rows["x"] @ w - rows["y"]) ** 2, axis=1)
+
+    return problems.Problem(loss, data, None, lambda key: jnp.zeros((4, 3)))
+
+
+PATHS = {
+    "elastic_net": (
+        lambda: problems.linear(population()), on_subtree(elastic_net(0.5), named("kernel")),
+    ),
+    "group_l2": (matrices, group_l2(axis=1)),
+    "nuclear": (matrices, nuclear()),
+    "logistic": (lambda: problems.logistic(population("logistic")), PENALTY),
+    "poisson": (lambda: problems.poisson(population("poisson")), PENALTY),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PATHS)
+def test_every_model_is_the_optimum_of_its_strength(name):
+    make, penalty = PATHS[name]
+    problem = make()
+    found = fcojax.path(problem, penalty, strengths=4, least=0.05, tolerance=1e-8)
+    assert bool(found.outcome.solved.all())
+    for index, strength in enumerate(found.strengths.tolist()):
+        judge = fcojax.reference.optimum(problem, penalty, strength, tolerance=1e-10)
+        assert float(found.objective[index]) == pytest.approx(float(judge.objective), rel=1e-9)
+    # Just below the first strength zero is left.
+    first = float(found.strengths[0])
+    models = fcojax.path(problem, penalty, strengths=[first * 1.001, first * 0.99]).models
+    penalised = jax.tree.leaves(models)[-1]
+    assert not np.any(penalised[0]) and np.any(penalised[1])
+
+
+def sites(kind):
+    """Four sites of 200 rows with 30 features, scaled so that the curvature of F is below 1."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(800, 30)) + 0.2 * np.repeat(rng.normal(size=(4, 30)), 200, axis=0)
+    truth = np.where(np.arange(30) < 8, rng.choice([-1.0, 1.0], 30), 0.0)
+    z = 0.5 * x @ truth + 0.3
+    x = x / np.sqrt(np.linalg.norm(x.T @ x, 2) / 800 * (4.0 if kind == "poisson" else 1.1))
+    y = {
+        "linear": lambda: z + rng.normal(size=800),
+        "logistic": lambda: (rng.logistic(size=800) < z).astype(np.int32),
+        "poisson": lambda: rng.poisson(np.exp(np.clip(z, None, 1) - 1)).astype(float),
+    }[kind]()
+    return fcojax.from_rows({"x": x, "y": y}, [200] * 4)
+
+
+def pooled_answer(kind, x, y, scale):
+    if kind == "linear":
+        judge = Lasso(alpha=scale, tol=1e-14, max_iter=1_000_000, fit_intercept=False).fit(x, y)
+        return judge.coef_
+    if kind == "logistic":
+        judge = LogisticRegression(
+            l1_ratio=1.0, C=1 / (800 * scale), solver="saga", tol=1e-12, max_iter=100_000,
+            fit_intercept=False,
+        ).fit(x, y)  # fmt: skip
+        return judge.coef_[0]
+    w = cp.Variable(30)
+    z = x @ w
+    fit = cp.sum(cp.exp(z) - cp.multiply(y, z)) / 800
+    tight = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-12)
+    cp.Problem(cp.Minimize(fit + scale * cp.norm1(w))).solve(solver="CLARABEL", **tight)
+    return w.value
+
+
+LOSSES = {
+    "linear": half_square,
+    "logistic": problems.logistic_loss,
+    "poisson": problems.poisson_loss,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("factory", [fed_mid_osp, fed_dual_avg])
+def test_four_sites_reach_the_pooled_answer(kind, factory):
+    """One full-batch step a round, both rates 1, in float64: KKT below 1e-7 in 10,000 rounds."""
+    data, scale = sites(kind), 0.02
+    free_of_bias = LOSSES[kind]
+
+    def loss(w, rows):
+        return free_of_bias({"kernel": w, "bias": jnp.zeros(())}, rows)
+
+    model, outcome = fcojax.solve(
+        factory(loss, euclidean(l1())),
+        factory.Hparams(client_lr=1.0, server_lr=1.0, penalty_scale=scale),
+        jnp.zeros(30), data, jax.random.key(0), fcojax.local_steps(1),
+        certificate=fcojax.kkt(loss, l1()), tolerance=1e-7, check_every=20, max_rounds=10_000,
+    )  # fmt: skip
+    assert outcome.solved and outcome.violation < 1e-7
+    x, y = (np.asarray(data.examples[name], float) for name in "xy")
+    answer = pooled_answer(kind, x, y, scale)
+    print(kind, factory.__name__, int(outcome.rounds), np.abs(model - answer).max())
+    np.testing.assert_allclose(model, answer, atol=1e-5)
+    assert 0 < np.count_nonzero(answer.round(6)) < 30

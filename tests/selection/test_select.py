@@ -1,0 +1,134 @@
+"""The choice of a strength: folds as weights, rules, criteria, the refit and the ledger."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import problems, selection
+from fcojax.problems.cox import cox_loss
+from fcojax.selection.folds import fold_of, weighted_loss
+from fcojax.selection.select import _choice
+from tests.problems.test_linear_models import survival
+from tests.selection.test_path import PENALTY, population
+
+KEY = jax.random.key(0)
+
+
+def one_fold(part, fold):
+    return jax.tree.map(lambda leaf: leaf[fold], part)
+
+
+@pytest.mark.slow
+def test_leaving_a_site_out_is_fitting_the_others():
+    """By weights, in one program, what a population without the site comes to by itself."""
+    data = population()
+    problem = problems.linear(data)
+    found = fcojax.select(problem, PENALTY, strengths=3, least=0.05, tolerance=1e-9)
+    assert found.scores.shape == (3, 3)
+    others, left_out = data.select([0, 2]), data.select([1])
+    alone = fcojax.path(
+        problems.linear(others), PENALTY, strengths=np.asarray(found.path.strengths), tolerance=1e-9
+    )
+    for index in range(3):
+        model = jax.tree.map(lambda leaf, index=index: leaf[index], alone.models)
+        score = problems.population_loss(problem.loss, model, left_out)
+        assert float(score) == pytest.approx(found.scores[1, index], rel=1e-6)
+    # The refit is least squares on the support.
+    support = np.flatnonzero(np.asarray(found.model["kernel"]))
+    x = np.column_stack([np.asarray(data.examples["x"])[:, support], np.ones(40)])
+    answer = np.linalg.lstsq(x, np.asarray(data.examples["y"]))[0]
+    assert found.refit is not None
+    np.testing.assert_allclose(found.refit["kernel"][support], answer[:-1], atol=1e-5)
+    assert float(found.refit["bias"]) == pytest.approx(answer[-1], abs=1e-5)
+    parts = [entry.part for entry in found.ledger.entries]
+    assert parts == [
+        "rates", "start", "path", "tune rates", "tune start", "tune paths", "judge", "refit",
+    ]  # fmt: skip
+    total = found.ledger.by_client().values()
+    assert sum(down for down, _ in total) == found.ledger.bytes_down
+    # A site is in two folds of three, so the tuning costs each of them twice a path and no more.
+    tuning = found.ledger.entries[3]
+    np.testing.assert_array_equal(tuning.down, 2 * found.ledger.entries[0].down)
+    assert "chosen by loss on held-out data" in str(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", [problems.logistic_loss, cox_loss], ids=["rows", "whole batch"])
+def test_a_fold_of_examples_is_a_population_of_fewer(loss):
+    """The weighted loss of all rows is the loss of a population of those that count."""
+    data = survival() if loss is cox_loss else population("logistic", (7, 4), 2)
+    folds = selection.by_example(2)(data, KEY)
+    params = jnp.array([0.5, -1.0])
+    if loss is not cox_loss:
+        params = {"kernel": params, "bias": jnp.array(0.2)}
+    for fold in range(2):
+        for part in folds:
+            side = one_fold(part, fold)
+            there = np.asarray(side.rows) > 0
+            sizes = np.add.reduceat(there, [0, 7])
+            rows = jax.tree.map(lambda leaf, there=there: np.asarray(leaf)[there], data.examples)
+            fewer = fcojax.from_rows(rows, sizes, weights=np.asarray(data.weights))
+            whole = problems.population_loss(weighted_loss(loss), params, fold_of(side, data))
+            assert float(whole) == pytest.approx(
+                float(problems.population_loss(loss, params, fewer)), rel=1e-12
+            )
+
+
+def test_every_split_judges_each_row_as_often_as_it_says():
+    data = population()
+    for split, times in ((selection.by_client(), 1), (selection.by_client(2), 1)):
+        folds = split(data, KEY)
+        np.testing.assert_array_equal(np.sum(np.asarray(folds.held.clients) > 0, axis=0), times)
+        assert not np.any((folds.held.clients > 0) & (folds.train.clients > 0))
+    rows = selection.by_example(4)(data, KEY)
+    np.testing.assert_array_equal(np.sum(np.asarray(rows.held.rows) > 0, axis=0), 1)
+    held = np.asarray(selection.hold_out(0.25)(data, KEY).held.rows)[0] > 0
+    np.testing.assert_array_equal(np.add.reduceat(held, [0, 20, 32]), [5, 3, 2])
+    unseen = selection.hold_out(0.4, clients=True)(data, KEY)
+    assert np.sum(np.asarray(unseen.held.clients) > 0) == 1
+
+
+def test_rules():
+    """Ties go to the sparser model, which comes first; the error is that of the best."""
+    mean, error = np.array([3.0, 1.3, 1.0, 1.0, 1.2]), np.array([9.0, 0.1, 0.4, 0.1, 0.1])
+    assert _choice(mean, error, one_standard_error=False) == (2, 2)
+    assert _choice(mean, error, one_standard_error=True) == (2, 1)
+    assert _choice(mean, np.full(5, np.nan), one_standard_error=True) == (2, 2)
+    assert _choice(np.array([np.nan, 1.0]), np.zeros(2), True) == (1, 1)
+
+
+def test_criteria():
+    loss, nonzero = np.array([0.5, 0.3]), np.array([1, 3])
+    aic, bic, ebic = (
+        make(gaussian=False).scores(loss, nonzero, 100, 10)
+        for make in (selection.aic, selection.bic, selection.ebic)
+    )
+    np.testing.assert_allclose(aic, [102, 66])
+    np.testing.assert_allclose(bic, [100 + np.log(100), 60 + 3 * np.log(100)])
+    np.testing.assert_allclose(ebic - bic, 2 * np.log([10, 120]))
+    gaussian = selection.bic(gaussian=True).scores(loss, nonzero, 100, 10)
+    np.testing.assert_allclose(gaussian, 100 * np.log(loss) + np.log(100) * nonzero)
+
+
+@pytest.mark.slow
+def test_criteria_and_splits_choose_the_planted_support():
+    problem = problems.linear(population(sizes=(80, 60, 40)))
+    for by in (selection.bic(gaussian=True), selection.by_example(4)):
+        found = fcojax.select(problem, PENALTY, by=by, strengths=12, num_draws=2)
+        support = np.flatnonzero(np.asarray(found.model["kernel"]))
+        assert set(support) >= {0, 1} and found.strength == float(
+            found.path.strengths[found.chosen]
+        )
+        assert np.isfinite(found.mean).all()
+
+
+def test_refusals():
+    problem = problems.linear(population())
+    with pytest.raises(ValueError, match="there are 3 clients"):
+        fcojax.select(problem, PENALTY, by=selection.by_client(4))
+    with pytest.raises(ValueError, match="pass a split"):
+        fcojax.select(problem, PENALTY, by="validation")  # pyright: ignore
+    with pytest.raises(ValueError, match="share is 2"):
+        selection.hold_out(2)

@@ -1,0 +1,127 @@
+"""Distances to subdifferentials: zero at a prox, and elsewhere what a conic solver finds."""
+
+import cvxpy as cp
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcojax import transforms
+from tests.laws.test_penalty_laws import PENALTIES
+
+SHAPE = (3, 4)
+KNOWN = {
+    name: row for name, row in PENALTIES.items() if row.penalty.subdiff_distance is not None
+}  # fmt: skip
+STEP, SCALE = 0.7, 1.3
+# One of each kind; the others are of the slower half.
+QUICK = ("l1", "l_inf", "group_l2 by axis", "l1_ball", "linf_ball")
+
+
+def distance(penalty, x, v, scale):
+    return float(jax.jit(penalty.subdiff_distance)(x, v, scale))
+
+
+def test_which_penalties_know_theirs():
+    unknown = {name for name, row in PENALTIES.items() if row.penalty.convex} - set(KNOWN)
+    assert unknown == {
+        "total_variation", "total_variation of rows", "fused_lasso", "monotone", "monotone columns",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in KNOWN]
+)
+def test_what_a_prox_takes_off_is_a_subgradient(name):
+    """``(v - prox) / step`` is one at the prox, and one drawn at random beside it is none."""
+    row = KNOWN[name]
+    for seed in range(2):
+        v = row.normal(seed)
+        moved = row.prox(v, STEP, SCALE)
+        slope = (v - moved) / STEP
+        point = row.to_tree(jnp.asarray(moved))
+        room = 1e-10 * (1 + np.abs(slope).max()) * row.slack
+        assert distance(row.penalty, point, row.to_tree(jnp.asarray(slope)), SCALE) <= room
+        aside = row.to_tree(jnp.asarray(slope + row.normal(seed + 10)))
+        if not row.indicator:  # a vertex of a set has a fat normal cone
+            assert distance(row.penalty, point, aside, SCALE) > 1e-3
+
+
+def group_norms(s):
+    return cp.norm(s, 2, axis=1)
+
+
+# Of s in the subdifferential at x: its dual norm, of which scale is the bound.
+DUAL_NORMS = {
+    "l1": (transforms.l1(), lambda s: cp.max(cp.abs(s))),
+    "l2": (transforms.l2(), lambda s: cp.norm(s, "fro")),
+    "l_inf": (transforms.l_inf(), lambda s: cp.sum(cp.abs(s))),
+    "group_l2": (transforms.group_l2(axis=1), lambda s: cp.max(group_norms(s))),
+    "nuclear": (transforms.nuclear(), lambda s: cp.sigma_max(s)),
+}
+# Of s in the normal cone at x: the largest <s, y> over the set.
+SUPPORT_FUNCTIONS = {
+    "l1_ball": (transforms.l1_ball(), lambda s: cp.max(cp.abs(s))),
+    "l2_ball": (transforms.l2_ball(), lambda s: cp.norm(s, "fro")),
+    "linf_ball": (transforms.linf_ball(), lambda s: cp.sum(cp.abs(s))),
+    "simplex": (transforms.simplex(), lambda s: cp.max(s)),
+}
+
+
+def solved(x, v, bound, excess):
+    """The least distance of v from an s with ``bound(s) <= 0`` and ``excess <= <s, x>``."""
+    s = cp.Variable(SHAPE)
+    along = cp.sum(cp.multiply(s, x))
+    constraints = [excess(s) <= along + 1e-6, bound(s) <= 0]
+    problem = cp.Problem(cp.Minimize(cp.norm(s - v, "fro")), constraints)
+    return problem.solve(solver="CLARABEL")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DUAL_NORMS)
+def test_norms_against_a_conic_solver(name):
+    """s is a subgradient of a norm if its dual norm is at most 1 and <s, x> is the norm of x."""
+    penalty, dual_norm = DUAL_NORMS[name]
+    rng = np.random.default_rng(0)
+    for x in (rng.normal(size=SHAPE), 0.2 * rng.normal(size=SHAPE)):
+        x = np.asarray(penalty.prox(jnp.asarray(x), 0.3, SCALE))
+        v = rng.normal(size=SHAPE)
+        norm = float(penalty.value(jnp.asarray(x), SCALE))
+        wanted = solved(x, v, lambda s: dual_norm(s) - SCALE, lambda s, norm=norm: norm)
+        assert distance(penalty, jnp.asarray(x), jnp.asarray(v), SCALE) == pytest.approx(
+            wanted, abs=5e-3
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SUPPORT_FUNCTIONS)
+def test_sets_against_a_conic_solver(name):
+    penalty, support = SUPPORT_FUNCTIONS[name]
+    rng = np.random.default_rng(1)
+    for spread in (2.0, 0.02):  # on the boundary and, of a ball, inside
+        x = np.asarray(penalty.prox(jnp.asarray(spread * rng.normal(size=SHAPE)), 1.0, SCALE))
+        v = rng.normal(size=SHAPE)
+        wanted = solved(x, v, lambda s: -1.0, lambda s: SCALE * support(s))
+        assert distance(penalty, jnp.asarray(x), jnp.asarray(v), SCALE) == pytest.approx(
+            wanted, abs=5e-3
+        )
+
+
+def test_calculus_keeps_distances():
+    """Of pieces, of a multiple, around another point, in another basis; none inside a box."""
+    l1 = transforms.l1()
+    x = {"bias": jnp.array(2.0), "kernel": jnp.array([1.0, 0.0])}
+    v = {"bias": jnp.array(3.0), "kernel": jnp.array([5.0, 0.5])}
+    free_bias = transforms.on_subtree(l1, transforms.named("kernel"))
+    assert distance(free_bias, x, v, 1.0) == pytest.approx(5.0)  # 3 of the bias, 4 of the kernel
+    assert distance(transforms.per_leaf(l1), x, v, 1.0) == pytest.approx(np.hypot(2.0, 4.0))
+    assert distance(transforms.scaled(l1, 2.0), x, v, 1.0) == pytest.approx(np.hypot(1.0, 3.0))
+    assert distance(transforms.per_entry(l1), x, v, 1.0) == pytest.approx(np.hypot(2.0, 4.0))
+    kernel, slope = x["kernel"], v["kernel"]
+    around = transforms.translated(l1, jnp.array([1.0, 1.0]))
+    assert distance(around, kernel, slope, 1.0) == pytest.approx(np.hypot(4.0, 1.5))
+    swap = jnp.array([[0.0, 1.0], [1.0, 0.0]])
+    assert distance(transforms.rotated(l1, swap), kernel, slope, 1.0) == pytest.approx(4.0)
+    first = transforms.precomposed(l1, lambda x: x[:1], lambda y: jnp.concatenate([y, 0 * y]))
+    assert distance(first, kernel, slope, 1.0) == pytest.approx(np.hypot(4.0, 0.5))
+    assert transforms.with_box(l1, 0.0, 1.0).subdiff_distance is None
