@@ -48,7 +48,7 @@ def compare(num_steps: int, repeats: int, quick: bool) -> dict:
         )
 
     def theirs():
-        return lasso_path(x, y, eps=1e-2, n_alphas=num_strengths, tol=_JUDGE_TOLERANCE)
+        return lasso_path(x, y, eps=1e-2, n_alphas=num_strengths, tol=_JUDGE_TOLERANCE)  # pyright: ignore[reportArgumentType]
 
     def seconds(side):
         began = time.perf_counter()

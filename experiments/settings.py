@@ -236,7 +236,8 @@ def _guard(config: ConfigDict) -> Guard | None:
     (norm,) = _numbers("upload_norm", norm)
     if quantile is None:
         return fcojax.norm_bound(norm)
-    return fcojax.norm_quantile(*_numbers("upload_quantile", quantile), norm)
+    (share,) = _numbers("upload_quantile", quantile)
+    return fcojax.norm_quantile(share, norm)
 
 
 def _choice(config: ConfigDict, key: str, choices: tuple[str, ...]) -> str:

@@ -129,6 +129,7 @@ class Stream:
     def _one_block(self, algorithm, hparams, state: State, observe, context):
         first, axis = int(state.round), 2 if axes.is_sweep(state.key) else 0
         members, data = self._take(state.key, first)
+        assert data.held is not None
         places = np.minimum(np.asarray(data.held.members), self.data.num_clients - 1)
         rows = (state.clients, state.residuals)
         mine = jax.tree.map(lambda leaf: np.take(leaf, places, axis), rows)

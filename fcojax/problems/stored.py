@@ -85,7 +85,7 @@ def read_rows(array: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.
         return
     path, shift = place
     row_bytes = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
-    target = memoryview(out.reshape(-1).view(np.uint8))
+    target = memoryview(out.reshape(-1).view(np.uint8))  # pyright: ignore[reportArgumentType]
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         for start, size, end in zip(starts.tolist(), sizes.tolist(), ends.tolist(), strict=True):

@@ -149,6 +149,7 @@ def select(
     grid = grid_of(penalty, strengths, least)
     by = by_client() if by is None else by
     data, folds, lanes = problem.train, None, setup
+    criterion = by if isinstance(by, Criterion) else None
     if not isinstance(by, Criterion):
         folds = _drawn(by, data, key, num_draws)
         if folds.train.rows is not None:
@@ -159,7 +160,10 @@ def select(
     walk, values, first, tuned = _search(
         (setup, lanes), hparams, params, data, key, folds, grid[0], grid[1], tolerance
     )
-    scores = _criterion_scores(by, problem, walk) if folds is None else np.asarray(tuned[2])
+    if criterion is not None:
+        scores = _criterion_scores(criterion, problem, walk)
+    else:
+        scores = np.asarray(tuned[2])
     mean = scores.mean(axis=0)
     error = np.full_like(mean, np.nan)
     if scores.shape[0] > 1:

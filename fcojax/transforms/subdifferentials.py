@@ -38,7 +38,7 @@ def of_absolute(leaf: Array, weight: Array) -> tuple[Array, Array]:
     return weight * jnp.where(zero, -1, sign), weight * jnp.where(zero, 1, sign)
 
 
-def of_bounds(leaf: Array, low: Array, high: Array) -> tuple[Array, Array]:
+def of_bounds(leaf: Array, low: Array | float, high: Array | float) -> tuple[Array, Array]:
     """The normal cone of an interval; everything where its bounds are equal."""
     return jnp.where(leaf <= low, -jnp.inf, 0), jnp.where(leaf >= high, jnp.inf, 0)
 

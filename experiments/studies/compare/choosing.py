@@ -8,7 +8,6 @@ run of ``configs/compare.py``. Ten minutes on two cores.
 
 import json
 import pathlib
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +16,7 @@ from absl import app, flags
 from experiments.studies.compare.methods import METHODS
 from fcojax import algorithms
 from fcojax.algorithms import takes
+from fcojax.algorithms.base import Factory
 from fcojax.check.facts import facts
 from fcojax.check.limits import limit
 from fcojax.check.subject import subject_of
@@ -37,14 +37,14 @@ class Line(NamedTuple):
       numbers: hyperparameters at which it is checked, where the defaults would not do.
     """
 
-    factory: Callable
+    factory: Factory
     name: str
     method: str = ""
     needs: str = ""
     numbers: tuple[tuple[str, float], ...] = ()
 
 
-def _variant(name: str, **options: Any) -> Callable:
+def _variant(name: str, **options: Any) -> Factory:
     factory = getattr(algorithms, name)
     return takes(factory.Hparams, *factory.geometry)(
         lambda loss, *geometry: factory(loss, *geometry, **options)

@@ -5,13 +5,14 @@ import numpy as np
 
 import fcojax
 from experiments.studies.select.problem import penalty, problem, split
+from fcojax.problems.clients import ids_of
 
 
 def study(config):
     """All rows of the study; the selection is one program and takes nearly all of the time."""
     yield {"part": "data", "file": config.data_dir or "drawn", "loss": config.loss}
     task, names = problem(config)
-    sites = task.train.ids.tolist()
+    sites = ids_of(task.train).tolist()
     for name, size in zip(sites, np.asarray(task.train.sizes).tolist(), strict=True):
         yield {"part": "site", "site": name, "examples": size}
     found = fcojax.select(

@@ -1,5 +1,8 @@
 """Penalties entry by entry: what a diagonal metric can take."""
 
+from collections.abc import Callable
+from typing import cast
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,8 +53,8 @@ def per_entry(penalty: Penalty) -> Penalty:
     gap = penalty.subdiff_distance and jax.vmap(penalty.subdiff_distance, (0, 0, None))
 
     def subdiff_distance(x, v, scale):
-        assert gap is not None
-        return length(jax.tree.map(lambda a, b: gap(a, b, scale), entries(x), entries(v)))
+        each = cast(Callable, gap)
+        return length(jax.tree.map(lambda a, b: each(a, b, scale), entries(x), entries(v)))
 
     distance = None if gap is None else subdiff_distance
     return Penalty(value, prox, scale_max, penalty.convex, True, distance)

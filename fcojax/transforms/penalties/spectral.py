@@ -71,7 +71,7 @@ def nuclear() -> Penalty:
         def one_leaf(leaf, slope):
             pairs = jnp.stack([leaf, slope], axis=-3)
             shape = (-1, *pairs.shape[-3:])
-            return jax.vmap(lambda pair: off_nuclear(*pair, strength(scale, leaf)))(
+            return jax.vmap(lambda pair: off_nuclear(pair[0], pair[1], strength(scale, leaf)))(
                 pairs.reshape(shape)
             )
 
