@@ -87,7 +87,7 @@ def section(run: Run, workdir: pathlib.Path, figures: str) -> str:
     parts = [
         f"## {title}",
         f"`{' '.join(['--config=configs/' + run.config + '.py', *options])}`. {file.summary} "
-        f"{summary.get('data', '')}",
+        f"{_drawn_from(summary)}",
         f"{known['date']}, {seconds:.0f} s.",
         "\n".join(
             f"![{path.stem.replace('_', ' ')}]({figures}/{run.name}_{path.name})"
@@ -100,6 +100,15 @@ def section(run: Run, workdir: pathlib.Path, figures: str) -> str:
         file.experiment.remarks,
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _drawn_from(summary: dict[str, Any]) -> str:
+    """The data in words; where they lie on this machine concerns nobody."""
+    facts = summary.get("data", "")
+    if not isinstance(facts, str):
+        pairs = facts[0].items() if facts else ()
+        facts = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in pairs) + "."
+    return facts.replace(FLAGS.data, "DIR") if FLAGS.data else facts
 
 
 def _measures(experiment: Sweep | Study) -> list[str]:
