@@ -79,6 +79,12 @@ def override(config: ConfigDict) -> None:
                 config[rival] = "uniform" if rival == "participation" else None
 
 
+def config_among(argv: list[str]) -> str | None:
+    """The config file that arguments name which have not been parsed."""
+    paths = [arg.removeprefix("--config=") for arg in argv if arg.startswith("--config=")]
+    return paths[-1] if paths else None
+
+
 def config_path() -> str | None:
     """The path of the config file, ``None`` if none was given."""
     if not flags.FLAGS["config"].present:
@@ -101,11 +107,11 @@ def refuse_unknown_keys(file: config_file.ConfigFile, config: ConfigDict) -> Non
 
 def _explain(argv: list[str], error: Exception) -> str:
     given = [arg[len("--config.") :].split("=")[0] for arg in argv if arg[:9] == "--config."]
-    paths = [arg[len("--config=") :] for arg in argv if arg.startswith("--config=")]
-    if given and not paths:
+    path = config_among(argv)
+    if given and path is None:
         return "--config.KEY needs --config=FILE beside it."
     try:
-        known = config_file.load(paths[-1]).get_config() if paths else ConfigDict()
+        known = ConfigDict() if path is None else config_file.load(path).get_config()
     except ValueError as own:
         return str(own)
     unknown = [key for key in given if not _has(known, key)]

@@ -22,6 +22,7 @@ from rich.console import Console
 from experiments import command_line, config_file, figures
 from experiments.endings import CANNOT, Refused, sentence
 from experiments.machine import open_files, prepare
+from experiments.manual import manual
 from experiments.provenance import provenance
 from experiments.report import rows as tidy
 from experiments.running import prepared_study, prepared_sweep, write_events
@@ -35,6 +36,9 @@ from experiments.workdir import Workdir
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; a mistake ends in one line and exit code 2."""
     try:
+        if {"--help", "-h", "-help", "--helpshort"} & set(argv):
+            print(manual(command_line.config_among(argv), command_line.__name__))
+            sys.exit()
         return command_line.parse(argv)
     except Refused as error:
         _leave(error)
@@ -68,7 +72,7 @@ def main(argv: list[str]) -> None:
 def _run(watch: Watch) -> int:
     path = command_line.config_path()
     if path is None:
-        raise Refused("--config=FILE is missing; the configs we ship are in configs/.")
+        raise Refused("--config=FILE is missing; `fcojax configs` lists those that we ship.")
     if not command_line.WORKDIR.value:
         raise Refused("--workdir=DIR is missing; it says where results go.")
     if command_line.WORKDIR.value.startswith("-"):

@@ -16,6 +16,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 TINY = {
     "num_clients": 6, "num_examples": 16, "dim": 12, "num_true": 4, "cohort_size": 3,
     "num_rounds": 20, "criterion_rounds": 10, "client_lr": 0.01, "server_lr": 1.0, "seeds": 0,
+    "algorithms": "fed_dual_avg",
 }  # fmt: skip
 
 
