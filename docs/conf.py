@@ -17,7 +17,7 @@ myst_heading_anchors = 3
 suppress_warnings = ["myst.xref_missing", "myst.header"]
 # Notebooks run in full, and a cell that fails ends the build.
 nb_execution_mode = "cache"
-nb_execution_timeout = 300
+nb_execution_timeout = 1200
 nb_execution_raise_on_error = True
 
 autodoc_typehints = "none"
@@ -25,3 +25,4 @@ autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # fields of NamedTuples are members already

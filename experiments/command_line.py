@@ -32,7 +32,12 @@ DETERMINISTIC = flags.DEFINE_bool(
 DEBUG_NANS = flags.DEFINE_bool(
     "debug_nans", False, "End at the first number that is not finite, and say whose it is."
 )
-TENSORBOARD = flags.DEFINE_bool("tensorboard", False, "Write event files too.")
+TENSORBOARD = flags.DEFINE_bool("tensorboard", False, "The same as --writers=tensorboard.")
+WRITERS = flags.DEFINE_list(
+    "writers",
+    [],
+    "Where the best curves go too: csv, tensorboard, wandb, trackio or MODULE:FUNCTION.",
+)
 PROFILE = flags.DEFINE_bool("profile", False, "Wrap one block in the profiler.")
 TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error came from.")
 
