@@ -13,7 +13,7 @@ import tempfile
 import time
 import traceback
 
-_BLOCK = re.compile(r"^```(?:python|\{code-cell\}.*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^```(?:python|\{code-cell\}[^\n]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _PRINT = re.compile(r"^print\(.*?(?:\)  # (.*))?$\n((?:# .*\n)*)", re.MULTILINE)
 
 
@@ -33,6 +33,8 @@ def promised(code):
 def run(path):
     """Runs a page; raises where its code does, or where it prints something else."""
     code = "\n".join(blocks(path.read_text("utf-8")))
+    if not code:
+        raise AssertionError(f"{path} has no code")
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(code, path, "exec"), {"__name__": "page"})
