@@ -25,6 +25,7 @@ _USAGE = """usage: fcojax COMMAND
   fcojax run NAME|FILE.py --workdir=DIR   runs one of the configs below, or your own
   fcojax run NAME|FILE.py --help          the flags, and the keys of that config
   fcojax figures NAME|FILE.py --workdir=DIR   draws a finished run again
+  fcojax launch FILE.py                   runs a list of experiments, several at a time
   fcojax configs                          lists the configs that come with the library
   fcojax check MODULE:FACTORY             runs the library's laws on an algorithm of your own
   fcojax --version"""
@@ -42,11 +43,13 @@ def main() -> None:
         _list_configs()
     elif command in ("run", "figures"):
         _launch(f"experiments.{command}", _with_config(rest))
+    elif command == "launch":
+        _launch("experiments.launch", rest)
     elif command == "check":
         sys.path.insert(0, os.getcwd())  # as python -m does
         _become("fcojax.check", rest)
     else:
-        _leave(f"there is no command {command}; there are run, figures, configs and check.")
+        _leave(f"there is no command {command}; there are run, figures, launch, configs and check.")
 
 
 def configs() -> dict[str, pathlib.Path]:
