@@ -48,17 +48,17 @@ def get_config():
         batch_size=9,
         criterion="objective",
         criterion_rounds=40,
-        centralized_steps=10,
-        centralized_batch=32,
-        local_client=0,
-        held_out=(9, 10, 11),
-        cuts=(1e-4, 1e-2),
-        sessions=(12, 12, 12, 12, 11, 12),
-        grid=(40, 64, 64),
-        num_voxels=39_912,
-        share_true=0.01,
-        effect=0.5,
-        effect_spread=0.0,
+        centralized_steps=10,  # steps a round of the pooled baseline
+        centralized_batch=32,  # its batch size
+        local_client=0,  # the session that trains alone
+        held_out=(9, 10, 11),  # sessions that no one trains on
+        cuts=(1e-4, 1e-2),  # sizes above which an entry counts as found
+        sessions=(12, 12, 12, 12, 11, 12),  # sessions of each subject of the surrogate
+        grid=(40, 64, 64),  # voxels along its axes
+        num_voxels=39_912,  # those of them within the brain
+        share_true=0.01,  # of voxels that respond
+        effect=0.5,  # size of their response
+        effect_spread=0.0,  # standard deviation of it between subjects
     )
 
 

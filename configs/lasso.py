@@ -33,16 +33,16 @@ def get_config():
         criterion_goal="max",
         criterion_rounds=100,
         criterion_reach=0.95,
-        num_clients=64,
-        num_examples=128,
-        num_validation=32,
-        dim=1024,
-        num_true=512,
-        mean_scale=0.1,
-        correlation=0.0,
-        bias_scale=1.0,
-        noise_scale=1.0,
-        cuts=(1e-2, 1e-4),
+        num_clients=64,  # M
+        num_examples=128,  # a client's examples
+        num_validation=32,  # fresh examples a client is judged on
+        dim=1024,  # features
+        num_true=512,  # features with a weight of one; the others have none
+        mean_scale=0.1,  # standard deviation of clients' means
+        correlation=0.0,  # c, where features i and j have covariance c^|i-j|
+        bias_scale=1.0,  # standard deviation of the true bias
+        noise_scale=1.0,  # standard deviation of the noise
+        cuts=(1e-2, 1e-4),  # sizes above which an entry counts as found
     )
 
 

@@ -35,15 +35,15 @@ def get_config():
         batch_size=10,
         criterion="error_fro",
         criterion_rounds=50,
-        num_clients=64,
-        num_examples=128,
-        num_validation=32,
-        side=32,
-        true_rank=16,
-        mean_scale=0.1,
-        bias_scale=1.0,
-        noise_scale=1.0,
-        cuts=(1e-2, 1e-4),
+        num_clients=64,  # M
+        num_examples=128,  # a client's examples
+        num_validation=32,  # fresh examples a client is judged on
+        side=32,  # rows and columns of the matrix
+        true_rank=16,  # rank of the planted matrix
+        mean_scale=0.1,  # standard deviation of clients' means
+        bias_scale=1.0,  # standard deviation of the true bias
+        noise_scale=1.0,  # standard deviation of the noise
+        cuts=(1e-2, 1e-4),  # sizes above which an entry counts as found
     )
 
 

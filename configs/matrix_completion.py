@@ -36,13 +36,13 @@ def get_config():
         search="halving",
         criterion="objective",
         criterion_rounds=50,
-        num_clients=10,
-        shape=(40, 60),
-        true_rank=3,
-        share_seen=0.5,
-        noise_scale=0.1,
-        num_users=60,
-        cuts=(1e-2, 1e-4),
+        num_clients=10,  # M
+        shape=(40, 60),  # rows and columns of the synthetic matrix
+        true_rank=3,  # rank of the planted matrix
+        share_seen=0.5,  # of its entries
+        noise_scale=0.1,  # standard deviation of the noise
+        num_users=60,  # users that are read from ratings
+        cuts=(1e-2, 1e-4),  # sizes above which an entry counts as found
     )
 
 

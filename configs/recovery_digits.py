@@ -32,7 +32,7 @@ def get_config():
             "mc_fed_dual_avg",
         ),
         client_lr=(0.01, 0.04),
-        source_lr={
+        source_lr={  # the source's client rate, by algorithm
             "fed_mid": 0.01,
             "fed_dual_avg": 0.01,
             "fast_fed_dual_avg": 0.04,
@@ -40,10 +40,10 @@ def get_config():
             "mc_fed_dual_avg": 0.04,
         },
         server_lr=(1.0,),
-        strong_convexity=(1e-3,),
+        strong_convexity=(1e-3,),  # mu, of the fast methods
         penalty_scale=(1e-4,),
-        radius=(1e5 / 32,),
-        stage_rounds=(300,),
+        radius=(1e5 / 32,),  # of the ball around the start, for MC-FedDualAvg
+        stage_rounds=(300,),  # rounds of its first stages
         num_rounds=1500,
         eval_every=50,
         seeds=(0,),
@@ -52,11 +52,11 @@ def get_config():
         batch_size=25,
         criterion="loss",
         criterion_rounds=250,
-        num_clients=367,
-        share_held_out=0.1,
-        dim=784,
-        size_log_mean=4.0,
-        cuts=(1e-4, 1e-2),
+        num_clients=367,  # M
+        share_held_out=0.1,  # of each client's examples, to judge by
+        dim=784,  # features
+        size_log_mean=4.0,  # mean logarithm of synthetic clients' sizes
+        cuts=(1e-4, 1e-2),  # sizes above which an entry counts as found
     )
 
 

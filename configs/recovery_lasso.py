@@ -32,7 +32,7 @@ def get_config():
             "mc_fed_dual_avg",
         ),
         client_lr=(0.0005, 0.001, 1 / 600, 1 / 550),
-        source_lr={
+        source_lr={  # the source's client rate, by algorithm
             "fed_mid": 0.001,
             "fed_dual_avg": 0.001,
             "fast_fed_dual_avg": 1 / 550,
@@ -40,10 +40,10 @@ def get_config():
             "mc_fed_dual_avg": 1 / 600,
         },
         server_lr=(1.0,),
-        strong_convexity=(0.1,),
+        strong_convexity=(0.1,),  # mu, of the fast methods
         penalty_scale=(2.0**-5,),
-        radius=(1250.0,),
-        stage_rounds=(250,),
+        radius=(1250.0,),  # of the ball around the start, for MC-FedDualAvg
+        stage_rounds=(250,),  # rounds of its first stages
         num_rounds=2000,
         eval_every=20,
         cohort_size=10,
@@ -51,16 +51,16 @@ def get_config():
         batch_size=10,
         criterion="error",
         criterion_rounds=1500,
-        target_error=0.75,
-        num_clients=64,
-        num_examples=128,
-        num_validation=32,
-        dim=1024,
-        num_true=512,
-        mean_scale=1.0,
-        correlation=0.5,
-        noise_scale=1.0,
-        cuts=(1e-2,),
+        target_error=0.75,  # the error whose first round is compared
+        num_clients=64,  # M
+        num_examples=128,  # a client's examples
+        num_validation=32,  # fresh examples a client is judged on
+        dim=1024,  # features
+        num_true=512,  # features with a weight of one; the others have none
+        mean_scale=1.0,  # standard deviation of clients' means
+        correlation=0.5,  # c, where features i and j have covariance c^|i-j|
+        noise_scale=1.0,  # standard deviation of the noise
+        cuts=(1e-2,),  # sizes above which an entry counts as found
     )
 
 

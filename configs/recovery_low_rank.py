@@ -30,7 +30,7 @@ def get_config():
             "mc_fed_dual_avg",
         ),
         client_lr=(0.001, 1 / 600),
-        source_lr={
+        source_lr={  # the source's client rate, by algorithm
             "fed_mid": 0.001,
             "fed_dual_avg": 0.001,
             "fast_fed_dual_avg": 1 / 600,
@@ -38,10 +38,10 @@ def get_config():
             "mc_fed_dual_avg": 1 / 600,
         },
         server_lr=(1.0,),
-        strong_convexity=(0.1,),
+        strong_convexity=(0.1,),  # mu, of the fast methods
         penalty_scale=(0.1,),
-        radius=(1250.0,),
-        stage_rounds=(250,),
+        radius=(1250.0,),  # of the ball around the start, for MC-FedDualAvg
+        stage_rounds=(250,),  # rounds of its first stages
         num_rounds=1500,
         eval_every=20,
         seeds=(0, 1),
@@ -50,15 +50,15 @@ def get_config():
         batch_size=10,
         criterion="error",
         criterion_rounds=1000,
-        target_error=1.0,
-        num_clients=64,
-        num_examples=128,
-        num_validation=32,
-        side=32,
-        true_rank=16,
-        mean_scale=1.0,
-        noise_scale=1.0,
-        cuts=(1e-2,),
+        target_error=1.0,  # the error whose first round is compared
+        num_clients=64,  # M
+        num_examples=128,  # a client's examples
+        num_validation=32,  # fresh examples a client is judged on
+        side=32,  # rows and columns of the matrix
+        true_rank=16,  # rank of the planted matrix
+        mean_scale=1.0,  # standard deviation of clients' means
+        noise_scale=1.0,  # standard deviation of the noise
+        cuts=(1e-2,),  # sizes above which an entry counts as found
     )
 
 

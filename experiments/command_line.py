@@ -32,7 +32,12 @@ DETERMINISTIC = flags.DEFINE_bool(
 DEBUG_NANS = flags.DEFINE_bool(
     "debug_nans", False, "End at the first number that is not finite, and say whose it is."
 )
-TENSORBOARD = flags.DEFINE_bool("tensorboard", False, "Write event files too.")
+TENSORBOARD = flags.DEFINE_bool("tensorboard", False, "The same as --writers=tensorboard.")
+WRITERS = flags.DEFINE_list(
+    "writers",
+    [],
+    "Where the best curves go too: csv, tensorboard, wandb, trackio or MODULE:FUNCTION.",
+)
 PROFILE = flags.DEFINE_bool("profile", False, "Wrap one block in the profiler.")
 TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error came from.")
 
@@ -79,6 +84,12 @@ def override(config: ConfigDict) -> None:
                 config[rival] = "uniform" if rival == "participation" else None
 
 
+def config_among(argv: list[str]) -> str | None:
+    """The config file that arguments name which have not been parsed."""
+    paths = [arg.removeprefix("--config=") for arg in argv if arg.startswith("--config=")]
+    return paths[-1] if paths else None
+
+
 def config_path() -> str | None:
     """The path of the config file, ``None`` if none was given."""
     if not flags.FLAGS["config"].present:
@@ -101,11 +112,11 @@ def refuse_unknown_keys(file: config_file.ConfigFile, config: ConfigDict) -> Non
 
 def _explain(argv: list[str], error: Exception) -> str:
     given = [arg[len("--config.") :].split("=")[0] for arg in argv if arg[:9] == "--config."]
-    paths = [arg[len("--config=") :] for arg in argv if arg.startswith("--config=")]
-    if given and not paths:
+    path = config_among(argv)
+    if given and path is None:
         return "--config.KEY needs --config=FILE beside it."
     try:
-        known = config_file.load(paths[-1]).get_config() if paths else ConfigDict()
+        known = ConfigDict() if path is None else config_file.load(path).get_config()
     except ValueError as own:
         return str(own)
     unknown = [key for key in given if not _has(known, key)]

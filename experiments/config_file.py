@@ -33,7 +33,9 @@ class ConfigFile(NamedTuple):
 def load(path: str) -> ConfigFile:
     """Reads a config file; raises ``ValueError`` if it is missing or lacks a part."""
     if not pathlib.Path(path).is_file():
-        raise ValueError(f"there is no config file {path}; the ones we ship are in configs/.")
+        raise ValueError(
+            f"there is no config file {path}; `fcojax configs` lists those that we ship."
+        )
     spec = importlib.util.spec_from_file_location("experiment_config", path)
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is no Python file; a config is one whose name ends in .py.")

@@ -45,7 +45,7 @@ def find(names: Sequence[str], sweep: Sweep) -> dict[str, Variant]:
                 "give one of them another name."
             )
         if ":" in name:
-            thing = _imported(name)
+            thing = imported(name)
         elif name in known:
             thing = known[name]
         else:
@@ -91,7 +91,7 @@ def _labelled(algorithms: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
     return dict(algorithms)
 
 
-def _imported(name: str) -> Any:
+def imported(name: str) -> Any:
     """Imports what ``MODULE:FACTORY`` names."""
     if not re.fullmatch(r"\w+(\.\w+)*:\w+", name):
         raise ValueError(f"{name!r} names no algorithm; write MODULE:FACTORY, as in mine:scaffold.")

@@ -18,6 +18,11 @@ import jax
 # How a run lies in its folder; another number is another way.
 LAYOUT = 2
 _PACKAGES = ("fcojax", "jax", "jaxlib", "numpy", "optax", "flax", "orbax-checkpoint")
+_HERE = pathlib.Path(__file__).parent
+# Within an installed library the launcher is in a folder of its own and has a command.
+_COMMAND = (
+    ("fcojax", "run") if _HERE.parent.name == "_launcher" else ("python", "-m", "experiments.run")
+)
 # Options of JAX that decide what the numbers are.
 _OPTIONS = (
     "jax_enable_x64",
@@ -32,7 +37,7 @@ def provenance(config: dict, file: pathlib.Path, options: dict[str, Any]) -> dic
     return {
         "layout": LAYOUT,
         "config": config,
-        "command": ["python", "-m", "experiments.run", *sys.argv[1:]],
+        "command": [*_COMMAND, *sys.argv[1:]],
         "options": options | {name: jax.config.values[name] for name in _OPTIONS},
         "code": {"config file": _outline(file)} | _code_of_users(),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES}
@@ -102,15 +107,23 @@ def _minor(known: dict[str, Any]) -> list[str]:
 
 
 def _commit() -> str | None:
-    """The commit of the source, where it is a checkout and git is there."""
+    """The commit of the source, where it is a checkout and git is there.
+
+    An installed library may lie in an environment within somebody else's checkout.
+    """
     try:
-        found = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=pathlib.Path(__file__).parent, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        ours = _git("ls-files", "--error-unmatch", pathlib.Path(__file__).name)
+        found = _git("rev-parse", "HEAD")
     except OSError:
         return None
-    return found.stdout.strip() or None
+    return (ours and found) or None
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=_HERE, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip()
 
 
 def _machine() -> str:

@@ -7,7 +7,6 @@ The same command resumes a run that was interrupted; a finished run says so and 
 
 import contextlib
 import functools
-import importlib.util
 import json
 import os
 import pathlib
@@ -19,12 +18,13 @@ from absl import app, flags
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import command_line, config_file, figures
+from experiments import command_line, config_file, figures, writers
 from experiments.endings import CANNOT, Refused, sentence
 from experiments.machine import open_files, prepare
+from experiments.manual import manual
 from experiments.provenance import provenance
 from experiments.report import rows as tidy
-from experiments.running import prepared_study, prepared_sweep, write_events
+from experiments.running import prepared_study, prepared_sweep
 from experiments.settings import refuse_numbers_beyond_range, resolve, set_precision
 from experiments.signals import Stopped, Watch, watched
 from experiments.study import Study
@@ -35,6 +35,9 @@ from experiments.workdir import Workdir
 def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; a mistake ends in one line and exit code 2."""
     try:
+        if {"--help", "-h", "-help", "--helpshort"} & set(argv):
+            print(manual(command_line.config_among(argv), command_line.__name__))
+            sys.exit()
         return command_line.parse(argv)
     except Refused as error:
         _leave(error)
@@ -68,13 +71,12 @@ def main(argv: list[str]) -> None:
 def _run(watch: Watch) -> int:
     path = command_line.config_path()
     if path is None:
-        raise Refused("--config=FILE is missing; the configs we ship are in configs/.")
+        raise Refused("--config=FILE is missing; `fcojax configs` lists those that we ship.")
     if not command_line.WORKDIR.value:
         raise Refused("--workdir=DIR is missing; it says where results go.")
     if command_line.WORKDIR.value.startswith("-"):
         raise Refused(f"--workdir is {command_line.WORKDIR.value}, a flag; pass --workdir=DIR.")
-    if command_line.TENSORBOARD.value and importlib.util.find_spec("tensorboardX") is None:
-        raise Refused("--tensorboard needs tensorboardX; pip install 'fcojax[tensorboard]'.")
+    chosen = writers.find(_writers())
     file = config_file.load(path)
     open_files()
     deterministic = command_line.DETERMINISTIC.value
@@ -103,7 +105,7 @@ def _run(watch: Watch) -> int:
     with workdir.claimed(ours, not isinstance(file.experiment, Study)) as summary:
         summary = {name: value for name, value in summary.items() if name != "finished"}
         summary = execute(workdir, summary, console, watch, _say)
-        _conclude(workdir, file, config, summary)
+        _conclude(workdir, file, config, summary, chosen)
     results(console, summary, workdir.path)
     return _status(summary)
 
@@ -120,7 +122,18 @@ def _config(file: config_file.ConfigFile) -> ConfigDict:
     return config.lock()
 
 
-def _conclude(workdir: Workdir, file, config: ConfigDict, summary: dict[str, Any]) -> None:
+def _writers() -> list[str]:
+    extra = ["tensorboard"] if command_line.TENSORBOARD.value else []
+    return list(dict.fromkeys([*command_line.WRITERS.value, *extra]))
+
+
+def _conclude(
+    workdir: Workdir,
+    file,
+    config: ConfigDict,
+    summary: dict[str, Any],
+    chosen: list[writers.Writer],
+) -> None:
     """Claims, figures and the page, all from the rows; then the run is finished."""
     rows = tidy.load(workdir.path / "rows.jsonl")
     claims = file.experiment.claims(config, rows, summary)
@@ -128,8 +141,7 @@ def _conclude(workdir: Workdir, file, config: ConfigDict, summary: dict[str, Any
     summary["claims"] = [claim.as_json(quick) for claim in claims]
     workdir.write_summary(summary)
     figures.draw(workdir.path, file, config)
-    if command_line.TENSORBOARD.value:
-        write_events(workdir.path, rows, summary)
+    writers.write(chosen, workdir.path, rows, summary)
     workdir.write_summary(summary | {"rows": workdir.ledger().fingerprints(), "finished": True})
 
 

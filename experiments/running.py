@@ -18,7 +18,6 @@ from experiments.entries import Entry, build, columns, described
 from experiments.ledger import fingerprint
 from experiments.lines import solve_optima
 from experiments.report import rows as tidy
-from experiments.report.summary import at_best
 from experiments.search import extended_grid
 from experiments.settings import Settings
 from experiments.signals import Watch
@@ -122,15 +121,3 @@ def _profiler(workdir: pathlib.Path):
         return contextlib.nullcontext()
 
     return around
-
-
-def write_events(workdir: pathlib.Path, rows: list[tidy.Row], summary: dict) -> None:
-    """Writes event files with the curves of the best points."""
-    from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
-
-    for name, entry in summary.get("algorithms", {}).items():
-        with SummaryWriter(os.fspath(workdir / "tensorboard" / name)) as writer:
-            for row in at_best(rows, name, entry["best"]):
-                for measure, value in row.items():
-                    if isinstance(value, float) and measure not in entry["best"]:
-                        writer.add_scalar(measure, value, row["round"])

@@ -4,6 +4,9 @@ min_w (1/M) sum_m p_m F_m(w) + psi(w): many clients with local losses, one share
 constraint or manifold.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from fcojax import algorithms, problems, selection, theory, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
 from fcojax.engine import reference
@@ -29,6 +32,9 @@ from fcojax.problems.clients import ClientData, from_clients, from_rows, open_cl
 from fcojax.selection.path import path
 from fcojax.selection.select import select
 
+if TYPE_CHECKING:
+    from fcojax import check
+
 __version__ = "0.2.0"
 
 __all__ = [
@@ -45,6 +51,7 @@ __all__ = [
     "schedule",
     "start",
     "algorithms",
+    "check",
     "client_mesh",
     "device_mesh",
     "log_spaced",
@@ -83,3 +90,9 @@ __all__ = [
     "uniform_cohort",
     "weighted_cohort",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "check":  # which most programs never need
+        return importlib.import_module("fcojax.check")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

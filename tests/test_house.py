@@ -167,10 +167,12 @@ def test_no_private_jax():
         assert not private, f"{path} imports {private}"
 
 
-def test_importing_the_library_starts_no_backend():
+def test_importing_the_library_starts_no_backend_and_loads_only_what_it_uses():
     # The number of devices can be set only as long as there is no backend.
     check = (
-        "import fcojax, jax; jax.config.update('jax_num_cpu_devices', 3); "
-        "assert len(jax.devices('cpu')) == 3"
+        "import fcojax, jax, sys; jax.config.update('jax_num_cpu_devices', 3); "
+        "assert len(jax.devices('cpu')) == 3; "
+        "assert not {'flax', 'orbax', 'matplotlib', 'sklearn', 'h5py', 'rich'} & set(sys.modules); "
+        "assert fcojax.problems.networks.two_layer and 'flax' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", check], check=True, cwd=ROOT)

@@ -1,7 +1,10 @@
 """What is minimised: losses, populations, and the problems of the sources.
 
-``fcojax.problems.networks`` is not imported here, because Flax takes a second to load.
+``fcojax.problems.networks`` is imported when it is first asked for, because Flax takes a second.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from fcojax.problems import loaders, partition
 from fcojax.problems.bilinear import bilinear
@@ -44,6 +47,9 @@ from fcojax.problems.subspace_completion import (
     synthetic_subspace_completion,
 )
 
+if TYPE_CHECKING:
+    from fcojax.problems import networks
+
 __all__ = [
     "ClientData",
     "Factored",
@@ -77,6 +83,7 @@ __all__ = [
     "low_rank",
     "matrix_completion",
     "mixture",
+    "networks",
     "on_grid",
     "pca",
     "poisson",
@@ -100,3 +107,9 @@ __all__ = [
     "synthetic_softmax",
     "synthetic_subspace_completion",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "networks":
+        return importlib.import_module("fcojax.problems.networks")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -51,7 +51,7 @@ def stationarity(
 def drift_floor(
     loss: Loss, manifold: Manifold, data: ClientData, x: Params, client_lr: Scalar, num_steps: int
 ) -> Array:
-    r"""Where ``r_fed_avg`` stalls: |grad F| at its limit, to first order in the client rate.
+    r"""Where ``r_fed_avg`` stalls: its limit's gradient norm, to first order in the client rate.
 
     .. math:: \tfrac{\eta (K - 1)}{2} \Bigl| \sum_m p_m\, \mathrm{Hess} F_m(x)
               [\mathrm{grad} F_m(x)] \Bigr|

@@ -34,8 +34,9 @@ def stiefel(
     Euclidean metric; its inverse has no closed form, so ``log`` is ``None``.
 
     Args:
-      retraction: ``"polar"``, ``P(x + u)``, which differs from exp by O(|u|^3); or ``"qr"``, the
-        orthonormal factor of x + u with positive diagonal, which differs by O(|u|^2).
+      retraction: ``"polar"``, ``P(x + u)``, which differs from exp by :math:`O(|u|^3)`; or
+        ``"qr"``, the orthonormal factor of x + u with positive diagonal, which differs by
+        :math:`O(|u|^2)`.
       inverse: ``"exact"`` inverts the retraction: for polar by a Kronecker system, for k up to 32;
         for QR by k triangularly nested systems. It exists for y near x and takes
         the following where the systems are singular; or ``"projection"``,

@@ -1,0 +1,28 @@
+"""The site: sphinx-build -W docs build/site."""
+
+import fcojax
+
+project, author, copyright = "fcojax", "The fcojax authors", "The fcojax authors"
+version = release = fcojax.__version__
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+exclude_patterns = ["build"]
+
+html_theme = "sphinx_book_theme"
+html_title = "fcojax"
+html_theme_options = {"show_toc_level": 2}
+
+myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_heading_anchors = 3
+# Pages of Markdown link to sources by their place in the repository.
+suppress_warnings = ["myst.xref_missing", "myst.header"]
+# Notebooks run in full, and a cell that fails ends the build.
+nb_execution_mode = "cache"
+nb_execution_timeout = 1200
+nb_execution_raise_on_error = True
+
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True  # fields of NamedTuples are members already

@@ -1,0 +1,67 @@
+"""What ``--help`` prints: the flags, and every key of the config with its value and meaning."""
+
+import io
+import pathlib
+import textwrap
+import tokenize
+from collections.abc import Iterator
+from typing import Any
+
+from absl import flags
+from ml_collections import ConfigDict
+
+from experiments import config_file
+from experiments.sweep_config import MEANINGS
+
+_USAGE = """usage: fcojax run NAME|FILE.py --workdir=DIR [--config.KEY=VALUE ...] [flags]
+       python -m experiments.run --config=FILE.py --workdir=DIR [--config.KEY=VALUE ...] [flags]
+"""
+
+
+def manual(path: str | None, module: str) -> str:
+    """The help for a config, or for what all sweeps share if there is none.
+
+    Args:
+      path: the config file.
+      module: the name of the module that defines the flags.
+    """
+    if path is None:
+        title, keys = "config keys that all sweeps share", [(k, "", m) for k, m in MEANINGS.items()]
+    else:
+        config = config_file.load(path).get_config()
+        title, keys = f"config keys of {path}", list(documented(config, pathlib.Path(path)))
+    known = flags.FLAGS.flags_by_module_dict()[module]
+    told = [(f"--{flag.name}", flag.default, flag.help) for flag in known if flag.name != "config"]
+    return "\n".join([_USAGE, "flags", *_lines(told), "", title, *_lines(keys)])
+
+
+def documented(config: ConfigDict, path: pathlib.Path) -> Iterator[tuple[str, Any, str]]:
+    """Each key of a config with its value and the comment behind it, or what all sweeps say."""
+    comments = _comments(path.read_text("utf-8"))
+    for key in config:
+        value = config.get(key)
+        if isinstance(value, ConfigDict):
+            value = value.to_dict()
+        yield key, value, comments.get(key) or MEANINGS.get(key, "")
+
+
+def _comments(text: str) -> dict[str, str]:
+    """The comments behind ``key=value,`` and ``config.key = value``, the first of each key."""
+    found: dict[str, str] = {}
+    names: dict[int, str] = {}
+    before = None
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        line = token.start[0]
+        if token.string == "=" and before is not None and before.type == tokenize.NAME:
+            names.setdefault(line, before.string)
+        elif token.type == tokenize.COMMENT and line in names:
+            found.setdefault(names[line], token.string.lstrip("# "))
+        before = token
+    return found
+
+
+def _lines(entries: list[tuple[str, Any, str]]) -> Iterator[str]:
+    for name, value, meaning in entries:
+        shown = "" if value is None or value == "" else f" ({value})"
+        told = f"  {name:20}  {meaning}{shown}"
+        yield textwrap.fill(told, 100, subsequent_indent=" " * 24, break_long_words=False)

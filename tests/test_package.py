@@ -1,0 +1,86 @@
+"""The command ``fcojax``, from the clone and from a wheel in an empty folder."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+import fcojax
+from fcojax import __main__ as command
+
+ROOT = pathlib.Path(__file__).parent.parent
+TINY = {
+    "num_clients": 6, "num_examples": 16, "dim": 12, "num_true": 4, "cohort_size": 3,
+    "num_rounds": 20, "criterion_rounds": 10, "client_lr": 0.01, "server_lr": 1.0, "seeds": 0,
+    "algorithms": "fed_dual_avg",
+}  # fmt: skip
+
+
+def typed(monkeypatch, capsys, *arguments):
+    """What the command prints, and its exit code."""
+    monkeypatch.setattr(sys, "argv", ["fcojax", *arguments])
+    try:
+        command.main()
+        code = 0
+    except SystemExit as end:
+        code = end.code
+    out, err = capsys.readouterr()
+    return out + err, code
+
+
+def test_every_config_is_listed_with_what_it_shows(monkeypatch, capsys):
+    said, code = typed(monkeypatch, capsys, "configs")
+    assert code == 0
+    listed = dict(line.split(maxsplit=1) for line in said.splitlines())
+    assert set(listed) == {path.stem for path in (ROOT / "configs").glob("*.py")}
+    assert all(line.endswith(".") for line in listed.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "code"),
+    [
+        (["--version"], f"fcojax {fcojax.__version__}", 0),
+        ([], "usage: fcojax", 0),
+        (["runn"], "no command runn", 2),
+        (["run", "laso", "--workdir=here"], "no config laso", 2),
+    ],
+)
+def test_short_answers(monkeypatch, capsys, arguments, said, code):
+    found, status = typed(monkeypatch, capsys, *arguments)
+    assert said in found and status == code
+
+
+@pytest.mark.slow
+def test_a_wheel_runs_from_an_empty_folder(tmp_path):
+    """With nothing of the clone on the path, and no top-level name but the library's own."""
+    pytest.importorskip("hatchling")
+    build = f"from hatchling.build import build_wheel; print(build_wheel({os.fspath(tmp_path)!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", build], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    wheel = tmp_path / done.stdout.split()[-1]
+    assert f"-{fcojax.__version__}-" in wheel.name
+    site, empty = tmp_path / "site", tmp_path / "empty"
+    empty.mkdir()
+    with zipfile.ZipFile(wheel) as archive:
+        assert {name.split("/")[0] for name in archive.namelist()} == {
+            "fcojax",
+            f"fcojax-{fcojax.__version__}.dist-info",
+        }
+        archive.extractall(site)
+    arguments = [f"--config.{key}={value}" for key, value in TINY.items()]
+    done = subprocess.run(
+        [sys.executable, "-m", "fcojax", "run", "lasso", "--workdir=run", *arguments],
+        cwd=empty, env=os.environ | {"PYTHONPATH": os.fspath(site)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    kept = json.loads((empty / "run" / "config.json").read_text("utf-8"))
+    assert kept["command"][:2] == ["fcojax", "run"]
+    assert kept["command"][2].startswith(f"--config={site}")
+    assert kept["git_commit"] is None
+    assert (empty / "run" / "index.html").is_file()
