@@ -94,6 +94,7 @@ def section(run: Run, workdir: pathlib.Path, figures: str) -> str:
             for path in sorted((workdir / "figures").glob("*.png"))
         ),
         _table(lines.best_points(summary, _measures(file.experiment))),
+        _table(summary.get("best", [])),  # of a study, which has a table of its own
         *lines.edge_warnings(summary),
         _claims("what the source says", lines.claims(summary, source=True)),
         _claims("what we expect", lines.claims(summary, source=False)),
@@ -148,7 +149,10 @@ def _cell(value: Any) -> str:
 
 
 def _finish(run: Run, workdir: pathlib.Path) -> None:
-    """Runs it, unless it is finished."""
+    """Runs it, unless it is finished, by whichever version."""
+    summary = workdir / "summary.json"
+    if summary.exists() and json.loads(summary.read_text("utf-8")).get("finished"):
+        return
     options = list(run.options)
     if run.data:
         options.append(f"--config.data_dir={FLAGS.data}/{run.data}")
