@@ -1,6 +1,7 @@
 """Axes in one style, with one legend below them."""
 
 import pathlib
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from matplotlib import ticker
 
 # Type 42 fonts can be searched and edited; the mathematics is typeset in a font like TeX's.
 _JOURNAL: dict[Any, Any] = {"pdf.fonttype": 42, "mathtext.fontset": "cm", "svg.fonttype": "none"}
+
+_TITLE_WIDTH = 84  # characters that fit above a figure
 
 
 def panels(num_columns: int, num_lines: int = 1, height: float = 2.6) -> tuple[Any, list[Any]]:
@@ -82,7 +85,7 @@ def finish(figure, path: pathlib.Path, title: str, num_columns: int = 3) -> path
     for axis in figure.axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(textwrap.fill(title, _TITLE_WIDTH), fontsize=10)
     lines = -(-len(named) // num_columns)
     figure.tight_layout(rect=(0, (0.19 * lines + 0.05) / figure.get_figheight(), 1, 1))
     figure.legend(
