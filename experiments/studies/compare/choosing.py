@@ -90,9 +90,11 @@ def row(line: Line, tables: dict[str, Any]) -> dict[str, str]:
     for heading, cohort in (
         ("half the clients", uniform_cohort(4)), ("30 % lost", dropout(everyone(), 0.3))
     ):  # fmt: skip
-        cells[heading] = (
-            "refused" if known.needs_everyone else limit(subject, cohort, num_rounds=_ROUNDS).word
-        )
+        if known.needs_everyone:
+            cells[heading] = "refused"
+        else:
+            found = limit(subject, cohort, num_rounds=_ROUNDS)
+            cells[heading] = "exact" if found.word == "exact" else "not exact"
     cells |= {"down": known.down, "up": known.up, "client state": known.state}
     cells |= {"proxes, client": str(known.client_proxes), "server": str(known.server_proxes)}
     cells["needs"] = line.needs
