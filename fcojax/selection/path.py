@@ -23,7 +23,7 @@ from fcojax.problems.fields import shown
 from fcojax.problems.problem import Loss, Problem, population_loss
 from fcojax.selection.ledger import Entry, Ledger
 from fcojax.selection.show import draw_path, table_of
-from fcojax.transforms import Penalty, euclidean
+from fcojax.transforms import Penalty, euclidean, flat
 from fcojax.types import Array, Key, Params, PyTree
 
 Method = Callable[[Loss], Algorithm]
@@ -264,7 +264,7 @@ def along(
 
     direction = params
     if setup.finds_rate:
-        direction = _random_like(key, params)
+        direction = flat().random_point(params, key)
         more = _FIRST_LOOKS - looks
         direction = curvature_at(setup.loss, params, data, direction, more)[1]
     index = jnp.arange(strengths.shape[0], dtype=jnp.int32)
@@ -361,16 +361,6 @@ def exchanged(
     return there * (asked.gradients + 2 * asked.products), there * (
         asked.gradients + asked.products
     )
-
-
-def _random_like(key: Key, params: Params) -> Params:
-    leaves, structure = jax.tree.flatten(params)
-    keys = jax.random.split(key, len(leaves))
-    drawn = [
-        jax.random.normal(one, leaf.shape, leaf.dtype)
-        for one, leaf in zip(keys, leaves, strict=True)
-    ]
-    return jax.tree.unflatten(structure, drawn)
 
 
 def _like(number: Array, other: Array) -> Array:
