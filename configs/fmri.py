@@ -52,6 +52,7 @@ def get_config():
         centralized_batch=32,  # its batch size
         local_client=0,  # the session that trains alone
         held_out=(9, 10, 11),  # sessions that no one trains on
+        start_scale=1.0,  # times the start, Glorot's uniform weights
         cuts=(1e-4, 1e-2),  # sizes above which an entry counts as found
         sessions=(12, 12, 12, 12, 11, 12),  # sessions of each subject of the surrogate
         grid=(40, 64, 64),  # voxels along its axes

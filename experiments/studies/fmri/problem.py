@@ -2,6 +2,7 @@
 
 import pathlib
 
+import jax
 import numpy as np
 
 from fcojax.problems import brain_voxels, fmri_surrogate, loaders, logistic
@@ -11,7 +12,16 @@ _SLICE = "haxby_subj1_slice.npz"
 
 
 def problem(config):
-    """Sessions to train on, and held-out ones."""
+    """Sessions to train on, and held-out ones, with a start of the scale that was asked for."""
+    scans = _sessions(config)
+
+    def init(key):
+        return jax.tree.map(lambda leaf: config.start_scale * leaf, scans.init(key))
+
+    return scans._replace(init=init)
+
+
+def _sessions(config):
     if not config.data_dir:
         return fmri_surrogate(
             sessions=tuple(config.sessions),
