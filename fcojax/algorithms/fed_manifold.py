@@ -4,7 +4,7 @@ Zhang, Hu, So and Johansson, "Nonconvex federated learning on compact smooth sub
 heterogeneous data", NeurIPS 2024; others call it RFedProj.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -55,16 +55,26 @@ class Walk(NamedTuple):
     farthest: Array
 
 
+class Place(NamedTuple):
+    """What a client keeps that is sent directions only: its last round's start and mean slope."""
+
+    start: Params
+    slope: Params
+
+
 class Memory(NamedTuple):
-    """What a client of the literal form keeps: its last round's start, mean slope and length."""
+    """What a client keeps that is sent points only: its last round's start, mean slope, length."""
 
     start: Params
     slope: Params
     length: Array
 
 
+Sent = Literal["both", "direction", "point"]
+
+
 @takes(Rates, "manifold")
-def fed_manifold(loss: Loss, manifold: Manifold, *, literal: bool = False) -> Algorithm:
+def fed_manifold(loss: Loss, manifold: Manifold, *, sends: Sent = "both") -> Algorithm:
     r"""Minimises the clients' mean loss over a compact submanifold M, without client drift.
 
     With P the projection on M and K local steps, a client starts from :math:`z_0 = \hat z_0 =
@@ -91,7 +101,7 @@ def fed_manifold(loss: Loss, manifold: Manifold, *, literal: bool = False) -> Al
     printed algorithm.
 
     The message holds a point and a direction, two arrays, so that a client may come back after
-    any time. With everyone one of them would do, as the literal form shows.
+    any time. With everyone, and equal numbers of steps, one of them is enough.
 
     Metrics: ``tube_distance``, the largest distance to M of a point that was projected, as the
     mean over clients; ``beyond_reach``, the share of clients for which it exceeded
@@ -101,13 +111,18 @@ def fed_manifold(loss: Loss, manifold: Manifold, *, literal: bool = False) -> Al
     Args:
       loss: one loss per example.
       manifold: M, or a product with flat parts. The start point is projected on it.
-      literal: recover the correction from two consecutive points, as printed, instead of sending
-        slopes. The same in exact arithmetic, for everyone, equal numbers of steps. Nothing damps
-        rounding errors in the mean correction, and in float32 they drive the model away.
+      sends: what the server sends, ``"both"`` or one of the two, which is the same in exact
+        arithmetic and needs everyone. Sent the ``"direction"``, clients remember the point and take
+        the server's step themselves; their copies and the server's part by rounding, by some 2e-9 a
+        round in float32. Sent the ``"point"``, as printed, they recover the direction
+        from two consecutive ones; nothing damps rounding errors in the mean correction then, and in
+        float32 they drive the model away.
 
     References:
       Zhang et al., 2024, Algorithm 1. Partial cohorts, unequal K and the weights p_m are ours.
     """
+    if sends not in get_args(Sent):
+        raise ValueError(f"sends is {sends!r}; pass one of {', '.join(get_args(Sent))}.")
     gradient = mean_gradient(loss)
 
     def walk(hparams, start, distance, correction, local) -> Walk:
@@ -163,8 +178,28 @@ def fed_manifold(loss: Loss, manifold: Manifold, *, literal: bool = False) -> Al
     def model(hparams, server):
         return server.point
 
-    if not literal:
+    if sends == "both":
         return Algorithm(init, broadcast, client_update, server_update, model)
+
+    def own_point_init(hparams, params):
+        server, nothing = init(hparams, params)
+        return server, Place(server.point, nothing)
+
+    def own_point_broadcast(hparams, server):
+        return server.direction
+
+    def own_point_client_update(hparams, message, client, local, key):
+        length = hparams.server_lr * hparams.client_lr * steps_of(local, hparams)
+        point, distance = land(tree.add_scaled(client.start, -length, message))
+        server = Server(point, message, distance)
+        result = client_update(hparams, server, client.slope, local, key)
+        return result._replace(state=Place(point, result.state))
+
+    if sends == "direction":
+        return Algorithm(
+            own_point_init, own_point_broadcast, own_point_client_update, server_update, model,
+            needs_everyone=True,
+        )  # fmt: skip
 
     def literal_init(hparams, params):
         point = manifold.project(params)
