@@ -12,8 +12,8 @@ they are MNIST, split into clients by digit and by writer, and it takes eleven m
 
 The paper does not give k, the rates, the number of rounds or mu. The local rate is 0.2 over the
 largest eigenvalue of any client, the strength of RFedProx 0.14 times that eigenvalue (10 on MNIST).
-A round of RFedSVRG takes two exchanges and counts as one round. The paper's method can send one
-array down per round; ours sends two, so that clients may be absent and come back.
+A round of RFedSVRG takes two exchanges and counts as one round. Then a server step of sqrt(n), as
+the paper's rate wants, at a local rate that allows it, and the floor of minibatches over n.
 
 In full-batch runs a client is represented by its second moment, one example of 784 x 784 numbers
 in place of thousands of rows, which has the same gradients; they run in double precision. Minibatch
@@ -44,6 +44,9 @@ def get_config():
     config.eval_every = 2
     config.step_counts = (5, 10, 15, 20)
     config.batch_shares = (1 / 30, 1 / 12, 1 / 6)
+    config.server_relative_lr = 0.1
+    config.crowds = (5, 10, 20, 40)
+    config.crowd_batch = 5
     config.seeds = (0, 1, 2)
     config.tolerance = 1e-5
 
@@ -58,4 +61,5 @@ def quick(config):
     config.num_rounds = 60
     config.step_counts = (10, 20)
     config.batch_shares = (1 / 6,)
+    config.crowds = ()
     config.seeds = (0, 1)

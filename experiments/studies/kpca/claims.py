@@ -1,7 +1,11 @@
 """What the paper says, on every split."""
 
+import math
+
+import numpy as np
+
 from experiments.report.claims import Claim
-from experiments.studies.kpca.tables import curves, late_mean_square
+from experiments.studies.kpca.tables import curves, late_mean_square, rounds_to
 
 
 def claims(config, rows, summary):
@@ -41,4 +45,37 @@ def claims(config, rows, summary):
                       f"over that of batch {batches[-1][0]}", batches[0][1] / batches[-1][1], 1.0,
                       quick=False)
             )  # fmt: skip
-    return result
+    return result + _servers(config, rows) + _crowds(rows)
+
+
+def _servers(config, rows):
+    """The rate is 1 / (sqrt(n) tau R eta) with a server step of sqrt(n)."""
+    found = []
+    by_rate = curves(rows, "servers", "split", "server_lr")
+    for split in dict.fromkeys(name for name, _ in by_rate):
+        one, many = (
+            rounds_to(config, curve)
+            for (name, _), curve in sorted(by_rate.items())
+            if name == split
+        )
+        saved = one / many if one and many else math.nan
+        found.append(
+            Claim(
+                f"{split}: a server step of sqrt(n) takes 1 / sqrt(n) of the rounds (those of a "
+                "step of 1 over them, over sqrt(n))",
+                saved / math.sqrt(config.num_clients), 0.9, quick=False,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _crowds(rows):
+    by_size = curves(rows, "crowds", "num_clients")
+    if len(by_size) < 2:
+        return []
+    floors = [late_mean_square(curve) for curve in by_size.values()]
+    slope = np.polyfit(np.log([size for (size,) in by_size]), np.log(floors), 1)[0]
+    return [
+        Claim("minibatches: the floor of the squared gradient is as 1 / n (slope in n, plus 1)",
+              abs(float(slope) + 1), 0.15, at_least=False, quick=False)
+    ]  # fmt: skip

@@ -5,7 +5,7 @@ from matplotlib.ticker import EngFormatter
 
 from experiments.report import axes
 from experiments.report.plots import style
-from experiments.studies.kpca.tables import curves
+from experiments.studies.kpca.tables import curves, late_mean_square
 
 TITLE = "Principal components on the Stiefel manifold"
 
@@ -52,13 +52,10 @@ def draw_methods(config, rows, floor, path):
 
 
 def draw_effects(config, rows, floor, path):
-    """The manifold method's gradient norm for several step counts and batch sizes."""
-    figure, grid = axes.panels(2)
-    by_steps = curves(rows, "steps", "num_steps")
-    for (num_steps,), colour in zip(by_steps, axes.shades(len(by_steps)), strict=True):
-        curve = by_steps[num_steps,]
-        grid[0].plot([row["round"] for row in curve], [row["grad_norm"] for row in curve],
-                     color=colour, label=f"{num_steps} local steps", linewidth=1.5)  # fmt: skip
+    """What local steps, batches, the server's step and the number of clients do to the method."""
+    crowds = curves(rows, "crowds", "num_clients")
+    figure, grid = axes.panels(2, 2) if crowds else axes.panels(3)
+    _draw_curves(grid[0], curves(rows, "steps", "num_steps"), "{} local steps")
     axes.describe(grid[0], "round", _NORM, title="full batches", log="y")
     by_size = curves(rows, "batches", "batch_size")
     for (size,), colour in zip(by_size, axes.shades(len(by_size)), strict=True):
@@ -70,6 +67,34 @@ def draw_effects(config, rows, floor, path):
         axes.band(grid[1], rounds, lines, "--", color=colour, label=f"batch {size}")
     title = f"minibatches, {config.num_steps} local steps"
     axes.describe(grid[1], "round", "", title=title, log="y")
+    _draw_curves(grid[2], curves(rows, "servers", "server_lr"), r"$\eta_g = {:.3g}$")
+    axes.describe(
+        grid[2],
+        "round",
+        _NORM,
+        title=rf"full batches, $\eta = {config.server_relative_lr:g} / L$",
+        log="y",
+    )
+    if crowds:
+        _draw_crowds(grid[3], config, crowds)
     for axis in grid:
         axis.tick_params(which="minor", labelsize=7.5)
     return axes.finish(figure, path, f"The manifold method, {floor['split']}", 4)
+
+
+def _draw_curves(axis, by_value, label):
+    for (value,), colour in zip(by_value, axes.shades(len(by_value)), strict=True):
+        curve = by_value[value,]
+        axis.plot([row["round"] for row in curve], [row["grad_norm"] for row in curve],
+                  color=colour, label=label.format(value), linewidth=1.5)  # fmt: skip
+
+
+def _draw_crowds(axis, config, crowds):
+    sizes = np.array([size for (size,) in crowds])
+    floors = np.array([late_mean_square(curve) for curve in crowds.values()])
+    axis.plot(sizes, floors, "o", color="#009E73", label="late mean of its square")
+    axis.plot(sizes, floors[0] * sizes[0] / sizes, ":", color="#555555", label="as $1 / n$")
+    title = f"minibatches of {config.crowd_batch}"
+    axes.describe(axis, "clients $n$", "squared gradient norm", title=title, log="xy")
+    axis.set_xticks(sizes, [str(size) for size in sizes])
+    axis.minorticks_off()

@@ -1,8 +1,9 @@
 """Runs the manifold method and the Riemannian baselines, and counts what a round costs."""
 
+import math
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,22 @@ from fcojax.theory.manifold import drift_floor
 _METHODS = ("fed_manifold", "r_fed_avg", "r_fed_prox", "r_fed_svrg")
 
 
+class Run(NamedTuple):
+    """One run of the study; all start at the same point.
+
+    Attributes:
+      relative_lr: the client rate times the curvature.
+      batch_size: rows a step, or ``None`` for second moments, which are full batches.
+    """
+
+    num_steps: int
+    relative_lr: float
+    server_lr: float = 1.0
+    algorithm: str = "fed_manifold"
+    batch_size: int | None = None
+    seed: int = 0
+
+
 def study(config) -> Iterator[dict[str, Any]]:
     """One row per run and evaluation, and the predicted floor of RFedAvg."""
     for name in config.algorithms:
@@ -24,6 +41,7 @@ def study(config) -> Iterator[dict[str, Any]]:
             raise ValueError(
                 f"algorithms contains {name!r}, which is none of {', '.join(_METHODS)}."
             )
+    usual = Run(config.num_steps, config.relative_lr, config.server_lr)
     for place, cut in enumerate(splits(config)):
         eta = config.relative_lr / cut.curvature
         floor = drift_floor(
@@ -33,28 +51,49 @@ def study(config) -> Iterator[dict[str, Any]]:
             "part": "floor", "split": cut.name, "grad_norm": float(floor),
             "client_lr": eta, "curvature": cut.curvature,
         }  # fmt: skip
-        for name in config.algorithms:
-            for row in one_run(config, cut, name, config.num_steps, None, 0):
-                yield {"part": "methods"} | row
-        if place:  # the effects of steps and batches are shown once
-            continue
-        for num_steps in config.step_counts:
-            for row in one_run(config, cut, "fed_manifold", num_steps, None, 0):
-                yield {"part": "steps"} | row
-        for share in config.batch_shares:
-            for seed in config.seeds:
-                batch_size = max(1, round(share * cut.rows.min_size))
-                for row in one_run(config, cut, "fed_manifold", config.num_steps, batch_size, seed):
-                    yield {"part": "batches"} | row
+        for part, run in _runs(config, usual, cut, effects=place == 0):
+            for row in one_run(config, cut, run):
+                yield {"part": part} | row
+    if config.data_dir:
+        return
+    for num_clients in config.crowds:
+        more = config.copy_and_resolve_references()
+        more.num_clients = num_clients
+        (cut,) = splits(more)
+        for seed in config.seeds:
+            for row in one_run(
+                config, cut, usual._replace(batch_size=config.crowd_batch, seed=seed)
+            ):
+                yield {"part": "crowds", "num_clients": num_clients} | row
 
 
-def one_run(config, cut: Split, name: str, num_steps: int, batch_size: int | None, seed: int):
-    """The rows of one run; all runs start at the same point."""
-    full = batch_size is None
+def _runs(config, usual: Run, cut: Split, effects: bool) -> Iterator[tuple[str, Run]]:
+    """The runs on one split, by part; what is shown once is among them if ``effects``."""
+    for name in config.algorithms:
+        yield "methods", usual._replace(algorithm=name)
+    if not effects:
+        return
+    for num_steps in config.step_counts:
+        yield "steps", usual._replace(num_steps=num_steps)
+    for server_lr in (1.0, math.sqrt(config.num_clients)):
+        yield "servers", usual._replace(relative_lr=config.server_relative_lr, server_lr=server_lr)
+    for share in config.batch_shares:
+        for seed in config.seeds:
+            yield (
+                "batches",
+                usual._replace(batch_size=max(1, round(share * cut.rows.min_size)), seed=seed),
+            )
+
+
+def one_run(config, cut: Split, run: Run):
+    """The rows of one run."""
+    full = run.batch_size is None
     data, loss = (cut.moments, moment_loss) if full else (cut.rows, variance_loss)
-    factory = getattr(algorithms, name)
-    algorithm = factory(loss, MANIFOLD)
-    hparams = factory.Hparams(config.relative_lr / cut.curvature, config.server_lr)
+    factory = getattr(algorithms, run.algorithm)
+    # Everyone takes part, so that the manifold method may send one array, as in the source.
+    options = {"sends": "direction"} if run.algorithm == "fed_manifold" else {}
+    algorithm = factory(loss, MANIFOLD, **options)
+    hparams = factory.Hparams(run.relative_lr / cut.curvature, run.server_lr)
     if "prox_scale" in factory.Hparams._fields:
         hparams = hparams._replace(prox_scale=config.relative_prox * cut.curvature)
     shape = (cut.rows.examples["x"].shape[1], config.num_components)
@@ -62,10 +101,10 @@ def one_run(config, cut: Split, name: str, num_steps: int, batch_size: int | Non
         np.random.default_rng(0).standard_normal(shape), full_matrices=False
     )
     params = jnp.asarray(left @ right, jnp.float64 if full else jnp.float32)
-    plan = fcojax.local_steps(num_steps, batch_size)
-    state = fcojax.start(algorithm, hparams, params, data, jax.random.key(seed), plan)
+    plan = fcojax.local_steps(run.num_steps, run.batch_size)
+    state = fcojax.start(algorithm, hparams, params, data, jax.random.key(run.seed), plan)
     # A round of RFedSVRG is two of the engine's.
-    num_rounds = config.eval_every * (2 if name == "r_fed_svrg" else 1)
+    num_rounds = config.eval_every * (2 if run.algorithm == "r_fed_svrg" else 1)
 
     def advance(state):
         return jax.block_until_ready(
@@ -84,14 +123,14 @@ def one_run(config, cut: Split, name: str, num_steps: int, batch_size: int | Non
             round(total / params.dtype.itemsize / data.num_clients) for total in sent.values()
         )
         model = fcojax.read_model(algorithm, hparams, state)
-        yield {
-            "split": cut.name,
-            "algorithm": name,
-            "num_steps": num_steps,
-            "batch_size": batch_size or 0,
-            "seed": seed,
-            "round": done,
-            "floats_up": up,
-            "floats_down": down,
-            "seconds": seconds,
-        } | {measure: float(value) for measure, value in cut.judge(model).items()}
+        yield (
+            {
+                "split": cut.name,
+                "round": done,
+                "floats_up": up,
+                "floats_down": down,
+                "seconds": seconds,
+            }
+            | {measure: float(value) for measure, value in cut.judge(model).items()}
+            | (run._asdict() | {"batch_size": run.batch_size or 0})
+        )

@@ -23,8 +23,17 @@ def summarise(config, rows):
         {"split": name, "batch_size": size, "floor": late_mean_square(curve)}
         for (name, size), curve in curves(rows, "batches", "split", "batch_size").items()
     ]
+    servers = [
+        {"split": name, "server_lr": rate, "rounds_to_tolerance": rounds_to(config, curve)}
+        for (name, rate), curve in curves(rows, "servers", "split", "server_lr").items()
+    ]
+    crowds = [
+        {"num_clients": size, "floor": late_mean_square(curve)}
+        for (size,), curve in curves(rows, "crowds", "num_clients").items()
+    ]
     floors = [row for row in rows if row["part"] == "floor"]
-    return {"methods": table, "steps": steps, "batches": batches, "floors": floors}
+    return {"methods": table, "steps": steps, "batches": batches, "servers": servers,
+            "crowds": crowds, "floors": floors}  # fmt: skip
 
 
 def curves(rows, part: str, *fields: str) -> dict[tuple, list[dict]]:
@@ -34,6 +43,11 @@ def curves(rows, part: str, *fields: str) -> dict[tuple, list[dict]]:
         if row["part"] == part:
             result.setdefault(tuple(row[field] for field in fields), []).append(row)
     return result
+
+
+def rounds_to(config, curve) -> int | None:
+    """The first round at which the gradient's norm is within the tolerance."""
+    return next((row["round"] for row in curve if row["grad_norm"] <= config.tolerance), None)
 
 
 def late_mean_square(curve) -> float:

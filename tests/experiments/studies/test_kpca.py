@@ -13,7 +13,7 @@ def found(tmp_path_factory):
 def test_all_claims_hold_on_a_quick_run(found):
     study, *rest = found
     claims = study.claims(*rest)
-    assert len(claims) == 2
+    assert len(claims) == 3
     assert [claim.text for claim in claims if not claim.holds] == []
 
 
