@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The suite on the oldest JAX that is supported and on the newest there is, each in an environment
-# of its own made from the project's files. Arguments go to pytest: tests/versions.sh -m slow
+# of its own made from the project's files. Arguments go to pytest: tests/versions.sh -m "slow or long"
 set -euo pipefail
 
 # The newest Python that runs here, on PATH or under pyenv; nothing where there is none above 3.11.
@@ -31,6 +31,7 @@ make_environment() {
 # Tests are bound by compiling, which takes half the time without LLVM's optimiser and, where they
 # can be switched off, XLA's newer code generators.
 HASTY="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+HASTY="$HASTY --xla_cpu_parallel_codegen_split_count=1"
 
 # known_flags PYTHON FLAG...: those that its XLA knows, for an unknown one ends the process.
 known_flags() {

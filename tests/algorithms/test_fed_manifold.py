@@ -299,7 +299,7 @@ def test_float32_stays_feasible_and_keeps_the_corrections_at_zero():
     assert subspaces.slope_norms(seen.server.point)[-1] <= 1e-6
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_20000_rounds_in_float32_do_not_drift():
     seen, _ = in_float32("both", 20_000)
     assert subspaces.feasibility(seen.server.point) <= 1e-6

@@ -24,41 +24,41 @@ def json_lines(*arguments):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_command_prints_both_sides_and_they_agree():
     (row,) = json_lines("benchmarks.rounds", "--workload=toy", "--repeats=1")
     assert row["objective"] == pytest.approx(row["numpy_objective"], rel=1e-5)
     assert {"ms_per_round", "first_run_s", "peak_rss_mb", "ratio"} <= set(row)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sweep_agrees_with_the_loop_over_its_points():
     (row,) = json_lines("benchmarks.sweep", "--workload=toy", "--repeats=1")
     assert row["largest_difference"] < 1e-4
     assert list(row["ms_per_round"]) == ["1", "4"] and row["ratio_per_point"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_scaling_measures_every_size():
     (row,) = json_lines("benchmarks.scaling", "--workload=toy")
     assert row["cohort_size"] == [2, 6] and len(row["beyond_data_mb"]) == 2
     assert min(row["ms_per_round"]) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_launcher_runs_beside_the_sweep():
     (row,) = json_lines("benchmarks.launcher", "--quick", "--rounds=10", "--repeats=1")
     assert row["points"] == 4 and row["seeds"] == 1
     assert set(row["cpu_ms_a_round"]) == {"launcher", "sweep"} and row["ratio"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_step_in_the_library_is_timed_beside_the_step_alone():
     (row,) = json_lines("benchmarks.steps", "--quick", "--network=char_gru", "--repeats=1")
     assert row["case"] == "char_gru" and {"ratio", "ratio_to_xlas_own"} <= set(row)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_operations_are_timed_in_loops():
     rows = json_lines("benchmarks.in_loops", "--quick", "--only=embedding", "--repeats=1")
     assert len(rows) == 3 and not any("failed" in row for row in rows)
@@ -72,13 +72,13 @@ def test_ragged_clients_have_as_many_examples_as_equal_ones():
     assert 0 <= row["padded_share"] < 1 and row["ratio"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_path_is_that_of_the_pooled_solver():
     (row,) = json_lines("benchmarks.strengths", "--quick", "--repeats=1")
     assert row["unsolved"] == 0 and row["largest_difference"] < 1e-3 and row["ratio"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_transforms_agree_with_the_plain_way():
     rows = json_lines("benchmarks.transforms", "--quick")
     assert len(rows) > 15 and any(row["transform"].startswith("stiefel") for row in rows)
@@ -98,7 +98,7 @@ def test_floors_are_the_larger_of_two_times():
     assert used["share_of_peak_operations"] == 1.0 and used["share_of_peak_reading"] < 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_accelerators_command_writes_a_table_and_survives_a_stop(tmp_path):
     out = tmp_path / "table.md"
     accelerator.main(["--quick", "--only=peaks,W1", f"--out={out}"])
@@ -125,7 +125,7 @@ def test_a_case_that_fails_on_the_device_is_a_row_of_its_own():
     assert "| W9 | no / room |" in shown
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("section", ["sweep", "W5", "W6", "networks", "transforms", "chunks"])
 def test_every_section_of_the_accelerators_command_runs(section):
     rows = json_lines("benchmarks.accelerator", "--quick", f"--section={section}")

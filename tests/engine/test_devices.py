@@ -14,7 +14,7 @@ import pytest
 from fcojax.engine.sharding import decomposes_on_a_cpu
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_to_eight_devices_give_the_same_numbers():
     root = pathlib.Path(__file__).parent.parent.parent
     done = subprocess.run(

@@ -155,10 +155,10 @@ PROGRAMS = {
 EAGER = ("dense network",)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
-    [name if name in EAGER else pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS],
+    [name if name in EAGER else pytest.param(name, marks=pytest.mark.long) for name in PROGRAMS],
 )
 def test_the_chosen_chunk_fills_the_room_and_no_more(name):
     """Told by the compiler: at most the room for a program, and at least half of it."""

@@ -49,8 +49,10 @@ def test_a_signal_stops_here_or_where_it_may(number):
     code = 128 + number
     found = subprocess.run(
         [sys.executable, "-c",
-         "import os, sys; from experiments.signals import Stopped, watched\n"
+         "import os, signal, sys; from experiments.signals import Stopped, watched\n"
          f"number = {int(number)}\n"
+         # Whoever runs the tests in the background has it ignored.
+         "signal.signal(number, signal.SIG_DFL)\n"
          "try:\n"
          "  with watched() as watch:\n"
          "    with watch.deferred():\n"
@@ -93,7 +95,7 @@ def test_a_signal_while_garbage_is_collected_is_not_forgotten():
     assert found.stdout == "15\nstopped\n" and found.stderr == ""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_program_that_takes_longer_than_batch_systems_wait_is_given_up():
     with subprocess.Popen(
         [sys.executable, "-c",
@@ -183,7 +185,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", os.fspath(place)], check=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_full_disk_is_told_in_a_sentence_and_the_run_goes_on_when_there_is_room(small_disk):
     arguments = [*TOY, "--config.algorithms=fed_mid", "--config.num_rounds=4000"]
     workdir = small_disk / "run"

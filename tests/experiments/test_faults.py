@@ -144,7 +144,7 @@ def test_rows_that_were_deleted_are_made_again(toy, whole, copy):
     assert "rows.jsonl does not hold the rows" in found[2][0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("sizes", [(2, 1), (1, 2), (3, 1), (1, 3)])
 def test_a_run_that_is_killed_goes_on_with_other_parts(toy, whole, tmp_path, sizes):
     """All points are finished, wherever it was and whatever the parts were.
@@ -167,7 +167,7 @@ def test_a_run_that_is_killed_goes_on_with_other_parts(toy, whole, tmp_path, siz
             assert {k: row[k] for k in numbers} == pytest.approx(numbers, rel=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_points_that_diverged_cost_nothing_any_more_and_do_not_change_the_others(
     tmp_path, monkeypatch
 ):

@@ -23,8 +23,15 @@ def test_every_config_says_how_it_is_run():
         assert f"--config=configs/{path.name}" in text and "RUNTIME" not in text, path
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("config", [path.stem for path in SWEEPS])
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(
+            path.stem, marks=pytest.mark.slow if path.stem == "lasso" else pytest.mark.long
+        )
+        for path in SWEEPS
+    ],
+)
 def test_a_quick_run_leaves_figures_scores_and_claims(config, tmp_path):
     workdir = tmp_path / "run"
     done = subprocess.run(

@@ -144,7 +144,8 @@ def test_the_same_seed_gives_the_same_rows_and_an_interrupted_run_resumes(tmp_pa
     with subprocess.Popen(
         command(*arguments, f"--workdir={broken}"),
         cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        ) as process:  # fmt: skip
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and len(tidy.load(broken / "rows.jsonl")) < 20:
             time.sleep(0.01)

@@ -186,7 +186,7 @@ print("built %.1f saved %.1f opened %.1f run %.1f" % (
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_million_clients_are_built_saved_opened_and_sampled_in_two_gigabytes(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", MILLION, str(tmp_path / "clients")],

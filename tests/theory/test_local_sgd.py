@@ -12,7 +12,7 @@ from fcojax.theory.linear_models import ridge_regression
 from tests.theory import instances
 from tests.theory.runs import last_gaps, step_sizes, visited
 
-slow = pytest.mark.slow
+long = pytest.mark.long
 # The problem, E, examples of a gradient (None: all), seeds, steps.
 SHORT = [
     ("ridge", 1, 1, 16, 400),
@@ -31,7 +31,7 @@ LONG = [
     ("logistic", 1, 1, 50, 3000),
     ("logistic", 10, 1, 50, 3000),
 ]
-RUNS = [*SHORT, *(pytest.param(*run, marks=slow) for run in LONG)]
+RUNS = [*SHORT, *(pytest.param(*run, marks=long) for run in LONG)]
 over_runs = pytest.mark.parametrize(
     ("name", "num_steps", "batch_size", "num_seeds", "total_steps"), RUNS
 )
@@ -57,7 +57,7 @@ def mean_over_seeds(sides):
     return theory.Sides(sides.left.mean(axis=0), sides.right.mean(axis=0))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @over_runs
 def test_the_lemmas_hold_along_runs(name, num_steps, batch_size, num_seeds, total_steps):
     """Two at every state of every seed, two in the mean; exactly where gradients are full."""
@@ -102,7 +102,7 @@ def test_the_bound_is_above_the_measured_curve(name, num_steps, batch_size, num_
     assert tightness.min() > 1
 
 
-@slow
+@long
 @pytest.mark.parametrize(
     ("num_steps", "batch_size", "second_moment", "step_error", "gap", "bound"),
     [
@@ -311,7 +311,7 @@ def test_expected_gaps_tend_to_their_limit_whatever_the_local_steps(num_steps):
 
 @pytest.mark.parametrize(
     ("num_steps", "num_seeds", "total_steps"),
-    [(5, 400, 500), *(pytest.param(e, 4000, 500, marks=slow) for e in (1, 5, 20))],
+    [(5, 400, 500), *(pytest.param(e, 4000, 500, marks=long) for e in (1, 5, 20))],
 )
 def test_measured_gaps_equal_their_expectation(num_steps, num_seeds, total_steps):
     gaps = last_gaps("ridge", num_steps, 1, num_seeds, total_steps)
@@ -322,7 +322,7 @@ def test_measured_gaps_equal_their_expectation(num_steps, num_seeds, total_steps
     assert abs(gaps.mean() - expected) < 3 * error
 
 
-@slow
+@long
 def test_gaps_of_logistic_regression_tend_to_their_limit():
     num_steps, constants = 5, instances.constants("logistic")
     scale = theory.offset(constants, num_steps) + 2000

@@ -21,7 +21,7 @@ def found(tmp_path_factory):
     return quick_study("emnist", tmp_path_factory.mktemp("emnist"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_quick_run_is_feasible_and_draws_its_figure(found, tmp_path):
     study, config, rows, summary = found
     claims = study.claims(config, rows, summary)
@@ -35,7 +35,7 @@ def test_a_quick_run_is_feasible_and_draws_its_figure(found, tmp_path):
     assert drawn.stat().st_size > 20_000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_best_point_has_the_least_loss_over_the_last_looks(found):
     _, config, rows, _ = found
     place = {"model": "softmax", "constraint": "l1", "radius": 100.0, "algorithm": "fed_mid"}
@@ -47,7 +47,7 @@ def test_the_best_point_has_the_least_loss_over_the_last_looks(found):
     assert {row["round"] for row in curve} == {10, 20, 30, 40}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("constraint", ["l1", "l2"])
 def test_the_violation_is_the_share_by_which_a_norm_is_too_large(constraint):
     config = quick_config()

@@ -2,7 +2,7 @@ import pytest
 
 from tests.experiments.studies.quick_studies import quick_study
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

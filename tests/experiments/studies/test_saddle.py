@@ -3,7 +3,7 @@ import pytest
 from experiments.report.rows import select
 from tests.experiments.studies.quick_studies import quick_study
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def test_averaging_in_the_primal_is_dense_and_in_the_dual_is_not(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 from experiments.report.rows import column, select
 from tests.experiments.studies.quick_studies import quick_study
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
