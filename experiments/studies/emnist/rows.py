@@ -27,15 +27,23 @@ def study(config):
         for constraint in config.constraints:
             chosen = task(config, digits, model, constraint)
             for name in config.algorithms:
-                for radius in config[model].radii[constraint]:
-                    place = {"model": model, "constraint": constraint, "radius": radius}
-                    yield from sweep(config, chosen, config[model], place | {"algorithm": name})
+                place = {"model": model, "constraint": constraint, "algorithm": name}
+                yield from sweep(config, chosen, config[model], place)
 
 
 def sweep(config, chosen: Task, own, place: dict):
-    """The rows of one algorithm in one setting."""
+    """The rows of one algorithm under one constraint: every radius with every pair of rates."""
+    radii = own.radii[place["constraint"]]
     rates = [(client, server) for client in own.client_lr for server in own.server_lr]
-    history = run(config, chosen, own, place["algorithm"], place["radius"], rates)
+    points = [(radius, *pair) for radius in radii for pair in rates]
+    history = run(config, chosen, own, place["algorithm"], points)
+    for first, radius in zip(range(0, len(points), len(rates)), radii, strict=True):
+        mine = {name: seen[first : first + len(rates)] for name, seen in history.items()}
+        yield from rows(config, rates, mine, place | {"radius": radius})
+
+
+def rows(config, rates, history, place: dict):
+    """The points of one radius, and the curves of the best one."""
     last = max(1, config.criterion_rounds // config.eval_every)
     scores = history["loss"][..., -last:].mean(axis=(1, 2))
     scores = np.where(np.isfinite(scores), scores, np.inf)
@@ -52,23 +60,23 @@ def sweep(config, chosen: Task, own, place: dict):
             yield {"part": "curve"} | place | {"seed": seed, "round": rounds} | seen
 
 
-def run(config, chosen: Task, own, name: str, radius: float, rates):
-    """What was seen of each pair of rates, with axes [points, seeds, looks]."""
+def run(config, chosen: Task, own, name: str, points):
+    """What was seen of each radius and pair of rates, with axes [points, seeds, looks]."""
     problem, factory = chosen.problem, getattr(algorithms, name)
-    client_lr, server_lr = map(list, zip(*rates, strict=True))
+    radii, client_lr, server_lr = map(list, zip(*points, strict=True))
     grid = fcojax.zipped(
-        factory.Hparams, client_lr=client_lr, server_lr=server_lr,
-        penalty_scale=[radius] * len(rates),
-    )  # fmt: skip
+        factory.Hparams, client_lr=client_lr, server_lr=server_lr, penalty_scale=radii
+    )
     algorithm = factory(problem.loss, euclidean(chosen.ball))
     plan = fcojax.Plan(
         fcojax.local_epochs(config.num_epochs, config.batch_size),
         fcojax.uniform_cohort(min(config.cohort_size, problem.train.num_clients)),
         point_chunk_size=config.point_chunk_size,
     )
-    start = chosen.ball.prox(problem.init(jax.random.key(config.data_seed)), 0.0, radius)
+    # In the smallest of the balls, so that all points start alike.
+    start = chosen.ball.prox(problem.init(jax.random.key(config.data_seed)), 0.0, min(radii))
     train = fcojax.spread(
-        algorithm, take(grid, 0), start, problem.train, plan, num_points=len(rates)
+        algorithm, take(grid, 0), start, problem.train, plan, num_points=len(points)
     )
     keys = jax.vmap(jax.random.key)(jnp.asarray(config.seeds))
     _, history = fcojax.sweep(
