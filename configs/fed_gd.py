@@ -30,6 +30,7 @@ def get_config():
     config.many_steps = (1, 2, 3, 5, 10, 20, 50, 100, 300, 1000, 10_000_000)
     config.simulated_steps = (1, 2, 5, 20, 100)
     config.num_rounds = 100
+    config.near_limit = 1e-6  # the share of the first distance to the limit at which a run is done
 
     config.instances = (0, 1, 2, 3, 4)
     config.distances = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0)

@@ -18,6 +18,11 @@ def claims(config, rows, summary):
     apart = select(knobs, knob="minimisers", seed=config.instances[0])[1:]
     slopes = column(apart, "distance") / column(apart, "value")
     late = [row for row in bound if row["step"] > config.sgd_total_steps / 2]
+    fewer = [
+        one["rounds"] / two["rounds"] / 2
+        for share in config.step_shares
+        for one, two in [select(limit, step_share=share)[:2]]
+    ]
     difference = _largest(select(rows, part="rounds"), "difference")
     tightest = np.min(column(bound, "bound") / column(bound, "gap"))
     cost = np.max(column(late, "gap") / column(late, "limit"))
@@ -36,6 +41,10 @@ def claims(config, rows, summary):
         Claim(
             "the distance is proportional to the spread of the minimisers (relative error)",
             float(slopes.max() / slopes.min() - 1), 1e-10, False,
+        ),
+        Claim(
+            "two local steps need half the rounds of one to come near the limit (rounds of E = 1 "
+            "over those of E = 2, over 2)", float(min(fewer)), 0.8,
         ),
         Claim("Theorem 1 is above the mean gap of Local SGD (ratio)", float(tightest), 1.0),
         Claim(

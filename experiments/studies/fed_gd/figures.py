@@ -44,7 +44,7 @@ def _draw_limits(config, rows, path):
 
 def _draw_rounds(config, rows, path):
     share = config.step_shares[0]
-    figure, (distance, difference) = axes.panels(2)
+    figure, (distance, difference, needed) = axes.panels(3)
     for num_steps, colour in zip(
         config.simulated_steps, axes.shades(len(config.simulated_steps)), strict=True
     ):
@@ -55,6 +55,14 @@ def _draw_rounds(config, rows, path):
         floor = np.maximum(column(seen, "difference"), 1e-17)
         difference.plot(rounds, floor, color=colour, linewidth=1)
     difference.axhline(1e-10, color="#D55E00", linestyle="--", label="tolerance")
+    for share, colour in zip(config.step_shares, ("#555555", "#CC79A7"), strict=True):
+        seen = select(rows, part="limit", step_share=share)[:-1]
+        steps, rounds = column(seen, "num_steps"), column(seen, "rounds")
+        needed.plot(steps, rounds, "o-", color=colour, markersize=3, label=f"$s = {share:g}/L$")
+        needed.plot(steps, np.maximum(rounds[0] / steps, 1), ":", color=colour)
+    axes.describe(
+        needed, "local steps $E$", f"rounds to {config.near_limit:g} of the way", log="xy"
+    )
     axes.describe(distance, "communication round", "$|x_t - x_{LS}|$", log="y")
     axes.describe(
         difference, "communication round", "largest difference to the closed form", log="y"

@@ -1,5 +1,7 @@
 """FedGD's closed form against its rounds, and Local SGD against its bound."""
 
+import bisect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,7 +39,21 @@ def limits(config):
                 "distance": _norm(exact.fixed_point - pooled),
                 "from_many_steps": _norm(exact.fixed_point - far),
                 "many_steps_distance": _norm(far - pooled),
+                "rounds": _rounds_to_limit(exact, np.zeros(config.dim), config.near_limit),
             }
+
+
+def _rounds_to_limit(exact: least_squares.RoundMap, start, precision) -> int:
+    """The first round whose distance to the limit is at most that share of the start's."""
+
+    def there(num_rounds):
+        away = _norm(exact.after(start, num_rounds) - exact.fixed_point)
+        return away <= precision * _norm(start - exact.fixed_point)
+
+    high = 1
+    while not there(high):
+        high *= 2
+    return bisect.bisect_left(range(high), True, key=there)  # a round never increases the distance
 
 
 def heterogeneity(config):
