@@ -1,4 +1,7 @@
-"""Draws a finished run and its page: python -m experiments.figures --workdir=W --config=C."""
+"""Judges a finished run's claims anew, and draws it and its page.
+
+python -m experiments.figures --workdir=W --config=C
+"""
 
 import json
 import pathlib
@@ -119,14 +122,25 @@ def _facts(run: dict, summary: dict) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
+def judge(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, quick: bool) -> None:
+    """Writes into the summary which claims the rows support."""
+    path = workdir / "summary.json"
+    summary = json.loads(path.read_text("utf-8"))
+    claims = file.experiment.claims(config, tidy.load(workdir / "rows.jsonl"), summary)
+    summary["claims"] = [claim.as_json(quick) for claim in claims]
+    path.write_text(json.dumps(summary, indent=2) + "\n", "utf-8")
+
+
 def _main(argv: list[str]) -> None:
     del argv
     workdir = pathlib.Path(flags.FLAGS.workdir)
     if not (workdir / "summary.json").exists():
         sys.stderr.write(f"experiments.figures: {workdir} holds no finished run.\n")
         sys.exit(2)
-    config = ConfigDict(json.loads((workdir / "config.json").read_text("utf-8"))["config"])
-    for figure in draw(workdir, config_file.load(flags.FLAGS.config), config):
+    run = json.loads((workdir / "config.json").read_text("utf-8"))
+    config, file = ConfigDict(run["config"]), config_file.load(flags.FLAGS.config)
+    judge(workdir, file, config, "--quick" in run["command"])
+    for figure in draw(workdir, file, config):
         print(figure)
 
 

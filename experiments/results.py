@@ -1,7 +1,7 @@
 """Makes docs/results.md anew, from full runs: python -m experiments.results [--only=lasso,theory].
 
-Runs that are finished in ``--workdir`` are taken as they are; those that need data are left out
-unless ``--data`` says where it lies.
+Runs that are finished in ``--workdir`` are only judged and drawn anew; those that need data are
+left out unless ``--data`` says where it lies.
 """
 
 import json
@@ -150,9 +150,16 @@ def _cell(value: Any) -> str:
 
 
 def _finish(run: Run, workdir: pathlib.Path) -> None:
-    """Runs it, unless it is finished, by whichever version."""
+    """Runs it, or judges and draws it anew if it is finished, by whichever version."""
     summary = workdir / "summary.json"
     if summary.exists() and json.loads(summary.read_text("utf-8")).get("finished"):
+        subprocess.run(
+            [
+                sys.executable, "-m", "experiments.figures", f"--config=configs/{run.config}.py",
+                f"--workdir={workdir.absolute()}",
+            ],
+            cwd=_ROOT, check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
         return
     options = list(run.options)
     if run.data:

@@ -1,5 +1,6 @@
 """Axes in one style, with one legend below them."""
 
+import logging
 import pathlib
 import textwrap
 from collections.abc import Sequence
@@ -11,6 +12,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import ticker
+
+# It tells of every glyph that it leaves out of a PDF.
+logging.getLogger("fontTools").setLevel(logging.WARNING)
 
 # Type 42 fonts can be searched and edited; the mathematics is typeset in a font like TeX's.
 _JOURNAL: dict[Any, Any] = {"pdf.fonttype": 42, "mathtext.fontset": "cm", "svg.fonttype": "none"}

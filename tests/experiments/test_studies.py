@@ -76,6 +76,15 @@ def test_a_study_leaves_rows_a_summary_with_claims_a_figure_and_a_page(tmp_path)
     assert "data:image/png;base64," in page and "--quick" in page
     again = subprocess.run(command, check=False, **options)
     assert again.returncode == 0 and "nothing to do" in again.stdout
+    # Whoever changes what is claimed judges the same rows again.
+    claims = summary.pop("claims")
+    (workdir / "summary.json").write_text(json.dumps(summary | {"claims": []}))
+    drawn = subprocess.run(
+        [sys.executable, "-m", "experiments.figures", *command[3:5]], check=False, **options
+    )
+    assert drawn.returncode == 0 and drawn.stderr == ""
+    assert all(line.endswith(".png") for line in drawn.stdout.splitlines())
+    assert json.loads((workdir / "summary.json").read_text()) == summary | {"claims": claims}
 
 
 def test_a_study_takes_only_the_keys_of_its_config_and_a_config_has_some(tmp_path):

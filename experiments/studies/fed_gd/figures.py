@@ -55,18 +55,16 @@ def _draw_rounds(config, rows, path):
         floor = np.maximum(column(seen, "difference"), 1e-17)
         difference.plot(rounds, floor, color=colour, linewidth=1)
     difference.axhline(1e-10, color="#D55E00", linestyle="--", label="tolerance")
-    for share, colour in zip(config.step_shares, ("#555555", "#CC79A7"), strict=True):
-        seen = select(rows, part="limit", step_share=share)[:-1]
+    for other, colour in zip(config.step_shares, ("#555555", "#CC79A7"), strict=True):
+        seen = select(rows, part="limit", step_share=other)[:-1]
         steps, rounds = column(seen, "num_steps"), column(seen, "rounds")
-        needed.plot(steps, rounds, "o-", color=colour, markersize=3, label=f"$s = {share:g}/L$")
+        needed.plot(steps, rounds, "o-", color=colour, markersize=3, label=f"$s = {other:g}/L$")
         needed.plot(steps, np.maximum(rounds[0] / steps, 1), ":", color=colour)
     axes.describe(
-        needed, "local steps $E$", f"rounds to {config.near_limit:g} of the way", log="xy"
+        needed, "local steps $E$", f"rounds until {config.near_limit:g} is left", log="xy"
     )
     axes.describe(distance, "communication round", "$|x_t - x_{LS}|$", log="y")
-    axes.describe(
-        difference, "communication round", "largest difference to the closed form", log="y"
-    )
+    axes.describe(difference, "communication round", "difference to the closed form", log="y")
     return axes.finish(figure, path, f"Rounds of FedGD at $s = {share:g}/L$", 6)
 
 

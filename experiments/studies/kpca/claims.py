@@ -53,16 +53,16 @@ def _servers(config, rows):
     found = []
     by_rate = curves(rows, "servers", "split", "server_lr")
     for split in dict.fromkeys(name for name, _ in by_rate):
-        one, many = (
-            rounds_to(config, curve)
-            for (name, _), curve in sorted(by_rate.items())
-            if name == split
+        (_, usual), (_, larger) = sorted(
+            (rate, curve) for (name, rate), curve in by_rate.items() if name == split
         )
+        level = max(config.tolerance, usual[-1]["grad_norm"])
+        one, many = (rounds_to(level, curve) for curve in (usual, larger))
         saved = one / many if one and many else math.nan
         found.append(
             Claim(
                 f"{split}: a server step of sqrt(n) takes 1 / sqrt(n) of the rounds (those of a "
-                "step of 1 over them, over sqrt(n))",
+                "step of 1 to where it ends or to the tolerance over them, over sqrt(n))",
                 saved / math.sqrt(config.num_clients), 0.9, quick=False,
             )
         )  # fmt: skip

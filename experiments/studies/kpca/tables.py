@@ -24,7 +24,11 @@ def summarise(config, rows):
         for (name, size), curve in curves(rows, "batches", "split", "batch_size").items()
     ]
     servers = [
-        {"split": name, "server_lr": rate, "rounds_to_tolerance": rounds_to(config, curve)}
+        {
+            "split": name,
+            "server_lr": rate,
+            "rounds_to_tolerance": rounds_to(config.tolerance, curve),
+        }
         for (name, rate), curve in curves(rows, "servers", "split", "server_lr").items()
     ]
     crowds = [
@@ -45,9 +49,9 @@ def curves(rows, part: str, *fields: str) -> dict[tuple, list[dict]]:
     return result
 
 
-def rounds_to(config, curve) -> int | None:
-    """The first round at which the gradient's norm is within the tolerance."""
-    return next((row["round"] for row in curve if row["grad_norm"] <= config.tolerance), None)
+def rounds_to(level: float, curve) -> int | None:
+    """The first round at which the gradient's norm is at most ``level``."""
+    return next((row["round"] for row in curve if row["grad_norm"] <= level), None)
 
 
 def late_mean_square(curve) -> float:
