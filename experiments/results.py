@@ -49,6 +49,15 @@ RUNS = (
         ("--config.num_clients=256", "--config.num_examples=32"),
         "256 clients with 32 examples",
     ),
+    Run(
+        "lasso_pooled",
+        "lasso",
+        (
+            "--config.algorithms=prox_gd,mirror_descent,dual_averaging",
+            "--config.server_lr=1.0",
+        ),
+        "centralised references",
+    ),
     Run("low_rank", "low_rank"),
     Run("low_rank_weak", "low_rank", ("--config.penalty_scale=0.1",), "half the penalty"),
     Run(

@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.report.claims import Claim
@@ -17,7 +18,7 @@ from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
 from fcojax.engine.cohort import Sampler
 from fcojax.engine.uplink import Uplink
-from fcojax.problems import ClientData, Problem
+from fcojax.problems import ClientData, Problem, from_clients
 from fcojax.transforms import Manifold, Mirror, Penalty, euclidean, flat
 
 # (config, rows, summary) -> claims, and (config, rows, summary, directory) -> figures drawn there.
@@ -39,6 +40,14 @@ class Setting(NamedTuple):
     cohort: Sampler
     work: Work
     uplink: Uplink | None = None
+
+
+def one_client(problem: Problem, first: int = 0, end: int | None = None) -> ClientData:
+    """The clients from ``first`` to just before ``end``, or all after it, as one."""
+    offsets = np.asarray(problem.train.offsets)
+    rows = slice(offsets[first], offsets[-1 if end is None else end])
+    examples = {name: np.asarray(values)[rows] for name, values in problem.train.examples.items()}
+    return from_clients([examples])
 
 
 class Variant(NamedTuple):

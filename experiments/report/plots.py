@@ -38,6 +38,8 @@ _STYLES = {
     "fed_admm": ("FedADMM", "#44AA99", "-"),
     "fed_exp": ("FedExP", "#6699CC", "-"),
     "prox_gd": ("ProxGD, centralised", "#555555", ":"),
+    "mirror_descent": ("mirror descent, centralised", "#555555", "--"),
+    "dual_averaging": ("dual averaging, centralised", "#555555", "-"),
     "fed_manifold": ("FedManifold", "#009E73", "-"),
     "r_fed_avg": ("RFedAvg", "#D55E00", "--"),
     "r_fed_prox": ("RFedProx", "#E69F00", "-."),

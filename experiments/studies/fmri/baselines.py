@@ -1,15 +1,13 @@
 """Dual averaging on all scans pooled, and on the scans of one session."""
 
-import numpy as np
-
 import fcojax
-from experiments.study import Setting
+from experiments.study import Setting, one_client
 
 
 def centralized(config, problem):
     """All scans pooled, as one client."""
     work = fcojax.local_steps(config.centralized_steps, config.centralized_batch)
-    return Setting(_one_client(problem, 0, problem.train.num_clients), fcojax.everyone(), work)
+    return Setting(one_client(problem), fcojax.everyone(), work)
 
 
 def local(config, problem):
@@ -19,12 +17,4 @@ def local(config, problem):
         raise ValueError(
             f"local_client is {own}; pass one of the {problem.train.num_clients} sessions, from 0."
         )
-    return Setting(_one_client(problem, own, own + 1), fcojax.everyone(), work)
-
-
-def _one_client(problem, first, last):
-    """The clients from ``first`` to just before ``last`` as one."""
-    bounds = np.asarray(problem.train.offsets)[[first, last]]
-    rows = slice(*bounds.tolist())
-    examples = {name: np.asarray(values)[rows] for name, values in problem.train.examples.items()}
-    return fcojax.from_clients([examples])
+    return Setting(one_client(problem, own, own + 1), fcojax.everyone(), work)

@@ -2,6 +2,7 @@
 
 from experiments.report.plots import Panel
 from experiments.studies.lasso import claims, problem
+from experiments.studies.lasso.references import REFERENCES
 from experiments.study import Sweep
 
 EXPERIMENT = Sweep(
@@ -15,6 +16,7 @@ EXPERIMENT = Sweep(
         Panel("density", "density (share of nonzero weights)"),
         Panel("objective", r"objective $F + \psi$", log=True),
     ),
+    algorithms=REFERENCES,
     claims=claims.claims,
     remarks=(
         "The client rate alone says little: at (0.01, 1), which the source reports, (0.01, 0.3), "

@@ -1,6 +1,11 @@
+import chex
+import jax
+import jax.numpy as jnp
 import pytest
 
+import fcojax
 from experiments.report.summary import Criterion
+from fcojax.transforms import euclidean
 from tests.experiments.studies.fabricated import sweep_of
 from tests.experiments.studies.quick_sweeps import quick_config
 
@@ -64,3 +69,23 @@ def test_there_is_nothing_to_claim_of_one_method():
     sweep, config = quick_config("lasso")
     rows, summary = sweep_of({"fed_dual_avg": {(0.1, 1.0): recovered(1.0, 0)}}, FIRST, (0, 10))
     assert sweep.claims(config, rows, summary) == []
+
+
+def test_the_reference_is_proximal_gradient_descent_on_pooled_data():
+    sweep, config = quick_config("lasso")
+    config.num_clients, config.num_examples, config.dim, config.num_true = 4, 5, 6, 3
+    problem = sweep.problem(config)
+    prox = sweep.penalty(config).prox
+    variant = sweep.algorithms["prox_gd"]
+    setting = variant.setting(config, problem)
+    start = problem.init(jax.random.key(0))
+    algorithm = variant.factory(problem.loss, euclidean(sweep.penalty(config)))
+    model, _ = fcojax.run(
+        algorithm, variant.factory.Hparams(0.1, 1.0, 0.5), start, setting.train, jax.random.key(0),
+        num_rounds=3, plan=fcojax.Plan(setting.work, setting.cohort),
+    )  # fmt: skip
+    slope = jax.grad(lambda w: jnp.mean(problem.loss(w, problem.train.examples)))
+    w = start
+    for _ in range(3):
+        w = prox(jax.tree.map(lambda leaf, down: leaf - 0.1 * down, w, slope(w)), 0.1, 0.5)
+    chex.assert_trees_all_close(model, w, rtol=1e-5)
