@@ -112,7 +112,10 @@ class Algorithm(NamedTuple):
 
     Beside its five functions: ``needs_everyone`` if every client has to be heard in every round,
     so that a cohort which leaves clients out or loses uploads is refused; ``sent``, how often
-    messages travel; and ``hparams_type``, the type of its hyperparameters, or ``tuple`` for any.
+    messages travel; ``hparams_type``, the type of its hyperparameters, or ``tuple`` for any; and
+    ``entrywise`` if a client could work on some entries alone, as ``lazy`` lets it: it keeps no
+    state, takes its gradients in ``local.scan``, treats each entry of the message by itself, and
+    sends zero for one in which all these gradients are zero.
 
     A client whose upload the server does not use, because it was lost or not finite, takes its
     state back, as if it had not taken part. So whatever the server adds up over time must consist
@@ -128,6 +131,7 @@ class Algorithm(NamedTuple):
     needs_everyone: bool = False
     sent: Sent = once_each
     hparams_type: Any = None
+    entrywise: bool = False
 
 
 Arguments = ParamSpec("Arguments")

@@ -48,7 +48,7 @@ def fed_avg(loss: Loss) -> Algorithm:
     def step(hparams, w, batch):
         return tree.add_scaled(w, -hparams.client_lr, gradient(w, batch))
 
-    return _averaging(step)
+    return _averaging(step)._replace(entrywise=True)
 
 
 @takes(PenalisedRates, "penalty")

@@ -98,7 +98,8 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
         sums, residue = tree.add_compensated(sums, server.residue, hparams.server_lr, increment)
         return DualSums(sums.dual, sums.elapsed, residue)
 
-    return Algorithm(init, broadcast, client_update, server_update, model)
+    functions = init, broadcast, client_update, server_update, model
+    return Algorithm(*functions, entrywise=mirror.separable)
 
 
 @takes(PenalisedRates, "mirror")

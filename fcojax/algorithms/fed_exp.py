@@ -101,4 +101,4 @@ def fed_exp(loss: Loss, penalty: Penalty | None = None, *, report: str = "averag
             return server.point
         return tree.scale(0.5, tree.add(server.point, server.previous))
 
-    return Algorithm(init, broadcast, client_update, server_update, model)
+    return Algorithm(init, broadcast, client_update, server_update, model, entrywise=True)

@@ -80,7 +80,8 @@ def fed_mid(
     def model(hparams, server):
         return server
 
-    return Algorithm(init, broadcast, client_update, server_update, model)
+    functions = init, broadcast, client_update, server_update, model
+    return Algorithm(*functions, entrywise=mirror.separable and not client_prox)
 
 
 @takes(PenalisedRates, "mirror")

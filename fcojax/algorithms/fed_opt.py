@@ -147,7 +147,8 @@ def fed_opt(
     def model(hparams, server):
         return server.params
 
-    return Algorithm(init, broadcast, client_update, server_update, model)
+    functions = init, broadcast, client_update, server_update, model
+    return Algorithm(*functions, entrywise=client is plain_client and not client_prox)
 
 
 def _check_penalty(

@@ -41,6 +41,7 @@ from fcojax.problems.quadratic import Factored, factored, factored_loss
 from fcojax.problems.random_features import random_features
 from fcojax.problems.saddle import saddle
 from fcojax.problems.softmax import softmax, synthetic_softmax
+from fcojax.problems.sparse import SparseRows, sparse_rows
 from fcojax.problems.subspace_completion import (
     as_columns,
     subspace_completion,
@@ -55,6 +56,7 @@ __all__ = [
     "Factored",
     "Problem",
     "RandomLoss",
+    "SparseRows",
     "WholeBatchLoss",
     "check_same_clients",
     "check_unseen_clients",
@@ -96,6 +98,7 @@ __all__ = [
     "saddle",
     "simplex_weights",
     "softmax",
+    "sparse_rows",
     "squared_hinge",
     "subspace_completion",
     "support_recovery",

@@ -28,6 +28,8 @@ class Mirror(NamedTuple):
       from_dual: ``(z) -> grad h*(z)``, the mirror step without psi.
       to_primal: ``(z, step, scale) -> argmin_x h(x) + step * psi(x; scale) - <z, x>``.
       penalty: psi itself, for those who need its value or a subgradient.
+      separable: whether all maps treat each entry by itself and alike, so that they may be asked
+        for some entries alone.
     """
 
     potential: Callable[[Params], jax.Array]
@@ -35,6 +37,7 @@ class Mirror(NamedTuple):
     from_dual: Callable[[Params], Params]
     to_primal: Callable[[Params, Scalar, Scalar], Params]
     penalty: Penalty
+    separable: bool = False
 
 
 @memoised
@@ -53,6 +56,7 @@ def euclidean(penalty: Penalty) -> Mirror:
         from_dual=lambda z: z,
         to_primal=penalty.prox,
         penalty=penalty,
+        separable=penalty.separable,
     )
 
 
@@ -110,6 +114,7 @@ def side_by_side(touches: PathPredicate, chosen: Mirror, rest: Mirror) -> Mirror
         from_dual=each(chosen.from_dual, rest.from_dual),
         to_primal=each(chosen.to_primal, rest.to_primal),
         penalty=Penalty(value, each(chosen.penalty.prox, rest.penalty.prox), None, convex),
+        separable=chosen.separable and rest.separable,
     )
 
 
