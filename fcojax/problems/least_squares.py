@@ -1,6 +1,7 @@
 r"""Least squares and ridge regression: the problem on which everything has a closed form."""
 
 import functools
+from collections.abc import Callable
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +9,7 @@ import numpy as np
 from fcojax.problems.clients import ClientData, from_rows
 from fcojax.problems.moments import second_moment
 from fcojax.problems.problem import Problem
+from fcojax.problems.sparse import SparseRows
 from fcojax.types import Array
 
 
@@ -21,7 +23,8 @@ def least_squares(
 
     The ridge term makes F strongly convex and is part of the loss; ``transforms.l2_squared`` is the
     same term as a penalty whose strength can be swept. Where the minimiser is unique there are
-    measures: ``error``, the distance to it, and ``suboptimality``.
+    measures: ``error``, the distance to it, and ``suboptimality``; with ``SparseRows``, which may
+    have too many features for a matrix of all pairs, there are none.
 
     Args:
       train: the clients.
@@ -30,21 +33,25 @@ def least_squares(
     """
     if ridge < 0:
         raise ValueError(f"ridge is {ridge}; pass zero or more.")
+    x = train.examples["x"]
+    loss = functools.partial(half_squared_error, ridge=ridge) if ridge else half_squared_error
+    measures = (lambda w: {}) if isinstance(x, SparseRows) else _distances(train, ridge)
+    return Problem(loss, train, validation, lambda key: jnp.zeros(x.shape[1], x.dtype), measures)
+
+
+def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, Array]]:
+    """The measures, nothing where the minimiser is not unique."""
     hessian, slope = normal_equations(train, ridge)
-    dim = slope.size
-    unique = np.linalg.matrix_rank(hessian, hermitian=True) == dim
-    solution = np.linalg.solve(hessian, slope) if unique else None
-    dtype = jnp.result_type(train.examples["x"])
+    if np.linalg.matrix_rank(hessian, hermitian=True) < slope.size:
+        return lambda w: {}
+    solution = np.linalg.solve(hessian, slope)
 
     def measures(w):
-        if solution is None:
-            return {}
         difference = w - jnp.asarray(solution, w.dtype)
         curved = jnp.asarray(hessian, w.dtype) @ difference
         return {"error": jnp.linalg.norm(difference), "suboptimality": difference @ curved / 2}
 
-    loss = functools.partial(half_squared_error, ridge=ridge) if ridge else half_squared_error
-    return Problem(loss, train, validation, lambda key: jnp.zeros(dim, dtype), measures)
+    return measures
 
 
 def half_squared_error(w, rows, ridge: float = 0.0) -> Array:

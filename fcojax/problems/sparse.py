@@ -45,8 +45,8 @@ class SparseRows:
       [1.0, 0.0, 3.0, 0.0, 2.0]
     """
 
-    index: Array
-    value: Array
+    index: Array | np.ndarray
+    value: Array | np.ndarray
     num_features: int
 
     @property
@@ -63,9 +63,9 @@ class SparseRows:
         """Some of the rows."""
         return SparseRows(self.index[rows], self.value[rows], self.num_features)
 
-    def __matmul__(self, weights: Array) -> Array:
+    def __matmul__(self, weights: Array | np.ndarray) -> Array:
         """The product with a vector, or with a matrix of a column for each output."""
-        weights = jnp.asarray(weights)
+        weights, value = jnp.asarray(weights), jnp.asarray(self.value)
         if weights.ndim not in (1, 2) or weights.shape[0] != self.num_features:
             raise ValueError(
                 f"the rows have {self.num_features} features but the weights have shape "
@@ -74,8 +74,8 @@ class SparseRows:
         # An index out of range makes NaN, which is noticed, and not another feature's weight.
         touched = weights.at[self.index].get(mode="fill")
         if weights.ndim == 1:
-            return jnp.sum(self.value * touched, axis=-1)
-        return jnp.sum(self.value[..., None] * touched, axis=-2)
+            return jnp.sum(value * touched, axis=-1)
+        return jnp.sum(value[..., None] * touched, axis=-2)
 
     def to_dense(self) -> np.ndarray:
         """The matrix, on the host."""
@@ -127,4 +127,4 @@ def sparse_rows(matrix: Compressed) -> SparseRows:
     value = np.zeros((num_rows, width), np.asarray(matrix.data).dtype)
     stored = slice(starts[0], starts[-1])
     index[row, place], value[row, place] = columns[stored], np.asarray(matrix.data)[stored]
-    return SparseRows(index, value, num_features)  # pyright: ignore[reportArgumentType]: numpy
+    return SparseRows(index, value, num_features)

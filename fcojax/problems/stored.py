@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fcojax.problems.sparse import SparseRows
 from fcojax.types import PyTree
 
 _MANIFEST = "clients.json"
@@ -113,10 +114,13 @@ def _take_apart(examples: PyTree, leaves: list[np.ndarray]) -> Any:
     if type(examples) in (list, tuple):
         parts = [_take_apart(part, leaves) for part in examples]
         return [type(examples).__name__, *parts]
+    if isinstance(examples, SparseRows):
+        parts = [_take_apart(part, leaves) for part in (examples.index, examples.value)]
+        return ["sparse rows", *parts, examples.num_features]
     if not hasattr(examples, "dtype"):
         raise ValueError(
             f"the examples hold a {type(examples).__name__}; dicts with strings for keys, lists "
-            "and tuples of arrays can be saved."
+            "and tuples of arrays and SparseRows can be saved."
         )
     leaves.append(np.ascontiguousarray(examples))
     return len(leaves) - 1
@@ -125,6 +129,9 @@ def _take_apart(examples: PyTree, leaves: list[np.ndarray]) -> Any:
 def _put_together(structure: Any, leaves: dict[int, np.ndarray]) -> PyTree:
     if isinstance(structure, dict):
         return {name: _put_together(part, leaves) for name, part in structure.items()}
+    if isinstance(structure, list) and structure[0] == "sparse rows":
+        index, value, num_features = structure[1:]
+        return SparseRows(leaves[index], leaves[value], num_features)
     if isinstance(structure, list):
         parts = [_put_together(part, leaves) for part in structure[1:]]
         return tuple(parts) if structure[0] == "tuple" else parts

@@ -131,6 +131,20 @@ def test_libsvm_written_by_scikit_learn(tmp_path):
     assert pooled.examples["y"].dtype == np.float32
 
 
+def test_libsvm_of_a_million_features_stays_sparse(tmp_path):
+    path = tmp_path / "wide"
+    path.write_text("-1 3:1 1000000:0.5\n" * 600 + "+1 1:2\n")
+    refused(lambda: loaders.libsvm(path), "601 rows of 1000000 features, 2.2 GiB .* sparse=True")
+    x = loaders.libsvm(path, sparse=True).examples["x"]
+    assert x.shape == (601, 1_000_000) and x.index.shape == (601, 2)
+    assert x.index[0].tolist() == [2, 999_999] and x.value[0].tolist() == [1, 0.5]
+    assert x.index[600].tolist() == [0, 0] and x.value[600].tolist() == [2, 0]
+    (tmp_path / "narrow").write_text("-1 3:1 5:0.5\n+1 1:2\n")
+    dense, sparse = (loaders.libsvm(tmp_path / "narrow", sparse=s).examples for s in (False, True))
+    np.testing.assert_array_equal(sparse["x"].to_dense(), dense["x"])
+    np.testing.assert_array_equal(sparse["y"], dense["y"])
+
+
 def test_bad_libsvm_is_refused(tmp_path):
     path = tmp_path / "bad"
     refused(lambda: loaders.libsvm(path), "there is no .*bad; download .* LIBSVM Data page")

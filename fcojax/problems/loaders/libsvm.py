@@ -7,24 +7,29 @@ import numpy as np
 
 from fcojax.problems.loaders.pooled import Pooled
 from fcojax.problems.loaders.reading import Foreign, find, optional, reading
+from fcojax.problems.sparse import sparse_rows
 
 _FETCH = (
     "download a data set from the LIBSVM Data page (www.csie.ntu.edu.tw/~cjlin/libsvmtools/"
     "datasets) and pass its path; .gz and .bz2 are read as they are."
 )
+_MOST_DENSE = 1 << 31  # bytes; what is larger is likely to be a mistake, and to end the process
 
 
 def libsvm(
     path: str | os.PathLike,
     *,
+    sparse: bool = False,
     num_features: int | None = None,
     classes: Sequence[float] | None = None,
     regression: bool = False,
 ) -> Pooled:
-    """Dense features ``x`` and targets ``y`` from one file; it knows no clients.
+    """Features ``x`` and targets ``y`` from one file; it knows no clients.
 
     Args:
       path: the file; gzip and bzip2 by suffix.
+      sparse: whether ``x`` is ``SparseRows``, as wide as the fullest row, and never dense. A dense
+        array of more than 2 GiB is refused.
       num_features: columns of ``x``. Give it for a test file, whose last features may not occur.
       classes: the labels as they are in the file, in the order of the classes 0, 1, ...; by default
         those that occur, sorted, so that -1 and +1 become 0 and 1.
@@ -38,7 +43,14 @@ def libsvm(
         )
         if not y.size:
             raise Foreign("it has no examples")
-    examples = {"x": x.toarray(), "y": y.astype(np.float32)}
+    dense_bytes = x.shape[0] * x.shape[1] * x.dtype.itemsize
+    if not sparse and dense_bytes > _MOST_DENSE:
+        raise ValueError(
+            f"{found} has {x.shape[0]} rows of {x.shape[1]} features, {dense_bytes / 2**30:.1f} "
+            "GiB as a dense array; pass sparse=True."
+        )
+    features = sparse_rows(x) if sparse else x.toarray()
+    examples = {"x": features, "y": y.astype(np.float32)}
     if not regression:
         known = np.unique(y) if classes is None else np.asarray(classes, float)
         label, row = np.nonzero(known[:, None] == y)

@@ -11,11 +11,12 @@ class Pooled(NamedTuple):
     """Examples as flat arrays, and the id of the client that each belongs to.
 
     Attributes:
-      examples: one array per field, rows first; what ``from_rows`` and partitioners take.
+      examples: one array per field, rows first, or ``SparseRows``; what ``from_rows`` and
+        partitioners take.
       client: an id per row, numbers or strings, or ``None`` where the file knows no clients.
     """
 
-    examples: dict[str, np.ndarray]
+    examples: dict[str, Any]
     client: np.ndarray | None = None
 
 

@@ -1,0 +1,165 @@
+"""Sparse rows beside the dense matrix that they stand for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+
+import fcojax
+from fcojax import problems
+from fcojax.problems import SparseRows, loaders, sparse_rows
+from fcojax.problems.cox import cox_loss
+from fcojax.problems.least_squares import half_squared_error
+from fcojax.problems.linear_models import half_square, huber_loss, quantile_loss, squared_hinge_loss
+from fcojax.problems.softmax import cross_entropy
+from fcojax.transforms import l1, named, on_subtree
+
+KERNELS = on_subtree(l1(), named("kernel"))
+
+
+def drawn(num_rows=12, num_features=9, width=4):
+    """Rows with a column that occurs twice, a row with nothing in it, and padding."""
+    rng = np.random.default_rng(0)
+    index = rng.integers(num_features, size=(num_rows, width)).astype(np.int32)
+    value = rng.standard_normal((num_rows, width))
+    index[0, 1] = index[0, 0]
+    index[1:4, 2:], value[1:4, 2:] = 0, 0
+    index[5], value[5] = 0, 0
+    return SparseRows(index, value, num_features)
+
+
+def both():
+    """The same population with sparse and with dense features."""
+    x = drawn()
+    rng = np.random.default_rng(1)
+    fields = {
+        "y": rng.integers(2, size=12).astype(float),
+        "time": rng.random(12),
+        "event": np.arange(12) % 2,
+    }
+    return [fcojax.from_rows({"x": x, **fields}, [5, 4, 3]) for x in (x, x.to_dense())]
+
+
+def test_products_and_their_gradients_are_those_of_the_matrix():
+    x, rng = drawn(), np.random.default_rng(2)
+    dense = np.zeros(x.shape)
+    for row in range(x.shape[0]):
+        for column, value in zip(x.index[row], x.value[row], strict=True):
+            dense[row, column] += value
+    np.testing.assert_array_equal(x.to_dense(), dense)
+    for weights in (rng.standard_normal(9), rng.standard_normal((9, 2))):
+        np.testing.assert_allclose(x @ weights, dense @ weights, atol=1e-14)
+        each = jax.vmap(lambda row, w: row @ w, in_axes=(0, None))(
+            jax.tree.map(jnp.asarray, x), weights
+        )
+        np.testing.assert_allclose(each, dense @ weights, atol=1e-14)
+        slope = jax.grad(lambda w: jnp.sum(jnp.sin(x @ w)))(weights)
+        np.testing.assert_allclose(slope, dense.T @ np.cos(dense @ weights), atol=1e-13)
+
+
+def test_rows_of_scipy_and_what_is_refused():
+    dense = drawn().to_dense()
+    x = sparse_rows(scipy.sparse.csr_array(dense))
+    np.testing.assert_array_equal(x.to_dense(), dense)
+    assert x.index.dtype == np.int32 and x.index.shape[1] == np.count_nonzero(dense, axis=1).max()
+    np.testing.assert_array_equal(x[2:4].to_dense(), dense[2:4])
+    some = scipy.sparse.csr_array((3, 2))  # nothing in it
+    np.testing.assert_array_equal(sparse_rows(some).to_dense(), np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="compressed rows, as scipy.sparse.csr_array"):
+        sparse_rows(dense)  # pyright: ignore[reportArgumentType]
+    some.indices, some.data, some.indptr = np.array([2]), np.ones(1), np.array([0, 1, 1, 1])
+    with pytest.raises(ValueError, match="columns from 2 to 2 but 2 features"):
+        sparse_rows(some)
+    with pytest.raises(ValueError, match="9 features but the weights have shape \\(8,\\)"):
+        x @ jnp.zeros(8)
+    wrong = SparseRows(jnp.array([[9]]), jnp.ones((1, 1)), 9)
+    assert np.isnan(wrong @ jnp.zeros(9)).all()
+
+
+LINEAR = {
+    "half_square": half_square, "logistic": problems.logistic_loss,
+    "poisson": problems.poisson_loss, "huber": huber_loss(1.0), "quantile": quantile_loss(0.3, 0.1),
+    "squared_hinge": squared_hinge_loss,
+}  # fmt: skip
+
+NO_BIAS = {"cox": cox_loss, "least squares": half_squared_error}
+
+
+def test_every_loss_of_a_linear_model_takes_them():
+    rng = np.random.default_rng(3)
+    w, kernels = rng.standard_normal(9), rng.standard_normal((9, 3))
+    params = {"kernel": jnp.asarray(w), "bias": jnp.array(0.3)}
+    cases = {name: (loss, params) for name, loss in LINEAR.items()}
+    cases |= {
+        "cox": (cox_loss, jnp.asarray(w)),
+        "least squares": (half_squared_error, jnp.asarray(w)),
+    }
+    sparse, dense = (data.examples for data in both())
+    found, wanted = jax.jit(
+        lambda sparse, dense: [
+            {name: loss(point, rows) for name, (loss, point) in cases.items()}
+            for rows in (sparse, dense)
+        ]
+    )(sparse, dense)
+    several = {"kernel": jnp.asarray(kernels), "bias": jnp.zeros(3)}
+    for rows, losses in ((sparse, found), (dense, wanted)):
+        losses["softmax"] = cross_entropy(several, rows | {"y": rows["y"].astype(int)})
+    for name in wanted:
+        np.testing.assert_allclose(found[name], wanted[name], atol=1e-12, err_msg=name)
+
+
+def test_problems_start_as_on_dense_features():
+    sparse, dense = both()
+    for make in (problems.linear, problems.logistic, problems.least_squares, problems.cox):
+        shapes = [jax.eval_shape(make(data).init, jax.random.key(0)) for data in (sparse, dense)]
+        assert shapes[0] == shapes[1]
+    assert problems.least_squares(sparse).measures(jnp.zeros(9)) == {}
+
+
+def test_how_far_a_point_is_from_solving_is_that_of_dense_features():
+    point = {"kernel": jnp.linspace(-1, 1, 9).round(0), "bias": jnp.array(0.3)}
+    found = [fcojax.kkt_violation(half_square, KERNELS, 0.1, point, data) for data in both()]
+    np.testing.assert_allclose(*found, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_a_path_is_that_of_dense_features():
+    sparse, dense = (
+        fcojax.path(problems.linear(data), KERNELS, strengths=3, least=0.1, max_rounds=300)
+        for data in both()
+    )
+    np.testing.assert_allclose(sparse.strengths, dense.strengths, rtol=1e-12)
+    np.testing.assert_allclose(sparse.models["kernel"], dense.models["kernel"], atol=1e-10)
+    np.testing.assert_allclose(sparse.outcome.violation, dense.outcome.violation, atol=1e-10)
+    assert np.count_nonzero(sparse.models["kernel"][-1]) > 0
+
+
+@pytest.mark.slow
+def test_a_selection_is_that_of_dense_features():
+    sparse, dense = (
+        fcojax.select(
+            problems.linear(data), KERNELS, by=fcojax.selection.by_example(3), strengths=3,
+            least=0.1, max_rounds=300,
+        )
+        for data in both()
+    )  # fmt: skip
+    assert sparse.chosen == dense.chosen
+    np.testing.assert_allclose(sparse.scores, dense.scores, atol=1e-10)
+
+
+def test_populations_of_sparse_rows_are_cut_joined_and_kept(tmp_path):
+    data, dense = both()
+    x = dense.examples["x"]
+    some = data.select([0, 2])
+    np.testing.assert_array_equal(some.examples["x"].to_dense(), np.concatenate([x[:5], x[9:]]))
+    data.save(tmp_path / "clients")
+    again = fcojax.problems.open_clients(tmp_path / "clients", verify=True)
+    assert isinstance(again.examples["x"].index, np.ndarray)
+    np.testing.assert_array_equal(again.examples["x"].to_dense(), x)
+    pooled = loaders.Pooled({"x": drawn(), "y": np.arange(12)}, np.array(["b", "a", "c"] * 4))
+    split = loaders.by_client(pooled)
+    np.testing.assert_array_equal(split.examples["x"].to_dense()[:4], drawn().to_dense()[1::3])
+    shares = problems.partition.iid(12, 3, seed=0).apply(pooled.examples)
+    order = np.asarray(shares.examples["y"])
+    np.testing.assert_array_equal(shares.examples["x"].to_dense(), drawn().to_dense()[order])
