@@ -70,10 +70,11 @@ CASES = [
     ("fed_dual_avg", fcojax.local_steps(3, 2)),
     ("fed_dual_avg", fcojax.local_steps(2)),
     ("fed_avg", fcojax.local_epochs(2, 3)),
+    pytest.param("fed_gd", fcojax.local_steps(2), marks=pytest.mark.slow),
     *(
         pytest.param(name, fcojax.local_steps(3, 2), marks=pytest.mark.slow)
         for name in LAZY
-        if name not in ("fed_dual_avg", "fed_avg")
+        if name not in ("fed_dual_avg", "fed_avg", "fed_gd")
     ),
 ]
 
