@@ -2,8 +2,8 @@ r"""A sparse model from a file of one's own: path, validation, coefficients by n
 
     python -m experiments.run --config=configs/select.py --workdir=runs/select
 
-With ``--config.data_dir=FILE`` an npz, CSV or LIBSVM file (or the folder with it) in which every
-row has a site; without it, five sites are drawn. Four hospitals, each left out once:
+With ``--config.data_dir=FILE`` an npz, CSV, Parquet or LIBSVM file (or the folder with it) in which
+every row has a site; without it, five sites are drawn. Four hospitals, each left out once:
 
     python -m experiments.run --config=configs/select.py --workdir=runs/heart \
         --config.data_dir=heart_disease.npz --config.features=X --config.target=num \

@@ -15,6 +15,8 @@ EXPERIMENT = Study(
         "sites": "The loss on each fold that was held out, over the strength.",
     },
     remarks="Features are scaled by means and variances that the sites' sums give, in one exchange "
-    "that is not in the ledger. Scaling uses all sites, also those that judge.",
+    "that is not in the ledger. Scaling uses all sites, also those that judge. Sparse features are "
+    "scaled by their mean squares alone, so that zeros stay zero. Features that no strength "
+    "selects are not shown.",
     x64=True,
 )

@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments.studies.select.files import Table, numbered, read
 from fcojax import problems, selection
-from fcojax.problems import Problem, loaders
+from fcojax.problems import Problem, SparseRows, loaders
 from fcojax.problems.loaders.pooled import Pooled
 from fcojax.transforms import Penalty, elastic_net, l1, named, on_subtree
 
@@ -57,8 +57,16 @@ def _chosen(key: str, name: str, known: dict):
     return known[name]
 
 
-def _standardised(x: np.ndarray) -> np.ndarray:
-    """Means 0 and variances 1, by the sites' sums; a value that is missing is the mean."""
+def _standardised(x: np.ndarray | SparseRows) -> np.ndarray | SparseRows:
+    """Means 0 and variances 1, by the sites' sums; a value that is missing is the mean.
+
+    Sparse features, whose zeros shall stay zero, keep their means: their mean squares are 1.
+    """
+    if isinstance(x, SparseRows):
+        value = np.asarray(x.value, np.float64)
+        sums = np.bincount(np.ravel(x.index), np.ravel(value**2), minlength=x.num_features)
+        size = np.sqrt(sums / x.shape[0])
+        return SparseRows(x.index, value / np.where(size > 0, size, 1)[x.index], x.num_features)
     x = x.astype(np.float64)
     mean, spread = np.nanmean(x, axis=0), np.nanstd(x, axis=0)
     scaled = (x - mean) / np.where(spread > 0, spread, 1)

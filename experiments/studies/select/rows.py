@@ -20,13 +20,14 @@ def study(config):
         strengths=config.num_strengths, least=config.least, num_draws=config.num_draws,
         key=jax.random.key(config.seed), tolerance=config.tolerance, max_rounds=config.max_rounds,
     )  # fmt: skip
-    yield from _path(found)
+    shown = np.flatnonzero(np.any(np.asarray(found.path.models["kernel"]) != 0, axis=0))
+    yield from _path(found, shown)
     yield from _scores(found, sites if config.by == "site" else None)
-    yield from _coefficients(found, names)
+    yield from _coefficients(found, names, shown)
     yield from _ledger(found)
 
 
-def _path(found):
+def _path(found, shown):
     path = found.path
     kernels = np.asarray(path.models["kernel"])
     for index, verdict in enumerate(path.outcome.verdicts()):
@@ -41,7 +42,7 @@ def _path(found):
             "verdict": verdict,
             "score": float(found.mean[index]),
             "error": float(found.standard_error[index]),
-            "kernel": kernels[index],
+            "kernel": kernels[index, shown],
             "best": index == found.best,
             "chosen": index == found.chosen,
             "by": found.by,
@@ -60,11 +61,11 @@ def _scores(found, sites):
             }
 
 
-def _coefficients(found, names):
+def _coefficients(found, names, shown):
     columns = (
-        ["bias", *names],
-        [float(found.model["bias"]), *np.asarray(found.model["kernel"]).tolist()],
-        [float(found.refit["bias"]), *np.asarray(found.refit["kernel"]).tolist()],
+        ["bias", *(names[index] for index in shown)],
+        [float(found.model["bias"]), *np.asarray(found.model["kernel"])[shown].tolist()],
+        [float(found.refit["bias"]), *np.asarray(found.refit["kernel"])[shown].tolist()],
     )
     for name, value, refit in zip(*columns, strict=True):
         yield {"part": "coefficient", "name": name, "value": value, "refit": refit}
