@@ -74,7 +74,7 @@ def test_parquet_says_the_same_as_csv(tmp_path):
 
 def test_parquet_is_refused_without_pyarrow(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_bytes(b"")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ValueError, match="is Parquet, which pyarrow reads; pip install pyarrow"):
         read(config_of(data_dir=tmp_path))
 
