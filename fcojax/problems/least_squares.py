@@ -35,8 +35,9 @@ def least_squares(
         raise ValueError(f"ridge is {ridge}; pass zero or more.")
     x = train.examples["x"]
     loss = functools.partial(half_squared_error, ridge=ridge) if ridge else half_squared_error
+    dtype = jnp.result_type(x.dtype)
     measures = (lambda w: {}) if isinstance(x, SparseRows) else _distances(train, ridge)
-    return Problem(loss, train, validation, lambda key: jnp.zeros(x.shape[1], x.dtype), measures)
+    return Problem(loss, train, validation, lambda key: jnp.zeros(x.shape[1], dtype), measures)
 
 
 def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, Array]]:

@@ -78,7 +78,7 @@ def test_a_path_is_that_of_the_pooled_solver():
     assert row["unsolved"] == 0 and row["largest_difference"] < 1e-3 and row["ratio"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_lazy_clients_end_where_whole_vectors_do():
     (row,) = json_lines("benchmarks.sparse_features", "--quick", "--rounds=5", "--repeats=1")
     assert row["largest_difference"] <= 1e-5 * row["largest_weight"]
