@@ -83,24 +83,32 @@ class Checkpoints:
         self.wait()
         if step in self.rounds():
             return
-        if self._writer is None:
-            self._writer = self._open()
         # Copies, for the next block overwrites the states while they are being written.
         leaves = [np.array(_without_key(leaf)) for leaf in jax.tree.leaves(states)]
         notes = notes | {"state": _digest(leaves)}
-        self._saving = self._writer.save_async(
-            step,
-            {_name(place): leaf for place, leaf in enumerate(leaves)},
-            custom_metadata=notes | {"seal": _seal(notes)},
-        )
+        named = {_name(place): leaf for place, leaf in enumerate(leaves)}
+
+        def begin() -> Any:
+            if self._writer is None:
+                self._writer = self._open()
+            return self._writer.save_async(
+                step, named, custom_metadata=notes | {"seal": _seal(notes)}
+            )
+
+        self._saving = begin(), begin
 
     def wait(self) -> None:
         """Returns when everything is on disk; raises if it could not be written."""
         saving, self._saving = self._saving, None
         if saving is None:
             return
+        saved, begin = saving
         try:
-            saving.result()
+            try:
+                saved.result()
+            except TimeoutError:  # orbax goes by the wall clock, which has jumped
+                self._writer = None
+                begin().result()
         except Exception as error:
             if self.folder.is_dir():
                 raise

@@ -6,6 +6,7 @@ know, the folder, the clock and its signals, is told to the others before anybod
 
 import contextlib
 import ctypes
+import functools
 import os
 import pickle
 import re
@@ -15,7 +16,6 @@ from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
@@ -135,16 +135,24 @@ def whole(arrays: PyTree) -> PyTree:
     if jax.process_count() == 1:
         return arrays
 
-    def one(leaf):
-        if not isinstance(leaf, jax.Array) or leaf.is_fully_addressable:
-            return leaf
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(jnp.asarray(one(jax.random.key_data(leaf))))
-        if leaf.is_fully_replicated:
-            return np.asarray(leaf.addressable_data(0))
-        return multihost_utils.process_allgather(leaf, tiled=True)
+    leaves, form = jax.tree.flatten(arrays)
+    far = [
+        place
+        for place, leaf in enumerate(leaves)
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
+    ]
+    if far:
+        everywhere = _replicated(leaves[far[0]].sharding.mesh)
+        for place, leaf in zip(far, everywhere([leaves[place] for place in far]), strict=True):
+            leaves[place] = leaf.addressable_data(0)
+    return jax.tree.unflatten(form, leaves)
 
-    return jax.tree.map(one, arrays)
+
+@functools.cache
+def _replicated(mesh: jax.sharding.Mesh) -> Callable[[list], list]:
+    """Arrays on a mesh, all of each on every device: one program and one meeting for all."""
+    placement = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    return jax.jit(lambda arrays: arrays, out_shardings=placement)
 
 
 def leave() -> None:

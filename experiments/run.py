@@ -124,8 +124,11 @@ def _run(watch: Watch) -> int:
 
 
 def _connect() -> None:
-    given = command_line.COORDINATOR, command_line.NUM_PROCESSES, command_line.PROCESS_ID
-    processes.connect(*(flag.value for flag in given))
+    processes.connect(
+        command_line.COORDINATOR.value,
+        command_line.NUM_PROCESSES.value,
+        command_line.PROCESS_ID.value,
+    )
 
 
 @contextlib.contextmanager
