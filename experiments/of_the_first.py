@@ -44,7 +44,9 @@ class Checkpointer:
 
     def load(self, step: int) -> dict[str, np.ndarray]:
         """The leaves of a step."""
-        return self._manager.restore(step, args=items.Composite(state=items.PyTreeRestore())).state
+        return self._manager.restore(step, args=items.Composite(state=items.PyTreeRestore()))[
+            "state"
+        ]
 
     def metadata(self, step: int) -> Any:
         """What has the ``custom_metadata`` of a step."""

@@ -274,4 +274,6 @@ def test_a_clock_that_jumps_by_a_year_loses_no_checkpoint(tmp_path, monkeypatch,
         for step in (5, 10, 15):
             writer.save(step, State(np.full(9, step), (), (), np.array(step), np.ones(2)), {})
     assert next(asked) > calls and writer.rounds() == [15, 10, 5]
-    assert [writer.load(step)[0].tolist() for step in (5, 10, 15)] == [[s] * 9 for s in (5, 10, 15)]
+    for step in (5, 10, 15):
+        (values, *_) = writer.load(step) or pytest.fail("damaged")
+        np.testing.assert_array_equal(values, np.full(9, step))
