@@ -122,15 +122,16 @@ def test_a_mesh_of_two_processes_gives_the_models_of_one():
     assert codes == [0, 0], said
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [2, 4])
+@pytest.mark.parametrize(
+    "number", [pytest.param(2, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.long)]
+)
 def test_several_processes_give_the_model_of_one(tmp_path, alone, number):
     codes, said = ended(begin(tmp_path / "run", number))
     assert codes == [0] * number, said
     assert_same(tmp_path / "run", alone)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("victim", "number"), [(0, 1), (1, 4)])
 def test_one_that_is_killed_ends_the_other_and_the_rerun_goes_on(tmp_path, alone, victim, number):
     workdir = tmp_path / "run"
