@@ -15,7 +15,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.checkpoints import Checkpoints, folder_of, holding, parts_of
+from experiments import processes
+from experiments.checkpoints import Checkpoints, folder_of, holding, parts_of, state_of
 from experiments.entries import Entry
 from experiments.inspection import refuse_bad_numbers
 from experiments.ledger import Ledger
@@ -85,7 +86,8 @@ class Campaign:
         self.on_stage(entry.label, f"compiling for {runs} points and seeds")
         line = self.ready(entry)
         recorder = Recorder(entry.label, entry.grid, self.settings.seeds, self.optima, self.ledger)
-        parts = parts_of(self._folder(line), len(line.names), line.size)
+        place = self._folder(line), len(line.names), line.size
+        parts = processes.told(lambda: parts_of(*place))
         for part in parts:
             self._found(line, recorder, part)  # removes what does not agree with the rows
         while True:
@@ -101,7 +103,8 @@ class Campaign:
                 model = self._model(line, recorder, parts, tuple(summary["best"].values()))
             # A checkpoint that turns out to be damaged is gone now, and its rounds are run again.
             if model is not None:
-                _save_model(self.workdir / "models" / f"{entry.label}.npz", model)
+                if processes.is_first():
+                    _save_model(self.workdir / "models" / f"{entry.label}.npz", model)
                 return summary | {"seconds": round(time.monotonic() - self._began, 3)}
 
     def ready(self, entry: Entry) -> Line:
@@ -130,7 +133,8 @@ class Campaign:
         self.watch.stop_if_asked()
         checkpoints, step = self._found(line, recorder, part)
         if step is not None and step >= goal:
-            self._take_over_seconds(checkpoints.notes(step))
+            if processes.is_first():
+                self._take_over_seconds(checkpoints.notes(step))
             return
         restored = self._restore(checkpoints, step, line, recorder, points)
         if restored is None:
@@ -139,13 +143,14 @@ class Campaign:
             grid = take(line.entry.grid, padded)
             states = line.start(grid, self.problem, self.keys)
             seen = look(line.entry.algorithm, grid, states, self.observe, line.context)
-            recorder.add(0, points, jax.device_get(seen))
+            recorder.add(0, points, jax.device_get(processes.whole(seen)))
         else:
             states, points = restored
             recorder.forget(points, int(states.round))
         writer = Checkpoints(folder_of(self._folder(line), part), self.say)
         with contextlib.closing(writer):
             self._blocks(line, recorder, writer, (part, points), states, goal, done)
+        processes.agreed(0)  # nobody goes on, or ends, before the first has saved
         self.watch.stop_if_asked()
 
     def _blocks(self, line, recorder, writer, which, states: State, goal, done) -> None:
@@ -157,18 +162,21 @@ class Campaign:
 
         def write_down(looks):
             for rounds, points, history in looks:
-                seen = jax.tree.map(lambda leaf: leaf[..., 0], jax.device_get(history))
+                seen = jax.device_get(processes.whole(history))
+                seen = jax.tree.map(lambda leaf: leaf[..., 0], seen)
                 recorder.add(rounds, points, seen)
                 self.on_block(entry.label, done(rounds) / self.settings.num_rounds)
 
         def save():
-            step = int(states.round)
+            step, stored = int(states.round), _without_padding(states, line.data.num_clients)
+            stored = processes.whole(stored)
             notes = {
                 "seconds": time.monotonic() - self._began,
                 "points": _padded(points, line.data).tolist(),
                 "rows": recorder.fingerprint(part, step),
             }
-            writer.save(step, _without_padding(states, line.data.num_clients), notes)
+            if processes.is_first():
+                writer.save(step, stored, notes)
 
         for block in range(int(states.round) // every, goal // every):
             states, left = self._without_diverged(line, recorder, states, points, block, goal)
@@ -183,9 +191,12 @@ class Campaign:
                 pending.append(((block + 1) * every, points, history))
                 write_down(pending[:-1])
                 del pending[:-1]
-            if self.watch.asked:
+            due = int(time.monotonic() - saved > self.checkpoint_every)
+            asked, due = processes.agreed(self.watch.asked or 0, due)
+            if asked:
+                self.watch.asked = asked
                 break
-            if time.monotonic() - saved > self.checkpoint_every:
+            if due:
                 write_down(pending)
                 pending.clear()
                 save()
@@ -222,7 +233,8 @@ class Campaign:
         if 2 * alive.size > points.size or goal // every - block < _BLOCKS_WORTH_COMPILING:
             return states, points
         places = np.searchsorted(points, _padded(alive, line.data))
-        states = jax.device_get(_without_padding(states, line.data.num_clients))
+        states = processes.whole(_without_padding(states, line.data.num_clients))
+        states = jax.device_get(states)
         return _at_places(states, places, line.data), alive
 
     def _folder(self, line: Line) -> pathlib.Path:
@@ -233,18 +245,25 @@ class Campaign:
     ) -> tuple[Checkpoints, int | None]:
         """The newest checkpoint of a part that agrees with the rows, and where it is."""
 
-        def accept(step, notes):
-            first, _, last = checkpoints.folder.name.partition("-")
+        def newest(folder: pathlib.Path) -> int | None:
+            first, _, last = folder.name.partition("-")
             whole = range(int(first), int(last) + 1)
-            agrees = notes["rows"] == recorder.fingerprint(whole, step)
-            return None if agrees else "rows.jsonl does not hold the rows that belong to it"
 
-        for folder in holding(self._folder(line), part):
-            checkpoints = Checkpoints(folder, self.say)
-            step = checkpoints.newest(accept)
-            if step is not None:
-                return checkpoints, step
-        return Checkpoints(folder_of(self._folder(line), part), self.say), None
+            def accept(step, notes):
+                agrees = notes["rows"] == recorder.fingerprint(whole, step)
+                return None if agrees else "rows.jsonl does not hold the rows that belong to it"
+
+            return Checkpoints(folder, self.say).newest(accept)
+
+        def found() -> tuple[pathlib.Path, int | None]:
+            for folder in holding(self._folder(line), part):
+                step = newest(folder)
+                if step is not None:
+                    return folder, step
+            return folder_of(self._folder(line), part), None
+
+        folder, step = processes.told(found)
+        return Checkpoints(folder, self.say), step
 
     def _restore(
         self, checkpoints: Checkpoints, newest: int | None, line: Line, recorder, points: np.ndarray
@@ -253,26 +272,36 @@ class Campaign:
 
         Those that have diverged may be missing.
         """
-        for step in [] if newest is None else [s for s in checkpoints.rounds() if s <= newest]:
-            notes = checkpoints.notes(step) or {"points": []}
-            stored = np.array(notes["points"])
-            held = np.intersect1d(points, stored)
-            if not held.size or not all(
-                recorder.is_over(point, step) for point in np.setdiff1d(points, stored)
-            ):
-                checkpoints.remove(step, "it does not hold these points")
-                continue
-            like = jax.eval_shape(
-                lambda grid, data: line.start(grid, self.problem, self.keys, data),
-                take(line.entry.grid, stored), line.entry.train,
-            )  # fmt: skip
-            states = checkpoints.load(step, like)
-            if states is not None:
-                self._take_over_seconds(notes)
-                padded = _padded(held, line.data)
-                places = np.array([np.flatnonzero(stored == point)[0] for point in padded])
-                return _at_places(states, places, line.data), held
-        return None
+
+        def found() -> tuple[dict[str, Any], list[np.ndarray]] | None:
+            for step in [] if newest is None else [s for s in checkpoints.rounds() if s <= newest]:
+                notes = checkpoints.notes(step) or {"points": []}
+                missing = np.setdiff1d(points, notes["points"])
+                if missing.size < points.size and all(
+                    recorder.is_over(point, step) for point in missing
+                ):
+                    leaves = checkpoints.load(step)
+                    if leaves is not None:
+                        return notes, leaves
+                else:
+                    checkpoints.remove(step, "it does not hold these points")
+            return None
+
+        restored = processes.told(found)
+        if restored is None:
+            return None
+        notes, leaves = restored
+        stored = np.array(notes["points"])
+        like = jax.eval_shape(
+            lambda grid, data: line.start(grid, self.problem, self.keys, data),
+            take(line.entry.grid, stored), line.entry.train,
+        )  # fmt: skip
+        states = state_of(leaves, like)
+        self._take_over_seconds(notes)
+        held = np.intersect1d(points, stored)
+        padded = _padded(held, line.data)
+        places = np.array([np.flatnonzero(stored == point)[0] for point in padded])
+        return _at_places(states, places, line.data), held
 
     def _take_over_seconds(self, notes: dict[str, Any] | None) -> None:
         """Counts the seconds spent before as this line's."""
@@ -293,8 +322,8 @@ class Campaign:
         if restored is None or int(restored[0].round) < self.settings.num_rounds:
             return None
         grid = take(line.entry.grid, _padded(np.array([point]), line.data))
-        models = jax.device_get(read_model(line.entry.algorithm, grid, restored[0]))
-        return jax.tree.map(lambda leaf: leaf[0, 0], models)
+        models = processes.whole(read_model(line.entry.algorithm, grid, restored[0]))
+        return jax.tree.map(lambda leaf: leaf[0, 0], jax.device_get(models))
 
 
 def _padded(points: np.ndarray, data: ClientData) -> np.ndarray:

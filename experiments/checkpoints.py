@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
+from experiments import of_the_first
 from fcojax.engine.state import State
 
 _KEPT = 3
@@ -63,12 +64,9 @@ class Checkpoints:
         except Exception:  # whatever a damaged file makes of the libraries that read it
             return None
 
-    def load(self, step: int, like: State) -> State | None:
-        """The state of a round, of the form of ``like``; ``None``, and removed, if it is damaged.
-
-        It is on the host and belongs to no device, so these may be others than before.
-        """
-        notes, wanted = self.notes(step), jax.tree.leaves(like)
+    def load(self, step: int) -> list[np.ndarray] | None:
+        """The leaves of a round's state; ``None``, and removed, if it is damaged."""
+        notes = self.notes(step)
         try:
             with self._reader() as reader:
                 found = reader.load(step)
@@ -78,32 +76,39 @@ class Checkpoints:
         if notes is None or not leaves or _digest(leaves) != notes["state"]:
             self.remove(step, "it does not hold what was saved")
             return None
-        leaves = [_as_key(leaf, shape) for leaf, shape in zip(leaves, wanted, strict=True)]
-        return jax.tree.unflatten(jax.tree.structure(like), leaves)
+        return leaves
 
     def save(self, step: int, states: State, notes: dict[str, Any]) -> None:
         """Writes a state while the run goes on; one at a time."""
         self.wait()
         if step in self.rounds():
             return
-        if self._writer is None:
-            self._writer = self._open()
         # Copies, for the next block overwrites the states while they are being written.
         leaves = [np.array(_without_key(leaf)) for leaf in jax.tree.leaves(states)]
         notes = notes | {"state": _digest(leaves)}
-        self._saving = self._writer.save_async(
-            step,
-            {_name(place): leaf for place, leaf in enumerate(leaves)},
-            custom_metadata=notes | {"seal": _seal(notes)},
-        )
+        named = {_name(place): leaf for place, leaf in enumerate(leaves)}
+
+        def begin() -> Any:
+            if self._writer is None:
+                self._writer = self._open()
+            return self._writer.save_async(
+                step, named, custom_metadata=notes | {"seal": _seal(notes)}
+            )
+
+        self._saving = begin(), begin
 
     def wait(self) -> None:
         """Returns when everything is on disk; raises if it could not be written."""
         saving, self._saving = self._saving, None
         if saving is None:
             return
+        saved, begin = saving
         try:
-            saving.result()
+            try:
+                saved.result()
+            except TimeoutError:  # orbax goes by the wall clock, which has jumped
+                self._writer = None
+                begin().result()
         except Exception as error:
             if self.folder.is_dir():
                 raise
@@ -140,11 +145,23 @@ class Checkpoints:
             reader.close()
 
     def _open(self) -> Any:
+        if jax.process_count() > 1:
+            return of_the_first.Checkpointer(self.folder, _KEPT)
         return ocp.training.Checkpointer(
             os.fspath(self.folder.absolute()),
             preservation_policy=ocp.training.preservation_policies.LatestN(_KEPT),  # pyright: ignore
             cleanup_tmp_directories=True,
         )
+
+
+def state_of(leaves: list[np.ndarray], like: State) -> State:
+    """The state that was saved, of the form of ``like``.
+
+    It is on the host and belongs to no device, so these may be others than before.
+    """
+    wanted = jax.tree.leaves(like)
+    found = [_as_key(leaf, shape) for leaf, shape in zip(leaves, wanted, strict=True)]
+    return jax.tree.unflatten(jax.tree.structure(like), found)
 
 
 def parts_of(folder: pathlib.Path, num_points: int, size: int) -> list[np.ndarray]:

@@ -39,6 +39,11 @@ WRITERS = flags.DEFINE_list(
     "Where the best curves go too: csv, tensorboard, wandb, trackio or MODULE:FUNCTION.",
 )
 PROFILE = flags.DEFINE_bool("profile", False, "Wrap one block in the profiler.")
+COORDINATOR = flags.DEFINE_string(
+    "coordinator", None, "HOST:PORT of the first of several processes that are one run."
+)
+NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes there are.")
+PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which one this is, from 0.")
 TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error came from.")
 
 

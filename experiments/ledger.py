@@ -15,8 +15,12 @@ class Ledger:
     """The rows of a run by algorithm; rows of a study have none and are under the empty name."""
 
     def __init__(self, path: pathlib.Path):
-        """Reads the file; lines that are no rows are left out of it when it is next rewritten."""
+        """Reads the file; lines that are no rows are left out of it when it is next rewritten.
+
+        Set ``writes`` to false where another process writes the same rows.
+        """
         self.path = path
+        self.writes = True
         self.rows: dict[str, list[Row]] = {}
         self._sound = True
         if path.is_file():
@@ -33,16 +37,9 @@ class Ledger:
 
     def append(self, rows: Iterable[Row]) -> None:
         """Adds rows as JSON can hold them; they are on disk when it returns."""
-        if any(self.rows.values()) and not self.path.exists():
-            # Somebody removed the folder; a new file would lack the rows so far.
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(self.path))
-        if not self._sound:
-            self._rewrite()
         rows = list(rows)
-        # If the disk is full, half of these lines may be in the file and none is in memory.
-        self._sound = False
-        tidy.append(self.path, rows)
-        self._sound = True
+        if self.writes:
+            self._write(rows)
         for row in rows:
             self.of(_label(row)).append(row)
 
@@ -52,9 +49,21 @@ class Ledger:
             self.rows[label] = rows
             self._rewrite()
 
-    def _rewrite(self) -> None:
-        tidy.write(self.path, [row for rows in self.rows.values() for row in rows])
+    def _write(self, rows: list[Row]) -> None:
+        if any(self.rows.values()) and not self.path.exists():
+            # Somebody removed the folder; a new file would lack the rows so far.
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(self.path))
+        if not self._sound:
+            self._rewrite()
+        # If the disk is full, half of these lines may be in the file and none is in memory.
+        self._sound = False
+        tidy.append(self.path, rows)
         self._sound = True
+
+    def _rewrite(self) -> None:
+        if self.writes:
+            tidy.write(self.path, [row for rows in self.rows.values() for row in rows])
+            self._sound = True
 
     def fingerprints(self) -> dict[str, str]:
         """The fingerprint of each algorithm's rows."""

@@ -4,6 +4,7 @@ import logging
 import os
 import pathlib
 import resource
+from collections.abc import Callable
 
 import jax
 from absl import logging as absl_logging
@@ -31,8 +32,11 @@ def open_files() -> None:
         )
 
 
-def prepare(x64: bool, deterministic: bool) -> None:
-    """Sets float64 if asked for, quiet logs, a compilation cache, and a device for each core."""
+def prepare(x64: bool, deterministic: bool, connect: Callable[[], None] = lambda: None) -> None:
+    """Sets float64 if asked for, quiet logs, a compilation cache, and a device for each core.
+
+    ``connect`` is called after all options and before anybody asks for devices.
+    """
     if x64:
         jax.config.update("jax_enable_x64", True)
     if deterministic:
@@ -49,6 +53,7 @@ def prepare(x64: bool, deterministic: bool) -> None:
         cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
         jax.config.update("jax_compilation_cache_dir", os.fspath(cache / "fcojax" / "jax"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
+    connect()
     try:
         jax.devices()
     except RuntimeError as error:

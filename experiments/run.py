@@ -12,13 +12,16 @@ import os
 import pathlib
 import sys
 import threading
+import traceback
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
+import jax
 from absl import app, flags
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import command_line, config_file, figures, writers
+from experiments import command_line, config_file, figures, processes, writers
 from experiments.endings import CANNOT, Refused, sentence
 from experiments.machine import open_files, prepare
 from experiments.manual import manual
@@ -59,12 +62,15 @@ def main(argv: list[str]) -> None:
             status = _run(watch)
     except Stopped as stop:
         _say(stop.sentence)
+        processes.leave()
         # Everything is on disk, and whoever sent the signal does not wait for threads.
         os._exit(stop.exit_code)
     except Exception as error:
         if flags.FLAGS.is_parsed() and command_line.TRACEBACK.value:
-            raise
+            traceback.print_exception(error)
+            _exit(CANNOT)
         _leave(error)
+    processes.leave()
     sys.exit(status)
 
 
@@ -80,10 +86,17 @@ def _run(watch: Watch) -> int:
     file = config_file.load(path)
     open_files()
     deterministic = command_line.DETERMINISTIC.value
-    prepare(file.experiment.x64, deterministic)
+    prepare(file.experiment.x64, deterministic, _connect)
     config = _config(file)
     if deterministic and config.get("time_chunks"):
         raise Refused("--deterministic and time_chunks contradict, for times are never the same.")
+    processes.refuse(
+        several_cannot={
+            "compute a study": isinstance(file.experiment, Study),
+            "time chunks": bool(config.get("time_chunks")),
+            "look for --debug_nans": command_line.DEBUG_NANS.value,
+        }
+    )
     if isinstance(file.experiment, Study):
         prepared = functools.partial(prepared_study, file.experiment, config)
     else:
@@ -96,18 +109,33 @@ def _run(watch: Watch) -> int:
         json.loads(config.to_json_best_effort()), pathlib.Path(path),
         {"deterministic": deterministic},
     )  # fmt: skip
-    console = Console(highlight=False)
-    summary = workdir.look(ours)
-    if _is_finished(workdir, summary):
+    console = Console(highlight=False, quiet=not processes.is_first())
+    summary, finished = processes.told(lambda: _known(workdir, ours))
+    if finished:
         printed(console, f"{workdir.path} is finished already; nothing to do.")
         return _status(summary)
     execute = prepared()
-    with workdir.claimed(ours, not isinstance(file.experiment, Study)) as summary:
+    with _claimed(workdir, ours, not isinstance(file.experiment, Study)) as summary:
         summary = {name: value for name, value in summary.items() if name != "finished"}
         summary = execute(workdir, summary, console, watch, _say)
-        _conclude(workdir, file, config, summary, chosen)
+        processes.told(lambda: _conclude(workdir, file, config, summary, chosen))
     results(console, summary, workdir.path)
     return _status(summary)
+
+
+def _connect() -> None:
+    processes.connect(
+        command_line.COORDINATOR.value,
+        command_line.NUM_PROCESSES.value,
+        command_line.PROCESS_ID.value,
+    )
+
+
+@contextlib.contextmanager
+def _claimed(workdir: Workdir, ours: dict[str, Any], resumes: bool) -> Iterator[dict[str, Any]]:
+    """The workdir, held by the first process for all."""
+    with contextlib.ExitStack() as stack:
+        yield processes.told(lambda: stack.enter_context(workdir.claimed(ours, resumes)))
 
 
 def _config(file: config_file.ConfigFile) -> ConfigDict:
@@ -145,6 +173,12 @@ def _conclude(
     workdir.write_summary(summary | {"rows": workdir.ledger().fingerprints(), "finished": True})
 
 
+def _known(workdir: Workdir, ours: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The summary of this very run so far, and whether there is nothing to do."""
+    summary = workdir.look(ours)
+    return summary, _is_finished(workdir, summary)
+
+
 def _is_finished(workdir: Workdir, summary: dict[str, Any]) -> bool:
     """Whether there is nothing to do; says so if rows are not as the run left them."""
     if not summary.get("finished"):
@@ -168,8 +202,17 @@ def _say(message: str) -> None:
 
 
 def _leave(error: Exception) -> NoReturn:
+    if processes.is_of_another(error):
+        processes.end_without_the_others()
     _say(sentence(error))
-    sys.exit(CANNOT)
+    _exit(CANNOT)
+
+
+def _exit(code: int) -> NoReturn:
+    if jax.distributed.is_initialized():
+        sys.stdout.flush()
+        os._exit(code)  # where some have failed nobody waits for all
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import jax
 from ml_collections import ConfigDict
 from rich.console import Console
 
+from experiments import processes
 from experiments.campaign import Campaign
 from experiments.command_line import CHECKPOINT_EVERY, DEBUG_NANS, PROFILE
 from experiments.endings import Refused
@@ -59,6 +60,7 @@ def prepared_study(study: Study, config: ConfigDict) -> Execute:
 def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Execute:
     """What runs all lines of the sweep; each one's summary is written as soon as it is done."""
     problem, penalty = sweep.problem(config), sweep.penalty(config)
+    processes.refuse(several_cannot={"read clients from disk": on_disk(problem.train)})
     entries = build(sweep, config, settings, problem, penalty)
     known = columns(problem, sweep)
     if settings.criterion.measure not in known:
@@ -70,18 +72,26 @@ def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Exec
     def execute(workdir, summary, console, watch, say) -> dict[str, Any]:
         done, trusted = summary.setdefault("algorithms", {}), summary.setdefault("rows", {})
         summary["data"] = described(problem, config, settings.seeds)
-        ledger = workdir.ledger()
+        ledger = processes.told(workdir.ledger)
+        ledger.writes = processes.is_first()
         for stranger in set(ledger.rows) - {entry.label for entry in entries}:
             ledger.replace(stranger, [])
         with progress_on(console) as progress:
-            optima = {}
+            optima: dict[float, float] = {}
             # The optimum of all clients is not to be had from a sample of them.
             if sweep.solve_optimum and not on_disk(problem.train):
-                solved = {}
-                for scale, seen in solve_optima(problem, penalty, settings.penalty_scales):
-                    optima[scale], solved[f"{scale:g}"] = seen["objective"], seen
-                    progress.share("optimum", len(optima) / len(settings.penalty_scales))
-                summary.setdefault("optimum", solved)
+                scales = settings.penalty_scales
+
+                def solved() -> dict[float, dict[str, float]]:
+                    found = {}
+                    for scale, seen in solve_optima(problem, penalty, scales):
+                        found[scale] = seen
+                        progress.share("optimum", len(found) / len(scales))
+                    return found
+
+                found = processes.told(solved)
+                optima = {scale: seen["objective"] for scale, seen in found.items()}
+                summary.setdefault("optimum", {f"{s:g}": seen for s, seen in found.items()})
             campaign = Campaign(
                 settings, problem, penalty, workdir.path, optima, ledger, progress.share,
                 _profiler(workdir.path), progress.stage, say, watch, DEBUG_NANS.value,
@@ -92,7 +102,8 @@ def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Exec
                 if label not in done or trusted.get(label) != fingerprint(ledger.of(label)):
                     done[label] = run_and_extend(campaign, entry, settings.extend, say)
                     trusted[label] = fingerprint(ledger.of(label))
-                    workdir.write_summary(summary)
+                    if processes.is_first():
+                        workdir.write_summary(summary)
                 progress.share(label, 1.0)
         return summary
 
@@ -116,7 +127,7 @@ def _profiler(workdir: pathlib.Path):
     """Profiles the second block, the first one that does not include compilation."""
 
     def around(block: int):
-        if PROFILE.value and block == 1:
+        if PROFILE.value and block == 1 and processes.is_first():
             return jax.profiler.trace(os.fspath(workdir / "profile"))
         return contextlib.nullcontext()
 

@@ -95,10 +95,10 @@ def whole(
 def warn_of_losses(history: dict[str, Array]) -> None:
     """Warns, once, if in some look of a finished run nobody's upload or no server step was finite.
 
-    Says nothing while tracing. Waits for the run.
+    Says nothing while tracing, nor where a part is in other processes. Waits for the run.
     """
     counts = [history[name] for name in ("participants", "dropped", "refused")]
-    if any(isinstance(count, Tracer) for count in counts):
+    if any(isinstance(count, Tracer) or not count.is_fully_addressable for count in counts):
         return
     participants, dropped, refused = map(np.asarray, counts)
     failed = ((participants > 0) & (dropped >= participants)) | (refused > 0)

@@ -11,7 +11,6 @@ import dataclasses
 import re
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fcojax import device, tree
@@ -82,13 +81,17 @@ def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
         return np.concatenate([leaf[_padded_rows(*part, num_rows)] for part in parts])
 
     placement = jax.sharding.NamedSharding(mesh, sharded.shard_spec)
+
+    def placed(array):
+        array = np.asarray(array)
+        array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+        return jax.make_array_from_callback(array.shape, placement, lambda index: array[index])
+
     return dataclasses.replace(
         sharded,
-        examples=jax.tree.map(lambda leaf: jax.device_put(cut(leaf), placement), data.examples),
-        offsets=jax.device_put(
-            jnp.asarray((offsets[local] - bounds[:-1, None]).reshape(-1), jnp.int32), placement
-        ),
-        weights=jax.device_put(weights, placement),
+        examples=jax.tree.map(lambda leaf: placed(cut(leaf)), data.examples),
+        offsets=placed((offsets[local] - bounds[:-1, None]).reshape(-1).astype(np.int32)),
+        weights=placed(weights),
     )
 
 

@@ -2,9 +2,11 @@
 
 import contextlib
 import functools
+import itertools
 import pathlib
 import random
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -12,8 +14,10 @@ import pytest
 import fcojax
 from benchmarks import survivor
 from experiments import campaign
+from experiments.checkpoints import Checkpoints
 from experiments.endings import sentence
 from experiments.report import rows as tidy
+from fcojax.engine.state import State
 from tests.experiments.toys import Killed, Toy, killed_after
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
@@ -259,3 +263,17 @@ def test_clients_left_on_disk_stream_through_the_launcher_and_resume(tmp_path):
     with pytest.raises(ValueError, match="examples.0.npy ended while clients were being read"):
         toy.run(tmp_path / "unreadable", around_block=truncating)
     assert len(tidy.load(tmp_path / "unreadable" / "rows.jsonl")) >= 2
+
+
+@pytest.mark.parametrize("calls", [60, 150])
+def test_a_clock_that_jumps_by_a_year_loses_no_checkpoint(tmp_path, monkeypatch, calls):
+    now, asked = time.time, itertools.count()
+    monkeypatch.setattr(time, "time", lambda: now() + (next(asked) >= calls) * 365 * 86400.0)
+    writer = Checkpoints(tmp_path / "0-0", lambda message: pytest.fail(message))
+    with contextlib.closing(writer):
+        for step in (5, 10, 15):
+            writer.save(step, State(np.full(9, step), (), (), np.array(step), np.ones(2)), {})
+    assert next(asked) > calls and writer.rounds() == [15, 10, 5]
+    for step in (5, 10, 15):
+        (values, *_) = writer.load(step) or pytest.fail("damaged")
+        np.testing.assert_array_equal(values, np.full(9, step))

@@ -1,0 +1,199 @@
+"""Several processes that are one run: on loopback, with gloo, two CPU devices each."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from experiments import processes
+from experiments.endings import Refused
+from experiments.ledger import Ledger
+from experiments.report import rows as tidy
+from tests.experiments.test_run import ROOT, TOY, command, environment
+
+# Eight points, so that the devices of four processes have one each; a method that keeps states.
+SHORT = [
+    *TOY, "--config.algorithms=fed_dyn", "--config.num_rounds=60", "--checkpoint_every=0",
+    "--config.client_lr=0.003,0.005,0.008,0.01,0.015,0.02,0.025,0.03",
+]  # fmt: skip
+SPREAD = """
+import sys, jax, jax.numpy as jnp, numpy as np
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
+from jax.experimental import multihost_utils
+import fcojax
+from tests.experiments.test_processes import solved
+data, solve = solved()
+spread = fcojax.shard_clients(data, fcojax.device_mesh(sweep=2, clients=2))
+several = multihost_utils.process_allgather(solve(spread), tiled=True)
+np.testing.assert_allclose(several, solve(data), rtol=1e-6, atol=1e-6)
+print("same")
+jax.distributed.shutdown()
+"""
+
+
+def solved():
+    """A population, and what sweeps an algorithm with states over it."""
+    import jax
+    import jax.numpy as jnp
+
+    import fcojax
+
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((24, 3), dtype=np.float32)
+    data = fcojax.from_rows({"x": x, "y": x @ np.ones(3, np.float32)}, sizes=[5, 9, 3, 7])
+    algorithm = fcojax.algorithms.scaffold(lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2)
+    grid = fcojax.product(algorithm.hparams_type, client_lr=[0.01, 0.02])
+    plan = fcojax.Plan(fcojax.local_steps(2, batch_size=2), fcojax.uniform_cohort(3))
+    keys = jax.random.split(jax.random.key(0), 1)
+    return data, lambda data: fcojax.sweep(
+        algorithm, grid, jnp.zeros(3), data, keys, plan, num_rounds=20
+    )[0]
+
+
+def coordinator():
+    """A free port of this machine."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def begun(arguments, devices=2):
+    surroundings = environment() | {"XLA_FLAGS": "", "JAX_NUM_CPU_DEVICES": str(devices)}
+    return subprocess.Popen(
+        arguments, cwd=ROOT, env=surroundings | {"PYTHONPATH": os.fspath(ROOT)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def begin(workdir, number):
+    """So many processes of one command."""
+    where = f"--coordinator={coordinator()}"
+    each = [
+        ["--workdir", os.fspath(workdir), where, f"--num_processes={number}", f"--process_id={i}"]
+        for i in range(number)
+    ]
+    return [begun(command(*SHORT, *arguments)) for arguments in each]
+
+
+def ended(running, seconds=240):
+    """Exit codes, and what was said."""
+    try:
+        said = [process.communicate(timeout=seconds)[1] for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    return [process.returncode for process in running], said
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """What one process with one device leaves behind."""
+    workdir = tmp_path_factory.mktemp("processes") / "one"
+    codes, said = ended([begun(command(*SHORT, f"--workdir={workdir}"), devices=1)])
+    assert codes == [0], said
+    return workdir
+
+
+def assert_same(found, expected):
+    """Models to 1e-6, and as many rows with the same numbers."""
+    models = [np.load(folder / "models" / "fed_dyn.npz") for folder in (found, expected)]
+    for leaf in models[1]:
+        np.testing.assert_allclose(models[0][leaf], models[1][leaf], rtol=1e-6, atol=1e-6)
+    rows = [tidy.load(folder / "rows.jsonl") for folder in (found, expected)]
+    assert len(rows[0]) == len(rows[1])
+    objectives = [
+        {(row["client_lr"], row["round"]): row["objective"] for row in of_run} for of_run in rows
+    ]
+    assert objectives[0] == pytest.approx(objectives[1], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_a_mesh_of_two_processes_gives_the_models_of_one():
+    where = coordinator()
+    codes, said = ended(
+        [begun([sys.executable, "-c", SPREAD, where, str(index)]) for index in range(2)]
+    )
+    assert codes == [0, 0], said
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(2, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.long)]
+)
+def test_several_processes_give_the_model_of_one(tmp_path, alone, number):
+    codes, said = ended(begin(tmp_path / "run", number))
+    assert codes == [0] * number, said
+    assert_same(tmp_path / "run", alone)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("victim", "number"), [(0, 1), (1, 4)])
+def test_one_that_is_killed_ends_the_other_and_the_rerun_goes_on(tmp_path, alone, victim, number):
+    workdir = tmp_path / "run"
+    running = begin(workdir, 2)
+    saved = workdir / "checkpoints" / "fed_dyn" / "0-7"
+    while all(process.poll() is None for process in running):
+        is_saved = saved.is_dir() and any(path.name.isdecimal() for path in saved.iterdir())
+        if is_saved and len(tidy.load(workdir / "rows.jsonl")) > 8 * 4:
+            break
+        time.sleep(0.01)
+    running[victim].send_signal(signal.SIGKILL)
+    began = time.monotonic()
+    codes, said = ended(running)
+    assert time.monotonic() - began < 60
+    assert codes[victim] == -signal.SIGKILL and codes[1 - victim] == processes.GONE, said
+    assert said[1 - victim].splitlines()[-1].startswith("experiments.run: another process of this")
+    before = tidy.load(workdir / "rows.jsonl")
+    assert 8 * 4 < len(before) < len(tidy.load(alone / "rows.jsonl"))
+    codes, said = ended(begin(workdir, number))
+    assert codes == [0] * number, said
+    assert "is not used" not in said[0]
+    assert tidy.load(workdir / "rows.jsonl")[: 8 * 4] == before[: 8 * 4]
+    assert_same(workdir, alone)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("localhost:1", 2, None), "are given all or none"),
+        ((None, 2, 0), "are given all or none"),
+        (("localhost:1", 2, 2), "--process_id is 2 of --num_processes=2; pass numbers from 0 to 1"),
+        (("localhost", 2, 1), "--coordinator is localhost; pass HOST:PORT"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(given, message):
+    with pytest.raises(Refused, match=message):
+        processes.connect(*given)
+
+
+@pytest.mark.parametrize(
+    ("surroundings", "several"),
+    [
+        ({}, False),
+        ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, False),  # a batch script, not its tasks
+        ({"SLURM_STEP_NUM_TASKS": "4", "SLURM_NTASKS": "4"}, True),
+        ({"SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "4"}, False),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, True),
+        ({"TPU_WORKER_HOSTNAMES": "localhost"}, False),
+        ({"TPU_WORKER_HOSTNAMES": "one,two"}, True),
+    ],
+)
+def test_jobs_of_several_tasks_are_known(monkeypatch, surroundings, several):
+    for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "TPU_WORKER_HOSTNAMES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in surroundings.items():
+        monkeypatch.setenv(name, value)
+    assert processes.is_job_of_several() == several
+
+
+def test_rows_of_a_process_that_does_not_write_stay_in_memory(tmp_path):
+    ledger = Ledger(tmp_path / "rows.jsonl")
+    ledger.writes = False
+    ledger.append([{"algorithm": "a", "round": 0}, {"algorithm": "a", "round": 5}])
+    ledger.replace("a", ledger.of("a")[:1])
+    assert ledger.of("a") == [{"algorithm": "a", "round": 0}] and not ledger.path.exists()
