@@ -4,3 +4,6 @@ import os
 
 # Figures go to files, whatever a terminal's own backend is; an unknown one fails at import.
 os.environ["MPLBACKEND"] = "Agg"
+# XLA calls LAPACK from threads of its own. With threads of BLAS on top, singular value
+# decompositions in a loop took 10 to 20 times longer, and a run with many of them never ended.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -87,6 +87,19 @@ def test_it_leaves_everything_behind(finished):
     assert model["kernel"].shape == (12,) and model["bias"].shape == ()
 
 
+@pytest.mark.parametrize(("own", "expected"), [(None, "1"), ("3", "3")])
+def test_lapack_has_one_thread_unless_a_user_says_otherwise(own, expected):
+    around = {key: value for key, value in os.environ.items() if key != "OPENBLAS_NUM_THREADS"}
+    found = subprocess.run(
+        [sys.executable, "-c",
+         "import sys, fcojax, experiments, os; assert 'scipy.linalg' not in sys.modules\n"
+         "print(os.environ['OPENBLAS_NUM_THREADS'])"],
+        cwd=ROOT, env=around | ({"OPENBLAS_NUM_THREADS": own} if own else {}),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert found.stdout.strip() == expected
+
+
 def test_rows_say_all_that_they_must(finished):
     workdir, _, _ = finished
     rows = tidy.load(workdir / "rows.jsonl")
