@@ -7,12 +7,14 @@ import json
 import pathlib
 import shlex
 import sys
+from typing import NoReturn, cast
 
 from absl import app, flags
 from ml_collections import ConfigDict
 
-from experiments import config_file
+from experiments import config_file, side_by_side
 from experiments.config_file import ConfigFile
+from experiments.endings import Refused
 from experiments.report import heat, lines, page, plots
 from experiments.report import rows as tidy
 from experiments.report.summary import Criterion, at_best
@@ -131,20 +133,49 @@ def judge(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, quick: bo
     path.write_text(json.dumps(summary, indent=2) + "\n", "utf-8")
 
 
+def compare(
+    workdirs: list[pathlib.Path], file: ConfigFile, folder: pathlib.Path
+) -> list[pathlib.Path]:
+    """Draws runs of one sweep together; returns figures and page."""
+    side_by_side.refuse_what_cannot_be_compared(workdirs, file)
+    rows, summary = side_by_side.gathered(workdirs)
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    drawn = _draw_sweep(folder / "figures", cast(Sweep, file.experiment), rows, summary)
+    return [*drawn, side_by_side.write(folder, workdirs, file, drawn, summary)]
+
+
 def _main(argv: list[str]) -> None:
     del argv
-    workdir = pathlib.Path(flags.FLAGS.workdir)
-    if not (workdir / "summary.json").exists():
-        sys.stderr.write(f"experiments.figures: {workdir} holds no finished run.\n")
-        sys.exit(2)
-    run = json.loads((workdir / "config.json").read_text("utf-8"))
-    config, file = ConfigDict(run["config"]), config_file.load(flags.FLAGS.config)
-    judge(workdir, file, config, "--quick" in run["command"])
-    for figure in draw(workdir, file, config):
+    workdirs = [pathlib.Path(name) for name in flags.FLAGS.workdir]
+    for workdir in workdirs:
+        if not (workdir / "summary.json").exists():
+            _leave(f"{workdir} holds no finished run.")
+    file = config_file.load(flags.FLAGS.config)
+    if len(workdirs) > 1:
+        if not flags.FLAGS.into:
+            _leave("several runs are drawn into a folder of their own; pass --into=FOLDER.")
+        try:
+            drawn = compare(workdirs, file, pathlib.Path(flags.FLAGS.into))
+        except Refused as error:
+            _leave(str(error))
+    else:
+        run = json.loads((workdirs[0] / "config.json").read_text("utf-8"))
+        config = ConfigDict(run["config"])
+        judge(workdirs[0], file, config, "--quick" in run["command"])
+        drawn = draw(workdirs[0], file, config)
+    for figure in drawn:
         print(figure)
 
 
+def _leave(sentence: str) -> NoReturn:
+    sys.stderr.write(f"experiments.figures: {sentence}\n")
+    sys.exit(2)
+
+
 if __name__ == "__main__":
-    flags.DEFINE_string("workdir", None, "A folder that experiments.run wrote.", required=True)
+    flags.DEFINE_list(
+        "workdir", None, "A folder that experiments.run wrote, or several.", required=True
+    )
     flags.DEFINE_string("config", None, "The config file it was run with.", required=True)
+    flags.DEFINE_string("into", "", "Where figures and page of several runs go.")
     app.run(_main)
