@@ -9,9 +9,11 @@ EXPERIMENT = Study(
     summarise=tables.summarise,
     claims=claims.claims,
     remarks=(
-        "On MNIST 100 rounds are too few for a gradient norm of 1e-5. An earlier run with "
-        "--config.num_rounds=500 came to 1.1e-5 by digit and 4.5e-8 by writer, and by digit to "
-        "1.4e-9 with 20 steps a round."
+        "On MNIST by digit the gradient is at 1.09e-5 after 500 rounds and still falls, by 0.984 a "
+        "round: the local rate is set by the largest eigenvalue of any digit, 71.6, and the gap "
+        "between the fifth and the sixth of the mean is 0.51, which with ten steps gives 0.986. By "
+        "writer the largest is 45.4. RFedSVRG, exact as well, is at 9.8e-6; 20 steps a round lead to "
+        "1.4e-9, and a server step of sqrt(10) at half the local rate to 1.5e-7."
     ),
     figures=figures.draw,
     x64=True,

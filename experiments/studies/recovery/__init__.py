@@ -9,6 +9,12 @@ from fcojax.transforms import l1_ball, named, nuclear_ball, on_subtree
 _L1_BALL = on_subtree(l1_ball(), named("kernel"))
 _NUCLEAR_BALL = on_subtree(nuclear_ball(), named("kernel"))
 
+_REMARK = (
+    "The source runs the fast methods with a larger rate than the baselines: 1/550 and 1/600 against "
+    "0.001, and on the digits 0.04 against 0.01. With that rate FedDualAvg is as fast: nothing is "
+    "left of the lead where each method has the best of equal rates."
+)
+
 LASSO = Sweep(
     title="Sparse recovery: distance to the true weights",
     problem=problem.sparse,
@@ -21,6 +27,7 @@ LASSO = Sweep(
         Panel("loss", "training loss", log=True),
     ),
     claims=claims.recovery,
+    remarks=_REMARK,
     solve_optimum=False,
 )
 
@@ -36,6 +43,7 @@ LOW_RANK = Sweep(
         Panel("validation_loss", "loss on validation", log=True),
     ),
     claims=claims.recovery,
+    remarks=_REMARK,
     solve_optimum=False,
 )
 
@@ -51,5 +59,6 @@ DIGITS = Sweep(
         Panel("density", "density (share of nonzero weights)"),
     ),
     claims=claims.digits,
+    remarks=_REMARK,
     solve_optimum=False,
 )
