@@ -31,6 +31,7 @@ class Rules(NamedTuple):
       masks: whether a step that is not needed is computed and not taken.
       usual_first: whether a loop makes its usual number of passes before it asks whether to go on.
       slices: whether convolutions and pooling are slices and products instead of XLA's own.
+      factors_singly: whether a batch of matrices is factorised one after the other.
     """
 
     chunk_bytes: int | None
@@ -40,6 +41,7 @@ class Rules(NamedTuple):
     masks: bool
     usual_first: bool
     slices: bool
+    factors_singly: bool
 
 
 _CPU = Rules(
@@ -57,6 +59,8 @@ _CPU = Rules(
     usual_first=False,
     # In a loop XLA's own gradients of a convolution are a hundred times slower than outside.
     slices=True,
+    # Batches side by side can leave no thread to work on them; see factorisations.
+    factors_singly=True,
 )
 _ACCELERATOR = Rules(
     # A kernel of one client leaves most of the device idle, and all of them take one launch.
@@ -72,6 +76,7 @@ _ACCELERATOR = Rules(
     masks=True,
     usual_first=True,
     slices=False,
+    factors_singly=False,
 )
 
 

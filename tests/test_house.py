@@ -23,6 +23,7 @@ GROUPS = (
     "programs",
     "memo",
     "device",
+    "factorisations",
     "convolution",
     "recurrence",
     "problems",

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax.factorisations import singular_values
 from fcojax.problems.clients import from_rows
 from fcojax.problems.problem import Problem
 from fcojax.problems.saddle import saddle
@@ -81,7 +82,7 @@ def bilinear(
         }
 
     def measures(z):
-        sizes = _singular_values if num_columns else jnp.abs
+        sizes = singular_values if num_columns else jnp.abs
         return _measures(z, matrix, target, (bound, strength), sizes)
 
     seeds = np.arange(num_clients * num_examples, dtype=np.int32)
@@ -101,13 +102,9 @@ def _measures(z, matrix, target, numbers, sizes) -> dict[str, Array]:
     gap = won(matrix @ z["x"] - target) + won(matrix.T @ z["y"]) + cost + jnp.sum(target * z["y"])
     large = [jnp.abs(z[name]).reshape(-1) > _ZERO for name in "xy"]
     found = {"gap": gap, "density": jnp.mean(jnp.concatenate(large), dtype=gap.dtype)}
-    if sizes is _singular_values:
+    if sizes is singular_values:
         found |= {f"rank_{name}": jnp.sum(sizes(z[name]) > _ZERO) for name in "xy"}
     return found
 
 
 _ZERO = 1e-5  # magnitudes below which the source counts an entry as zero
-
-
-def _singular_values(x: Array) -> Array:
-    return jnp.linalg.svd(x, compute_uv=False)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from fcojax.factorisations import singular_values
 from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import population_loss
 from fcojax.types import Array, Params, PyTree
@@ -72,7 +73,7 @@ def rank(matrix: Array, cut: float) -> dict[str, Array]:
     """
     # LAPACK would print a line for each matrix that it cannot decompose.
     matrix = jnp.where(jnp.all(jnp.isfinite(matrix)), matrix, 0)
-    return {"rank": jnp.sum(jnp.linalg.svd(matrix, compute_uv=False) > cut, dtype=jnp.int32)}
+    return {"rank": jnp.sum(singular_values(matrix) > cut, dtype=jnp.int32)}
 
 
 def accuracy(predict: Predict, validation: ClientData | None) -> Callable[[Params], dict]:
@@ -119,6 +120,6 @@ def principal_angles(basis: Array, reference: Array) -> Array:
     """
     with jax.default_matmul_precision("highest"):
         inner = reference.T @ basis
-        sines = jnp.linalg.svd(basis - reference @ inner, compute_uv=False)
-        cosines = jnp.linalg.svd(inner, compute_uv=False)
+        sines = singular_values(basis - reference @ inner)
+        cosines = singular_values(inner)
     return jnp.arctan2(sines, cosines[::-1])

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
+from fcojax.factorisations import singular_values, thin_svd
 from fcojax.transforms.lengths import length
 from fcojax.transforms.thresholds import onto_l1_ball, onto_simplex, soft_threshold
 from fcojax.types import Array, Params, PyTree, Scalar
@@ -65,14 +66,14 @@ def off_nuclear(x: Array, v: Array, strength: Array) -> Array:
     """
     finite = jnp.all(jnp.isfinite(x)) & jnp.all(jnp.isfinite(v))
     x, v = jnp.where(finite, x, 0), jnp.where(finite, v, 0)
-    left, values, right = jnp.linalg.svd(x, full_matrices=False)
+    left, values, right = thin_svd(x)
     rounding = 8 * jnp.finfo(x.dtype).eps * max(x.shape) * values[0]
     kept = (values > rounding).astype(x.dtype)
     left, right = left * kept[None, :], right * kept[:, None]
     rest = v - left @ (left.T @ v)
     rest = rest - (rest @ right.T) @ right
     near = v - rest - strength * (left @ right)
-    over = soft_threshold(jnp.linalg.svd(rest, compute_uv=False), strength)
+    over = soft_threshold(singular_values(rest), strength)
     return jnp.where(finite, length([near, over]), jnp.nan)
 
 

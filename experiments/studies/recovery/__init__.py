@@ -10,9 +10,9 @@ _L1_BALL = on_subtree(l1_ball(), named("kernel"))
 _NUCLEAR_BALL = on_subtree(nuclear_ball(), named("kernel"))
 
 _REMARK = (
-    "The source runs the fast methods with a larger rate than the baselines: 1/550 and 1/600 against "
-    "0.001, and on the digits 0.04 against 0.01. With that rate FedDualAvg is as fast: nothing is "
-    "left of the lead where each method has the best of equal rates."
+    "The source runs the fast methods with a larger rate than the baselines: 1/550 and 1/600 "
+    "against 0.001, and on the digits 0.04 against 0.01. With that rate FedDualAvg is as fast: "
+    "nothing is left of the lead where each method has the best of equal rates."
 )
 
 LASSO = Sweep(

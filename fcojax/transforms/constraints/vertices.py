@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from fcojax.factorisations import thin_svd
 from fcojax.transforms.penalty import strength
 from fcojax.types import Params, Scalar
 
@@ -48,7 +49,7 @@ def nuclear_vertex(g: Params, radius: Scalar) -> Params:
             )
         # One that is not finite would have LAPACK print a line each time.
         finite = jnp.all(jnp.isfinite(matrix))
-        left, _, right = jnp.linalg.svd(jnp.where(finite, matrix, 0), full_matrices=False)
+        left, _, right = thin_svd(jnp.where(finite, matrix, 0))
         found = -strength(radius, matrix) * left[:, :1] * right[:1]
         return jnp.where(finite, found, jnp.nan)
 

@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from fcojax.factorisations import symmetric_eigh
 from fcojax.memo import memoised
 from fcojax.transforms.manifolds.manifold import Manifold
 from fcojax.transforms.manifolds.polar import matmul, polar, polar_differential
@@ -178,7 +179,7 @@ def top_eigenspace(symmetric: Array, rank: int) -> tuple[Array, Array]:
     without eigenvectors, which equal eigenvalues on one side of the gap leave alone. That of c is
     declared 0, as p does not depend on it.
     """
-    values, vectors = jnp.linalg.eigh(symmetric)
+    values, vectors = symmetric_eigh(symmetric)
     num_others = symmetric.shape[0] - rank
     leading = vectors[:, num_others:]
     split = values[-1] if num_others == 0 else values[num_others]

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax.device import loop
+from fcojax.factorisations import symmetric_eigh, thin_svd
 from fcojax.types import Array, Scalar
 
 Step = Callable[[Array, Array], tuple[Array, Array]]
@@ -164,7 +165,7 @@ def polar_differential(x: Array, y: Array, dy: Array) -> Array:
     """
     inner = matmul(x.T, y)
     h = 0.5 * (inner + inner.T)
-    values, vectors = jnp.linalg.eigh(jax.lax.stop_gradient(h))
+    values, vectors = symmetric_eigh(jax.lax.stop_gradient(h))
     floor = jnp.finfo(h.dtype).eps * jnp.max(jnp.abs(values), initial=0)
 
     def reciprocal(denominators):
@@ -218,12 +219,12 @@ def _repair(needed, fix, y, x):
 def _turn(y, x):
     """The nearest rotation, given that the polar factor x of y is a reflection."""
     h = matmul(x.T, y)
-    least = jnp.linalg.eigh(0.5 * (h + h.T))[1][:, :1]
+    least = symmetric_eigh(0.5 * (h + h.T))[1][:, :1]
     return x - 2 * matmul(matmul(x, least), least.T)
 
 
 def _svd(y):
-    left, _, right = jnp.linalg.svd(y, full_matrices=False)
+    left, _, right = thin_svd(y)
     x = matmul(left, right)
     # One cubic step: what LAPACK returns in float32 is orthonormal to 1e-5 at k = 100 only.
     return 1.5 * x - 0.5 * matmul(x, matmul(x.T, x))
@@ -304,7 +305,7 @@ def _rounding(gram, root):
 
 def _eigh_step(gram, count):
     del count
-    values, vectors = jnp.linalg.eigh(gram)
+    values, vectors = symmetric_eigh(gram)
     root = matmul(vectors * jax.lax.rsqrt(values)[None, :], vectors.T)
     rest = matmul(matmul(root, gram), root)
     eye = jnp.eye(gram.shape[0], dtype=gram.dtype)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.factorisations import singular_values, symmetric_eigh, thin_svd
 from fcojax.memo import memoised
 from fcojax.transforms.lengths import length
 from fcojax.transforms.penalty import (
@@ -271,7 +272,7 @@ def _per_matrix(name: str, function: Callable[[Array], Array], x: PyTree) -> PyT
 
 def _singular_values(matrix: Array) -> Array:
     finite, usable = _or_zero(widened(matrix))
-    values = jnp.linalg.svd(usable, compute_uv=False)
+    values = singular_values(usable)
     return jnp.where(finite, values, jnp.nan).astype(matrix.dtype)
 
 
@@ -317,7 +318,7 @@ _KEEP = _Map(jnp.multiply, lambda values, new, kept: kept, steep=True)
 def _on_singular_values(rule: _Map, matrix: Array, number: Array) -> Array:
     """``U diag(act(sigma, number)) W^T``."""
     finite, matrix = _or_zero(matrix)
-    left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
+    left, values, right = thin_svd(matrix)
     answer = (left * rule.act(values, number)[None, :]) @ right
     return jnp.where(finite, answer, jnp.nan)
 
@@ -350,7 +351,7 @@ def _on_singular_values_jvp(rule, primals, tangents):
 @jax.custom_jvp
 def _positive_part(matrix: Array) -> Array:
     """Of a symmetric matrix: its negative eigenvalues replaced by zero."""
-    values, basis = jnp.linalg.eigh(matrix)
+    values, basis = symmetric_eigh(matrix)
     return (basis * jnp.maximum(values, 0)[None, :]) @ basis.T
 
 
