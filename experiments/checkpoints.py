@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -107,13 +108,24 @@ class Checkpoints:
             try:
                 saved.result()
             except TimeoutError:  # orbax goes by the wall clock, which has jumped
-                self._writer = None
-                begin().result()
+                self._again(begin)
         except Exception as error:
             if self.folder.is_dir():
                 raise
             gone = os.strerror(errno.ENOENT)
             raise FileNotFoundError(errno.ENOENT, gone, os.fspath(self.folder)) from error
+
+    def _again(self, begin: Callable[[], Any]) -> None:
+        """Writes once more; what the given up attempt still writes may be in the way at first."""
+        for pause in (0.0, 0.2, 0.5, 1.0, None):
+            self._writer = None
+            try:
+                begin().result()
+                return
+            except (TimeoutError, OSError):
+                if pause is None:
+                    raise
+                time.sleep(pause)
 
     def close(self) -> None:
         """Waits and lets go of the folder."""

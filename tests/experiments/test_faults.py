@@ -265,6 +265,7 @@ def test_clients_left_on_disk_stream_through_the_launcher_and_resume(tmp_path):
     assert len(tidy.load(tmp_path / "unreadable" / "rows.jsonl")) >= 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("calls", [60, 150])
 def test_a_clock_that_jumps_by_a_year_loses_no_checkpoint(tmp_path, monkeypatch, calls):
     now, asked = time.time, itertools.count()
