@@ -28,6 +28,13 @@ class Mirror(NamedTuple):
       from_dual: ``(z) -> grad h*(z)``, the mirror step without psi.
       to_primal: ``(z, step, scale) -> argmin_x h(x) + step * psi(x; scale) - <z, x>``.
       penalty: psi itself, for those who need its value or a subgradient.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> mirror = fcojax.transforms.euclidean(fcojax.transforms.l1())
+      >>> z = mirror.to_dual(jnp.array([3.0, 0.25]))
+      >>> mirror.from_dual(z).tolist(), mirror.to_primal(z, step=0.5, scale=1.0).tolist()
+      ([3.0, 0.25], [2.5, 0.0])
     """
 
     potential: Callable[[Params], jax.Array]
