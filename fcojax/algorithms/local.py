@@ -29,7 +29,8 @@ class Batch(NamedTuple):
     Attributes:
       examples: a pytree with a leading axis, one entry an example.
       weights: 1 for a real example, 0 for padding.
-      source, step: what ``key`` is made of; ``step`` is ``None`` outside of the local steps.
+      source: what ``key`` is made of, with ``step``.
+      step: which step, or ``None`` outside of the local steps.
 
     Example:
       >>> import jax.numpy as jnp
@@ -80,7 +81,8 @@ class Local:
       num_examples: how many rows are the client's own.
       key: the luck of the client's minibatches in this round.
       work: how much clients work.
-      min_size, max_size: examples of the smallest and the largest client.
+      min_size: examples of the smallest client.
+      max_size: examples of the largest client.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp
