@@ -26,3 +26,14 @@ autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # fields of NamedTuples are members already
+
+
+def without_fields(app, what, name, thing, skip, options):
+    """Fields of a NamedTuple are told under its attributes; alone they say only their place."""
+    alias = (getattr(thing, "__doc__", None) or "").startswith("Alias for field number")
+    return True if alias else None
+
+
+def setup(app):
+    """What Sphinx asks for."""
+    app.connect("autodoc-skip-member", without_fields)

@@ -59,6 +59,18 @@ def test_every_public_name_has_a_docstring(name):
             assert told and not told.startswith(f"{public}("), f"{name}.{public}"
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_function_and_class_has_an_example(name):
+    module = importlib.import_module(name)
+    without = [
+        public
+        for public in module.__all__
+        if inspect.isroutine(thing := getattr(module, public)) or inspect.isclass(thing)
+        if ">>>" not in (inspect.getdoc(thing) or "")
+    ]
+    assert not without
+
+
 def test_every_page_is_in_the_table_of_contents():
     trees = [page.read_text("utf-8") for page in (DOCS / "index.md", DOCS / "api" / "index.md")]
     told = "\n".join(trees)

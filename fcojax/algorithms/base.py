@@ -24,6 +24,12 @@ class Cohort(NamedTuple):
         population is ``fraction`` times a mean over the cohort.
       arrives: which members' uploads reach the server, or ``None`` if all do. A client whose
         upload is lost gets no answer and takes its state back.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp
+      >>> cohort = fcojax.uniform_cohort(2)(jax.random.key(0), jnp.int32(0), 8)
+      >>> cohort.members.shape, float(cohort.fraction), cohort.arrives
+      ((2,), 0.25, None)
     """
 
     members: Array | None
@@ -50,6 +56,14 @@ class ClientResult(NamedTuple):
       upload: a difference, so that zero means "nothing happened". Parts wrapped in ``Public`` are
         averaged as they are, whatever the uplink does to the rest.
       metrics: scalars, averaged over the cohort as the upload is.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax.algorithms import ClientResult
+      >>> start, end = jnp.array([1.0, 2.0]), jnp.array([1.5, 1.0])
+      >>> result = ClientResult(state=(), upload=end - start, metrics={})
+      >>> result.upload.tolist()
+      [0.5, -1.0]
     """
 
     state: PyTree
@@ -121,6 +135,14 @@ class Algorithm(NamedTuple):
     state back, as if it had not taken part. So whatever the server adds up over time must consist
     of uploads, in proportion to ``cohort.fraction``, and a client must not count rounds that it
     cannot know the server counted.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2)
+      >>> hparams = fed_avg.hparams_type(client_lr=0.1)
+      >>> server, client = fed_avg.init(hparams, jnp.zeros(2))
+      >>> fed_avg.broadcast(hparams, server).tolist(), client
+      ([0.0, 0.0], ())
     """
 
     init: Init

@@ -69,6 +69,12 @@ def composite_fl(loss: Loss, penalty: Penalty, *, literal: bool = False) -> Algo
         that the server broadcasts before its prox: one vector down, but everyone has to take part
         with equal K. The same iterates in exact arithmetic. Nothing damps a rounding error in the
         mean of these :math:`c_i`, and in float32 it grows with the rounds.
+
+    Example:
+      >>> import fcojax
+      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.composite_fl))
+      >>> cost.down, cost.up, cost.state  # in models of d numbers, and numbers beyond
+      ('2 d', '1 d + 1', '1 d')
     """
     gradient = mean_gradient(loss)
 

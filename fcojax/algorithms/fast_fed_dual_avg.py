@@ -86,6 +86,16 @@ def fast_fed_dual_avg(loss: Loss, mirror: Mirror, *, end_points: bool = False) -
       end_points: counts also the point where a client ends, as the authors' code for the lasso
         does. These are K + 1 points against K gradients, and the limit solves
         :math:`\nabla F(w) + s = \tfrac{\mu}{2 K} \nabla h(w)`, s a subgradient of psi, instead.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> from fcojax.transforms import euclidean, l1
+      >>> loss = lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2
+      >>> algorithm = fcojax.algorithms.fast_fed_dual_avg(loss, euclidean(l1()))
+      >>> hparams = algorithm.hparams_type(client_lr=0.1, strong_convexity=0.5)
+      >>> server, client = algorithm.init(hparams, jnp.array([2.0, 0.1]))
+      >>> float(server.point.elapsed), algorithm.model(hparams, server).tolist() == [2.0, 0.1]
+      (0.0, True)
     """
     gradient = mean_gradient(loss)
 

@@ -63,6 +63,12 @@ def fe_dual_ex(loss: Loss, mirror: Mirror) -> Algorithm:
     points one step ahead, which is the model of ``fcojax.theory.saddle.extrapolated_average``.
 
     Both gradients of a step are of the step's batch; the paper draws one for each.
+
+    Example:
+      >>> import fcojax
+      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fe_dual_ex))
+      >>> cost.client_proxes  # two for each of ten local steps
+      20
     """
     averaging, ahead_of = fed_dual_avg(loss, mirror), extrapolation(loss, mirror)
 
@@ -87,6 +93,12 @@ def fed_mip(loss: Loss, mirror: Mirror, *, server_prox: bool = True) -> Algorith
 
     As in FedMiD as printed, the penalty is applied on the clients and once more on the server, so
     that the limit is that of twice the penalty, unless ``server_prox`` is switched off.
+
+    Example:
+      >>> import fcojax
+      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_mip))
+      >>> cost.client_proxes, cost.server_proxes  # two for each of ten local steps
+      (20, 1)
     """
     descending = fed_mid(loss, mirror, server_prox=server_prox)
     gradient = mean_gradient(loss)

@@ -31,6 +31,12 @@ def fed_admm(
       penalty: psi, applied on the server; none by default.
       solver: of the local problems; ``gd()`` by default.
 
+    Example:
+      >>> import fcojax
+      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_admm))
+      >>> cost.up, cost.state, cost.needs_everyone  # a client keeps x_i and lambda_i
+      ('1 d', '2 d', False)
+
     References:
       Gong, Li and Freris, "FedADMM: a robust federated deep learning framework with adaptivity to
       system heterogeneity", ICDE 2022 (arXiv 2204.03529), is the same for psi = 0 and the server

@@ -42,6 +42,16 @@ def fed_avg(loss: Loss) -> Algorithm:
               w_{r+1} = w_r + \eta_s \sum_{m \in S_r} p_m (w^m_K - w_r).
 
     Its server state and its message are the parameters; clients keep no state.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, sizes=[1, 1], weights=[3, 1])
+      >>> algorithm = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> w, _ = fcojax.run(
+      ...     algorithm, algorithm.hparams_type(client_lr=0.5), jnp.array(0.0), data,
+      ...     jax.random.key(0), fcojax.local_steps(2), num_rounds=30)
+      >>> round(float(w), 3)
+      1.5
     """
     gradient = mean_gradient(loss)
 
@@ -67,6 +77,12 @@ def fed_avg_subgradient(
       penalty: psi; only its value is used.
       after_gradient_step: take the subgradient at the point that the gradient step has reached,
         as the reference code does; otherwise at the same point as the gradient, as printed.
+
+    Example:
+      >>> import fcojax
+      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_avg_subgradient))
+      >>> cost.client_proxes, cost.server_proxes
+      (0, 0)
 
     References:
       Yuan, Zaheer and Reddi, 2021, section 1 and Figure 1, where it is called FedAvg(d).

@@ -57,5 +57,13 @@ def fed_dr(
       max_delay: clients of a round see the x_0 of up to so many rounds ago, drawn uniformly. With
         ``uniform_cohort(1)`` a round is one event of asyncFedDR with a bounded delay. The server
         of this simulation keeps so many models more.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> loss = lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2
+      >>> algorithm = fcojax.algorithms.fed_dr(loss, max_delay=3)
+      >>> server, client = algorithm.init(algorithm.hparams_type(relaxation=1.5), jnp.zeros(2))
+      >>> server.past.shape  # the model of now, and those of three rounds before
+      (4, 2)
     """
     return splitting(loss, penalty, solver, lambda hparams: hparams.relaxation, max_delay)

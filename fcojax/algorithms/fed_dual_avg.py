@@ -64,6 +64,19 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
       mirror: the geometry, with its penalty.
       client_prox: whether clients read the model through the penalty, or through
         :math:`\nabla h^*` alone as FedDualAvg-OSP does.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> from fcojax.transforms import euclidean, l1
+      >>> data = fcojax.from_rows({"a": np.array([[1.0, 0.9], [3.0, -0.9]])}, sizes=[1, 1])
+      >>> algorithm = fcojax.algorithms.fed_dual_avg(
+      ...     lambda w, rows: ((w[None] - rows["a"]) ** 2 / 2).sum(axis=1), euclidean(l1()))
+      >>> hparams = algorithm.hparams_type(client_lr=0.1, penalty_scale=0.5)
+      >>> w, _ = fcojax.run(
+      ...     algorithm, hparams, jnp.zeros(2), data, jax.random.key(0), fcojax.local_steps(3),
+      ...     num_rounds=200)
+      >>> print(w.round(3))
+      [1.5 0. ]
     """
     gradient = mean_gradient(loss)
 
@@ -112,5 +125,11 @@ def fed_dual_avg_osp(loss: Loss, mirror: Mirror) -> Algorithm:
 
     With ``entropic_simplex`` all gradients are taken on the simplex of sum 1 whatever
     ``penalty_scale`` is: use ``fed_dual_avg`` for another sum.
+
+    Example:
+      >>> import fcojax
+      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_dual_avg_osp))
+      >>> cost.client_proxes, cost.server_proxes
+      (0, 1)
     """
     return fed_dual_avg(loss, mirror, client_prox=False)

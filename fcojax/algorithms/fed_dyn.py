@@ -94,6 +94,12 @@ def fed_dyn(
         clients' x_i; or the mean of the last x_i of ``"all"`` clients, which is the smoothest and
         for which alone clients send a second model's worth of numbers. The iterates and the
         limit are the same.
+
+    Example:
+      >>> import fcojax
+      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_dyn))
+      >>> cost.up, cost.state, cost.needs_everyone  # a client keeps x_i and lambda_i
+      ('1 d', '2 d', False)
     """
     gradient, penalty = mean_gradient(loss), penalty or zero()
     solver = solver or gd(warm_start=False)

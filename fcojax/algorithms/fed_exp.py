@@ -64,6 +64,12 @@ def fed_exp(loss: Loss, penalty: Penalty | None = None, *, report: str = "averag
       report: which model is returned: the ``"average"`` of the last two, or the ``"last"``, which
         has the zeros that the prox made.
 
+    Example:
+      >>> import fcojax
+      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_exp))
+      >>> cost.up, cost.server_proxes  # the way, its squared length and the sum of the steps
+      ('1 d + 2', 1)
+
     References:
       Jhunjhunwala, Wang and Joshi, 2023, Algorithm 1. The prox is ours.
     """

@@ -61,6 +61,15 @@ def fed_fw(loss: Loss, *, vertex: Callable[[Params, Scalar], Params] = l1_vertex
     Args:
       loss: one loss per example.
       vertex: ``(g, radius) -> v`` for D; ``transforms.l1_vertex`` or ``nuclear_vertex``.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> loss = lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2
+      >>> algorithm = fcojax.algorithms.fed_fw(loss, vertex=fcojax.transforms.nuclear_vertex)
+      >>> hparams = algorithm.hparams_type(penalty_scale=2.0)
+      >>> server, client = algorithm.init(hparams, jnp.zeros((3, 2)))
+      >>> int(server.count), client.shape  # a client keeps its own point of the set
+      (1, (3, 2))
     """
     if not callable(vertex):
         raise ValueError(f"vertex is {shown(vertex)}; pass a function such as l1_vertex.")

@@ -118,6 +118,15 @@ def fed_manifold(loss: Loss, manifold: Manifold, *, sends: Sent = "both") -> Alg
         from two consecutive ones; nothing damps rounding errors in the mean correction then, and in
         float32 they drive the model away.
 
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> loss = lambda x, rows: -((rows["a"] @ x) ** 2) / 2
+      >>> algorithm = fcojax.algorithms.fed_manifold(loss, fcojax.transforms.sphere())
+      >>> hparams = algorithm.hparams_type(client_lr=0.1)
+      >>> server, client = algorithm.init(hparams, jnp.array([0.0, 4.0]))
+      >>> algorithm.model(hparams, server).tolist(), algorithm.needs_everyone
+      ([0.0, 1.0], False)
+
     References:
       Zhang et al., 2024, Algorithm 1. Partial cohorts, unequal K and the weights p_m are ours.
     """

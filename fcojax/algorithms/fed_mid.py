@@ -49,6 +49,12 @@ def fed_mid(
       mirror: the geometry, with its penalty.
       client_prox: whether local steps apply the penalty, or only :math:`\nabla h^*`.
       server_prox: whether the server step does.
+
+    Example:
+      >>> import fcojax
+      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_mid))
+      >>> cost.client_proxes, cost.server_proxes  # of a round of ten local steps
+      (10, 1)
     """
     gradient = mean_gradient(loss)
 
@@ -93,5 +99,11 @@ def fed_mid_osp(loss: Loss, mirror: Mirror) -> Algorithm:
 
     With ``entropic_simplex`` the local steps end on the simplex of sum 1 whatever ``penalty_scale``
     is, and so do their gradients from the second on: use ``fed_mid`` for another sum.
+
+    Example:
+      >>> import fcojax
+      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_mid_osp))
+      >>> cost.client_proxes, cost.server_proxes
+      (0, 1)
     """
     return fed_mid(loss, mirror, client_prox=False)

@@ -45,6 +45,15 @@ def fed_normal_map(loss: Loss, penalty: Penalty) -> Algorithm:
 
     The prox need not be convex: for a weakly convex psi, :math:`\gamma` below one over its modulus
     keeps w unique. Steps are safe for :math:`\eta_c K \le 1 / L` and :math:`\eta_c \le \gamma`.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> loss = lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2
+      >>> algorithm = fcojax.algorithms.fed_normal_map(loss, fcojax.transforms.l1())
+      >>> hparams = algorithm.hparams_type(prox_step=0.5, penalty_scale=1.0)
+      >>> server, client = algorithm.init(hparams, jnp.array([2.0, 0.25]))
+      >>> algorithm.model(hparams, server).tolist()  # behind the prox, at threshold 0.5
+      [1.5, 0.0]
     """
     gradient = mean_gradient(loss)
 

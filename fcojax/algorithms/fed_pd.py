@@ -80,6 +80,12 @@ def fed_pd(
       penalty: psi, applied on the server, which makes the method FedADMM; none by default.
       solver: of the local problems; ``local_solvers.gd()`` by default.
 
+    Example:
+      >>> import fcojax
+      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_pd))
+      >>> cost.state, cost.needs_everyone  # a client keeps x_i, lambda_i and its own copy of x_0
+      ('3 d', True)
+
     References:
       Wang, Marella and Anderson, "FedADMM: a federated primal-dual algorithm allowing partial
       participation", 2022 (arXiv 2203.15104), for the penalty. The authors' MATLAB code offers

@@ -39,6 +39,19 @@ def fed_prox(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     of ``client_lr``. The model is a mean of sparse models, and so it is dense.
 
     For the term beside another optimiser, ``fed_opt(..., proximal_term=True)``.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
+      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # pooled minimiser 10 / 4
+      >>> algorithm = fcojax.algorithms.fed_prox(loss)
+      >>> for prox_scale in (0.0, 10.0):  # without the term, and with it
+      ...     x, _ = fcojax.run(
+      ...         algorithm, algorithm.hparams_type(client_lr=0.05, prox_scale=prox_scale),
+      ...         jnp.array(0.0), data, jax.random.key(0), fcojax.local_steps(20), num_rounds=100)
+      ...     print(round(float(x), 2))
+      2.2
+      2.43
     """
     return fed_opt(
         loss, penalty, hparams=HeldRates, proximal_term=True, client_prox=True, server_prox=False

@@ -26,6 +26,12 @@ def fed_split(loss: Loss, *, solver: Solver | None = None) -> Algorithm:
     Args:
       loss: one loss per example.
       solver: of the local problems; ``gd()`` by default.
+
+    Example:
+      >>> import fcojax
+      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_split))
+      >>> cost.needs_everyone, fcojax.algorithms.fed_split.geometry  # no penalty
+      (True, ())
     """
     chosen = splitting(loss, None, solver, lambda hparams: 2.0)
     return chosen._replace(needs_everyone=True)

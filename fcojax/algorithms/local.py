@@ -29,7 +29,15 @@ class Batch(NamedTuple):
     Attributes:
       examples: a pytree with a leading axis, one entry an example.
       weights: 1 for a real example, 0 for padding.
-      source, step: what ``key`` is made of; ``step`` is ``None`` outside of the local steps.
+      source: what ``key`` is made of, with ``step``.
+      step: which step, or ``None`` outside of the local steps.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax.algorithms import Batch, mean_loss
+      >>> batch = Batch({"a": jnp.array([1.0, 3.0, 99.0])}, weights=jnp.array([1.0, 1.0, 0.0]))
+      >>> float(mean_loss(lambda w, rows: rows["a"] * w)(2.0, batch))
+      4.0
     """
 
     examples: PyTree
@@ -73,7 +81,17 @@ class Local:
       num_examples: how many rows are the client's own.
       key: the luck of the client's minibatches in this round.
       work: how much clients work.
-      min_size, max_size: examples of the smallest and the largest client.
+      min_size: examples of the smallest client.
+      max_size: examples of the largest client.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp
+      >>> from fcojax.engine.luck import local_handle
+      >>> data = fcojax.from_rows({"a": jnp.array([1.0, 2.0, 7.0])}, [2, 1])
+      >>> first = jnp.int32(0)
+      >>> local = local_handle(data, fcojax.local_steps(5), jax.random.key(0), first, first, first)
+      >>> local.full().examples["a"].tolist(), int(local.num_steps)
+      ([1.0, 2.0], 5)
     """
 
     rows: PyTree
@@ -306,7 +324,15 @@ def _as_weights(real: Array) -> Array:
 
 
 def mean_loss(loss: Loss) -> Callable[[Params, Batch], Array]:
-    """The weighted mean over a batch of a per-example loss; padding can neither count nor leak."""
+    """The weighted mean over a batch of a per-example loss; padding can neither count nor leak.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax.algorithms import Batch, mean_loss
+      >>> batch = Batch(jnp.array([1.0, 3.0, jnp.nan]), weights=jnp.array([1.0, 1.0, 0.0]))
+      >>> float(mean_loss(lambda w, rows: (w - rows) ** 2)(2.0, batch))
+      1.0
+    """
 
     def value(params, batch):
         key = batch.key if isinstance(loss, RandomLoss) else None
@@ -324,7 +350,15 @@ def mean_loss(loss: Loss) -> Callable[[Params, Batch], Array]:
 
 
 def mean_gradient(loss: Loss) -> Callable[[Params, Batch], Params]:
-    """The gradient in the parameters of ``mean_loss``."""
+    """The gradient in the parameters of ``mean_loss``.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax.algorithms import Batch, mean_gradient
+      >>> batch = Batch(jnp.array([1.0, 3.0, 99.0]), weights=jnp.array([1.0, 1.0, 0.0]))
+      >>> float(mean_gradient(lambda w, rows: (w - rows) ** 2 / 2)(jnp.array(5.0), batch))
+      3.0
+    """
     gradient = jax.grad(mean_loss(loss))
 
     def slope(params, batch):

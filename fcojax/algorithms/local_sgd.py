@@ -109,6 +109,16 @@ def local_sgd(loss: Loss, *, step_size: Callable[[Any, Array], Scalar] = inverse
       step_size: ``(hparams, t) -> s_t`` with t a float. A schedule with numbers of its own takes
         them from ``hparams``, which may then be any named tuple.
 
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> from fcojax.algorithms.local_sgd import inverse_time
+      >>> hparams = fcojax.algorithms.local_sgd.Hparams(client_lr=1.0, decay=0.5)
+      >>> [float(inverse_time(hparams, jnp.array(t))) for t in (0.0, 2.0, 6.0)]  # the default
+      [1.0, 0.5, 0.25]
+      >>> loss = lambda w, rows: 0.5 * (w - rows["a"]) ** 2
+      >>> by_root = fcojax.algorithms.local_sgd(
+      ...     loss, step_size=lambda hparams, t: hparams.client_lr / jnp.sqrt(1 + t))
+
     References:
       Li et al., 2020, section 2 and Theorem 1, with t counted from zero.
     """

@@ -73,6 +73,12 @@ def mc_fed_dual_avg(
       mirror: the geometry, with its penalty.
       penalty_factors: one for each stage, the last of them usually 1.
       ball: as in ``l1_ball()`` or ``nuclear_ball()``; none by default.
+
+    Example:
+      >>> import fcojax
+      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.mc_fed_dual_avg))
+      >>> cost.client_proxes  # one for each of ten local steps, and one for the start
+      11
     """
     factors = tuple(float(factor) for factor in penalty_factors)
     if not factors or min(factors) < 0:

@@ -58,6 +58,13 @@ def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     Args:
       loss: one loss per example.
       penalty: psi, applied after each local step; none by default.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> algorithm = fcojax.algorithms.mime(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> server, client = algorithm.init(algorithm.hparams_type(momentum=0.9), jnp.zeros(2))
+      >>> bool(server.stepping), algorithm.needs_everyone  # the first round sends gradients
+      (False, True)
     """
     gradient, penalty = mean_gradient(loss), penalty or zero()
 

@@ -67,6 +67,15 @@ def prox_skip(loss: Loss, penalty: Penalty | None = None, *, steps: str = "all")
         ``"geometric"`` draws K for each round, the same for all clients and at most that of
         ``work``; the first round takes the mean. ``"coin"`` is as printed, for ``local_steps(1)``
         and everyone: after each round one coin for all says whether it ends with an exchange.
+
+    Example:
+      >>> import fcojax
+      >>> loss = lambda w, rows: 0.5 * (w - rows["a"]) ** 2
+      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.prox_skip))
+      >>> cost.down, cost.client_proxes, cost.server_proxes
+      ('1 d', 0, 1)
+      >>> fcojax.algorithms.prox_skip(loss, steps="coin").needs_everyone
+      True
     """
     if steps not in ("all", "geometric", "coin"):
         raise ValueError(f"steps is {steps!r}; pass one of all, geometric, coin.")

@@ -64,6 +64,14 @@ def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> A
       loss: one loss per example.
       manifold: M; the start point is projected on it.
       maps: as for ``r_fed_avg``.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> loss = lambda x, rows: -((rows["a"] @ x) ** 2) / 2
+      >>> algorithm = fcojax.algorithms.r_fed_svrg(loss, fcojax.transforms.sphere())
+      >>> server, client = algorithm.init(algorithm.hparams_type(), jnp.array([0.0, 4.0]))
+      >>> server.point.tolist(), bool(server.stepping)  # the first round sends gradients
+      ([0.0, 1.0], False)
     """
     move, back = maps_of(manifold, maps)
     gradient = slope_of(loss, manifold)

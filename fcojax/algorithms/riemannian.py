@@ -49,6 +49,15 @@ def r_fed_avg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> Al
       maps: R and its inverse: ``"geodesic"`` for exp and log, ``"retraction"`` for ``retract`` and
         ``inverse_retract``, ``"projection"`` for ``retract`` and the projection of the chord on
         the tangent space, which is cheap and right to second order.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> loss = lambda x, rows: -((rows["a"] @ x) ** 2) / 2
+      >>> algorithm = fcojax.algorithms.r_fed_avg(loss, fcojax.transforms.sphere(), maps="geodesic")
+      >>> hparams = algorithm.hparams_type(client_lr=0.1)
+      >>> server, client = algorithm.init(hparams, jnp.array([0.0, 4.0]))
+      >>> algorithm.model(hparams, server).tolist()
+      [0.0, 1.0]
     """
     move, back = maps_of(manifold, maps)
     gradient = slope_of(loss, manifold)
@@ -73,6 +82,13 @@ def r_fed_prox(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> A
       loss: one loss per example.
       manifold: M; the start point is projected on it.
       maps: as for ``r_fed_avg``.
+
+    Example:
+      >>> import fcojax
+      >>> fcojax.algorithms.r_fed_prox.Hparams(prox_scale=5.0)
+      TetheredRates(client_lr=0.01, server_lr=1.0, prox_scale=5.0)
+      >>> fcojax.algorithms.r_fed_prox.geometry
+      ('manifold',)
     """
     move, back = maps_of(manifold, maps)
     gradient = slope_of(loss, manifold)

@@ -50,6 +50,17 @@ def scaffold(
         II of the paper, one vector up), or its full ``"gradient"`` at x (option I, two vectors up
         and a pass through all examples).
 
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
+      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # pooled minimiser 10 / 4
+      >>> algorithm = fcojax.algorithms.scaffold(loss)
+      >>> x, _ = fcojax.run(
+      ...     algorithm, algorithm.hparams_type(client_lr=0.2), jnp.array(0.0), data,
+      ...     jax.random.key(0), fcojax.local_steps(2), num_rounds=100)
+      >>> round(float(x), 3)
+      2.5
+
     References:
       Karimireddy et al., 2020, Algorithm 1. The feedback of a subgradient is ours.
     """

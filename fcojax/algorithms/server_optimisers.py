@@ -64,6 +64,12 @@ def fed_avg_m(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     With a penalty, which may be any, the server's step is
     :math:`\mathrm{prox}_{\eta_s t \psi}(w_r + \eta_s m_{r+1})` with
     :math:`t_{r+1} = \beta t_r + \sum_m p_m \eta_c K_m`; with beta = 0 that is FedMiD-OSP.
+
+    Example:
+      >>> import fcojax
+      >>> hparams = fcojax.algorithms.fed_avg_m.Hparams(momentum=0.75)
+      >>> 1 / (1 - hparams.momentum)  # what a displacement counts in the long run
+      4.0
     """
     return fed_opt(loss, penalty, server=_heavy_ball, hparams=MomentumRates)
 
@@ -74,6 +80,16 @@ def fed_adagrad(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
 
     The paper runs it with beta_1 = 0. Steps shrink as rounds go by; with a penalty, whose
     minimiser is no zero of the gradient, they do so for ever.
+
+    Example:
+      >>> import fcojax
+      >>> hparams = fcojax.algorithms.fed_adagrad.Hparams(server_lr=0.03)
+      >>> hparams.b1, hparams.adaptivity
+      (0.0, 0.001)
+      >>> fcojax.algorithms.fed_adagrad(lambda w, rows: rows @ w, fcojax.transforms.nuclear())
+      Traceback (most recent call last):
+          ...
+      ValueError: fed_adagrad ...
     """
     return fed_opt(loss, _by_entry(penalty, "fed_adagrad"), server=_adagrad, hparams=AdagradRates)
 
@@ -121,6 +137,12 @@ def fed_yogi(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     r"""FedYogi: as ``fed_adam``, with a second moment that is slower to forget large steps.
 
     .. math:: v_{r+1} = v_r - (1 - \beta_2) \Delta_r^2\, \mathrm{sign}(v_r - \Delta_r^2)
+
+    Example:
+      >>> import fcojax
+      >>> fcojax.algorithms.fed_yogi.Hparams(server_lr=0.03)
+      AdaptiveRates(client_lr=0.01, server_lr=0.03, b1=0.9, b2=0.99, adaptivity=0.001,
+                    penalty_scale=0.1)
     """
     return fed_opt(loss, _by_entry(penalty, "fed_yogi"), server=_yogi, hparams=AdaptiveRates)
 

@@ -22,6 +22,12 @@ class Work(NamedTuple):
       replace: whether a batch may hold an example twice.
       fewest: the least steps or epochs of any client, or ``None`` if all do the same.
       counts: the steps or epochs of each client, or ``None`` if they are not fixed one by one.
+
+    Example:
+      >>> import fcojax
+      >>> work = fcojax.local_steps([2, 5], batch_size=10)
+      >>> work.counts, work.fewest, work.most
+      ((2, 5), 2, 5)
     """
 
     num_steps: int | None
@@ -69,6 +75,11 @@ def local_steps(
       replace: draw with replacement. By default the examples of one batch are distinct.
       fewest: if given, every client draws its own number of steps for each round, uniformly from
         ``fewest`` to ``num_steps``.
+
+    Example:
+      >>> import fcojax
+      >>> fcojax.local_steps(10, batch_size=4).max_steps(max_size=100)
+      10
     """
     batch_size = checked_count("batch_size", batch_size, optional=True)
     if replace and batch_size is None:
@@ -96,6 +107,12 @@ def local_epochs(
       batch_size: examples a step; ``None`` for all of them.
       fewest: if given, every client draws its own number of epochs for each round, uniformly from
         ``fewest`` to ``num_epochs``.
+
+    Example:
+      >>> import fcojax
+      >>> work = fcojax.local_epochs(2, batch_size=4)
+      >>> work.max_steps(max_size=10), work.min_steps(min_size=3)
+      (5, 2)
     """
     batch_size = checked_count("batch_size", batch_size, optional=True)
     most, fewest, counts = _amount("num_epochs", num_epochs, fewest)

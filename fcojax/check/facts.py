@@ -26,6 +26,12 @@ class Facts(NamedTuple):
       client_proxes: proxes, or mirror steps, that it computes.
       server_proxes: those of the server, reading the model included.
       needs_everyone: whether every client has to take part in every round.
+
+    Example:
+      >>> import fcojax
+      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_dual_avg))
+      >>> cost.down, cost.up  # a model of d numbers, and one number beyond
+      ('1 d + 1', '1 d + 1')
     """
 
     down: str
@@ -37,7 +43,13 @@ class Facts(NamedTuple):
 
 
 def facts(subject: Subject) -> Facts:
-    """Reads them off, without running anything."""
+    """Reads them off, without running anything.
+
+    Example:
+      >>> import fcojax
+      >>> fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_avg))
+      Facts(down='1 d', up='1 d', state='0', client_proxes=0, server_proxes=0, needs_everyone=False)
+    """
     data = from_clients(quadratic_clients(sizes=(3, 3), dim=_DIM))
     algorithm = subject.counting(quadratic)
     hparams = jax.tree.map(lambda value: jnp.asarray(value, float), subject.hparams())

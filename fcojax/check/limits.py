@@ -30,6 +30,11 @@ class Limit(NamedTuple):
       halved: the same at half the step.
       halfway: the same after half of the rounds.
       nonzeros: entries that are not zero.
+
+    Example:
+      >>> from fcojax.check import Limit
+      >>> Limit(distance=0.02, halved=0.01, halfway=0.02, nonzeros=5).word  # in step with the rate
+      'neighbourhood'
     """
 
     distance: float
@@ -57,7 +62,14 @@ def task_for(subject: Subject) -> Task:
 def limit(
     subject: Subject, cohort: Sampler | None = None, *, num_rounds: int = 6000, seed: int = 0
 ) -> Limit:
-    """Where it ends at client rate 1 / (K L) and at half of it, K = 10, with full gradients."""
+    """Where it ends at client rate 1 / (K L) and at half of it, K = 10, with full gradients.
+
+    Example:
+      >>> import fcojax
+      >>> subject = fcojax.check.subject_of(fcojax.algorithms.fed_split)
+      >>> fcojax.check.limit(subject, num_rounds=20).word
+      'approaching'
+    """
     task = task_for(subject)
     hparams = _safe(subject, task)
     halved = {
@@ -112,7 +124,15 @@ def floor(subject: Subject, *, num_rounds: int = 20_000) -> float:
 
 
 def limits(subject: Subject, *, num_rounds: int = 6000) -> dict[str, Finding]:
-    """What ``limit`` finds with everyone, with half of the clients, and with lost uploads."""
+    """What ``limit`` finds with everyone, with half of the clients, and with lost uploads.
+
+    Example:
+      >>> import fcojax
+      >>> subject = fcojax.check.subject_of(fcojax.algorithms.fed_split)
+      >>> found = fcojax.check.limits(subject, num_rounds=20)
+      >>> {name: finding.holds for name, finding in found.items()}
+      {'limit': False, 'half the clients': None, '30 per cent lost': None}
+    """
     if "manifold" in subject.takes:
         where = "least squares in plain space"
     else:

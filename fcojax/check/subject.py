@@ -21,6 +21,12 @@ class Finding(NamedTuple):
     Attributes:
       holds: whether it holds, or ``None`` if it does not apply.
       sentence: what was found, for a reader.
+
+    Example:
+      >>> import fcojax
+      >>> subject = fcojax.check.subject_of(fcojax.algorithms.fed_split)
+      >>> fcojax.check.limits(subject, num_rounds=20)["half the clients"]
+      Finding(holds=None, sentence='it needs every client in every round')
     """
 
     holds: bool | None
@@ -37,6 +43,12 @@ class Subject(NamedTuple):
       counting: the same, with proxes that can be told in a traced program by their name.
       numbers: hyperparameters by name; the others have their defaults.
       takes: which geometry it takes: ``penalty``, ``mirror``, ``manifold`` or nothing.
+
+    Example:
+      >>> import fcojax
+      >>> subject = fcojax.check.subject_of(fcojax.algorithms.fed_dual_avg)
+      >>> subject.name, subject.takes, subject.composite
+      ('fed_dual_avg', ('mirror',), True)
     """
 
     name: str
@@ -66,6 +78,13 @@ def subject_of(factory: Factory, geometry: Any = None, /, **numbers: float) -> S
       geometry: what it is given after the loss; by default what it says that it takes: an l1 norm,
         its Euclidean mirror, or the sphere.
       numbers: hyperparameters to check it at.
+
+    Example:
+      >>> import fcojax
+      >>> subject = fcojax.check.subject_of(
+      ...     fcojax.algorithms.scaffold, fcojax.transforms.elastic_net(0.5), client_lr=0.05)
+      >>> subject.hparams()
+      PenalisedRates(client_lr=0.05, server_lr=1.0, penalty_scale=0.1)
     """
     wanted = tuple(getattr(factory, "geometry", ()))
     given: dict[str, Any] = {"penalty": l1(), "mirror": euclidean(l1()), "manifold": sphere()}

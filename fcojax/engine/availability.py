@@ -185,6 +185,12 @@ def cyclic(num_groups: int, cohort_size: int | None = None) -> Sampler:
     The groups are runs of neighbours in the population's order, and their sizes differ by at most
     one. Without ``cohort_size`` there is no luck in it.
 
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp
+      >>> sampler, key = fcojax.cyclic(2), jax.random.key(0)
+      >>> [sampler(key, jnp.int32(r), 6).members.tolist() for r in range(3)]
+      [[0, 1, 2], [3, 4, 5], [0, 1, 2]]
+
     References:
       Cho, Sharma, Joshi, Xu, Kale and Zhang, "On the convergence of federated averaging with
       cyclic client participation", ICML 2023.
@@ -202,6 +208,12 @@ def markov(leave: float, join: float, cohort_size: int | None = None) -> Sampler
     Taking all who are there asks every client, O(M); taking ``cohort_size`` of them asks about
     ``cohort_size * (join + leave) / join``. The cohort of all has room for eight standard
     deviations more than its mean, as that of ``coin_flips``.
+
+    Example:
+      >>> import fcojax
+      >>> sampler = fcojax.markov(leave=0.25, join=0.75)
+      >>> sampler.share  # of the time that a client is there
+      0.75
 
     References:
       Athreya and Ney, "A new approach to the limit theory of recurrent Markov chains", Trans. Amer.

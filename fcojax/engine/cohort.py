@@ -173,12 +173,25 @@ class Dropout(NamedTuple):
 
 
 def everyone() -> Sampler:
-    """All clients, every round."""
+    """All clients, every round.
+
+    Example:
+      >>> import fcojax
+      >>> fcojax.everyone().size(1000)
+      1000
+    """
     return Everyone()
 
 
 def uniform_cohort(cohort_size: int) -> Sampler:
-    """``cohort_size`` distinct clients, drawn afresh each round, all subsets equally likely."""
+    """``cohort_size`` distinct clients, drawn afresh each round, all subsets equally likely.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp
+      >>> cohort = fcojax.uniform_cohort(3)(jax.random.key(0), jnp.int32(0), 12)
+      >>> len(set(cohort.members.tolist())), float(cohort.fraction)
+      (3, 0.25)
+    """
     return UniformCohort(checked_count("cohort_size", cohort_size))
 
 
@@ -191,6 +204,13 @@ def weighted_cohort(cohort_size: int, power: float = 1.0) -> Sampler:
 
     All S are found at once, as the largest of :math:`b \log n_m` plus Gumbel noise. That looks at
     every client, so this draw costs O(M), where a uniform one costs O(S).
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp
+      >>> sizes = jnp.array([1, 1, 1_000_000, 1])
+      >>> cohort = fcojax.weighted_cohort(1)(jax.random.key(0), jnp.int32(0), 4, sizes)
+      >>> cohort.members.tolist()
+      [2]
 
     References:
       Efraimidis and Spirakis, "Weighted random sampling with a reservoir", Inf. Process. Lett.
@@ -208,6 +228,11 @@ def coin_flips(probability: float) -> Sampler:
     The number of heads is drawn first and then that many distinct clients, which is the same law
     at a cost in proportion to the cohort. The cohort has room for eight standard deviations more
     than its mean, beyond which heads are cut off: that happens with probability below 1e-12.
+
+    Example:
+      >>> import fcojax
+      >>> fcojax.coin_flips(0.1).size(10_000)  # the mean of 1,000 and eight deviations of 30
+      1248
     """
     return CoinFlips(checked_probability("probability", probability))
 
@@ -218,6 +243,12 @@ def dropout(sampler: Sampler, probability: float) -> Sampler:
     A client whose upload is lost has worked and sent for nothing: it notices that no answer comes
     and takes its own state back. Losses are independent over clients and rounds and are counted in
     ``lost``. The cohorts are those that ``sampler`` draws without losses.
+
+    Example:
+      >>> import fcojax
+      >>> sampler = fcojax.dropout(fcojax.uniform_cohort(4), probability=0.3)
+      >>> sampler.size(20)  # so many work, of whom 2.8 are heard on average
+      4
     """
     if not isinstance(sampler, Sampler) or isinstance(sampler, type):
         raise ValueError(

@@ -89,6 +89,13 @@ def norm_quantile(quantile: float, start: float, rate: float = 0.2) -> Guard:
         is too small ``log(f) / (rate * quantile)`` to come up; in the meantime nobody is heard.
       rate: eta; the paper's is 0.2.
 
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> guard = fcojax.norm_quantile(0.9, start=1.0)
+      >>> bound = guard.moved(guard.first(), jnp.array(2), jnp.array(10))  # 2 of 10 were beyond it
+      >>> round(float(bound), 3)  # exp(-0.2 (0.8 - 0.9))
+      1.02
+
     References:
       Andrew, Thakkar, McMahan and Ramaswamy, NeurIPS 2021, section 3. They clip what is beyond the
       bound, and blur the share; here it is dropped.

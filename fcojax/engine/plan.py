@@ -23,6 +23,12 @@ class Plan(NamedTuple):
         holds.
       guard: whose uploads are too large to be believed, ``norm_bound(...)`` or
         ``norm_quantile(...)``; ``None`` for nobody's.
+
+    Example:
+      >>> import fcojax
+      >>> plan = fcojax.Plan(fcojax.local_steps(10, batch_size=32), fcojax.uniform_cohort(5))
+      >>> plan.work.num_steps, plan.cohort, plan.uplink
+      (10, UniformCohort(cohort_size=5), None)
     """
 
     work: Work

@@ -31,6 +31,11 @@ def device_mesh(*, sweep: int = 1, clients: int = 1) -> jax.sharding.Mesh:
     """A mesh of ``sweep`` times ``clients`` devices, with axes of these names.
 
     The points of a grid are cut along the first, the clients of the population along the second.
+
+    Example:
+      >>> import fcojax
+      >>> dict(fcojax.device_mesh(sweep=1, clients=1).shape)
+      {'sweep': 1, 'clients': 1}
     """
     devices, needed = jax.devices(), sweep * clients
     if sweep < 1 or clients < 1 or needed > len(devices):
@@ -48,7 +53,13 @@ def device_mesh(*, sweep: int = 1, clients: int = 1) -> jax.sharding.Mesh:
 
 
 def client_mesh(num_devices: int | None = None) -> jax.sharding.Mesh:
-    """The mesh whose first ``num_devices`` devices, or all of them, share the clients."""
+    """The mesh whose first ``num_devices`` devices, or all of them, share the clients.
+
+    Example:
+      >>> import fcojax
+      >>> dict(fcojax.client_mesh(1).shape)
+      {'sweep': 1, 'clients': 1}
+    """
     return device_mesh(clients=len(jax.devices()) if num_devices is None else num_devices)
 
 
@@ -58,6 +69,13 @@ def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
     Devices whose clients have fewer rows are padded to the one with most, with rows of their own,
     at which losses are finite if they are anywhere; clients of weight zero and without rows make up
     the numbers where the mesh does not divide the population.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> data = fcojax.from_rows({"a": np.arange(6.0)}, [1, 2, 3])
+      >>> on_mesh = fcojax.shard_clients(data, fcojax.client_mesh(1))
+      >>> on_mesh.num_clients, on_mesh.num_shards, on_mesh.sizes.tolist()
+      (3, 1, [1, 2, 3])
     """
     if data.mesh is not None:
         raise ValueError("the population is on a mesh already; shard the original.")
@@ -134,6 +152,14 @@ def spread(
       data: the clients, on one device.
       plan: how rounds will be driven.
       num_points: points of a sweep.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_rows({"a": np.arange(6.0)}, [1, 2, 3])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> hparams, plan = fed_avg.hparams_type(), fcojax.local_steps(1)
+      >>> fcojax.spread(fed_avg, hparams, jnp.array(0.0), data, plan).mesh is None  # too small
+      True
     """
     plan, num_devices = as_plan(plan), len(jax.devices())
     check_run(algorithm, plan, hparams, data, jax.random.key(0))

@@ -15,6 +15,17 @@ class OfState(NamedTuple):
 
     Attributes:
       function: ``(hparams, state, context) -> dict``.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> from fcojax.transforms import euclidean, l1
+      >>> data = fcojax.from_rows({"a": np.arange(6.0)}, [1, 2, 3])
+      >>> algorithm = fcojax.algorithms.fed_dual_avg(lambda w, rows: w * rows["a"], euclidean(l1()))
+      >>> hparams, plan = algorithm.hparams_type(), fcojax.local_steps(1)
+      >>> state = fcojax.start(algorithm, hparams, jnp.array(2.0), data, jax.random.key(0), plan)
+      >>> dual = fcojax.OfState(lambda hparams, state, context: {"dual": state.server.dual})
+      >>> float(fcojax.look(algorithm, hparams, state, dual)["dual"])
+      2.0
     """
 
     function: Callable[[PyTree, Any, PyTree], dict[str, Array]]
@@ -37,6 +48,16 @@ class State(NamedTuple):
       round: how many rounds are behind it.
       key: all the luck of the run.
       bound: the norm that the plan's guard lets uploads have; nothing without a guard.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_rows({"a": np.arange(6.0)}, [1, 2, 3])
+      >>> algorithm = fcojax.algorithms.scaffold(lambda w, rows: rows["a"] @ w)
+      >>> state = fcojax.start(
+      ...     algorithm, algorithm.hparams_type(), jnp.zeros(4), data, jax.random.key(0),
+      ...     fcojax.local_steps(1))
+      >>> int(state.round), state.clients.shape  # a control variate for each of three clients
+      (0, (3, 4))
     """
 
     server: PyTree

@@ -121,6 +121,18 @@ def advance(
       ``bytes_down`` and ``bytes_up`` of everybody together; with a guard ``outliers``, uploads
       that it dropped; and the ``round``. Entries of a sweep
       have axes [seeds, points] in front.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, [1, 1])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> hparams, plan = fed_avg.hparams_type(client_lr=0.5), fcojax.local_steps(1)
+      >>> state = fcojax.start(fed_avg, hparams, jnp.array(0.0), data, jax.random.key(0), plan)
+      >>> state, history = fcojax.advance(
+      ...     fed_avg, hparams, data, state, plan, 4, eval_every=2,
+      ...     observe=lambda hparams, w, context: {"w": w})
+      >>> history["round"].tolist(), history["w"].tolist()
+      ([2, 4], [1.5, 1.875])
     """
     plan = as_plan(plan)
     num_rounds, eval_every = check_rounds(num_rounds, eval_every)
@@ -137,14 +149,35 @@ def advance(
 def look(
     algorithm: Algorithm, hparams: PyTree, state: State, observe: Observe, context: PyTree = None
 ) -> dict[str, Array]:
-    """What ``observe`` says of the model as it is now; in a sweep of every seed and point."""
+    """What ``observe`` says of the model as it is now; in a sweep of every seed and point.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, [1, 1])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> hparams, plan = fed_avg.hparams_type(), fcojax.local_steps(1)
+      >>> state = fcojax.start(fed_avg, hparams, jnp.array(3.0), data, jax.random.key(0), plan)
+      >>> seen = fcojax.look(fed_avg, hparams, state, lambda hparams, w, context: {"square": w**2})
+      >>> float(seen["square"])
+      9.0
+    """
     _check_reading(algorithm, hparams, state)
     check_observe(observe, context)
     return _look(algorithm, observe, as_arrays(hparams), state, context)
 
 
 def read_model(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
-    """The model as it is now: what one would ship today."""
+    """The model as it is now: what one would ship today.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, [1, 1])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> hparams, plan = fed_avg.hparams_type(), fcojax.local_steps(1)
+      >>> state = fcojax.start(fed_avg, hparams, jnp.array(3.0), data, jax.random.key(0), plan)
+      >>> float(fcojax.read_model(fed_avg, hparams, state))
+      3.0
+    """
     _check_reading(algorithm, hparams, state)
     return _read(algorithm, as_arrays(hparams), state)
 

@@ -36,6 +36,20 @@ class Stream:
 
     Its states differ from those of ``fcojax.start`` in one thing: ``clients`` and ``residuals`` are
     arrays of numpy, on the host, however many clients there are.
+
+    Example:
+      >>> import fcojax, tempfile
+      >>> clients = [{"a": np.array([float(m)])} for m in range(100)]
+      >>> folder = tempfile.mkdtemp() + "/population"
+      >>> fcojax.from_clients(clients).save(folder)
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), fcojax.uniform_cohort(10))
+      >>> hparams = fed_avg.hparams_type(client_lr=0.1)
+      >>> stream = Stream(fcojax.open_clients(folder), plan, block=20)
+      >>> state = stream.start(fed_avg, hparams, jnp.array(0.0), jax.random.key(0))
+      >>> state, history = stream.advance(fed_avg, hparams, state, 100)
+      >>> bool(abs(fcojax.read_model(fed_avg, hparams, state) - 49.5) < 10)
+      True
     """
 
     def __init__(self, data: ClientData, plan: Plan | Work, block: int, num_seeds: int = 1):
@@ -47,20 +61,6 @@ class Stream:
           block: rounds between two looks, ``eval_every`` of ``advance``; their cohorts are in
             memory twice, for one block is read while the other one is worked on.
           num_seeds: of a sweep.
-
-        Example:
-          >>> import fcojax, tempfile
-          >>> clients = [{"a": np.array([float(m)])} for m in range(100)]
-          >>> folder = tempfile.mkdtemp() + "/population"
-          >>> fcojax.from_clients(clients).save(folder)
-          >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-          >>> plan = fcojax.Plan(fcojax.local_steps(1), fcojax.uniform_cohort(10))
-          >>> hparams = fed_avg.hparams_type(client_lr=0.1)
-          >>> stream = Stream(fcojax.open_clients(folder), plan, block=20)
-          >>> state = stream.start(fed_avg, hparams, jnp.array(0.0), jax.random.key(0))
-          >>> state, history = stream.advance(fed_avg, hparams, state, 100)
-          >>> bool(abs(fcojax.read_model(fed_avg, hparams, state) - 49.5) < 10)
-          True
         """
         if data.mesh is not None:
             raise ValueError("the population is on a mesh; stream the original.")

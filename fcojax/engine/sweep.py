@@ -58,6 +58,17 @@ def sweep(
 
     Returns:
       What ``run`` returns, with leading axes [points, seeds].
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, [1, 1])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> grid = fcojax.product(fed_avg.hparams_type, client_lr=[0.25, 0.5, 1.0])
+      >>> models, history = fcojax.sweep(
+      ...     fed_avg, grid, jnp.array(0.0), data, jax.random.split(jax.random.key(0), 2),
+      ...     fcojax.local_steps(1), num_rounds=2)
+      >>> models.tolist()  # three rates, two seeds
+      [[0.875, 0.875], [1.5, 1.5], [2.0, 2.0]]
     """
     plan = as_plan(plan)
     num_rounds, eval_every = check_rounds(num_rounds, eval_every)

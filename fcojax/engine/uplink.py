@@ -51,6 +51,19 @@ class Uplink(NamedTuple):
         each times its client's share of the cohort's weight.
       steps_when_empty: whether the server steps in rounds in which nobody was heard, on what
         ``finish`` makes of nothing; noise that must not tell whether anybody was there.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp
+      >>> def cast_to(dtype):
+      ...     return lambda payload: jax.tree.map(lambda leaf: leaf.astype(dtype), payload)
+      >>> halves = fcojax.Uplink(
+      ...     init=lambda payload: (),
+      ...     encode=lambda hparams, payload, kept, key: (cast_to(jnp.float16)(payload), kept),
+      ...     decode=cast_to(jnp.float32))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uplink=halves)
+      >>> encoded, _ = halves.encode(None, [jnp.array([1.0, 2.0, 3.0])], (), None)
+      >>> encoded[0].nbytes
+      6
     """
 
     init: Callable[[PyTree], PyTree]

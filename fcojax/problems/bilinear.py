@@ -50,6 +50,12 @@ def bilinear(
       strength: lambda, which the gap needs.
       noise_scale: standard deviation of the noise of one example.
       seed: what the data are drawn from.
+
+    Example:
+      >>> import fcojax, jax
+      >>> problem = fcojax.problems.bilinear(num_clients=3, num_examples=2, shape=(4, 6))
+      >>> jax.tree.map(lambda leaf: leaf.shape, problem.init(jax.random.key(0)))
+      {'x': (6,), 'y': (4,)}
     """
     rng = np.random.default_rng(seed)
     tail = (num_columns,) if num_columns else ()

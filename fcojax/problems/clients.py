@@ -57,6 +57,15 @@ class ClientData:
       ids: the clients' names, ascending, whole numbers or strings. They are for people and stay on
         the host: ``jax`` does not see them, so that names are no reason to compile anew, and what
         a transformation returns has ``None``.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> data = fcojax.from_clients([{"x": np.ones((3, 2))}, {"x": np.zeros((1, 2))}])
+      >>> data.offsets.tolist(), data.weights.tolist(), data.examples["x"].shape
+      ([0, 3, 4], [1.0, 1.0], (4, 2))
+      >>> rows, sizes = data.rows_of([1])
+      >>> rows["x"].tolist()
+      [[0.0, 0.0]]
     """
 
     examples: PyTree
@@ -215,6 +224,12 @@ def from_rows(
     Raises:
       ValueError: if sizes and rows do not agree, a client is empty, an id occurs twice, or a value
         is not finite, or out of the range of the 32 bits it has without ``jax_enable_x64``.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> data = fcojax.from_rows({"a": np.arange(5.0)}, [2, 3], weights="examples", ids=["x", "y"])
+      >>> data.num_clients, data.weights.tolist(), data.ids.tolist()
+      (2, [2.0, 3.0], ['x', 'y'])
     """
     num_rows, sizes = fields.num_rows(examples, "the population"), _checked_sizes(sizes)
     names = _checked_ids(ids, sizes.size)
@@ -251,6 +266,14 @@ def open_clients(folder: str | os.PathLike, *, verify: bool = False) -> ClientDa
       folder: where it was saved.
       verify: whether to read all examples and compare them with the hash of what was saved.
         Missing, truncated and foreign files are found in any case.
+
+    Example:
+      >>> import fcojax, numpy as np, tempfile
+      >>> folder = tempfile.mkdtemp() + "/population"
+      >>> fcojax.from_rows({"a": np.arange(5.0)}, [2, 3]).save(folder)
+      >>> rows, sizes = fcojax.open_clients(folder).rows_of([1])
+      >>> rows["a"].tolist()
+      [2.0, 3.0, 4.0]
     """
     examples, small = stored.read(folder, verify)
     return _population(examples, np.diff(small["offsets"]), small["weights"], small["ids"])

@@ -24,6 +24,13 @@ def cox(train: ClientData, validation: ClientData | None = None) -> Problem:
     A site needs all its examples at once: work in full batches.
 
     The parameters are the kernel alone, since a bias cancels.
+
+    Example:
+      >>> import fcojax, jax, numpy as np
+      >>> rows = {"x": np.zeros((2, 3)), "time": np.array([1.0, 2.0]), "event": np.array([1, 0])}
+      >>> problem = fcojax.problems.cox(fcojax.from_rows(rows, [2]))
+      >>> problem.init(jax.random.key(0)).shape, type(problem.loss).__name__  # full batches only
+      ((3,), 'WholeBatchLoss')
     """
     for data in (train, validation):
         if data is not None and not np.isin(np.asarray(data.examples["event"]), (0, 1)).all():

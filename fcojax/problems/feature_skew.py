@@ -32,6 +32,14 @@ def feature_skew(
 
     Returns:
       The new features, in the order and the dtype of the old ones.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> from fcojax.problems.partition import by_column
+      >>> halves = by_column(np.array([0, 0, 1, 1]))
+      >>> seen = fcojax.problems.feature_skew(np.zeros((4, 3)), halves, shift=1.0)
+      >>> bool((seen[0] == seen[1]).all()), bool((seen[0] == seen[2]).any())
+      (True, False)
     """
     features = np.asarray(features)
     strengths = (shift, scale, rotation)

@@ -60,6 +60,14 @@ def fmri_surrogate(
         with real scans; it removes a and c.
       cuts: magnitudes above which a weight counts as found.
       seed: what the data are drawn from.
+
+    Example:
+      >>> import fcojax
+      >>> problem = fcojax.problems.fmri_surrogate(
+      ...     sessions=(2, 1), num_scans=4, grid=(6, 6, 6), num_voxels=80, num_blobs=1,
+      ...     share_true=0.1)
+      >>> problem.train.num_clients, problem.train.examples["x"].shape  # two sessions of four scans
+      (2, (8, 80))
     """
     num_true = round(share_true * num_voxels)
     _refuse_bad_numbers(sessions, num_scans, grid, num_voxels, num_blobs, num_true)

@@ -49,6 +49,13 @@ def fused_signal(
       cuts: differences above which neighbours count as a jump. The first one's measures are called
         ``jump_f1`` and so on, the others' carry the cut in the name.
       seed: what the data are drawn from.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp
+      >>> problem = fcojax.problems.fused_signal(num_clients=3, num_examples=4, dim=10, num_jumps=2)
+      >>> measures = problem.measures(jnp.zeros(10))
+      >>> float(measures["jump_recall"]), float(measures["jump_density"])  # no jump is found
+      (0.0, 0.0)
     """
     if not 0 <= num_jumps < dim:
         raise ValueError(f"num_jumps is {num_jumps} for length {dim}; pass 0 to {dim - 1}.")

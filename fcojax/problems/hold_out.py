@@ -70,7 +70,17 @@ def hold_out_clients(data: ClientData, share: float, key: Key) -> tuple[ClientDa
 
 
 def check_same_clients(train: ClientData, validation: ClientData) -> None:
-    """Raises ``ValueError`` unless both have the same clients, as after a split by example."""
+    """Raises ``ValueError`` unless both have the same clients, as after a split by example.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> train = fcojax.from_rows({"a": np.arange(3.0)}, [2, 1], ids=["ann", "bob"])
+      >>> validation = fcojax.from_rows({"a": np.arange(2.0)}, [1, 1], ids=["bob", "cy"])
+      >>> fcojax.problems.check_same_clients(train, validation)
+      Traceback (most recent call last):
+          ...
+      ValueError: ...
+    """
     for one, other, names in (
         (train, validation, ("training", "validation")),
         (validation, train, ("validation", "training")),
@@ -84,7 +94,17 @@ def check_same_clients(train: ClientData, validation: ClientData) -> None:
 
 
 def check_unseen_clients(train: ClientData, validation: ClientData) -> None:
-    """Raises ``ValueError`` if a client is in both, which a split by client must not do."""
+    """Raises ``ValueError`` if a client is in both, which a split by client must not do.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> train = fcojax.from_rows({"a": np.arange(3.0)}, [2, 1], ids=["ann", "bob"])
+      >>> validation = fcojax.from_rows({"a": np.arange(2.0)}, [1, 1], ids=["bob", "cy"])
+      >>> fcojax.problems.check_unseen_clients(train, validation)
+      Traceback (most recent call last):
+          ...
+      ValueError: ...
+    """
     both = np.intersect1d(ids_of(train), ids_of(validation))
     if both.size:
         raise ValueError(

@@ -55,6 +55,14 @@ def lasso(
       cuts: magnitudes above which a weight counts as found. The first one's measures are called
         ``f1``, ``density``, ``precision`` and ``recall``, the others' carry the cut in the name.
       seed: what the data are drawn from.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> problem = fcojax.problems.lasso(num_clients=3, num_examples=4, dim=6, num_true=2)
+      >>> kernel = jnp.array([1.0, 1.0, 0.0, 0.0, 0.0, 0.5])  # one too many
+      >>> measures = problem.measures({"kernel": kernel, "bias": jnp.array(0.0)})
+      >>> round(float(measures["precision"]), 3), float(measures["recall"])
+      (0.667, 1.0)
     """
     _refuse_bad_numbers(num_true, dim, correlation, mean_scale, bias_scale, noise_scale)
     rng = np.random.default_rng(seed)

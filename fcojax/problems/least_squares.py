@@ -30,6 +30,13 @@ def least_squares(
       train: the clients.
       validation: clients that only judge.
       ridge: rho.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_rows({"x": np.eye(2), "y": np.array([3.0, 4.0])}, [1, 1])
+      >>> problem = fcojax.problems.least_squares(data)
+      >>> round(float(problem.measures(jnp.zeros(2))["error"]), 4)  # to the minimiser (3, 4)
+      5.0
     """
     if ridge < 0:
         raise ValueError(f"ridge is {ridge}; pass zero or more.")
@@ -103,6 +110,12 @@ def synthetic_least_squares(
       num_validation: fresh examples a client is judged on.
       ridge: rho of ``least_squares``.
       seed: what the data are drawn from.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> problem = fcojax.problems.synthetic_least_squares(num_clients=3, num_examples=8, dim=2)
+      >>> problem.train.examples["x"].shape, sorted(problem.measures(jnp.zeros(2)))
+      ((24, 2), ['error', 'suboptimality'])
     """
     if condition < 1:
         raise ValueError(f"condition is {condition}; pass at least 1.")

@@ -35,7 +35,16 @@ def linear_model(loss: Loss, train: ClientData, validation: ClientData | None = 
 
 
 def linear(train: ClientData, validation: ClientData | None = None) -> Problem:
-    r"""Least squares with a bias, :math:`f = (x^T w + b - y)^2 / 2`."""
+    r"""Least squares with a bias, :math:`f = (x^T w + b - y)^2 / 2`.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> rows = {"x": np.ones((2, 3)), "y": np.array([1.0, 4.0])}
+      >>> problem = fcojax.problems.linear(fcojax.from_rows(rows, [1, 1]))
+      >>> zero = {"kernel": jnp.zeros(3), "bias": jnp.array(0.0)}
+      >>> problem.loss(zero, problem.train.examples).tolist()
+      [0.5, 8.0]
+    """
     return linear_model(half_square, train, validation)
 
 
@@ -54,6 +63,14 @@ def poisson(train: ClientData, validation: ClientData | None = None) -> Problem:
     r"""Poisson regression of counts y with a log link.
 
     .. math:: f(w, b; x, y) = \exp(x^T w + b) - y (x^T w + b)
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> rows = {"x": np.ones((2, 3)), "y": np.array([0, 4])}
+      >>> problem = fcojax.problems.poisson(fcojax.from_rows(rows, [1, 1]))
+      >>> zero = {"kernel": jnp.zeros(3), "bias": jnp.array(0.0)}
+      >>> problem.loss(zero, problem.train.examples).tolist()  # exp(0) - 0 y
+      [1.0, 1.0]
     """
     for data in (train, validation):
         if data is not None and float(np.min(np.asarray(data.examples["y"]))) < 0:
@@ -83,6 +100,14 @@ def huber_regression(
 
     With a knee of 1.345 and noise of standard deviation 1 it has 95 percent of the efficiency of
     least squares; scale y so that the noise has about that size.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> rows = {"x": np.ones((2, 3)), "y": np.array([1.0, 10.0])}
+      >>> problem = fcojax.problems.huber_regression(fcojax.from_rows(rows, [1, 1]), knee=2.0)
+      >>> zero = {"kernel": jnp.zeros(3), "bias": jnp.array(0.0)}
+      >>> problem.loss(zero, problem.train.examples).tolist()  # 1 / 2, and 2 (10 - 1)
+      [0.5, 18.0]
 
     References:
       Huber, Robust estimation of a location parameter, 1964.
@@ -131,6 +156,15 @@ def quantile_regression(
       validation: clients that only judge.
       level: tau, strictly between 0 and 1; 1/2 for the median, where f is half the absolute error.
       width: h, positive, in the unit of y.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> rows = {"x": np.ones((2, 3)), "y": np.array([8.0, -8.0])}
+      >>> problem = fcojax.problems.quantile_regression(
+      ...     fcojax.from_rows(rows, [1, 1]), level=0.75, width=1e-6)
+      >>> zero = {"kernel": jnp.zeros(3), "bias": jnp.array(0.0)}
+      >>> problem.loss(zero, problem.train.examples).round(3).tolist()  # tau r, and (tau - 1) r
+      [6.0, 2.0]
     """
     return linear_model(quantile_loss(level, width), train, validation)
 
@@ -161,6 +195,14 @@ def squared_hinge(train: ClientData, validation: ClientData | None = None) -> Pr
     r"""A linear support vector machine with a smooth loss, for labels y in {0, 1}.
 
     .. math:: f(w, b; x, y) = \max(1 - s (x^T w + b), 0)^2, \qquad s = 2 y - 1
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> rows = {"x": np.array([[2.0], [2.0]]), "y": np.array([1, 0])}
+      >>> problem = fcojax.problems.squared_hinge(fcojax.from_rows(rows, [1, 1]))
+      >>> params = {"kernel": jnp.array([1.0]), "bias": jnp.array(0.0)}
+      >>> problem.loss(params, problem.train.examples).tolist()  # margins of 2 and -2
+      [0.0, 9.0]
     """
     check_splits(train, validation, 2)
     return linear_model(squared_hinge_loss, train, validation)

@@ -31,6 +31,15 @@ def logistic(
       validation: clients that only judge.
       cuts: magnitudes above which a weight counts as nonzero. The first one's measure is called
         ``density``, the others' carry the cut in the name.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> rows = {"x": np.array([[2.0], [-2.0], [3.0]]), "y": np.array([1, 0, 0])}
+      >>> data = fcojax.from_rows(rows, [3])
+      >>> problem = fcojax.problems.logistic(data, validation=data)
+      >>> params = {"kernel": jnp.array([1.0]), "bias": jnp.array(0.0)}
+      >>> round(float(problem.measures(params)["accuracy"]), 3)  # two of three
+      0.667
     """
     check_splits(train, validation, 2)
     dim = train.examples["x"].shape[1]
@@ -99,6 +108,13 @@ def synthetic_logistic(
       num_validation: fresh examples a client is judged on.
       cuts: magnitudes above which a weight counts as found.
       seed: what the data are drawn from.
+
+    Example:
+      >>> import fcojax
+      >>> problem = fcojax.problems.synthetic_logistic(
+      ...     num_clients=3, num_examples=4, dim=6, num_true=2)
+      >>> problem.train.examples["x"].shape, set(problem.train.examples["y"].tolist()) <= {0, 1}
+      ((12, 6), True)
     """
     if not 0 < num_true <= dim:
         raise ValueError(f"num_true is {num_true} of {dim} features; pass at least 1, at most dim.")

@@ -54,6 +54,15 @@ def low_rank(
       cuts: magnitudes above which a singular value counts. The first one's measure is called
         ``rank``, the others' carry the cut in the name.
       seed: what the data are drawn from.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> problem = fcojax.problems.low_rank(
+      ...     num_clients=2, num_examples=4, shape=(3, 3), true_rank=2)
+      >>> truth = {"kernel": jnp.diag(jnp.array([1.0, 1.0, 0.0])), "bias": jnp.array(0.0)}
+      >>> measures = problem.measures(truth)
+      >>> int(measures["rank"]), float(measures["error_fro"])
+      (2, 0.0)
     """
     if not 0 < true_rank <= min(shape):
         raise ValueError(f"true_rank is {true_rank} in a matrix of shape {shape}; it must fit.")

@@ -38,6 +38,13 @@ def matrix_completion(
       validation: entries that only judge.
       shape: rows and columns of W.
       cuts: magnitudes above which a singular value counts.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> rows = {"row": np.array([0, 1]), "column": np.array([2, 0]), "value": np.array([4.0, 2])}
+      >>> problem = fcojax.problems.matrix_completion(fcojax.from_rows(rows, [1, 1]), shape=(2, 3))
+      >>> problem.loss(jnp.zeros((2, 3)), problem.train.examples).tolist()
+      [8.0, 2.0]
     """
     for data in filter(None, (train, validation)):
         for name, size in zip(("row", "column"), shape, strict=True):
@@ -91,6 +98,13 @@ def synthetic_matrix_completion(
       num_validation: further entries that a client is judged on.
       cuts: magnitudes above which a singular value counts.
       seed: what the data are drawn from.
+
+    Example:
+      >>> import fcojax
+      >>> problem = fcojax.problems.synthetic_matrix_completion(
+      ...     num_clients=2, shape=(5, 8), true_rank=1, share_seen=0.5, num_validation=3)
+      >>> problem.train.sizes.tolist()  # half of 5 x 4 entries each
+      [10, 10]
     """
     rng = np.random.default_rng(seed)
     _, left = draw_factors(rng, num_clients, shape, true_rank, own_scale)

@@ -29,6 +29,14 @@ def simplex_weights(train: ClientData, validation: ClientData | None = None) -> 
 
     which is zero at a minimiser and nowhere else.
 
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_rows({"r": np.array([[1.0, 2.0], [1.0, 2.0]])}, [1, 1])
+      >>> problem = fcojax.problems.simplex_weights(data)
+      >>> measures = problem.measures(jnp.array([0.5, 0.5]))
+      >>> round(float(measures["duality_gap"]), 3), int(measures["support"])  # 2 / 1.5 - 1
+      (0.333, 2)
+
     References:
       Cover, "An algorithm for maximizing expected log investment return", IEEE Trans. Inf. Theory
       1984 (the bound and its optimality condition).
@@ -88,6 +96,12 @@ def portfolio(
       correlation: rho, between two assets.
       num_validation: further days that judge.
       seed: what the data are drawn from.
+
+    Example:
+      >>> import fcojax, jax
+      >>> problem = fcojax.problems.portfolio(num_clients=2, num_examples=5, num_assets=4)
+      >>> problem.init(jax.random.key(0)).tolist()
+      [0.25, 0.25, 0.25, 0.25]
     """
     if not 0 <= correlation <= 1:
         raise ValueError(f"correlation is {correlation}; pass a number from 0 to 1.")
@@ -134,6 +148,14 @@ def mixture(
       concentration: of the Dirichlet distribution; large makes clients alike.
       num_validation: further examples that judge.
       seed: what the data are drawn from.
+
+    Example:
+      >>> import fcojax
+      >>> problem = fcojax.problems.mixture(
+      ...     num_clients=2, num_examples=5, proportions=(0.75, 0.25, 0.0))
+      >>> rows = problem.train.examples["r"]  # densities, over the largest of the three
+      >>> rows.shape, rows.max(axis=1).tolist() == [1.0] * 10
+      ((10, 3), True)
     """
     truth = np.asarray(proportions, float)
     if truth.ndim != 1 or (truth < 0).any() or abs(truth.sum() - 1) > 1e-9:

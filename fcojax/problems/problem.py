@@ -76,6 +76,18 @@ class Problem(NamedTuple):
       validation: clients that only judge, or ``None``.
       init: ``(key) -> params``, a start point.
       measures: ``(params) -> dict`` of scalars that tell how good a point is beyond its loss.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> problem = fcojax.problems.Problem(
+      ...     loss=lambda w, rows: (w - rows["a"]) ** 2,
+      ...     train=fcojax.from_rows({"a": np.array([1.0, 3.0])}, [1, 1]),
+      ...     validation=None,
+      ...     init=lambda key: jnp.array(0.0),
+      ...     measures=lambda w: {"error": jnp.abs(w - 2.0)})
+      >>> w = problem.init(jax.random.key(0))
+      >>> problem.loss(w, problem.train.examples).tolist(), float(problem.measures(w)["error"])
+      ([1.0, 9.0], 2.0)
     """
 
     loss: Loss
@@ -135,6 +147,13 @@ def population_loss(
     The rows are visited in blocks of ``rows_at_once``, so memory does not grow with the data: by
     default as many as keep each array that the loss computes below 32 MiB. On a mesh every device
     visits its own rows and only one number crosses.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_rows({"a": np.array([1.0, 1.0, 3.0])}, [2, 1])
+      >>> loss = lambda w, rows: (w - rows["a"]) ** 2
+      >>> float(fcojax.problems.population_loss(loss, jnp.array(0.0), data))  # mean of 1 and 9
+      5.0
     """
     if rows_at_once is None:
         rows_at_once = _affordable_rows(loss, params, data.examples)

@@ -25,6 +25,14 @@ def procrustes(train: ClientData, validation: ClientData | None = None) -> Probl
     R is square, a point of ``transforms.orthogonal`` and of ``transforms.stiefel``. The measures
     are ``error_fro``, the distance to :math:`R^*`; ``suboptimality``; and ``feasibility``.
 
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> quarter_turn = np.array([[0.0, 1.0], [-1.0, 0.0]])
+      >>> data = fcojax.from_rows({"x": np.eye(2), "y": quarter_turn}, [1, 1])
+      >>> problem = fcojax.problems.procrustes(data)
+      >>> round(float(problem.measures(jnp.array(quarter_turn))["error_fro"]), 4)
+      0.0
+
     References:
       Schonemann, "A generalized solution of the orthogonal Procrustes problem", Psychometrika 1966.
     """
@@ -83,6 +91,12 @@ def synthetic_procrustes(
       noise_scale: standard deviation of the noise.
       num_validation: fresh pairs a client is judged on.
       seed: what the data are drawn from.
+
+    Example:
+      >>> import fcojax
+      >>> problem = fcojax.problems.synthetic_procrustes(num_clients=2, num_examples=4, dim=3)
+      >>> problem.train.examples["x"].shape, problem.train.examples["y"].shape
+      ((8, 3), (8, 3))
     """
     if min(spread, noise_scale) < 0:
         raise ValueError("spread or noise_scale is negative; pass zero or more.")

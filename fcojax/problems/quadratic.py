@@ -29,6 +29,15 @@ class Factored(NamedTuple):
       curvatures: h, its eigenvalues.
       slopes: b, the linear term in the same coordinates.
       constant: c.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax.problems import Factored, factored_loss
+      >>> client = Factored(
+      ...     axes=jnp.eye(2)[None], curvatures=jnp.array([[1.0, 4.0]]),
+      ...     slopes=jnp.array([[1.0, 0.0]]), constant=jnp.array([3.0]))
+      >>> factored_loss(jnp.array([2.0, 1.0]), client).tolist()  # (4 + 4) / 2 - 2 + 3
+      [5.0]
     """
 
     axes: Array
@@ -38,7 +47,18 @@ class Factored(NamedTuple):
 
 
 def factored_loss(params: Params, rows: Factored) -> Array:
-    """The loss of ``factored`` clients: one number per row, and a row is a client's mean loss."""
+    """The loss of ``factored`` clients: one number per row, and a row is a client's mean loss.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> from fcojax.problems import factored, factored_loss
+      >>> loss = lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2
+      >>> data = fcojax.from_rows({"x": np.diag([1.0, 2.0]), "y": np.ones(2)}, [2])
+      >>> w = jnp.array([1.0, 1.0])
+      >>> clients = factored(loss, data, w)
+      >>> round(float(factored_loss(w, clients.examples)[0]), 5)  # the mean of 0 and 1
+      0.5
+    """
     z = jnp.einsum("nij,i->nj", rows.axes, ravel_pytree(params)[0])
     return jnp.sum((0.5 * rows.curvatures * z - rows.slopes) * z, axis=1) + rows.constant
 

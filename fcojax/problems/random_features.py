@@ -27,6 +27,13 @@ def random_features(
       bandwidth: s.
       seed: what Omega and u are drawn from.
 
+    Example:
+      >>> import fcojax, numpy as np
+      >>> data = fcojax.from_rows({"x": np.ones((3, 2)), "y": np.arange(3)}, [2, 1])
+      >>> features = fcojax.problems.random_features(data, num_features=8, bandwidth=1.0)
+      >>> features.examples["x"].shape, features.sizes.tolist()
+      ((3, 8), [2, 1])
+
     References:
       Rahimi and Recht, "Random features for large-scale kernel machines", NeurIPS 2007.
     """

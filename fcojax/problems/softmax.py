@@ -33,6 +33,14 @@ def softmax(
       num_classes: C; not read off the labels, because a client or a split may lack a class.
       cuts: magnitudes above which a weight counts as nonzero. The first one's measure is called
         ``density``, the others' carry the cut in the name.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_rows({"x": np.ones((2, 3)), "y": np.array([0, 4])}, [1, 1])
+      >>> problem = fcojax.problems.softmax(data, num_classes=5)
+      >>> params = problem.init(jax.random.key(0))
+      >>> params["kernel"].shape, params["bias"].shape
+      ((3, 5), (5,))
     """
     check_splits(train, validation, num_classes)
     dim = train.examples["x"].shape[1]
@@ -105,6 +113,12 @@ def synthetic_softmax(
       validation_share: the share of each client's examples that only judge, at least one.
       cuts: magnitudes above which a weight counts as nonzero.
       seed: what the data are drawn from.
+
+    Example:
+      >>> import fcojax
+      >>> problem = fcojax.problems.synthetic_softmax(num_clients=4, dim=3, num_classes=2)
+      >>> problem.train.num_clients, len(set(problem.train.sizes.tolist())) > 1  # ragged
+      (4, True)
 
     References:
       Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, "Federated optimization in heterogeneous

@@ -57,6 +57,15 @@ def subspace_completion(
       validation: columns that only judge.
       num_components: columns of B.
       solution: a basis to compare with, with orthonormal columns.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> rows = {"value": np.array([[2.0, 0.0, 1.0]]), "mask": np.array([[1.0, 1.0, 0.0]])}
+      >>> data = fcojax.from_rows(rows, [1])
+      >>> problem = fcojax.problems.subspace_completion(data, num_components=1)
+      >>> basis = jnp.array([[0.0], [1.0], [0.0]])  # which explains none of the 2 that is seen
+      >>> round(float(problem.loss(basis, problem.train.examples)[0]), 3)
+      2.0
     """
     dim = train.examples["value"].shape[1]
     if not 0 < num_components < dim:
@@ -130,6 +139,13 @@ def synthetic_subspace_completion(
       noise_scale: standard deviation of the noise on an entry.
       num_validation: further columns that a client is judged on.
       seed: what the data are drawn from.
+
+    Example:
+      >>> import fcojax
+      >>> problem = fcojax.problems.synthetic_subspace_completion(
+      ...     num_clients=2, shape=(6, 8), true_rank=1, share_seen=0.5)
+      >>> problem.train.examples["mask"].shape, problem.train.sizes.tolist()
+      ((8, 6), [4, 4])
     """
     rng = np.random.default_rng(seed)
     common, left = draw_factors(rng, num_clients, shape, true_rank, own_scale)

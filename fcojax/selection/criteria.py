@@ -18,6 +18,13 @@ class Criterion(NamedTuple):
       gaussian: whether the loss is a squared residual up to a factor, so that D is N log F.
       per_parameter: ``N -> c``.
       gamma: the weight of :math:`2 \log \binom{p}{k}`.
+
+    Example:
+      >>> import numpy as np
+      >>> from fcojax.selection import bic
+      >>> criterion = bic(gaussian=True)
+      >>> criterion.name, criterion.gaussian
+      ('BIC', True)
     """
 
     name: str
@@ -39,17 +46,40 @@ def aic(*, gaussian: bool = False) -> Criterion:
     Args:
       gaussian: say so if the loss is a squared residual; else it has to be minus the log-likelihood
         of an example, up to what does not depend on the parameters, as logistic and Poisson are.
+
+    Example:
+      >>> import numpy as np
+      >>> from fcojax.selection import aic
+      >>> losses, nonzero = np.array([0.5, 0.25]), np.array([1, 3])
+      >>> aic().scores(losses, nonzero, 100, 10).tolist()  # 2 * 100 * 0.5 + 2 * 1, and so on
+      [102.0, 56.0]
     """
     return Criterion("AIC", gaussian, "2", 0.0)
 
 
 def bic(*, gaussian: bool = False) -> Criterion:
-    """Schwarz's criterion: log N for each parameter. See ``aic`` for the argument."""
+    """Schwarz's criterion: log N for each parameter. See ``aic`` for the argument.
+
+    Example:
+      >>> import numpy as np
+      >>> from fcojax.selection import bic
+      >>> losses, nonzero = np.array([0.5, 0.25]), np.array([1, 3])
+      >>> bic().scores(losses, nonzero, 100, 10).round(1).tolist()  # log(100) is 4.6
+      [104.6, 63.8]
+    """
     return Criterion("BIC", gaussian, "log", 0.0)
 
 
 def ebic(*, gaussian: bool = False, gamma: float = 1.0) -> Criterion:
     """BIC with a price for the choice of k parameters out of many.
+
+    Example:
+      >>> import numpy as np
+      >>> from fcojax.selection import bic, ebic
+      >>> losses, nonzero = np.array([0.5, 0.25]), np.array([0, 1])
+      >>> dearer = ebic().scores(losses, nonzero, 100, 10) - bic().scores(losses, nonzero, 100, 10)
+      >>> dearer.round(1).tolist()  # 2 log(10) for one of ten
+      [0.0, 4.6]
 
     References:
       Chen and Chen, "Extended Bayesian information criteria for model selection with large model

@@ -29,7 +29,15 @@ class Part(NamedTuple):
 
 
 class Folds(NamedTuple):
-    """What the models are fitted to, and what they are judged by."""
+    """What the models are fitted to, and what they are judged by.
+
+    Example:
+      >>> import fcojax, jax, numpy as np
+      >>> data = fcojax.from_rows({"a": np.arange(4.0)}, [2, 2])
+      >>> folds = fcojax.selection.by_example(2)(data, jax.random.key(0))
+      >>> folds.train.rows.shape, (folds.train.rows * folds.held.rows).max().tolist()  # folds, rows
+      ((2, 4), 0.0)
+    """
 
     train: Part
     held: Part
@@ -42,6 +50,13 @@ def by_client(num_folds: int | None = None) -> Split:
     """Clients fall into ``num_folds`` groups at random, each of which judges once.
 
     ``None`` for as many as there are clients: leave one site out, with no luck in it.
+
+    Example:
+      >>> import fcojax, jax, numpy as np
+      >>> data = fcojax.from_rows({"a": np.arange(3.0)}, [1, 1, 1])
+      >>> folds = fcojax.selection.by_client()(data, jax.random.key(0))
+      >>> folds.held.clients.tolist()  # who judges in each of the three folds
+      [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     num_folds = checked_count("num_folds", num_folds, optional=True, least=2)
 
@@ -61,7 +76,15 @@ def by_client(num_folds: int | None = None) -> Split:
 
 
 def by_example(num_folds: int) -> Split:
-    """The rows of every client fall into ``num_folds`` groups, each of which judges once."""
+    """The rows of every client fall into ``num_folds`` groups, each of which judges once.
+
+    Example:
+      >>> import fcojax, jax, numpy as np
+      >>> data = fcojax.from_rows({"a": np.arange(6.0)}, [4, 2])
+      >>> folds = fcojax.selection.by_example(2)(data, jax.random.key(0))
+      >>> (folds.held.rows > 0).sum(axis=1).tolist()  # rows that judge in each of the two folds
+      [3, 3]
+    """
     num_folds = checked_count("num_folds", num_folds, least=2)
 
     def split(data, key):
@@ -75,6 +98,13 @@ def hold_out(share: float, *, clients: bool = False) -> Split:
     """One fold, in which a share of the rows of every client judges, or of the clients.
 
     At least one row of a client with two or more is on either side, and at least one client.
+
+    Example:
+      >>> import fcojax, jax, numpy as np
+      >>> data = fcojax.from_rows({"a": np.arange(12.0)}, [8, 4])
+      >>> folds = fcojax.selection.hold_out(0.25)(data, jax.random.key(0))
+      >>> (folds.held.rows > 0).sum(axis=1).tolist()  # 2 of 8, and 1 of 4
+      [3]
     """
     if not 0 < share < 1:
         raise ValueError(f"share is {share}; pass a number strictly between 0 and 1.")

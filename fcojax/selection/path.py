@@ -53,6 +53,16 @@ class Path(NamedTuple):
       objective: F + psi of each.
       outcome: how each solve ended, with leading axes of strengths.
       ledger: what was sent for all of them.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax.selection import Path
+      >>> found = Path(
+      ...     strengths=jnp.array([4.0, 1.0, 0.2]),
+      ...     models=jnp.array([[0.0, 0.0], [1.5, 0.0], [1.9, 0.2]]),
+      ...     objective=jnp.array([8.5, 4.0, 2.5]), outcome=None, ledger=None)
+      >>> found.num_nonzero.tolist()
+      [0, 1, 2]
     """
 
     strengths: Array

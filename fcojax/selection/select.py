@@ -55,6 +55,19 @@ class Selection(NamedTuple):
       refit: the model without the penalty on the support of ``model``, or ``None``.
       refit_outcome: how that solve ended.
       ledger: everything that was sent.
+
+    Example:
+      >>> import jax.numpy as jnp, numpy as np
+      >>> from fcojax.selection import Path, Selection
+      >>> models = jnp.array([[0.0, 0.0], [1.5, 0.0], [1.9, 0.2]])
+      >>> strengths = jnp.array([4.0, 1.0, 0.25])
+      >>> path = Path(strengths, models, objective=None, outcome=None, ledger=None)
+      >>> found = Selection(
+      ...     path, by="five folds", scores=None, mean=np.array([8.0, 3.1, 3.0]),
+      ...     standard_error=np.array([0.5, 0.2, 0.2]), best=2, chosen=1, model=models[1],
+      ...     refit=None, refit_outcome=None, ledger=None)
+      >>> found.strength, found.model.tolist()  # of models within one standard error the sparsest
+      (1.0, [1.5, 0.0])
     """
 
     path: Path
@@ -142,6 +155,17 @@ def select(
       tolerance: on the violation, in units of the first strength.
       check_every: rounds between two looks.
       max_rounds: for each strength.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> x, y = np.eye(4, dtype=np.float32) * 2, np.array([4.0, 1.0, 0.0, 0.0], np.float32)
+      >>> data = fcojax.from_rows({"x": x, "y": y}, [2, 2])
+      >>> problem = fcojax.problems.least_squares(data)
+      >>> found = fcojax.select(
+      ...     problem, fcojax.transforms.l1(), by=fcojax.selection.aic(), strengths=3, least=0.25,
+      ...     refit=False)
+      >>> found.path.strengths.tolist(), found.path.num_nonzero.tolist(), found.chosen
+      ([2.0, 1.0, 0.5], [0, 1, 1], 2)
     """
     setup, hparams, params, key = prepared(
         problem, penalty, key, method, hparams, plan, check_every, max_rounds

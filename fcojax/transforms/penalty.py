@@ -37,6 +37,15 @@ class Penalty(NamedTuple):
         psi at x``, for a set from its normal cone, or ``None`` where nobody has written it down.
         With v minus a gradient of f it is zero exactly where x minimises f + psi. It takes exact
         zeros, ties and bounds for what they are, as a prox makes them.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax.transforms import Penalty
+      >>> ridge = Penalty(
+      ...     value=lambda x, scale: scale / 2 * jnp.sum(x**2),
+      ...     prox=lambda v, step, scale: v / (1 + step * scale))
+      >>> ridge.prox(jnp.array([3.0, 6.0]), 1.0, 2.0).tolist()
+      [1.0, 2.0]
     """
 
     value: Callable[[Params, Scalar], jax.Array]

@@ -33,6 +33,11 @@ def soft_threshold(v: Array, threshold: Scalar) -> Array:
 
     Its derivative at the kinks ``|v| == threshold > 0`` is 0, so it is 0 where the answer is; for a
     threshold of 0 it is 1 everywhere.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> fcojax.transforms.soft_threshold(jnp.array([3.0, -0.5, -2.0]), 1.0).tolist()
+      [2.0, 0.0, -1.0]
     """
     return _soft(v, jnp.asarray(threshold, v.dtype))
 

@@ -20,6 +20,14 @@ def npz(path: str | os.PathLike, fields: Mapping[str, str], *, client: str | Non
       fields: for each field of an example, the name of its array in the file, as in
         ``{"x": "images", "y": "labels"}``.
       client: the name of the array with a client id per row.
+
+    Example:
+      >>> import fcojax.problems.loaders, numpy as np, tempfile
+      >>> path = tempfile.mkdtemp() + "/data.npz"
+      >>> np.savez(path, images=np.ones((3, 2)), labels=np.arange(3), site=["b", "a", "b"])
+      >>> pooled = fcojax.problems.loaders.npz(path, {"x": "images", "y": "labels"}, client="site")
+      >>> fcojax.problems.loaders.by_client(pooled).sizes.tolist()  # of a, and of b
+      [1, 2]
     """
     found = find(path, _FETCH)
     with reading(found, "a numpy npz file"), np.load(found, allow_pickle=False) as arrays:
@@ -39,6 +47,14 @@ def npy(
     Args:
       fields: for each field of an example, the path of its file.
       client: the path of the file with a client id per row.
+
+    Example:
+      >>> import fcojax.problems.loaders, numpy as np, tempfile
+      >>> path = tempfile.mkdtemp() + "/x.npy"
+      >>> np.save(path, np.ones((3, 2)))
+      >>> pooled = fcojax.problems.loaders.npy({"x": path})
+      >>> pooled.examples["x"].shape, pooled.client is None
+      ((3, 2), True)
     """
 
     def load(path) -> np.ndarray:

@@ -34,6 +34,16 @@ def emnist(
       share: the part of the writers that is read, the first ones in the order of their ids.
       client_ids: the writers to read, instead of a share.
 
+    Example:
+      >>> import fcojax.problems.loaders, h5py, numpy as np, tempfile
+      >>> path = tempfile.mkdtemp() + "/digits.h5"
+      >>> with h5py.File(path, "w") as file:
+      ...     file["examples/f0000_14/pixels"] = np.ones((2, 28, 28), np.float32)
+      ...     file["examples/f0000_14/label"] = np.array([3, 7])
+      >>> pooled = fcojax.problems.loaders.emnist(path)
+      >>> pooled.examples["x"].shape, pooled.examples["y"].tolist(), pooled.client.tolist()
+      ((2, 784), [3, 7], ['f0000_14', 'f0000_14'])
+
     References:
       Cohen, Afshar, Tapson and van Schaik, "EMNIST: extending MNIST to handwritten letters", IJCNN
       2017; Caldas et al., "LEAF: a benchmark for federated settings", 2018.

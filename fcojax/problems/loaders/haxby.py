@@ -29,6 +29,14 @@ class Scans(NamedTuple):
       pooled: fields ``x`` and ``y``; clients are sessions, named ``subj1.run00`` and so on.
       voxels: the place of each feature in the grid, one row (i, j, k) a feature.
       grid: the shape of the grid.
+
+    Example:
+      >>> import numpy as np
+      >>> from fcojax.problems.loaders import Pooled, Scans
+      >>> pooled = Pooled({"x": np.ones((2, 3)), "y": np.arange(2)}, np.array(["subj1.run00"] * 2))
+      >>> scans = Scans(pooled, voxels=np.array([[0, 0, 0], [0, 0, 1], [0, 1, 0]]), grid=(2, 2, 2))
+      >>> scans.pooled.examples["x"].shape[1] == len(scans.voxels)
+      True
     """
 
     pooled: Pooled
@@ -56,6 +64,13 @@ def haxby(
       stimuli: which two kinds of picture to keep; the second one has label 1.
       detrend: whether to remove each voxel's linear trend over a session.
       download: whether nilearn may fetch what is missing.
+
+    Example:
+      >>> import fcojax.problems.loaders
+      >>> fcojax.problems.loaders.haxby("data", subjects=())
+      Traceback (most recent call last):
+          ...
+      ValueError: subjects is empty; pass at least one number from 1 to 6.
     """
     if not subjects:
         raise ValueError("subjects is empty; pass at least one number from 1 to 6.")
@@ -105,6 +120,16 @@ def haxby_npz(
       stimuli: which two kinds of picture to keep; the second one has label 1.
       detrend: whether to remove each voxel's linear trend over a session.
       name: what the subject is called in the client ids.
+
+    Example:
+      >>> import fcojax.problems.loaders, numpy as np, tempfile
+      >>> path, rng = tempfile.mkdtemp() + "/subj1.npz", np.random.default_rng(0)
+      >>> np.savez(
+      ...     path, X=rng.normal(size=(8, 3)), labels=np.array(["house", "face"] * 4),
+      ...     run=np.repeat([0, 1], 4), voxel_ijk=np.array([[0, 0, 0], [0, 0, 1], [0, 1, 0]]))
+      >>> scans = fcojax.problems.loaders.haxby_npz(path)
+      >>> scans.pooled.examples["y"].tolist(), sorted(set(scans.pooled.client.tolist()))
+      ([0, 1, 0, 1, 0, 1, 0, 1], ['subj1.run00', 'subj1.run01'])
     """
     found = find(path, "pass an npz file with arrays X, labels, run and voxel_ijk.")
     fields = {"x": "X", "labels": "labels", "run": "run"}
@@ -124,7 +149,15 @@ def haxby_npz(
 
 
 def of_sessions(pooled: Pooled, sessions: Sequence[str]) -> Pooled:
-    """The scans of some sessions only, by their ids."""
+    """The scans of some sessions only, by their ids.
+
+    Example:
+      >>> import numpy as np
+      >>> from fcojax.problems.loaders import Pooled, of_sessions
+      >>> pooled = Pooled({"y": np.array([0, 1, 1])}, np.array(["run00", "run01", "run00"]))
+      >>> of_sessions(pooled, ["run00"]).examples["y"].tolist()
+      [0, 1]
+    """
     column = np.asarray(pooled.client)
     if unknown := sorted(set(sessions) - set(column.tolist())):
         raise ValueError(

@@ -27,6 +27,15 @@ def leaf(path: str | os.PathLike, *, num_classes: int | None = None) -> Pooled:
     Args:
       path: a json file, or a folder of them, each user in one file only.
       num_classes: refuse labels that are not among 0, ..., num_classes - 1.
+
+    Example:
+      >>> import fcojax.problems.loaders, json, pathlib, tempfile
+      >>> path = pathlib.Path(tempfile.mkdtemp()) / "all_data.json"
+      >>> users = {"ann": {"x": [[1.0], [2.0]], "y": [0, 1]}, "bob": {"x": [[3.0]], "y": [1]}}
+      >>> _ = path.write_text(json.dumps({"users": list(users), "user_data": users}))
+      >>> pooled = fcojax.problems.loaders.leaf(path)
+      >>> pooled.client.tolist(), pooled.examples["y"].tolist()
+      (['ann', 'ann', 'bob'], [0, 1, 1])
     """
     found = find(path, _FETCH)
     files = sorted(found.glob("*.json")) if found.is_dir() else [found]

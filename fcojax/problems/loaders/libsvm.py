@@ -24,7 +24,7 @@ def libsvm(
     classes: Sequence[float] | None = None,
     regression: bool = False,
 ) -> Pooled:
-    """Features ``x`` and targets ``y`` from one file; it knows no clients.
+    r"""Features ``x`` and targets ``y`` from one file; it knows no clients.
 
     Args:
       path: the file; gzip and bzip2 by suffix.
@@ -34,6 +34,14 @@ def libsvm(
       classes: the labels as they are in the file, in the order of the classes 0, 1, ...; by default
         those that occur, sorted, so that -1 and +1 become 0 and 1.
       regression: whether targets are numbers to keep and not labels.
+
+    Example:
+      >>> import fcojax.problems.loaders, pathlib, tempfile
+      >>> path = pathlib.Path(tempfile.mkdtemp()) / "train.txt"
+      >>> _ = path.write_text("+1 1:0.5 3:2.0\n-1 2:1.0\n")
+      >>> pooled = fcojax.problems.loaders.libsvm(path)
+      >>> pooled.examples["x"].tolist(), pooled.examples["y"].tolist()
+      ([[0.5, 0.0, 2.0], [0.0, 1.0, 0.0]], [1, 0])
     """
     datasets = optional("sklearn.datasets", "data")
     found = find(path, _FETCH)

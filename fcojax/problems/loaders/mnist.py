@@ -41,6 +41,16 @@ def mnist(data_dir: str | os.PathLike, split: str = "train", *, writers: bool = 
       data_dir: the folder with the files.
       split: ``"train"`` or ``"test"``.
       writers: whether to read who wrote each digit; without, there is no client column.
+
+    Example:
+      >>> import fcojax.problems.loaders, numpy as np, tempfile
+      >>> folder = tempfile.mkdtemp()
+      >>> np.savez(
+      ...     folder + "/mnist_train.npz", images=np.zeros((2, 28, 28), np.uint8),
+      ...     labels=np.array([5, 0]), writer=np.array([10, 11]))
+      >>> pooled = fcojax.problems.loaders.mnist(folder)
+      >>> pooled.examples["x"].shape, pooled.examples["y"].tolist(), pooled.client.tolist()
+      ((2, 784), [5, 0], [10, 11])
     """
     if split not in _NAMES:
         raise ValueError(f"split is {split!r}; pass train or test.")

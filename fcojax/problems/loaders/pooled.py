@@ -14,6 +14,13 @@ class Pooled(NamedTuple):
       examples: one array per field, rows first, or ``SparseRows``; what ``from_rows`` and
         partitioners take.
       client: an id per row, numbers or strings, or ``None`` where the file knows no clients.
+
+    Example:
+      >>> import numpy as np
+      >>> from fcojax.problems.loaders import Pooled, by_client
+      >>> pooled = Pooled({"x": np.ones((3, 2))}, client=np.array(["b", "a", "b"]))
+      >>> by_client(pooled).sizes.tolist()  # of a, and of b
+      [1, 2]
     """
 
     examples: dict[str, Any]

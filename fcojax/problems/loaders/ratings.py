@@ -22,6 +22,15 @@ class Ratings(NamedTuple):
       pooled: fields ``row``, ``column`` and ``value``; every user is a client.
       users: the id of each row of the matrix, sorted.
       items: the id of each column, sorted.
+
+    Example:
+      >>> import numpy as np
+      >>> from fcojax.problems.loaders import Pooled, Ratings
+      >>> rows = {"row": np.array([0, 1]), "column": np.array([0, 2]), "value": np.array([4.0, 1])}
+      >>> found = Ratings(
+      ...     Pooled(rows, np.array([17, 42])), users=np.array([17, 42]), items=np.array([3, 5, 8]))
+      >>> found.shape
+      (2, 3)
     """
 
     pooled: Pooled
@@ -42,7 +51,7 @@ def ratings(
     delimiter: str | None = None,
     num_header_lines: int = 0,
 ) -> Ratings:
-    """Ratings from a text table or an npz file.
+    r"""Ratings from a text table or an npz file.
 
     Args:
       path: the file; ``.npz`` by suffix, a text table otherwise.
@@ -50,6 +59,14 @@ def ratings(
       columns: where a text table has user, item and rating; ids are whole numbers.
       delimiter: between columns; white space by default, ``","`` for csv.
       num_header_lines: lines to skip.
+
+    Example:
+      >>> import fcojax.problems.loaders, pathlib, tempfile
+      >>> path = pathlib.Path(tempfile.mkdtemp()) / "ratings.csv"
+      >>> _ = path.write_text("user,item,rating\n17,5,4.0\n42,3,1.0\n")
+      >>> found = fcojax.problems.loaders.ratings(path, delimiter=",", num_header_lines=1)
+      >>> found.shape, found.users.tolist(), found.pooled.examples["column"].tolist()
+      ((2, 2), [17, 42], [1, 0])
     """
     found = find(path, _FETCH)
     if found.suffix == ".npz":

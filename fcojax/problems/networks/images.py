@@ -81,6 +81,14 @@ def two_layer(
 ) -> Build:
     """The network 784-200-200-10 by default; the dense layers are ``dense_1`` to ``dense_3``.
 
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from fcojax.problems import networks
+      >>> image = jax.ShapeDtypeStruct((1, 784), jnp.float32)
+      >>> init = networks.functions_of(networks.two_layer(), image, (1, 10)).init
+      >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(init, jax.random.key(0))))
+      199210
+
     References:
       Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, appendix B.5.
     """
@@ -102,6 +110,14 @@ def conv_net(
     Yuan, Zaheer and Reddi take too. ``conv_net(num_hidden=2048, num_classes=62)`` is that of LEAF,
     on which Zhang et al. (FedPD, 2021) train; ``conv_net((32, 32, 3), (64, 64), (384, 192),
     padding="VALID")`` is that of Acar et al. (FedDyn, ICLR 2021) for CIFAR.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from fcojax.problems import networks
+      >>> image = jax.ShapeDtypeStruct((1, 28, 28, 1), jnp.float32)
+      >>> init = networks.functions_of(networks.conv_net(), image, (1, 10)).init
+      >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(init, jax.random.key(0))))
+      1663370
     """
     hidden = (num_hidden,) if isinstance(num_hidden, int) else tuple(num_hidden)
     if padding not in ("SAME", "VALID"):
@@ -122,6 +138,14 @@ def emnist_net(
 
     Layers ``conv_1``, ``conv_2``, ``dense_1`` and ``dense_2``; dropout before each dense layer,
     with these rates, zero for none.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from fcojax.problems import networks
+      >>> image = jax.ShapeDtypeStruct((1, 28, 28, 1), jnp.float32)
+      >>> init = networks.functions_of(networks.emnist_net(), image, (1, 62)).init
+      >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(init, jax.random.key(0))))
+      1206590
 
     References:
       Reddi et al., "Adaptive federated optimization", ICLR 2021, table 4.

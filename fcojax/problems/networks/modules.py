@@ -25,6 +25,14 @@ class Functions(NamedTuple):
       apply: ``(params, x, key) -> outputs``; in training with a key for dropout and the like, and
         with ``None`` where the model is judged.
       draws: whether it draws anything in training.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from fcojax.problems import networks
+      >>> image = jax.ShapeDtypeStruct((1, 4), jnp.float32)
+      >>> functions = networks.functions_of(networks.two_layer(4, 3, 2), image, (1, 2))
+      >>> sorted(jax.eval_shape(functions.init, jax.random.key(0))), functions.draws
+      (['dense_1', 'dense_2', 'dense_3'], False)
     """
 
     init: Callable[[Key], Params]
@@ -43,6 +51,15 @@ def functions_of(model: Module, x: PyTree, wanted: tuple[int, ...]) -> Functions
     Raises:
       ValueError: if the model has state beyond its parameters, as batch normalisation has, or
         gives outputs of another shape.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from fcojax.problems import networks
+      >>> image = jax.ShapeDtypeStruct((1, 4), jnp.float32)
+      >>> functions = networks.functions_of(networks.two_layer(4, 3, 2), image, (1, 2))
+      >>> params = jax.eval_shape(functions.init, jax.random.key(0))
+      >>> jax.eval_shape(functions.apply, params, jnp.ones((5, 4), jnp.float32), None).shape
+      (5, 2)
     """
     if isinstance(model, linen.Module):
         functions = _from_linen(model, x)
@@ -67,6 +84,17 @@ def loss_of(functions: Functions, compare: Callable[[Array, PyTree], Array]) -> 
     """The loss ``compare(outputs, rows)``, one number an example, of a network on ``rows["x"]``.
 
     Outputs in less than float32 are compared in float32.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from fcojax.problems import networks
+      >>> image = jax.ShapeDtypeStruct((1, 4), jnp.float32)
+      >>> functions = networks.functions_of(networks.two_layer(4, 3, 2), image, (1, 2))
+      >>> loss = networks.loss_of(functions, lambda z, rows: ((z - rows["y"]) ** 2).sum(axis=1))
+      >>> params = jax.eval_shape(functions.init, jax.random.key(0))
+      >>> rows = {"x": jnp.ones((5, 4), jnp.float32), "y": jnp.ones((5, 2), jnp.float32)}
+      >>> jax.eval_shape(loss, params, rows).shape
+      (5,)
     """
 
     def drawn(params, rows, key):

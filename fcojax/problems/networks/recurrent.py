@@ -98,6 +98,14 @@ def char_lstm(
 ) -> Build:
     """The network of TensorFlow Federated and FedJAX for Shakespeare, with 820,522 parameters.
 
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from fcojax.problems import networks
+      >>> tokens = jax.ShapeDtypeStruct((1, 80), jnp.int32)
+      >>> init = networks.functions_of(networks.char_lstm(), tokens, (1, 80, 90)).init
+      >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(init, jax.random.key(0))))
+      820522
+
     References:
       McMahan et al., AISTATS 2017; Reddi et al., "Adaptive federated optimization", ICLR 2021.
     """
@@ -114,7 +122,17 @@ def char_gru(
     *,
     dtype: DTypeLike | None = None,
 ) -> Build:
-    """The same with gated recurrent units, one layer of them by default."""
+    """The same with gated recurrent units, one layer of them by default.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from fcojax.problems import networks
+      >>> tokens = jax.ShapeDtypeStruct((1, 6), jnp.int32)
+      >>> model = networks.char_gru(num_tokens=5, num_units=4, num_layers=2)
+      >>> init = networks.functions_of(model, tokens, (1, 6, 5)).init
+      >>> sorted(jax.eval_shape(init, jax.random.key(0)))
+      ['dense', 'embedding', 'layer_1', 'layer_2']
+    """
     return lambda rngs: NextCharacter(
         GRU, num_tokens, num_embedding, num_units, num_layers, dtype=dtype, rngs=rngs
     )

@@ -65,6 +65,14 @@ def resnet(
     Shortcuts have no parameters: they skip every second pixel and add channels of zeros. Where the
     paper normalises over the batch, which clients cannot do in common, this takes the mean and the
     variance over ``num_groups`` groups of an example's own channels, which must divide 16.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from fcojax.problems import networks
+      >>> image = jax.ShapeDtypeStruct((1, 32, 32, 3), jnp.float32)
+      >>> init = networks.functions_of(networks.resnet(), image, (1, 10)).init
+      >>> sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(init, jax.random.key(0))))
+      269722
     """
     if num_groups < 1 or 16 % num_groups:
         raise ValueError(f"num_groups is {num_groups}; pass a divisor of 16.")

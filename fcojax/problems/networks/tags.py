@@ -31,6 +31,14 @@ def tag_regression(
 ) -> Build:
     """Logistic regression of every tag on the words, one layer ``dense``.
 
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from fcojax.problems import networks
+      >>> words = jax.ShapeDtypeStruct((1, 10_000), jnp.float32)
+      >>> init = networks.functions_of(networks.tag_regression(), words, (1, 500)).init
+      >>> jax.eval_shape(init, jax.random.key(0))["dense"]["kernel"].shape
+      (10000, 500)
+
     References:
       Reddi et al., "Adaptive federated optimization", ICLR 2021, on Stack Overflow.
     """
@@ -60,6 +68,17 @@ def tag_model(
       num_tags: outputs of the model.
       num_guesses: 5 for recall at five.
       cuts: magnitudes above which a weight counts as nonzero.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> from fcojax.problems import networks
+      >>> rows = {"x": np.ones((4, 6), np.float32), "y": np.zeros((4, 3), np.float32)}
+      >>> data = fcojax.from_rows(rows, [2, 2])
+      >>> model = networks.tag_regression(num_words=6, num_tags=3)
+      >>> problem = networks.tag_model(model, data, num_tags=3, num_guesses=2)
+      >>> params = jax.eval_shape(problem.init, jax.random.key(0))
+      >>> jax.eval_shape(problem.loss, params, data.examples).shape
+      (4,)
     """
     for data, whose in ((train, "the training data"), (validation, "the validation data")):
         if data is not None:

@@ -35,6 +35,17 @@ def language_model(
       validation: clients that only judge.
       num_tokens: how many different tokens there are, padding included.
       padding: the token that is none.
+
+    Example:
+      >>> import fcojax, jax, numpy as np
+      >>> from fcojax.problems import networks
+      >>> text = np.array([[1, 2, 3, 0], [2, 1, 0, 0]], np.int32)  # 0 is padding
+      >>> data = fcojax.from_rows({"x": text[:, :-1], "y": text[:, 1:]}, [1, 1])
+      >>> problem = networks.language_model(
+      ...     networks.char_lstm(num_tokens=4, num_units=4), data, num_tokens=4)
+      >>> params = jax.eval_shape(problem.init, jax.random.key(0))
+      >>> jax.eval_shape(problem.loss, params, data.examples).shape  # one number a sequence
+      (2,)
     """
     for data, whose in ((train, "the training data"), (validation, "the validation data")):
         if data is not None:

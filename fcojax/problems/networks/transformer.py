@@ -74,6 +74,16 @@ def transformer(
 
     A token attends to itself and to those before it. Padding may only follow a sequence, so that
     no real token sees it.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from fcojax.problems import networks
+      >>> tokens = jax.ShapeDtypeStruct((1, 6), jnp.int32)
+      >>> model = networks.transformer(
+      ...     num_tokens=5, length=6, num_units=8, num_layers=1, num_heads=2)
+      >>> functions = networks.functions_of(model, tokens, (1, 6, 5))
+      >>> functions.draws  # it has dropout
+      True
     """
     if num_units % num_heads:
         raise ValueError(

@@ -88,6 +88,13 @@ def named(*names: str) -> PathPredicate:
     """A predicate for ``on_subtree``: leaves whose path has one of these names in it.
 
     A name matches a whole path entry, so ``named("kernel")`` does not touch ``kernel_norm``.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> from fcojax.transforms import l1, named, on_subtree
+      >>> penalty = on_subtree(l1(), named("kernel"))
+      >>> float(penalty.value({"kernel": jnp.array([1.0, -2.0]), "bias": jnp.array(9.0)}, 1.0))
+      3.0
     """
 
     def touches(path, leaf):

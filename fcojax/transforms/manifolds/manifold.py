@@ -40,6 +40,13 @@ class Manifold(NamedTuple):
         the ambient inner product is not the Euclidean one; ``None`` if it is.
       metric: ``(vector) -> gradient``, the inverse of ``riesz``: the ambient inner product of u
         and v is the Euclidean one of u and ``metric(v)``.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> sphere = fcojax.transforms.sphere()
+      >>> x = sphere.project(jnp.array([0.0, 4.0]))
+      >>> x.tolist(), sphere.to_tangent(x, jnp.array([2.0, 3.0])).tolist(), sphere.reach
+      ([0.0, 1.0], [2.0, 0.0], 1.0)
     """
 
     project: Callable[[Params], Params]
@@ -68,7 +75,15 @@ def riemannian_gradient(manifold: Manifold, x: Params, gradient: Params) -> Para
 
 
 def transport(manifold: Manifold, x: Params, y: Params, tangent: Params) -> Params:
-    """The tangent vector at x carried to y by orthogonal projection on the tangent space there."""
+    """The tangent vector at x carried to y by orthogonal projection on the tangent space there.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> x, y = jnp.array([1.0, 0.0, 0.0]), jnp.array([0.0, 1.0, 0.0])
+      >>> tangent = jnp.array([0.0, 2.0, 3.0])
+      >>> fcojax.transforms.transport(fcojax.transforms.sphere(), x, y, tangent).tolist()
+      [0.0, 0.0, 3.0]
+    """
     del x  # a projection asks only where the vector goes
     return manifold.to_tangent(y, tangent)
 

@@ -30,6 +30,13 @@ class Mirror(NamedTuple):
       penalty: psi itself, for those who need its value or a subgradient.
       separable: whether all maps treat each entry by itself and alike, so that they may be asked
         for some entries alone.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> mirror = fcojax.transforms.euclidean(fcojax.transforms.l1())
+      >>> z = mirror.to_dual(jnp.array([3.0, 0.25]))
+      >>> mirror.from_dual(z).tolist(), mirror.to_primal(z, step=0.5, scale=1.0).tolist()
+      ([3.0, 0.25], [2.5, 0.0])
     """
 
     potential: Callable[[Params], jax.Array]
