@@ -67,14 +67,13 @@ def run(config, chosen: Task, own, name: str, points):
     grid = fcojax.zipped(
         factory.Hparams, client_lr=client_lr, server_lr=server_lr, penalty_scale=radii
     )
-    algorithm = factory(problem.loss, euclidean(chosen.ball))
+    algorithm = _from_within(chosen.ball, factory(problem.loss, euclidean(chosen.ball)))
     plan = fcojax.Plan(
         fcojax.local_epochs(config.num_epochs, config.batch_size),
         fcojax.uniform_cohort(min(config.cohort_size, problem.train.num_clients)),
         point_chunk_size=config.point_chunk_size,
     )
-    # In the smallest of the balls, so that all points start alike.
-    start = chosen.ball.prox(problem.init(jax.random.key(config.data_seed)), 0.0, min(radii))
+    start = problem.init(jax.random.key(config.data_seed))
     train = fcojax.spread(
         algorithm, take(grid, 0), start, problem.train, plan, num_points=len(points)
     )
@@ -84,3 +83,12 @@ def run(config, chosen: Task, own, name: str, points):
         eval_every=config.eval_every, observe=chosen.look, context=(train, problem.validation),
     )  # fmt: skip
     return {name: np.asarray(history[name]) for name in MEASURES}
+
+
+def _from_within(ball, algorithm):
+    """The algorithm from the point of its own ball that is nearest to the start."""
+
+    def init(hparams, params):
+        return algorithm.init(hparams, ball.prox(params, 0.0, hparams.penalty_scale))
+
+    return algorithm._replace(init=init)
