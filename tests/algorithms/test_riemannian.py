@@ -38,6 +38,7 @@ def on_stiefel(name, client_lr=0.02, prox_scale=1.0, at_optimum=False):
     return models(name, hparams, 100, params=params, work=TEN_STEPS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

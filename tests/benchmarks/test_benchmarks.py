@@ -65,6 +65,7 @@ def test_operations_are_timed_in_loops():
     assert all(row["scan_ratio"] > 0 and row["mapped_ratio"] > 0 for row in rows)
 
 
+@pytest.mark.long
 def test_ragged_clients_have_as_many_examples_as_equal_ones():
     (row,) = json_lines("benchmarks.ragged", "--quick", "--batch_size=5")
     ragged, equal = row["examples"].values()

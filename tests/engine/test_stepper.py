@@ -159,6 +159,7 @@ def test_the_state_of_another_algorithm_is_refused():
         fcojax.advance(fed_pd, hparams, data(), started(plan=plan), plan, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sweep", [1, 2])
 @pytest.mark.parametrize("key", [KEY, KEYS], ids=["run", "sweep"])
 def test_all_blocks_of_a_run_on_a_mesh_are_one_program(sweep, key, caplog):

@@ -55,6 +55,7 @@ def same(found, whole):
     assert found[0] == whole[1] and found[1] == whole[2]
 
 
+@pytest.mark.slow
 def test_the_last_three_checkpoints_are_kept_and_a_second_run_changes_nothing(toy, whole, copy):
     assert sorted(checkpoints(copy)) == [10, 15, 20] and whole[3] == []
     found = toy.run(copy)

@@ -166,6 +166,7 @@ def test_an_algorithm_of_a_module_has_rows_a_best_point_a_model_and_a_line(folde
     assert again.returncode == 0 and "nothing to do" in again.stdout
 
 
+@pytest.mark.slow
 def test_a_config_file_of_ones_own_brings_problem_algorithm_and_claims(folder):
     """With equal curvature and one step a round nothing drifts: the end is the mean."""
     (folder / "means.py").write_text(OWN_CONFIG)
@@ -177,6 +178,7 @@ def test_a_config_file_of_ones_own_brings_problem_algorithm_and_claims(folder):
     assert [row["round"] for row in rows if row["algorithm"] == "heavy_ball"] == [0, 100, 200]
 
 
+@pytest.mark.slow
 def test_a_mistake_is_one_line_and_exit_code_2(folder):
     arguments = [argument.replace("configs/", f"{ROOT}/configs/") for argument in TOY]
     for given, message in (

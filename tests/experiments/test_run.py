@@ -156,6 +156,7 @@ def test_a_diverging_point_gets_a_verdict_and_stops_nobody(finished):
     assert all(row["status"].startswith("diverged at round 5") for row in bad)
 
 
+@pytest.mark.slow
 def test_a_finished_run_says_so_and_does_nothing(finished):
     workdir, arguments, _ = finished
     before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
@@ -164,6 +165,7 @@ def test_a_finished_run_says_so_and_does_nothing(finished):
     assert before == {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
 
 
+@pytest.mark.slow
 def test_another_config_is_not_mixed_into_the_same_workdir(finished):
     workdir, arguments, _ = finished
     other = launch(*arguments, "--config.num_rounds=40")
@@ -224,6 +226,7 @@ def test_mistakes_end_in_one_line_and_exit_code_2(arguments, message, tmp_path):
     assert not (tmp_path / "w").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

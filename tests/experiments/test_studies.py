@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from experiments.report import rows as tidy
 from tests.experiments.test_run import ROOT, environment, launch, one_line
 
@@ -87,6 +89,7 @@ def test_a_study_leaves_rows_a_summary_with_claims_a_figure_and_a_page(tmp_path)
     assert json.loads((workdir / "summary.json").read_text()) == summary | {"claims": claims}
 
 
+@pytest.mark.slow
 def test_a_study_takes_only_the_keys_of_its_config_and_a_config_has_some(tmp_path):
     (tmp_path / "squares.py").write_text(STUDY)
     (tmp_path / "empty.py").write_text('"""Nothing."""\n')

@@ -88,6 +88,7 @@ def distance(name, client_lr, num_steps, target, server_lr=1.0, **options):
     return np.linalg.norm(model - target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_steps", [1, 4])
 def test_mirror_descent_as_printed_solves_the_problem_with_twice_the_penalty(num_steps):
     """Each round applies psi on the clients and once more on the server.
@@ -135,6 +136,7 @@ def test_the_doubled_ridge_has_a_closed_form():
         assert model[0] == pytest.approx(a * b / (a + c), rel=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fed_mid_osp", "fed_dual_avg"])
 def test_local_steps_cost_a_distance_in_proportion_to_rate_times_extra_steps(name):
     """The limit is off by about a constant times eta_c (K - 1), and for K = 1 not at all."""

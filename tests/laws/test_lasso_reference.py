@@ -41,10 +41,12 @@ def final(curve):
     return curve[-10:].mean()
 
 
+@pytest.mark.slow
 def test_dual_averaging_finds_the_support_within_a_hundred_rounds():
     assert curves("fed_dual_avg")[0.01, 1.0]["f1"][9] >= 0.99
 
 
+@pytest.mark.slow
 def test_mirror_descent_at_the_same_rates_stays_dense():
     found = curves("fed_mid")[0.01, 1.0]
     assert final(found["f1"]) < 0.9

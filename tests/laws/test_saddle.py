@@ -156,6 +156,7 @@ def lipschitz():
     return np.linalg.norm(drawn, 2)
 
 
+@pytest.mark.slow
 def test_with_exact_gradients_the_gap_of_the_average_is_below_its_bound():
     """And the descent-ascent of FedDualAvg is not, at the same rate."""
     problem, rate = small(0.0, num_clients=1), 1 / lipschitz()

@@ -218,6 +218,7 @@ def test_averaging_models_on_the_ball_shrinks_them_and_averaging_duals_does_not(
     assert gaps["fed_mid"][1] > 10 * gaps["fed_dual_avg"][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fed_dual_avg", "fed_mid_osp"])
 def test_gap_of_small_client_steps_is_below_theorem_4_1(name):
     """A small client rate made up for by the server's; the mean of the models of all rounds."""

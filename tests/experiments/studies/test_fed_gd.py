@@ -6,6 +6,8 @@ from experiments.studies.fed_gd.problem import clients_of
 from fcojax.theory import least_squares
 from tests.experiments.studies.quick_studies import quick_study
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
