@@ -14,6 +14,7 @@ from fcojax.algorithms.work import checked_count
 from fcojax.engine import axes
 from fcojax.engine.hparams import is_schedule
 from fcojax.engine.plan import Plan
+from fcojax.engine.state import State
 from fcojax.problems.clients import ClientData
 from fcojax.problems.fields import by_field, shown
 from fcojax.types import Key, PyTree
@@ -292,3 +293,16 @@ def check_schedules(hparams: PyTree, num_rounds: int, sweeping: bool = False) ->
                 f"the schedule of {name} has {length} values; pass one for each of the "
                 f"{num_rounds} rounds."
             )
+
+
+def refuse_no_state(state: Any) -> None:
+    """Raises unless it is the state of a run."""
+    if not isinstance(state, State):
+        raise ValueError(f"the state is {shown(state)}; pass one that fcojax.start made.")
+
+
+def check_reading(algorithm: Any, hparams: Any, state: Any) -> None:
+    """Checks what the model of a state is read with."""
+    check_algorithm(algorithm)
+    refuse_no_state(state)
+    check_type(algorithm, hparams)

@@ -113,3 +113,11 @@ def _checked_norm(name: str, value: Any) -> float:
             f"{name} is {shown(value)}; pass a positive number, the norm of an upload."
         )
     return float(value)
+
+
+def bound_after(guard: Guard | None, bound: PyTree, counts: dict[str, Array]) -> PyTree:
+    """The bound after a round in which so many uploads arrived, and so many were beyond it."""
+    if guard is None:
+        return bound
+    arrived = counts["participants"] - counts["dropped"] - counts["lost"]
+    return guard.moved(bound, counts["outliers"], arrived)

@@ -80,6 +80,15 @@ def merged(theirs: dict[str, Array], ours: dict[str, Array], whose: str) -> dict
     return theirs | ours
 
 
+def summed_up(metrics: dict[str, Array]) -> dict[str, Array]:
+    """Counts added up over the rounds; metrics averaged over those in which anybody was heard."""
+    counts = {name: metrics.pop(name) for name in (*COUNTS, *TRAFFIC) if name in metrics}
+    unheard = counts["dropped"] + counts["lost"]
+    heard = counts["participants"] > unheard + counts.get("outliers", 0)
+    means = {name: jnp.mean(values, axis=0, where=heard) for name, values in metrics.items()}
+    return means | {name: jnp.sum(values, axis=0) for name, values in counts.items()}
+
+
 def _over_devices(data: ClientData, sums: PyTree) -> PyTree:
     """Sums over the clients of all devices, from those of this one."""
     return jax.lax.psum(sums, "clients") if data.num_shards > 1 else sums

@@ -16,15 +16,15 @@ from fcojax.algorithms.work import Work
 from fcojax.device import in_full_precision
 from fcojax.engine import axes
 from fcojax.engine.check import (
-    check_algorithm,
     check_observe,
+    check_reading,
     check_rounds,
     check_run,
-    check_type,
     checked_init,
     checked_pair,
     checked_params,
     checked_sight,
+    refuse_no_state,
 )
 from fcojax.engine.chunks import Round, Rows
 from fcojax.engine.grid import num_points
@@ -32,13 +32,13 @@ from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.layout import sized
 from fcojax.engine.luck import local_handle
 from fcojax.engine.memory import shapes_of
+from fcojax.engine.outliers import bound_after
 from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.round import COUNTS, TRAFFIC, merged, one_round
+from fcojax.engine.round import merged, one_round, summed_up
 from fcojax.engine.state import ALONG, Observe, OfState, State, laid_out
 from fcojax.engine.surroundings import under_any_mesh
 from fcojax.engine.uplink import split
 from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import shown
 from fcojax.types import Array, Key, Params, PyTree
 
 
@@ -136,7 +136,7 @@ def advance(
     """
     plan = as_plan(plan)
     num_rounds, eval_every = check_rounds(num_rounds, eval_every)
-    _refuse_no_state(state)
+    refuse_no_state(state)
     check_run(algorithm, plan, hparams, data, state.key)
     check_observe(observe, context, optional=True)
     hparams = as_arrays(hparams)
@@ -161,7 +161,7 @@ def look(
       >>> float(seen["square"])
       9.0
     """
-    _check_reading(algorithm, hparams, state)
+    check_reading(algorithm, hparams, state)
     check_observe(observe, context)
     return _look(algorithm, observe, as_arrays(hparams), state, context)
 
@@ -178,7 +178,7 @@ def read_model(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
       >>> float(fcojax.read_model(fed_avg, hparams, state))
       3.0
     """
-    _check_reading(algorithm, hparams, state)
+    check_reading(algorithm, hparams, state)
     return _read(algorithm, as_arrays(hparams), state)
 
 
@@ -297,12 +297,12 @@ def _rounds(
                 clients=rows.states,
                 residuals=rows.residuals,
                 round=state.round + 1,
-                bound=_moved_bound(plan, state, metrics),
+                bound=bound_after(plan.guard, state.bound, metrics),
             )
             return after, metrics
 
         state, metrics = jax.lax.scan(body, state, length=num_rounds)
-        return state, _summed_up(metrics)
+        return state, summed_up(metrics)
 
     if data.mesh is None:
         return scan(hparams, data, state)
@@ -317,23 +317,6 @@ def _rounds(
         # through a scan whose carry starts out replicated.
         check_vma=False,
     )(hparams, data, state)
-
-
-def _moved_bound(plan: Plan, state: State, counts: dict[str, Array]) -> PyTree:
-    """The bound of the plan's guard after a round."""
-    if plan.guard is None:
-        return state.bound
-    arrived = counts["participants"] - counts["dropped"] - counts["lost"]
-    return plan.guard.moved(state.bound, counts["outliers"], arrived)
-
-
-def _summed_up(metrics: dict[str, Array]) -> dict[str, Array]:
-    """Counts added up over the rounds; metrics averaged over those in which anybody was heard."""
-    counts = {name: metrics.pop(name) for name in (*COUNTS, *TRAFFIC) if name in metrics}
-    unheard = counts["dropped"] + counts["lost"]
-    heard = counts["participants"] > unheard + counts.get("outliers", 0)
-    means = {name: jnp.mean(values, axis=0, where=heard) for name, values in metrics.items()}
-    return means | {name: jnp.sum(values, axis=0) for name, values in counts.items()}
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -375,17 +358,6 @@ def _model(algorithm, hparams, state):
     """The hyperparameters of the last round, and the model."""
     now = at_round(hparams, jnp.maximum(state.round - 1, 0))
     return now, algorithm.model(now, state.server)
-
-
-def _refuse_no_state(state: Any) -> None:
-    if not isinstance(state, State):
-        raise ValueError(f"the state is {shown(state)}; pass one that fcojax.start made.")
-
-
-def _check_reading(algorithm, hparams, state) -> None:
-    check_algorithm(algorithm)
-    _refuse_no_state(state)
-    check_type(algorithm, hparams)
 
 
 def _check_state(algorithm, plan, hparams, data, state) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fcojax.problems import fields, stored
 from fcojax.problems.padding import size_bounds
+from fcojax.problems.weights import as_array, checked_weights, in_range
 from fcojax.types import Array, PyTree
 
 
@@ -244,7 +245,7 @@ def from_rows(
         raise ValueError(
             f"the sizes add up to {total} but there are {num_rows} rows; they must agree."
         )
-    weights = _in_range(_weights(weights, sizes), names)
+    weights = in_range(checked_weights(weights, sizes), names)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     fields.refuse_bad_numbers(examples, offsets, names)
     if (names[1:] < names[:-1]).any():
@@ -322,7 +323,7 @@ def _checked_sizes(sizes: Any) -> np.ndarray:
     """The sizes as whole numbers; floats are taken if they are whole."""
     if sizes is None:
         raise ValueError("sizes is None; pass one count per client.")
-    counts = _as_array(sizes, "sizes are {}; pass one count per client.")
+    counts = as_array(sizes, "sizes are {}; pass one count per client.")
     if counts.ndim != 1 or counts.size == 0:
         raise ValueError(f"sizes has shape {counts.shape}; pass one count per client.")
     if counts.dtype.kind == "f" and (counts == np.floor(counts)).all():
@@ -332,68 +333,6 @@ def _checked_sizes(sizes: Any) -> np.ndarray:
             f"sizes are {fields.shown(counts.tolist())}; pass whole numbers, one per client."
         )
     return counts.astype(np.int64)
-
-
-def _as_array(values: Any, sentence: str) -> np.ndarray:
-    """The values as numpy has them; the sentence, with them filled in, if they are ragged."""
-    try:
-        return np.asarray(values)
-    except ValueError:
-        raise ValueError(sentence.format(fields.shown(values))) from None
-
-
-def _weights(weights: Any, sizes: np.ndarray) -> np.ndarray:
-    if weights is None:
-        return np.ones(sizes.size)
-    if isinstance(weights, str):
-        if weights != "examples":
-            raise ValueError(
-                f'weights is "{weights}"; pass None, "examples", a power of the size or an array.'
-            )
-        return sizes.astype(float)
-    wrong = 'weights is {}; pass None, "examples", a power of the size or an array.'
-    numbers = _as_array(weights, wrong)
-    if numbers.dtype.kind not in "biufO" or (numbers.dtype.kind == "O" and numbers.ndim == 0):
-        raise ValueError(wrong.format(fields.shown(weights)))
-    try:
-        weights = numbers.astype(float)
-    except (TypeError, ValueError):
-        raise ValueError(wrong.format(fields.shown(weights))) from None
-    if weights.ndim == 0:
-        if not np.isfinite(weights):
-            raise ValueError(wrong.format(weights))
-        with np.errstate(over="ignore"):
-            weights = sizes.astype(float) ** weights
-    if weights.shape != sizes.shape:
-        raise ValueError(
-            f"weights has shape {weights.shape} but there are {sizes.size} clients; pass one each."
-        )
-    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
-        raise ValueError(
-            "weights must be finite, not negative, and not all zero; pass one such number a client."
-        )
-    return weights
-
-
-def _in_range(weights: np.ndarray, names: np.ndarray) -> np.ndarray:
-    """The weights, scaled by a power of two if sums of them would leave the range of the floats.
-
-    Only their ratios matter. One that is zero beside the others could not be told from an absence.
-    """
-    limits, largest = np.finfo(jnp.result_type(float)), float(weights.max())
-    comfortable = 2.0**24 * float(limits.tiny) < largest
-    comfortable &= largest < float(limits.max) / 2**24 / weights.size
-    if not comfortable:
-        weights = np.ldexp(weights, -np.frexp(largest)[1])
-        largest = float(weights.max())
-    vanishing = (weights > 0) & (weights < float(limits.tiny))
-    if vanishing.any():
-        which = int(np.argmax(vanishing))
-        raise ValueError(
-            f"the weight of client {names[which]} is {weights[which] / largest:.3g} times the "
-            f"largest, too little for {limits.dtype}; pass 0 for a client that shall not count."
-        )
-    return weights
 
 
 def ids_of(data: ClientData) -> np.ndarray:
@@ -408,7 +347,7 @@ def ids_of(data: ClientData) -> np.ndarray:
 def _checked_ids(ids: Any, num_clients: int) -> np.ndarray:
     if ids is None:
         return np.arange(num_clients)
-    ids = _as_array(ids, "ids is {}; pass whole numbers or strings, one for each client.")
+    ids = as_array(ids, "ids is {}; pass whole numbers or strings, one for each client.")
     if ids.shape != (num_clients,):
         raise ValueError(
             f"ids has shape {ids.shape} but there are {num_clients} clients; pass one each."
