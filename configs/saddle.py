@@ -7,8 +7,8 @@
 gradient has noise of standard deviation 0.1. Methods take descent-ascent steps, FeDualEx and FedMiP
 with an extra step. Each is tuned on a quarter of the rounds and then runs with its best rates.
 
-Matrices have ten clients instead of 100 and one pair of rates, because every gradient takes four
-singular value decompositions.
+Matrices have ten clients instead of 100, because every gradient takes four singular value
+decompositions.
 
 The source has 4000 rounds of one step and 400 of ten for vectors, and ten seeds; curves are flat
 well before. It says what FedMiP's server does but not which of the two proxes were on; both are
@@ -45,8 +45,8 @@ def get_config():
     config.matrices = ConfigDict()
     config.matrices.num_columns, config.matrices.num_clients = 20, 10
     config.matrices.methods = ("fe_dual_ex", "fed_mip_client", "fed_dual_avg")
-    config.matrices.num_steps, config.matrices.num_rounds = (1, 10), (100, 20)
-    config.matrices.client_lr, config.matrices.server_lr = (0.03,), (1.0,)
+    config.matrices.num_steps, config.matrices.num_rounds = (1, 10), (400, 40)
+    config.matrices.client_lr, config.matrices.server_lr = (3.0, 1.0, 0.3), (1.0,)
     config.matrices.tuning_share = 4
     return config
 
