@@ -17,7 +17,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 # Tracing makes many objects and few cycles; looking for those took a twelfth of the time.
 gc.freeze()
-gc.set_threshold(100_000, 20, 100)
+gc.set_threshold(50_000, 20, 10)
 
 # Every compiled program maps memory of its own, and Linux allows a process 65,530 mappings; past
 # that the next program to be compiled ends the process.
