@@ -10,7 +10,7 @@ with the lowest training loss over the last rounds.
 ``DIR`` holds ``fed_emnist_digitsonly_train.h5`` and ``..._test.h5`` of TensorFlow Federated, or
 MNIST with the writers of QMNIST, where the writers of the test set are held out; of either, a part
 of the writers is read. Without ``DIR`` the data are a synthetic softmax problem with ten classes,
-on which there is no CNN. Nothing is downloaded. MNIST took 15 minutes on two cores that were shared
+on which there is no CNN. Nothing is downloaded. MNIST took 25 minutes on two cores that were shared
 with other work.
 
 The paper's main text reports no outcome and gives neither the radii nor the rates.

@@ -124,11 +124,16 @@ def _facts(run: dict, summary: dict) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
+_ADDED = ("claims", "rows", "finished")
+
+
 def judge(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, quick: bool) -> None:
     """Writes into the summary which claims the rows support."""
     path = workdir / "summary.json"
     summary = json.loads(path.read_text("utf-8"))
-    claims = file.experiment.claims(config, tidy.load(workdir / "rows.jsonl"), summary)
+    # What a finished run adds to its summary, which its claims have not seen.
+    known = {name: value for name, value in summary.items() if name not in _ADDED}
+    claims = file.experiment.claims(config, tidy.load(workdir / "rows.jsonl"), known)
     summary["claims"] = [claim.as_json(quick) for claim in claims]
     path.write_text(json.dumps(summary, indent=2) + "\n", "utf-8")
 

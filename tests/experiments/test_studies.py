@@ -42,6 +42,7 @@ def summarise(config, rows):
 
 
 def claims(config, rows, summary):
+    assert list(summary) == ["squares", "seconds"], list(summary)
     slope = (rows[2]["y"] - rows[0]["y"]) / 2
     return [Claim("the first slope is the config's", slope, config.slope),
             Claim("it is small", slope, 1.0, at_least=False)]
