@@ -135,7 +135,7 @@ def judge(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, quick: bo
     known = {name: value for name, value in summary.items() if name not in _ADDED}
     claims = file.experiment.claims(config, tidy.load(workdir / "rows.jsonl"), known)
     summary["claims"] = [claim.as_json(quick) for claim in claims]
-    path.write_text(json.dumps(summary, indent=2) + "\n", "utf-8")
+    tidy.write_json(path, summary)
 
 
 def compare(
