@@ -17,11 +17,7 @@ from fcojax.types import Array, Params, Scalar
 
 
 class StronglyConvexRates(NamedTuple):
-    r"""``client_lr`` is :math:`\eta = 1/\gamma`, ``strong_convexity`` the mu that is made use of.
-
-    The step t counts :math:`a_t = (t + a)^p`, with a ``weight_shift`` and p ``weight_power``.
-    ``penalty_scale`` is the strength of psi.
-    """
+    r""":math:`\eta = 1/\gamma`; mu; p and a of weights :math:`a_t = (t + a)^p`; psi's strength."""
 
     client_lr: Scalar = 0.01
     strong_convexity: Scalar = 0.1
@@ -62,7 +58,7 @@ def read_strongly(mirror: Mirror, hparams, dual: Params, elapsed: Array, scale: 
 def fast_fed_dual_avg(loss: Loss, mirror: Mirror, *, end_points: bool = False) -> Algorithm:
     r"""Fast federated dual averaging, with :math:`P_t` the mirror step of ``mirror``.
 
-    The server keeps :math:`(z, T, t)`, starting at :math:`(\nabla h(w_0), 0, 0)`. A local step is
+    The server's :math:`(z, T, t)` starts at :math:`(\nabla h(w_0), 0, 0)`. A local step is
 
     .. math::
        w &= P_{T / b}(z / b), \quad b = 1 + \mu T / 2, \qquad
@@ -77,7 +73,6 @@ def fast_fed_dual_avg(loss: Loss, mirror: Mirror, *, end_points: bool = False) -
     So psi keeps its weight against the sum of all gradients, and the steps shrink like 1 / (mu T):
     the limit is the minimiser of F + psi, at a rate of one over the rounds for equal weights; they
     are stable for :math:`\eta \le 1 / (2 K L)`. With ``strong_convexity`` 0 this is FedDualAvg.
-
     The paper sends the sum of gradients and the sum of points apart; only z is ever needed.
 
     Args:
@@ -88,14 +83,10 @@ def fast_fed_dual_avg(loss: Loss, mirror: Mirror, *, end_points: bool = False) -
         :math:`\nabla F(w) + s = \tfrac{\mu}{2 K} \nabla h(w)`, s a subgradient of psi, instead.
 
     Example:
-      >>> import fcojax, jax.numpy as jnp
-      >>> from fcojax.transforms import euclidean, l1
-      >>> loss = lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2
-      >>> algorithm = fcojax.algorithms.fast_fed_dual_avg(loss, euclidean(l1()))
-      >>> hparams = algorithm.hparams_type(client_lr=0.1, strong_convexity=0.5)
-      >>> server, client = algorithm.init(hparams, jnp.array([2.0, 0.1]))
-      >>> float(server.point.elapsed), algorithm.model(hparams, server).tolist() == [2.0, 0.1]
-      (0.0, True)
+      >>> import fcojax
+      >>> subject = fcojax.check.subject_of(fcojax.algorithms.fast_fed_dual_avg)
+      >>> fcojax.check.facts(subject).client_proxes  # one for each of ten local steps
+      10
     """
     gradient = mean_gradient(loss)
 
@@ -112,8 +103,7 @@ def fast_fed_dual_avg(loss: Loss, mirror: Mirror, *, end_points: bool = False) -
 
     def client_update(hparams, message, client, local, key):
         def pull(point, w):
-            weight = (point.step + hparams.weight_shift) ** hparams.weight_power
-            length = hparams.client_lr * weight
+            length = hparams.client_lr * (point.step + hparams.weight_shift) ** hparams.weight_power
             return length, tree.scale(0.5 * hparams.strong_convexity * length, mirror.to_dual(w))
 
         def step(moved, batch):

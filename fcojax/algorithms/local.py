@@ -147,6 +147,11 @@ class Local:
 
         return Batch(jax.tree.map(pad, examples), _as_weights(real), self.key)
 
+    @property
+    def all_steps_equal(self) -> bool:
+        """Whether all clients take the same number of steps, whatever their sizes."""
+        return self.work.min_steps(self.min_size) == self.work.max_steps(self.max_size)
+
     def scan(
         self,
         step: Callable[[PyTree, Batch], PyTree],
@@ -172,7 +177,7 @@ class Local:
         taken = self.num_steps.astype(jnp.int32)
         if num_steps is not None:
             taken = jnp.minimum(taken, jnp.asarray(num_steps).astype(jnp.int32))
-        if num_steps is None and self.work.min_steps(self.min_size) == most:
+        if num_steps is None and self.all_steps_equal:
             taken = None
 
         def step_and_emit(carry, batch):

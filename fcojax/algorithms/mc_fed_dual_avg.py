@@ -21,10 +21,7 @@ from fcojax.types import Array, PyTree, Scalar
 
 
 class StagedRates(NamedTuple):
-    r"""``client_lr`` is :math:`\eta = 1/\gamma`, ``strong_convexity`` is mu.
-
-    ``penalty_scale`` and ``radius`` are the last stage's, ``stage_rounds`` the length of others.
-    """
+    r""":math:`\eta = 1/\gamma`; mu; strength and radius of the last stage; length of others."""
 
     client_lr: Scalar = 0.01
     strong_convexity: Scalar = 0.1
@@ -52,8 +49,8 @@ def mc_fed_dual_avg(
 ) -> Algorithm:
     r"""Constrained federated dual averaging in stages; by default one, which is C-FedDualAvg.
 
-    A stage starts at the model c of the last one, with :math:`z = \nabla h(c)` and :math:`T = 0`. A
-    round first counts the server's point w for all K steps ahead; then clients add up gradients:
+    A stage starts at the model c of the last: :math:`z = \nabla h(c), T = 0`. A round first counts
+    the server's point w for all K steps ahead; then clients add up gradients:
 
     .. math::
        z &\leftarrow z + \tfrac{\mu}{2} \eta K \nabla h(w), \qquad T \leftarrow T + \eta K, \qquad
@@ -61,29 +58,27 @@ def mc_fed_dual_avg(
        z_{k+1} &= z_k - \eta \nabla f(w_k; \xi_k), \qquad
        w_{k+1} = \Pi\big(P_{T / b}(z_{k+1} / b)\big), \quad b = 1 + \mu T / 2,
 
-    with :math:`P_t` the mirror step of ``mirror`` and :math:`\Pi` the projection on the ball of
-    ``radius`` around c. The server averages z and T, and reads its model from them in the same way.
-    Where the ball binds, that is not the minimiser over it, but it is what the authors' code does.
-
-    Stage s of S has strength ``penalty_scale`` times ``penalty_factors[s]`` and radius ``radius``
-    times :math:`2^{S - 1 - s}`; the last one goes on for ever. Rounds without uploads do not count.
+    with :math:`P_t` the mirror step of ``mirror`` and :math:`\Pi` the projection on the ball around
+    c. The server averages z and T, and reads its model from them in the same way. Where the ball
+    binds, that is not the minimiser over it, but it is what the authors' code does. The last stage
+    goes on for ever; rounds without uploads do not count.
 
     Args:
       loss: one loss per example.
       mirror: the geometry, with its penalty.
-      penalty_factors: one for each stage, the last of them usually 1.
+      penalty_factors: times ``penalty_scale``, by stage; radii are 1, 2, 4... from the last one on.
       ball: as in ``l1_ball()`` or ``nuclear_ball()``; none by default.
 
     Example:
       >>> import fcojax
-      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.mc_fed_dual_avg))
-      >>> cost.client_proxes  # one for each of ten local steps, and one for the start
+      >>> subject = fcojax.check.subject_of(fcojax.algorithms.mc_fed_dual_avg)
+      >>> fcojax.check.facts(subject).client_proxes  # of ten local steps, and of the start
       11
     """
-    factors = tuple(float(factor) for factor in penalty_factors)
+    factors, gradient = tuple(map(float, penalty_factors)), mean_gradient(loss)
     if not factors or min(factors) < 0:
         raise ValueError(f"penalty_factors is {factors}; pass one factor of at least 0 a stage.")
-    gradient, last = mean_gradient(loss), len(factors) - 1
+    last = len(factors) - 1
 
     def read(hparams, point, centre, stage):
         scale = hparams.penalty_scale * jnp.asarray(factors, point.elapsed.dtype)[stage]
@@ -94,8 +89,8 @@ def mc_fed_dual_avg(
         return tree.add(centre, ball.prox(tree.sub(w, centre), 0.0, radius))
 
     def stage_of(hparams, index):
-        length = jnp.maximum(jnp.asarray(hparams.stage_rounds), 1)
-        return jnp.minimum(index.astype(length.dtype) // length, last).astype(jnp.int32)
+        stage = index // jnp.maximum(jnp.asarray(hparams.stage_rounds), 1)
+        return jnp.minimum(stage, last).astype(jnp.int32)
 
     def fresh(hparams, params, index):
         point = DualPoint(mirror.to_dual(params), jnp.zeros_like(jnp.asarray(hparams.client_lr)))
@@ -109,8 +104,7 @@ def mc_fed_dual_avg(
 
     def client_update(hparams, message, client, local, key):
         point, *stage = message
-        w = read(hparams, *message)
-        elapsed = local.num_steps.astype(point.elapsed.dtype) * hparams.client_lr
+        w, elapsed = read(hparams, *message), local.num_steps * hparams.client_lr
         ahead = tree.scale(0.5 * hparams.strong_convexity * elapsed, mirror.to_dual(w))
 
         def step(carry, batch):

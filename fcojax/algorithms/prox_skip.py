@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
-from fcojax.algorithms.local import Local, mean_gradient
+from fcojax.algorithms.local import mean_gradient
 from fcojax.algorithms.local_sgd import Advance
 from fcojax.problems.problem import Loss
 from fcojax.transforms.penalties.l1 import zero
@@ -56,9 +56,8 @@ def prox_skip(loss: Loss, penalty: Penalty | None = None, *, steps: str = "all")
     \leftarrow b_i + x_i - w`, which needs no answer, and :math:`w^+` the prox of :math:`\bar b +
     \sum_{i \in S} p_i (x_i - w)`, with S the cohort and :math:`\bar b` the mean over **all**
     clients, which the server knows. With everyone this is the printed method; it is exact with any
-    cohort and with lost uploads too, where averaging the cohort's own :math:`h_i` is not. At the
-    solution :math:`h_i = \nabla f_i(w)`. Steps up to 1 / L are safe; for :math:`\mu`-strongly
-    convex losses p about :math:`\sqrt{\mu / L}` needs the fewest exchanges.
+    cohort and with lost uploads too, where averaging the cohort's own :math:`h_i` is not. Steps up
+    to 1 / L are safe; p about :math:`\sqrt{\mu / L}` needs the fewest exchanges.
 
     Args:
       loss: one loss per example.
@@ -70,12 +69,9 @@ def prox_skip(loss: Loss, penalty: Penalty | None = None, *, steps: str = "all")
 
     Example:
       >>> import fcojax
-      >>> loss = lambda w, rows: 0.5 * (w - rows["a"]) ** 2
       >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.prox_skip))
       >>> cost.down, cost.client_proxes, cost.server_proxes
       ('1 d', 0, 1)
-      >>> fcojax.algorithms.prox_skip(loss, steps="coin").needs_everyone
-      True
     """
     if steps not in ("all", "geometric", "coin"):
         raise ValueError(f"steps is {steps!r}; pass one of all, geometric, coin.")
@@ -95,8 +91,9 @@ def prox_skip(loss: Loss, penalty: Penalty | None = None, *, steps: str = "all")
         return server._replace(mean=())
 
     def client_update(hparams, message, client, local, key):
-        if not geometric:
-            _refuse_unequal_steps(local)
+        if not geometric and not local.all_steps_equal:
+            what = "clients take different numbers of steps, but prox_skip needs the same of all"
+            raise ValueError(f"{what}; pass local_steps(K), or steps='geometric'.")
         base = tree.where(message.drawn, client.offer, client.base) if coin else client.offer
         num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)
         slope = tree.scale(1 / delta(hparams, num_steps), tree.sub(message.center, base))
@@ -130,9 +127,3 @@ def prox_skip(loss: Loss, penalty: Penalty | None = None, *, steps: str = "all")
         return (before.drawn, after.drawn) if coin else (1, 1)
 
     return Algorithm(init, broadcast, client_update, server_update, model, coin, sent)
-
-
-def _refuse_unequal_steps(local: Local) -> None:
-    if local.work.min_steps(local.min_size) != local.work.max_steps(local.max_size):
-        what = "clients take different numbers of steps, but prox_skip needs the same of all"
-        raise ValueError(f"{what}; pass local_steps(K), or steps='geometric'.")
