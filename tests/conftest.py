@@ -1,4 +1,4 @@
-"""What every test runs under: float64, no silent broadcasting or promotion, a compile cache."""
+"""What every test runs under: float64, no silent broadcasting or promotion, hasty compiling."""
 
 import gc
 import os
@@ -6,6 +6,14 @@ import pathlib
 
 import jax
 import pytest
+
+# Tests are bound by compiling, which takes half the time without LLVM's optimiser and, where they
+# can be switched off, XLA's newer code generators. XLA reads this when the first device is asked
+# for; it ends the process over a flag it does not know. XLA_FLAGS="" compiles as users do.
+_HASTY = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
+if jax.__version_info__ < (0, 11):
+    _HASTY += " --xla_cpu_use_fusion_emitters=false"
+os.environ.setdefault("XLA_FLAGS", _HASTY)
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", 2)

@@ -28,32 +28,11 @@ make_environment() {
     --constraint "$folder/constraints.txt" -e '.[test]'
 }
 
-# Tests are bound by compiling, which takes half the time without LLVM's optimiser and, where they
-# can be switched off, XLA's newer code generators.
-HASTY="--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-HASTY="$HASTY --xla_cpu_parallel_codegen_split_count=1"
-
-# known_flags PYTHON FLAG...: those that its XLA knows, for an unknown one ends the process.
-known_flags() {
-  local python=$1 flag known=""
-  shift
-  for flag in "$@"; do
-    if XLA_FLAGS="$flag" "$python" -c "import jax; jax.devices()" >/dev/null 2>&1; then
-      known="$known $flag"
-    else
-      echo "$python: XLA does not know $flag; going on without it" >&2
-    fi
-  done
-  echo "${known# }"
-}
-
 # suite NAME PYTHON [ARGUMENT...]: pytest, the versions it ran on, and how long it took.
 suite() {
-  local name=$1 python=$2 began=$SECONDS failed=0 flags
+  local name=$1 python=$2 began=$SECONDS failed=0
   shift 2
-  # shellcheck disable=SC2086
-  flags=$(known_flags "$python" ${XLA_FLAGS:-$HASTY})
-  XLA_FLAGS="$flags" "$python" -m pytest "$@" || failed=$?
+  "$python" -m pytest "$@" || failed=$?
   "$python" -c "import platform, jax; print('$name: Python', platform.python_version(), 'and JAX', jax.__version__, end=', ')"
   echo "$((SECONDS - began)) s, exit status $failed"
   return "$failed"
