@@ -35,7 +35,13 @@ from fcojax.problems.matrix_completion import matrix_completion, synthetic_matri
 from fcojax.problems.measures import support_recovery
 from fcojax.problems.pca import pca, synthetic_pca
 from fcojax.problems.portfolio import mixture, portfolio, simplex_weights
-from fcojax.problems.problem import Problem, RandomLoss, WholeBatchLoss, population_loss
+from fcojax.problems.problem import (
+    Problem,
+    RandomLoss,
+    Summary,
+    WholeBatchLoss,
+    population_loss,
+)
 from fcojax.problems.procrustes import procrustes, synthetic_procrustes
 from fcojax.problems.quadratic import Factored, factored, factored_loss
 from fcojax.problems.random_features import random_features
@@ -57,6 +63,7 @@ __all__ = [
     "Problem",
     "RandomLoss",
     "SparseRows",
+    "Summary",
     "WholeBatchLoss",
     "check_same_clients",
     "check_unseen_clients",

@@ -9,6 +9,7 @@ import numpy as np
 from fcojax.problems.clients import ClientData, from_rows
 from fcojax.problems.moments import second_moment
 from fcojax.problems.problem import Problem
+from fcojax.problems.second_moments import second_moments
 from fcojax.problems.sparse import SparseRows
 from fcojax.types import Array
 
@@ -43,8 +44,11 @@ def least_squares(
     x = train.examples["x"]
     loss = functools.partial(half_squared_error, ridge=ridge) if ridge else half_squared_error
     dtype = jnp.result_type(x.dtype)
-    measures = (lambda w: {}) if isinstance(x, SparseRows) else _distances(train, ridge)
-    return Problem(loss, train, validation, lambda key: jnp.zeros(x.shape[1], dtype), measures)
+    init = lambda key: jnp.zeros(x.shape[1], dtype)  # noqa: E731
+    if isinstance(x, SparseRows):
+        return Problem(loss, train, validation, init)
+    measures, summary = _distances(train, ridge), second_moments(ridge=ridge)
+    return Problem(loss, train, validation, init, measures, summary)
 
 
 def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, Array]]:

@@ -12,6 +12,8 @@ from fcojax.problems.clients import ClientData
 from fcojax.problems.labels import check_splits
 from fcojax.problems.measures import at_cuts, density
 from fcojax.problems.problem import Loss, Problem
+from fcojax.problems.second_moments import second_moments
+from fcojax.problems.sparse import SparseRows
 from fcojax.types import Array
 
 
@@ -45,7 +47,10 @@ def linear(train: ClientData, validation: ClientData | None = None) -> Problem:
       >>> problem.loss(zero, problem.train.examples).tolist()
       [0.5, 8.0]
     """
-    return linear_model(half_square, train, validation)
+    problem = linear_model(half_square, train, validation)
+    if isinstance(train.examples["x"], SparseRows):
+        return problem
+    return problem._replace(summary=second_moments(bias=True))
 
 
 def half_square(params, rows) -> Array:

@@ -67,6 +67,28 @@ class WholeBatchLoss:
         return self.function(params, examples, weights)
 
 
+class Summary(NamedTuple):
+    """How one client can stand for all where nothing but F is asked for.
+
+    Attributes:
+      loss: ``(params, examples) -> one loss per example`` of the one client's examples.
+      client: makes it of the clients, inside a compiled program: a population of one whose F is
+        that of all of them, at every point.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> rows = {"x": np.eye(2), "y": np.array([1.0, 3.0])}
+      >>> problem = fcojax.problems.least_squares(fcojax.from_rows(rows, [1, 1]))
+      >>> summary, at = problem.summary, jnp.array([0.0, 1.0])
+      >>> [float(fcojax.problems.population_loss(loss, at, clients)) for loss, clients in
+      ...  [(problem.loss, problem.train), (summary.loss, summary.client(problem.train))]]
+      [1.25, 1.25]
+    """
+
+    loss: Loss
+    client: Callable[[ClientData], ClientData]
+
+
 class Problem(NamedTuple):
     """A federated problem, up to the penalty that is added to it.
 
@@ -76,6 +98,7 @@ class Problem(NamedTuple):
       validation: clients that only judge, or ``None``.
       init: ``(key) -> params``, a start point.
       measures: ``(params) -> dict`` of scalars that tell how good a point is beyond its loss.
+      summary: a cheaper way to F, if there is one.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -95,6 +118,7 @@ class Problem(NamedTuple):
     validation: ClientData | None
     init: Callable[[Key], Params]
     measures: Callable[[Params], dict[str, Array]] = lambda params: {}
+    summary: Summary | None = None
 
 
 def losses_of(

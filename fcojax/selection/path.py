@@ -23,6 +23,7 @@ from fcojax.problems.fields import shown
 from fcojax.problems.problem import Loss, Problem, population_loss
 from fcojax.selection.ledger import Entry, Ledger
 from fcojax.selection.show import draw_path, table_of
+from fcojax.selection.summary import sent_by_each, summary_pays
 from fcojax.transforms import Penalty, euclidean, flat
 from fcojax.types import Array, Key, Params, PyTree
 
@@ -42,6 +43,7 @@ class Setup(NamedTuple):
     check_every: int
     max_rounds: int
     finds_rate: bool
+    summary: Callable[[ClientData], ClientData] | None = None
 
 
 class Path(NamedTuple):
@@ -108,10 +110,14 @@ def path(
 ) -> Path:
     """Fits a model for each strength of a penalty, from the strongest on, as one program.
 
-    Nothing is pooled. The clients fit what the penalty leaves free (a bias), and one exchange of
-    their gradients at that model gives the strongest strength: the least one at which the penalised
-    parameters are all zero. From there a log grid goes down, and each solve starts at the last
-    model and stops when it is solved.
+    No data leave a client. The clients fit what the penalty leaves free (a bias), and one exchange
+    of their gradients at that model gives the strongest strength: the least one at which the
+    penalised parameters are all zero. From there a log grid goes down, and each solve starts at
+    the last model and stops when it is solved.
+
+    By default all that counts of what clients send is the mean of their gradients. Where the
+    problem has a ``summary``, as ``problems.linear`` does, the simulation computes that mean from
+    it: models are the same to rounding, and the ledger counts what clients would send.
 
     Args:
       problem: the loss, the clients and the start point, of which only the shapes matter.
@@ -143,6 +149,10 @@ def path(
     setup, hparams, params, key = prepared(
         problem, penalty, key, method, hparams, plan, check_every, max_rounds
     )
+    if method is None and summary_pays(problem, setup.plan):
+        loss, client = problem.summary
+        algorithm = default_method(penalty)(loss)
+        setup = setup._replace(algorithm=algorithm, loss=loss, summary=client)
     grid = grid_of(penalty, strengths, least)
     found = _path(setup, hparams, params, problem.train, key, *grid, tolerance)
     walk, values, first = found
@@ -226,11 +236,14 @@ def grid_of(
 @functools.partial(jax.jit, static_argnums=(0, 6))
 @in_full_precision
 def _path(setup, hparams, params, data, key, grid, relative, tolerance):
+    counts = data.weights[: data.num_clients] > 0
+    data = data if setup.summary is None else setup.summary(data)
     first, outcome, top = null_model(setup, hparams, params, data, key, tolerance)
     strengths = jnp.asarray(grid, top.dtype) * (top if relative else 1)
     unit = top if relative else jnp.maximum(jnp.max(strengths), jnp.finfo(top.dtype).tiny)
     walk = along(setup, hparams, first, strengths, data, key, tolerance * unit)
-    return walk, strengths, outcome
+    walk = walk._replace(outcome=sent_by_each(walk.outcome, counts))
+    return walk, strengths, sent_by_each(outcome, counts)
 
 
 def null_model(setup: Setup, hparams, params, data, key, tolerance):

@@ -11,6 +11,7 @@ import fcojax
 from fcojax import problems
 from fcojax.algorithms import fed_dual_avg, fed_mid_osp
 from fcojax.problems.linear_models import half_square
+from fcojax.selection.summary import summary_pays
 from fcojax.transforms import (
     elastic_net,
     euclidean,
@@ -180,3 +181,34 @@ def test_four_sites_reach_the_pooled_answer(kind, factory):
     print(kind, factory.__name__, int(outcome.rounds), np.abs(model - answer).max())
     np.testing.assert_allclose(model, answer, atol=1e-5)
     assert 0 < np.count_nonzero(answer.round(6)) < 30
+
+
+@pytest.mark.parametrize("make", [problems.linear, problems.least_squares], ids=["bias", "ridge"])
+def test_second_moments_are_read_instead_of_all_rows_and_nobody_can_tell(make):
+    penalty = PENALTY if make is problems.linear else l1()
+    problem = make(population(), **({} if make is problems.linear else {"ridge": 0.3}))
+    assert summary_pays(problem, fcojax.Plan(fcojax.local_steps(1)))
+    ours, plain = (
+        fcojax.path(some, penalty, strengths=4, least=0.05, tolerance=1e-9)
+        for some in (problem, problem._replace(summary=None))
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), ours[:3], plain[:3])
+    jax.tree.map(np.testing.assert_array_equal, ours.ledger.entries, plain.ledger.entries)
+
+
+def test_a_summary_is_only_for_those_whose_gradients_are_all_that_counts():
+    problem, one_step = problems.least_squares(population()), fcojax.local_steps(1)
+    as_sent = fcojax.Uplink(
+        lambda _: (), lambda hparams, sent, kept, key: (sent, kept), lambda a: a
+    )
+    assert summary_pays(problem, fcojax.Plan(one_step, client_chunk_size=2))
+    for plan in (
+        fcojax.Plan(fcojax.local_steps(2)),
+        fcojax.Plan(fcojax.local_steps(1, 4)),
+        fcojax.Plan(one_step, fcojax.dropout(fcojax.everyone(), 0.1)),
+        fcojax.Plan(one_step, uplink=as_sent),
+        fcojax.Plan(one_step, guard=fcojax.norm_bound(1.0)),
+    ):
+        assert not summary_pays(problem, plan)
+    wide = fcojax.from_rows({"x": np.ones((3, 9)), "y": np.ones(3)}, [2, 1])
+    assert not summary_pays(problems.least_squares(wide), fcojax.Plan(one_step))

@@ -1,0 +1,100 @@
+r"""Least squares by its second moments: the same F, read from one matrix instead of all rows.
+
+.. math:: F(w) = \tfrac12 w^T G w - c^T w + e, \qquad
+          G = \sum_i \omega_i x_i x_i^T + \rho I, \quad c = \sum_i \omega_i y_i x_i, \quad
+          e = \tfrac12 \sum_i \omega_i y_i^2
+
+with :math:`\omega_i` the weight of example i in the population.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from fcojax.memo import memoised
+from fcojax.problems.clients import ClientData
+from fcojax.problems.problem import Summary
+from fcojax.types import Array, Params
+
+
+class SecondMoments(NamedTuple):
+    """One row that stands for all examples: G, c and e, each with a leading axis of one."""
+
+    gram: Array
+    cross: Array
+    constant: Array
+
+
+@memoised
+def second_moments(*, bias: bool = False, ridge: float = 0.0) -> Summary:
+    """The summary of ``(x^T w - y)^2 / 2`` on the fields ``x`` and ``y``.
+
+    Args:
+      bias: whether the parameters are ``{"bias": ..., "kernel": ...}`` instead of one vector.
+      ridge: rho.
+    """
+    return Summary(_loss, functools.partial(_one_client, bias=bias, ridge=ridge))
+
+
+def _loss(params: Params, rows: SecondMoments) -> Array:
+    w, _ = ravel_pytree(params)
+    return (_quadratic(w, rows.gram[0], rows.cross[0]) + rows.constant[0])[None]
+
+
+def _one_client(data: ClientData, bias: bool, ridge: float) -> ClientData:
+    x, weights = data.examples["x"], _row_weights(data)
+    y = data.examples["y"].astype(x.dtype)
+    weighed = weights[:, None] * x
+    gram, cross = weighed.T @ x, y @ weighed
+    if bias:
+        mean, one = jnp.sum(weighed, axis=0), jnp.sum(weights)
+        gram = jnp.block([[one[None, None], mean[None]], [mean[:, None], gram]])
+        cross = jnp.concatenate([(weights @ y)[None], cross])
+    if ridge:
+        gram = gram + ridge * jnp.eye(cross.size, dtype=gram.dtype)
+    row = SecondMoments(gram[None], cross[None], 0.5 * (weights @ y**2)[None])
+    offsets = jnp.arange(2, dtype=jnp.int32)
+    return ClientData(row, offsets, jnp.ones(1, data.weights.dtype), 1, 1, 1, (1,))
+
+
+def _row_weights(data: ClientData) -> Array:
+    """What each example weighs in the population; all together 1."""
+    sizes = jnp.diff(data.offsets)
+    each = data.weights / jnp.sum(data.weights) / sizes.astype(data.weights.dtype)
+    num_rows = data.examples["x"].shape[0]
+    rows = jnp.repeat(each, sizes, total_repeat_length=num_rows)
+    return rows.astype(data.examples["x"].dtype)
+
+
+@jax.custom_jvp
+def _quadratic(w: Array, gram: Array, cross: Array) -> Array:
+    return 0.5 * w @ _product(gram, w) - cross @ w
+
+
+@_quadratic.defjvp
+def _along_slope(primals, tangents):
+    """One product instead of the two of a symmetric form."""
+    w, gram, cross = primals
+    image = _product(gram, w)
+    return 0.5 * w @ image - cross @ w, (image - cross) @ tangents[0]
+
+
+def _product(gram: Array, w: Array) -> Array:
+    """``gram @ w`` of a symmetric matrix, which reads only its rows where w is not zero.
+
+    The derivative reads the rows where the tangent is not zero: so it must be known to be linear.
+    """
+    return jax.custom_derivatives.linear_call(_sum_of_rows, _sum_of_rows, gram, w)
+
+
+def _sum_of_rows(gram: Array, w: Array) -> Array:
+    (nonzero,) = jnp.nonzero(w, size=w.size, fill_value=0)
+
+    def add_row(k, total):
+        return total + w[nonzero[k]] * gram[nonzero[k]]
+
+    count = jnp.sum(w != 0, dtype=jnp.int32)
+    return jax.lax.fori_loop(0, count, add_row, jnp.zeros_like(w))
