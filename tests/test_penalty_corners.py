@@ -119,7 +119,7 @@ def test_a_norm_whose_square_is_out_of_range_in_half_precision(penalty, scale, e
     assert np.all(np.asarray(moved, float) == expected)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("size", [1e-38, 1e-25, 1e19, 1e30])
 def test_norms_and_their_gradients_at_the_ends_of_single_precision(size):
     """The 3-4-5 triangle; and the gradient of a norm is the unit vector."""

@@ -308,7 +308,7 @@ def test_20000_rounds_in_float32_do_not_drift():
     assert norms[-100:].max() <= 1.2 * norms[1:50].max() <= 1e-6
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_in_float32_copies_of_the_point_part_slowly_and_the_literal_form_drifts():
     seen, _ = in_float32("direction", 1000)
     assert np.ptp(seen.clients.start, axis=1).max() == 0

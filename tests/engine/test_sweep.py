@@ -97,7 +97,7 @@ def test_points_that_do_not_fit_run_in_chunks():
     np.testing.assert_allclose(chunked_model["kernel"], model["kernel"], rtol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_memory_decides_how_many_points_run_side_by_side(monkeypatch):
     chosen = federations.algorithm("fed_dual_avg")
     data = fcojax.from_clients(federations.clients())

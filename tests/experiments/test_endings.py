@@ -146,7 +146,7 @@ def test_a_second_process_is_refused(broken):
     assert second.returncode == 2 and "is writing to" in one_line(second)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("surroundings", "code", "message"),
     [

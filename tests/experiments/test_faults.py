@@ -67,7 +67,7 @@ def files_of(folder):
     return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_flipped_byte_in_any_file_is_noticed_or_does_not_matter(toy, whole, copy, tmp_path):
     """The rounds since the checkpoint before are run again, to the same numbers."""
     expected, noticed = model(whole[0]), 0

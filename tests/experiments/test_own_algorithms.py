@@ -178,7 +178,7 @@ def test_a_config_file_of_ones_own_brings_problem_algorithm_and_claims(folder):
     assert [row["round"] for row in rows if row["algorithm"] == "heavy_ball"] == [0, 100, 200]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_mistake_is_one_line_and_exit_code_2(folder):
     arguments = [argument.replace("configs/", f"{ROOT}/configs/") for argument in TOY]
     for given, message in (

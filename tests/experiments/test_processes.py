@@ -113,7 +113,7 @@ def assert_same(found, expected):
     assert objectives[0] == pytest.approx(objectives[1], rel=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_mesh_of_two_processes_gives_the_models_of_one():
     where = coordinator()
     codes, said = ended(

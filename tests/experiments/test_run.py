@@ -101,7 +101,7 @@ def test_lapack_has_one_thread_unless_a_user_says_otherwise(own, expected):
     assert found.stdout.strip() == expected
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_runs_side_by_side_are_one_page_and_untouched(finished, tmp_path):
     workdir, _, _ = finished
     other = tmp_path / "other"
@@ -173,7 +173,7 @@ def test_another_config_is_not_mixed_into_the_same_workdir(finished):
     assert "num_rounds = 20 and this one has 40; pass another --workdir" in one_line(other)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_rows_and_an_interrupted_run_resumes(tmp_path):
     """Also where the grid runs in parts: finished parts are not run again."""
     arguments = [*TOY, "--config.algorithms=fed_mid", "--config.num_rounds=400"]

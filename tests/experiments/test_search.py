@@ -87,7 +87,7 @@ def campaign(workdir, search, **changes):
     return summary, tidy.load(workdir / "rows.jsonl")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
     (tmp_path / "grid").mkdir()
     (tmp_path / "halving").mkdir()
@@ -134,7 +134,7 @@ def test_chunks_are_timed_once_for_a_workdir(tmp_path, monkeypatch):
     assert again == rows and len(timed) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_grid_is_widened_until_its_best_point_is_inside_and_a_rerun_agrees(tmp_path):
     """And what was there before keeps its rows, parts and all."""
     grid = {"client_lr": (0.0003, 0.001), "server_lr": (1.0,), "point_chunk_size": 1}

@@ -18,6 +18,7 @@ def test_derivative_law(law, name):
     law(PENALTIES[name])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", SIZES)
 @pytest.mark.parametrize("law, name", pairs(PRECISION_LAWS, PENALTIES))
 def test_precision_law(law, name, dtype):

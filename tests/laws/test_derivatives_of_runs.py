@@ -23,6 +23,7 @@ CASES = {
     "all of it": fcojax.dropout(fcojax.coin_flips(0.7), 0.4),
 }
 KEY = jax.random.key(5)
+MORE = ("fed_avg", "fed_dyn")
 
 
 @functools.cache
@@ -60,7 +61,9 @@ def agree(function, theta, moving):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg", "fed_dyn"])
+@pytest.mark.parametrize(
+    "name", ["fed_dual_avg", *(pytest.param(name, marks=pytest.mark.long) for name in MORE)]
+)
 def test_derivatives_pass_by_what_did_not_count(name, case):
     moving = {0, 2} if ROWS[name].geometry is None else {0, 1, 2}
     history = agree(

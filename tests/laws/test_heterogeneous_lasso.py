@@ -157,6 +157,7 @@ def in_float32():
     return dataclasses.replace(data, examples=rows)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", [name for name in EXACT if EXACT[name].floor])
 def test_in_single_precision_twenty_thousand_rounds_do_not_drift(method):
     """Half the clients: what the server adds up is never summed afresh."""
@@ -167,6 +168,7 @@ def test_in_single_precision_twenty_thousand_rounds_do_not_drift(method):
     assert row.floor is not None and distance(model) < row.floor
 
 
+@pytest.mark.long
 def test_composite_fl_as_published_drifts_in_single_precision():
     """By 2e-4 with everyone, where the form with the server's mean is off by 7e-7."""
     published, held = (

@@ -46,7 +46,7 @@ def test_dual_averaging_finds_the_support_within_a_hundred_rounds():
     assert curves("fed_dual_avg")[0.01, 1.0]["f1"][9] >= 0.99
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_mirror_descent_at_the_same_rates_stays_dense():
     found = curves("fed_mid")[0.01, 1.0]
     assert final(found["f1"]) < 0.9

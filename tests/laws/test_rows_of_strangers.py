@@ -95,7 +95,7 @@ def test_nor_does_it_on_two_devices(name, work):
             np.testing.assert_allclose(b, a, rtol=1e-11, atol=1e-13)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_nor_does_it_on_three_devices():
     """With five clients, so that a device has one place too many."""
     root = pathlib.Path(__file__).parent.parent.parent

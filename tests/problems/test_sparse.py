@@ -135,7 +135,7 @@ def test_a_path_is_that_of_dense_features():
     assert np.count_nonzero(sparse.models["kernel"][-1]) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_selection_is_that_of_dense_features():
     sparse, dense = (
         fcojax.select(

@@ -62,7 +62,7 @@ def test_the_mean_squared_measure_falls_at_least_like_one_over_the_rounds():
     assert slope == pytest.approx(-1, abs=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_floor_of_noise_falls_with_the_number_of_steps_and_with_the_batch():
     """At one walk of a round, eta K = 0.2: log-log slopes of -1 in K and in b."""
 
