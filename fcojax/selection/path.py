@@ -23,7 +23,7 @@ from fcojax.problems.fields import shown
 from fcojax.problems.problem import Loss, Problem, population_loss
 from fcojax.selection.ledger import Entry, Ledger
 from fcojax.selection.show import draw_path, table_of
-from fcojax.selection.summary import sent_by_each, summary_pays
+from fcojax.selection.summary import sent_by_each, usable_summary
 from fcojax.transforms import Penalty, euclidean, flat
 from fcojax.types import Array, Key, Params, PyTree
 
@@ -149,10 +149,9 @@ def path(
     setup, hparams, params, key = prepared(
         problem, penalty, key, method, hparams, plan, check_every, max_rounds
     )
-    if method is None and summary_pays(problem, setup.plan):
-        loss, client = problem.summary
-        algorithm = default_method(penalty)(loss)
-        setup = setup._replace(algorithm=algorithm, loss=loss, summary=client)
+    if method is None and (summary := usable_summary(problem, setup.plan)):
+        algorithm = default_method(penalty)(summary.loss)
+        setup = setup._replace(algorithm=algorithm, loss=summary.loss, summary=summary.client)
     grid = grid_of(penalty, strengths, least)
     found = _path(setup, hparams, params, problem.train, key, *grid, tolerance)
     walk, values, first = found

@@ -7,21 +7,22 @@ from fcojax.algorithms.work import local_steps
 from fcojax.engine.cohort import Everyone
 from fcojax.engine.plan import Plan
 from fcojax.engine.solve import Outcome
-from fcojax.problems.problem import Problem
+from fcojax.problems.problem import Problem, Summary
 from fcojax.types import Array
 
 
-def summary_pays(problem: Problem, plan: Plan) -> bool:
-    """Whether a problem's summary is there, gives the same models, and is less to read.
+def usable_summary(problem: Problem, plan: Plan) -> Summary | None:
+    """A problem's summary if it has one that gives the same models and is less to read.
 
     It gives the same models if everyone takes one full-batch step a round and everything arrives.
     """
     data, chunks = problem.train, (plan.client_chunk_size, plan.point_chunk_size)
     only_gradients = plan == Plan(local_steps(1), Everyone(), None, *chunks)
     if problem.summary is None or not only_gradients or data.mesh is not None or data.held:
-        return False
-    summary = jax.eval_shape(problem.summary.client, data)
-    return 2 * _numbers(summary.examples) <= _numbers(data.examples)
+        return None
+    client = jax.eval_shape(problem.summary.client, data)
+    pays = 2 * _numbers(client.examples) <= _numbers(data.examples)
+    return problem.summary if pays else None
 
 
 def sent_by_each(outcome: Outcome, counts: Array) -> Outcome:

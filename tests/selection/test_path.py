@@ -11,7 +11,7 @@ import fcojax
 from fcojax import problems
 from fcojax.algorithms import fed_dual_avg, fed_mid_osp
 from fcojax.problems.linear_models import half_square
-from fcojax.selection.summary import summary_pays
+from fcojax.selection.summary import usable_summary
 from fcojax.transforms import (
     elastic_net,
     euclidean,
@@ -187,7 +187,7 @@ def test_four_sites_reach_the_pooled_answer(kind, factory):
 def test_second_moments_are_read_instead_of_all_rows_and_nobody_can_tell(make):
     penalty = PENALTY if make is problems.linear else l1()
     problem = make(population(), **({} if make is problems.linear else {"ridge": 0.3}))
-    assert summary_pays(problem, fcojax.Plan(fcojax.local_steps(1)))
+    assert usable_summary(problem, fcojax.Plan(fcojax.local_steps(1))) is problem.summary
     ours, plain = (
         fcojax.path(some, penalty, strengths=4, least=0.05, tolerance=1e-9)
         for some in (problem, problem._replace(summary=None))
@@ -201,7 +201,7 @@ def test_a_summary_is_only_for_those_whose_gradients_are_all_that_counts():
     as_sent = fcojax.Uplink(
         lambda _: (), lambda hparams, sent, kept, key: (sent, kept), lambda a: a
     )
-    assert summary_pays(problem, fcojax.Plan(one_step, client_chunk_size=2))
+    assert usable_summary(problem, fcojax.Plan(one_step, client_chunk_size=2))
     for plan in (
         fcojax.Plan(fcojax.local_steps(2)),
         fcojax.Plan(fcojax.local_steps(1, 4)),
@@ -209,6 +209,6 @@ def test_a_summary_is_only_for_those_whose_gradients_are_all_that_counts():
         fcojax.Plan(one_step, uplink=as_sent),
         fcojax.Plan(one_step, guard=fcojax.norm_bound(1.0)),
     ):
-        assert not summary_pays(problem, plan)
+        assert not usable_summary(problem, plan)
     wide = fcojax.from_rows({"x": np.ones((3, 9)), "y": np.ones(3)}, [2, 1])
-    assert not summary_pays(problems.least_squares(wide), fcojax.Plan(one_step))
+    assert not usable_summary(problems.least_squares(wide), fcojax.Plan(one_step))
