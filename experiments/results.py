@@ -1,7 +1,7 @@
 """Makes docs/results.md anew, from full runs: python -m experiments.results [--only=lasso,theory].
 
 Runs that are finished in ``--workdir`` are only judged and drawn anew; those that need data are
-left out unless ``--data`` says where it lies.
+left out unless ``--data`` says where it lies. A run that is left out keeps its section of the page.
 """
 
 import json
@@ -93,12 +93,11 @@ def section(run: Run, workdir: pathlib.Path, figures: str) -> str:
     entries = summary.get("algorithms", {})
     seconds = summary.get("seconds") or sum(entry["seconds"] for entry in entries.values())
     options = list(run.options) + ([f"--config.data_dir=DIR/{run.data}"] if run.data else [])
-    title = f"{file.experiment.title}: {run.heading}" if run.heading else file.experiment.title
     parts = [
-        f"## {title}",
+        f"## {_title(run, file.experiment)}",
         f"`{' '.join(['--config=configs/' + run.config + '.py', *options])}`. {file.summary} "
         f"{_drawn_from(summary)}",
-        f"{known['date']}, {seconds:.0f} s.",
+        f"{known['date']}, {seconds:.0f} s. {_machine(known)}",
         "\n".join(
             f"![{path.stem.replace('_', ' ')}]({figures}/{run.name}_{path.name})"
             for path in sorted((workdir / "figures").glob("*.png"))
@@ -111,6 +110,26 @@ def section(run: Run, workdir: pathlib.Path, figures: str) -> str:
         file.experiment.remarks,
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _title(run: Run, experiment: Sweep | Study) -> str:
+    return f"{experiment.title}: {run.heading}" if run.heading else experiment.title
+
+
+def _machine(known: dict[str, Any]) -> str:
+    versions = known["versions"]
+    return (
+        f"{known['machine']}; fcojax {versions['fcojax']}, Python {versions['python']}, JAX "
+        f"{versions['jax']}."
+    )
+
+
+def kept(page: pathlib.Path) -> dict[str, str]:
+    """The sections that a page has, by their title."""
+    if not page.exists():
+        return {}
+    _, *sections = page.read_text("utf-8").split("\n## ")
+    return {text.split("\n")[0]: f"## {text.strip()}" for text in sections}
 
 
 def _drawn_from(summary: dict[str, Any]) -> str:
@@ -193,23 +212,21 @@ def main(argv: list[str]) -> None:
     folder, page = pathlib.Path(FLAGS.workdir), pathlib.Path(FLAGS.page)
     figures = page.parent / "figures"
     figures.mkdir(parents=True, exist_ok=True)
-    sections, machine = [], ""
-    for run in chosen:
+    before, sections = kept(page), []
+    for run in RUNS:
         workdir = folder / run.name
-        if run.data and not FLAGS.data:
-            print(f"{run.name} needs --data, where {run.data} lies; left out.")
+        if run not in chosen or (run.data and not FLAGS.data):
+            if run in chosen:
+                print(f"{run.name} needs --data, where {run.data} lies; left out.")
+            file = config_file.load(str(_ROOT / "configs" / f"{run.config}.py"))
+            sections.append(before.get(_title(run, file.experiment), ""))
             continue
         _finish(run, workdir)
         for picture in (workdir / "figures").glob("*.png"):
             shutil.copy(picture, figures / f"{run.name}_{picture.name}")
-        known = json.loads((workdir / "config.json").read_text("utf-8"))
-        versions = known["versions"]
-        machine = (
-            f"Machine: {known['machine']}; fcojax {versions['fcojax']}, Python "
-            f"{versions['python']}, JAX {versions['jax']}."
-        )
         sections.append(section(run, workdir, figures.name))
-    page.write_text("\n\n".join([_INTRODUCTION + machine, *sections]) + "\n", "utf-8")
+    sections = [text for text in sections if text]
+    page.write_text("\n\n".join([_INTRODUCTION, *sections]) + "\n", "utf-8")
     print(f"{len(sections)} runs are in {page}.")
 
 
@@ -219,11 +236,9 @@ Made by `python -m experiments.results` from full runs. Nothing is tuned by hand
 and seeds are in the config, each algorithm is shown at the best point of its grid, and a star marks
 a value on the edge of its grid. Claims are those of the sources, in their words as far as a number
 can decide them; what we expect ourselves stands in a table of its own. Where seeds differ the
-interval is Student's for the mean of the differences, pair by pair, and all of it has to clear the
-threshold. Claims that do **not** hold are in bold, with the reason below the table where we found
-it.
-
-"""
+interval is Student's for the mean of the differences, pair by pair, and all of it has to lie beyond
+the threshold: methods that do the same are not better than each other. Claims that do **not** hold
+are in bold, with the reason below the table where we found it."""
 
 
 if __name__ == "__main__":

@@ -18,8 +18,9 @@ class Claim(NamedTuple):
       measured: the number that decides.
       needed: the threshold.
       at_least: whether the number has to be at least the threshold, or else at most.
-      interval: where the number lies, given its spread over the seeds; all of it has to be on the
-        right side. ``None`` where there is no chance in it.
+      interval: where the number lies, given its spread over the seeds; all of it has to be beyond
+        the threshold, so that methods that do the same are not better than each other. ``None``
+        where there is no chance in it.
       source: whether a source says so; ``False`` for an expectation of our own.
       quick: whether a run with ``--quick`` can decide it.
     """
@@ -43,7 +44,18 @@ class Claim(NamedTuple):
     @property
     def holds(self) -> bool:
         """Whether the claim is confirmed; never by a number that is not finite."""
-        return math.isfinite(self.margin) and self.margin >= 0
+        return math.isfinite(self.margin) and (self.margin > 0 or self._equality_holds)
+
+    @property
+    def _equality_holds(self) -> bool:
+        return self.interval is None and self.margin == 0
+
+    @property
+    def relation(self) -> str:
+        """How the number has to lie to the threshold, in words."""
+        if self.interval is None:
+            return "at least" if self.at_least else "at most"
+        return "above" if self.at_least else "below"
 
     def as_json(self, quick: bool = False) -> dict[str, Any]:
         """For a summary; ``holds`` is null where a quick run cannot decide.
@@ -52,12 +64,12 @@ class Claim(NamedTuple):
           >>> Claim("two is large", 2.0, 1.5).as_json()["holds"]
           True
         """
-        relation = "at least" if self.at_least else "at most"
         return {
             "claim": self.text,
             "measured": _number(self.measured),
             "interval": self.interval and [_number(end) for end in self.interval],
-            relation: self.needed,
+            "relation": self.relation,
+            "needed": self.needed,
             "holds": None if quick and not self.quick else self.holds,
             "margin": _number(self.margin),
             "source": self.source,

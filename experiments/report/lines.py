@@ -63,8 +63,7 @@ def diverged(summary: dict) -> list[dict[str, Any]]:
 
 def relation(entry: dict[str, Any]) -> str:
     """What is needed, as in ``at least 0.5``."""
-    which = "at least" if "at least" in entry else "at most"
-    return f"{which} {entry[which]:.5g}"
+    return f"{entry['relation']} {entry['needed']:.5g}"
 
 
 def _claim(entry: dict[str, Any]) -> dict[str, Any]:

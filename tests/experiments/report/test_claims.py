@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from experiments.report.claims import Claim
+from experiments.report.claims import Claim, over_seeds
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,13 @@ def test_a_claim_holds_on_its_side_and_only_with_a_number(measured, at_least, ho
     claim = Claim("one", measured, 1.0, at_least)
     assert claim.holds is holds
     entry = json.loads(json.dumps(claim.as_json(), allow_nan=False))
-    assert entry["holds"] is holds and ("at least" in entry) is at_least
+    assert entry["holds"] is holds and (entry["relation"] == "at least") is at_least
     if entry["margin"] is not None:
         assert (entry["margin"] >= 0) is holds
+
+
+def test_what_does_the_same_on_every_seed_is_not_better():
+    tie = over_seeds("it is faster", [0.0, 0.0, 0.0], 0.0)
+    assert not tie.holds and tie.as_json()["relation"] == "above"
+    assert over_seeds("it is faster", [0.1, 0.1, 0.1], 0.0).holds
+    assert over_seeds("it is close behind", [0.0, 0.0], 0.05, at_least=False).holds
