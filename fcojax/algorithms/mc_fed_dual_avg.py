@@ -4,7 +4,6 @@ Bao, Crawshaw, Luo and Liu, "Fast composite optimization and statistical recover
 learning", ICML 2022, and the code that goes with it.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -44,7 +43,7 @@ def mc_fed_dual_avg(
     loss: Loss,
     mirror: Mirror,
     *,
-    penalty_factors: Sequence[float] = (1.0,),
+    penalty_factors: tuple[float, ...] = (1.0,),
     ball: Penalty | None = None,
 ) -> Algorithm:
     r"""Constrained federated dual averaging in stages; by default one, which is C-FedDualAvg.
@@ -89,8 +88,8 @@ def mc_fed_dual_avg(
         return tree.add(centre, ball.prox(tree.sub(w, centre), 0.0, radius))
 
     def stage_of(hparams, index):
-        stage = index // jnp.maximum(jnp.asarray(hparams.stage_rounds), 1)
-        return jnp.minimum(stage, last).astype(jnp.int32)
+        length = jnp.maximum(jnp.asarray(hparams.stage_rounds), 1)
+        return jnp.minimum(index.astype(length.dtype) // length, last).astype(jnp.int32)
 
     def fresh(hparams, params, index):
         point = DualPoint(mirror.to_dual(params), jnp.zeros_like(jnp.asarray(hparams.client_lr)))
@@ -104,7 +103,8 @@ def mc_fed_dual_avg(
 
     def client_update(hparams, message, client, local, key):
         point, *stage = message
-        w, elapsed = read(hparams, *message), local.num_steps * hparams.client_lr
+        w = read(hparams, *message)
+        elapsed = local.num_steps.astype(point.elapsed.dtype) * hparams.client_lr
         ahead = tree.scale(0.5 * hparams.strong_convexity * elapsed, mirror.to_dual(w))
 
         def step(carry, batch):
