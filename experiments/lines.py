@@ -16,7 +16,7 @@ from fcojax.algorithms.fed_avg import PenalisedRates
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.plan import Plan
 from fcojax.engine.reference import optimum
-from fcojax.engine.sharding import decomposes_on_a_cpu, spread
+from fcojax.engine.sharding import client_mesh, decomposes_on_a_cpu, shard_clients, spread
 from fcojax.engine.state import State
 from fcojax.engine.stepper import advance_donated, start
 from fcojax.engine.stream import Stream, on_disk
@@ -78,7 +78,10 @@ def ready(
     params = jax.eval_shape(problem.init, keys[0])
     names = [tuple(point.values()) for point in points_of(entry.grid)]
     stream = None
-    if on_disk(entry.train):
+    if on_disk(entry.train) and jax.process_count() > 1:
+        # Each process reads the clients of its own devices, and keeps them.
+        data = shard_clients(entry.train, client_mesh())
+    elif on_disk(entry.train):
         stream = Stream(entry.train, entry.plan, settings.eval_every, len(settings.seeds))
         data = stream.shapes()
     else:
@@ -121,7 +124,7 @@ def ready(
 
 
 def _context(entry: Entry, problem: Problem, data: ClientData) -> PyTree:
-    if on_disk(problem.train):
+    if on_disk(problem.train) and data.mesh is None:
         return sample_of(problem.train), problem.validation
     return (data if entry.train is problem.train else problem.train), problem.validation
 

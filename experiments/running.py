@@ -60,7 +60,6 @@ def prepared_study(study: Study, config: ConfigDict) -> Execute:
 def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Execute:
     """What runs all lines of the sweep; each one's summary is written as soon as it is done."""
     problem, penalty = sweep.problem(config), sweep.penalty(config)
-    processes.refuse(several_cannot={"read clients from disk": on_disk(problem.train)})
     entries = build(sweep, config, settings, problem, penalty)
     known = columns(problem, sweep)
     if settings.criterion.measure not in known:

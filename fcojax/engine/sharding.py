@@ -21,6 +21,7 @@ from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.layout import client_bytes, pays_to_share, sized
 from fcojax.engine.memory import device_memory
 from fcojax.engine.plan import Plan, as_plan
+from fcojax.problems import stored
 from fcojax.problems.clients import ClientData
 from fcojax.types import Params, PyTree
 
@@ -91,31 +92,45 @@ def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
     weights = np.zeros(num_shards * per_shard, data.weights.dtype)
     weights[: data.num_clients] = np.asarray(data.weights)
 
-    def cut(leaf):
-        leaf = np.asarray(leaf)
-        if (np.diff(bounds) == num_rows).all():
-            return leaf
-        parts = zip(bounds[:-1], bounds[1:], strict=True)
-        return np.concatenate([leaf[_padded_rows(*part, num_rows)] for part in parts])
-
     placement = jax.sharding.NamedSharding(mesh, sharded.shard_spec)
 
     def placed(array):
-        array = np.asarray(array)
-        array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
-        return jax.make_array_from_callback(array.shape, placement, lambda index: array[index])
+        dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+        return jax.make_array_from_callback(
+            array.shape, placement, lambda index: array[index].astype(dtype, copy=False)
+        )
+
+    def rows_placed(leaf):
+        leaf = np.asarray(leaf)
+        dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
+
+        def of_device(index):
+            # What is on disk is read here and by nobody else.
+            first, end, _ = index[0].indices(num_shards * num_rows)
+            own = range(first // num_rows, end // num_rows)
+            parts = [_padded_rows(leaf, *bounds[shard : shard + 2], num_rows) for shard in own]
+            whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            return whole.astype(dtype, copy=False)
+
+        shape = (num_shards * num_rows, *leaf.shape[1:])
+        return jax.make_array_from_callback(shape, placement, of_device)
 
     return dataclasses.replace(
         sharded,
-        examples=jax.tree.map(lambda leaf: placed(cut(leaf)), data.examples),
+        examples=jax.tree.map(rows_placed, data.examples),
         offsets=placed((offsets[local] - bounds[:-1, None]).reshape(-1).astype(np.int32)),
         weights=placed(weights),
     )
 
 
-def _padded_rows(start: int, end: int, num_rows: int) -> np.ndarray:
+def _padded_rows(leaf: np.ndarray, start: int, end: int, num_rows: int) -> np.ndarray:
     """``num_rows`` rows: those from start to end, and the last of them again and again."""
-    return np.minimum(np.arange(start, start + num_rows), max(end - 1, 0))
+    end = max(end, 1)
+    start = min(start, end - 1)
+    rows = np.empty((num_rows, *leaf.shape[1:]), leaf.dtype)
+    stored.read_rows(leaf, np.array([start]), np.array([end - start]), rows)
+    rows[end - start :] = rows[end - start - 1]
+    return rows
 
 
 def decomposes_on_a_cpu(program: jax.stages.Traced) -> bool:

@@ -197,3 +197,53 @@ def test_rows_of_a_process_that_does_not_write_stay_in_memory(tmp_path):
     ledger.append([{"algorithm": "a", "round": 0}, {"algorithm": "a", "round": 5}])
     ledger.replace("a", ledger.of("a")[:1])
     assert ledger.of("a") == [{"algorithm": "a", "round": 0}] and not ledger.path.exists()
+
+
+ON_DISK = """
+import os, pathlib
+import fcojax
+from configs import lasso
+from configs.lasso import get_config, quick
+from fcojax.problems import stored
+
+FOLDER, read_rows = pathlib.Path({folder!r}), stored.read_rows
+
+def problem(config):
+    return lasso.EXPERIMENT.problem(config)._replace(train=fcojax.open_clients(FOLDER / "clients"))
+
+def told_of(array, starts, sizes, out):
+    if array.ndim == 2:
+        with open(FOLDER / f"read {{os.getpid()}}", "a") as file:
+            print(*starts, *sizes, file=file)
+    read_rows(array, starts, sizes, out)
+
+stored.read_rows = told_of
+EXPERIMENT = lasso.EXPERIMENT._replace(problem=problem)
+"""
+
+
+@pytest.mark.long
+def test_each_of_two_processes_reads_its_own_clients_from_disk(tmp_path):
+    """Each of four devices has eight clients; the model is that of one who has all in memory."""
+    from configs import lasso
+
+    sizes = ["--config.num_clients=32", "--config.num_examples=128", "--config.dim=256"]
+    options = [*SHORT[1:], *sizes, "--config.client_lr=1e-4", "--config.num_rounds=10"]
+    config = lasso.get_config()
+    config.num_clients, config.num_examples, config.dim, config.num_true = 32, 128, 256, 4
+    lasso.EXPERIMENT.problem(config).train.save(tmp_path / "clients")
+    (tmp_path / "on_disk.py").write_text(ON_DISK.format(folder=os.fspath(tmp_path)))
+    codes, said = ended([begun(command(SHORT[0], *options, f"--workdir={tmp_path / 'one'}"))])
+    assert codes == [0], said
+    flags = [f"--workdir={tmp_path / 'two'}", f"--coordinator={coordinator()}", "--num_processes=2"]
+    codes, said = ended(
+        [
+            begun(command(f"--config={tmp_path}/on_disk.py", *options, *flags, f"--process_id={i}"))
+            for i in range(2)
+        ]
+    )
+    assert codes == [0, 0], said
+    assert_same(tmp_path / "two", tmp_path / "one")
+    read = [set(path.read_text().splitlines()) for path in tmp_path.glob("read *")]
+    quarters = ["0 1024", "1024 1024", "2048 1024", "3072 1024"]
+    assert sorted(map(sorted, read)) == [quarters[:2], quarters[2:]]
