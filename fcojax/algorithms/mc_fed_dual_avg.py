@@ -1,9 +1,9 @@
 r"""C-FedDualAvg and MC-FedDualAvg: dual averaging in a ball, in stages of falling penalties.
 
-Bao, Crawshaw, Luo and Liu, "Fast composite optimization and statistical recovery in federated
-learning", ICML 2022, and the code that goes with it.
+Bao et al., "Fast composite optimization and statistical recovery in federated learning", 2022.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ def mc_fed_dual_avg(
     loss: Loss,
     mirror: Mirror,
     *,
-    penalty_factors: tuple[float, ...] = (1.0,),
+    penalty_factors: Sequence[float] = (1.0,),
     ball: Penalty | None = None,
 ) -> Algorithm:
     r"""Constrained federated dual averaging in stages; by default one, which is C-FedDualAvg.

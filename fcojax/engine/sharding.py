@@ -108,7 +108,7 @@ def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
             # What is on disk is read here and by nobody else.
             first, end, _ = index[0].indices(num_shards * num_rows)
             own = range(first // num_rows, end // num_rows)
-            parts = [_padded_rows(leaf, *bounds[shard : shard + 2], num_rows) for shard in own]
+            parts = [_padded_rows(leaf, bounds[s], bounds[s + 1], num_rows) for s in own]
             whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
             return whole.astype(dtype, copy=False)
 
