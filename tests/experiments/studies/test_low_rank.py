@@ -45,7 +45,7 @@ def test_rounds_to_the_rank_and_to_the_optimum_are_counted_seed_by_seed():
 
 def test_a_rank_that_is_never_reached_refutes_the_claims_on_it():
     rank, mid_rank, *_ = found(rank=17)
-    assert rank == (200, False) and mid_rank == (0, True)
+    assert rank == (200, False) and mid_rank == (0, False)  # a tie is not slower
 
 
 def test_the_penalty_leaves_the_bias_alone():
