@@ -17,8 +17,8 @@ class Method(NamedTuple):
       key: the algorithm whose colour and hyperparameters it has.
       line: the line style of its curve; none if its curve is not drawn.
       build: ``(loss, penalty) -> Algorithm``.
-      tuned: ``"round"``, steps as multiples of 1 / (K L); ``"step"``, of 1 / L; or ``"prox"``, the
-        prox step as a multiple of 1 / L.
+      tuned: ``"round"``, steps as multiples of 1 / (K L); ``"step"``, of 1 / L; ``"prox"``, the
+        prox step as a multiple of 1 / L; or ``"pull"``, that of Frank-Wolfe as a multiple of mu.
       exact: whether its limit is the optimum, by its source; none where that is not the question.
       one_step: whether clients take one local step instead of K.
       half: whether half of the clients take part in a round, instead of all.
@@ -118,6 +118,10 @@ METHODS = {
         fixed=_constant(skip_probability=0.5),
     ),
     "fed_dyn": Method("FedDyn, K steps", "fed_dyn", "--", _dyn, "prox"),
+    "fed_fw": Method(
+        "FedFW, on the optimum's ball", "fed_fw", "", lambda loss, penalty: algorithms.fed_fw(loss),
+        "pull", exact=None, one_step=True,
+    ),
     "composite_fl_half": Method(
         "Composite FL, half the clients", "composite_fl", ":", algorithms.composite_fl, half=True
     ),

@@ -13,6 +13,10 @@ from fcojax.problems import factored_loss
 def points(config, task, name, factors):
     """A method's grid, with step sizes as multiples of the safe one."""
     method, safe = METHODS[name], 1 / task.smoothness
+    if method.tuned == "pull":
+        radius = float(np.abs(task.optimum).sum())  # of the ball on which the optimum lies
+        pulls = [factor * task.least_curvature for factor in factors]
+        return fcojax.product(method.hparams, pull_scale=pulls, penalty_scale=[radius])
     if method.tuned == "round" and not method.one_step:
         safe /= task.num_steps
     steps = [factor * safe for factor in factors]
