@@ -37,6 +37,7 @@ _STYLES = {
     "fed_dr": ("FedDR", "#332288", "-"),
     "fed_admm": ("FedADMM", "#44AA99", "-"),
     "fed_exp": ("FedExP", "#6699CC", "-"),
+    "fed_fw": ("FedFW", "#DDCC77", "-"),
     "prox_gd": ("ProxGD, centralised", "#555555", ":"),
     "mirror_descent": ("mirror descent, centralised", "#555555", "--"),
     "dual_averaging": ("dual averaging, centralised", "#555555", "-"),
