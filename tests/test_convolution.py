@@ -203,7 +203,7 @@ def test_whole_numbers_stay_exact_channel_by_channel():
     assert found.ravel().tolist() == [2 * (2**60 + 1)] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("number", NUMBERS[5:108])
 def test_equals_xlas_over_a_grid_of_options(number):
     check_case(1 + number % 2, number)

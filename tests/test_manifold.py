@@ -22,7 +22,7 @@ from fcojax.transforms import (
 )
 from fcojax.transforms.manifolds.manifold import ambient_norm
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def tangent_pair(manifold, shape, size=0.4):

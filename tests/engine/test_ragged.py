@@ -89,7 +89,7 @@ def test_full_gradients_are_those_of_the_pooled_data(chunk):
     np.testing.assert_allclose(found, pooled_gradient(data), rtol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_full_gradients_are_pooled_on_a_mesh_and_for_some_clients_only():
     data = population()
     sharded = shard_clients(data, client_mesh(2))
@@ -145,9 +145,9 @@ def test_epochs_see_every_example_once(chunk):
     "work",
     [
         fcojax.local_epochs(2, 10),
-        pytest.param(fcojax.local_epochs(3, 10, fewest=1), marks=pytest.mark.slow),
-        pytest.param(fcojax.local_steps(11, 4, fewest=1), marks=pytest.mark.slow),
-        pytest.param(fcojax.local_steps(11, 4, fewest=1, replace=True), marks=pytest.mark.slow),
+        pytest.param(fcojax.local_epochs(3, 10, fewest=1), marks=pytest.mark.long),
+        pytest.param(fcojax.local_steps(11, 4, fewest=1), marks=pytest.mark.long),
+        pytest.param(fcojax.local_steps(11, 4, fewest=1, replace=True), marks=pytest.mark.long),
     ],
 )
 def test_results_do_not_depend_on_who_works_side_by_side(work):
@@ -214,7 +214,7 @@ def test_equal_clients_need_no_branch_and_no_sort(work):
 
 @pytest.mark.parametrize(
     "work",
-    [fcojax.local_epochs(1, 10), pytest.param(fcojax.local_steps(2), marks=pytest.mark.slow)],
+    [fcojax.local_epochs(1, 10), pytest.param(fcojax.local_steps(2), marks=pytest.mark.long)],
 )
 def test_a_run_of_ragged_clients_differentiates(work):
     algorithm, data = fcojax.algorithms.fed_avg(loss), population(SMALL)

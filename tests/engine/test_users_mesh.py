@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 import fcojax
 from tests import federations
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 PLAN = fcojax.Plan(fcojax.local_epochs(1, 3), fcojax.uniform_cohort(3))
 DATA = fcojax.from_clients(federations.clients(federations.EQUAL))

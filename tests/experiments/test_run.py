@@ -209,7 +209,7 @@ def test_the_same_seed_gives_the_same_rows_and_an_interrupted_run_resumes(tmp_pa
         (["--config.algorithms=fed_dual_av"], "no algorithm fed_dual_av; did you mean"),
         (["--config.cohort_size=7"], "cohort_size is 7 but the problem has 6 clients"),
         *(
-            pytest.param(*row, marks=pytest.mark.slow)
+            pytest.param(*row, marks=pytest.mark.long)
             for row in (
                 (["--config.num_rounds=2.5"], "invalid literal for int() with base 10: '2.5'"),
                 (["--config.criterion=f2"], "no measure f2 to rank by; known are"),

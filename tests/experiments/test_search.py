@@ -110,7 +110,7 @@ def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
             assert {k: row[k] for k in numbers} == pytest.approx(numbers, rel=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_search_goes_on_where_it_was(tmp_path):
     """A second call finds all parts done, and gives the same summary but for the seconds."""
     first, rows = campaign(tmp_path, "halving")
@@ -119,7 +119,7 @@ def test_a_search_goes_on_where_it_was(tmp_path):
     assert {**second, "seconds": 0} == {**first, "seconds": 0}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_chunks_are_timed_once_for_a_workdir(tmp_path, monkeypatch):
     timed = []
 

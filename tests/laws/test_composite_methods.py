@@ -253,7 +253,7 @@ def test_one_local_step_is_proximal_gradient(method):
     assert_same(models, list(expected))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_mime_is_the_printed_one_in_every_second_round():
     """And stays where it is in those that collect gradients."""
     models = trajectory("mime", BY._replace(num_rounds=2 * BY.num_rounds))[1]
@@ -279,7 +279,7 @@ SAME = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("pair", SAME)
 def test_two_methods_are_one(pair):
     (ours, by), (theirs, theirs_by) = SAME[pair]
@@ -295,7 +295,7 @@ def test_without_a_penalty_the_controls_of_scaffnew_cancel():
     assert_same(models, printed("prox_skip", UNPENALISED))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_random_numbers_of_steps_follow_the_printed_method():
     """The coin's steps between exchanges, and the numbers drawn, put into the printed method."""
     by = BY._replace(num_rounds=60, num_steps=40)
@@ -311,7 +311,7 @@ def test_random_numbers_of_steps_follow_the_printed_method():
     assert_same(models[exchanges], list(oracles.prox_skip(problem(), by, 0.5, numbers)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_both_kinds_of_chance_have_the_same_law():
     """P(K = k) = p (1 - p)^{k - 1}: the mean number, and how often it is one."""
     by = BY._replace(num_rounds=4000, num_steps=40)
@@ -323,7 +323,7 @@ def test_both_kinds_of_chance_have_the_same_law():
         assert abs((numbers == 1).mean() - 0.5) < spread * 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_late_clients_see_one_of_the_last_models():
     """And which one is drawn anew for each event."""
     by = BY._replace(num_rounds=200)

@@ -84,7 +84,7 @@ def test_what_weighs_nothing_may_hold_anything(name, work):
         jax.tree.map(np.testing.assert_array_equal, clean, after(name, work, population(bad)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("work", WORKS)
 @pytest.mark.parametrize("name", SOME)
 def test_nor_does_it_on_two_devices(name, work):
@@ -175,7 +175,7 @@ def by_hand(loss, clients, weights, num_rounds=3):
     return np.asarray(w)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_full_batches_are_padded_with_the_clients_own_rows(num_devices):
     """No client is dropped on account of rows that are not its own."""

@@ -122,7 +122,7 @@ def shadow(task, mirror, squared, rates, *, num_steps, num_rounds, look, seeds):
     return jax.tree.map(np.asarray, history["server"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("num_steps", [1, 4, 16])
 def test_gap_is_below_lemma_4_4_and_theorem_4_3(num_steps):
     """For l1 and one Hessian, at 20 and at 100 rounds and three rates."""
@@ -154,7 +154,7 @@ def test_gap_is_below_lemma_4_4_and_theorem_4_3(num_steps):
             assert discrepancy <= spread + 1e-12
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("num_steps", [4, 20])
 def test_gap_is_below_theorem_4_2(num_steps):
     """On the unit ball, where gradients are bounded; Hessians differ between clients."""
@@ -218,7 +218,7 @@ def test_averaging_models_on_the_ball_shrinks_them_and_averaging_duals_does_not(
     assert gaps["fed_mid"][1] > 10 * gaps["fed_dual_avg"][1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["fed_dual_avg", "fed_mid_osp"])
 def test_gap_of_small_client_steps_is_below_theorem_4_1(name):
     """A small client rate made up for by the server's; the mean of the models of all rounds."""

@@ -79,7 +79,7 @@ def test_parquet_is_refused_without_pyarrow(tmp_path, monkeypatch):
         read(config_of(data_dir=tmp_path))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_quick_study_has_a_model_a_ledger_and_figures(tmp_path):
     study, config, rows, summary = quick_study("select", tmp_path)
     assert summary["solved"]["strengths solved"] == config.num_strengths
