@@ -20,8 +20,11 @@ class Link(NamedTuple):
     """A loss of the prediction u and the target b, with its derivatives in u.
 
     Attributes:
-      value, slope, curvature: functions of (u, b).
-      max_slope, max_curvature: the largest values of the last two, in magnitude.
+      value: a function of (u, b).
+      slope: its first derivative.
+      curvature: its second derivative.
+      max_slope: the largest slope, in magnitude.
+      max_curvature: the largest curvature, in magnitude.
     """
 
     value: Elementwise
@@ -85,7 +88,8 @@ class LinearModel(NamedTuple):
 
     Attributes:
       link: the loss of one example.
-      features, targets: the rows a_kj and the numbers b_kj of each client.
+      features: the rows a_kj of each client.
+      targets: the numbers b_kj of each client.
       weights: p_k, of sum one.
       ridge: lambda.
     """
