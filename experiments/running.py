@@ -4,7 +4,7 @@ import contextlib
 import os
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from experiments.entries import Entry, build, columns, described
 from experiments.ledger import fingerprint
 from experiments.lines import solve_optima
 from experiments.report import rows as tidy
+from experiments.report.rows import Row
 from experiments.search import extended_grid
 from experiments.settings import Settings
 from experiments.signals import Watch
@@ -30,6 +31,7 @@ from fcojax.engine.stream import on_disk
 
 # Each multiplies one end of the grid by the ratio of its last two values.
 _MOST_EXTENSIONS = 6
+_SECONDS_BETWEEN_WRITES = 1.0  # of a study's rows
 
 Say = Callable[[str], None]
 # (workdir, summary so far, console, watch, say) -> summary.
@@ -48,13 +50,33 @@ def prepared_study(study: Study, config: ConfigDict) -> Execute:
         for label in list(ledger.rows):
             ledger.replace(label, [])
         with progress_on(console) as progress:
-            for row in study.rows(config):
-                ledger.append([tidy.plain(row)])
-                progress.stage("", str(row["part"]))
+            for rows in in_batches(study.rows(config), _SECONDS_BETWEEN_WRITES):
+                ledger.append([tidy.plain(row) for row in rows])
+                progress.stage("", str(rows[-1]["part"]))
         found = study.summarise(config, tidy.load(ledger.path))
         return summary | found | {"seconds": round(time.monotonic() - began, 3)}
 
     return execute
+
+
+def in_batches(rows: Iterator[Row], seconds: float) -> Iterator[list[Row]]:
+    """The rows that came in so many seconds together, and those before an error as well.
+
+    Every write waits for the disk, thousands of them for longer than the study computes.
+    """
+    batch, began = [], time.monotonic()
+    try:
+        for row in rows:
+            batch.append(row)
+            if time.monotonic() - began >= seconds:
+                yield batch
+                batch, began = [], time.monotonic()
+    except Exception:
+        if batch:
+            yield batch
+        raise
+    if batch:
+        yield batch
 
 
 def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Execute:

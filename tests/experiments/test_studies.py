@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from experiments.report import rows as tidy
+from experiments.running import in_batches
 from tests.experiments.test_run import ROOT, environment, launch, one_line
 
 STUDY = '''"""Squares, in one figure.
@@ -88,6 +89,20 @@ def test_a_study_leaves_rows_a_summary_with_claims_a_figure_and_a_page(tmp_path)
     assert drawn.returncode == 0 and drawn.stderr == ""
     assert all(line.endswith(".png") for line in drawn.stdout.splitlines())
     assert json.loads((workdir / "summary.json").read_text()) == summary | {"claims": claims}
+
+
+def test_rows_of_a_study_go_to_disk_together_and_those_before_an_error_too():
+    def rows():
+        yield from ({"x": 0}, {"x": 1}, {"x": 2})
+        raise ValueError("no more")
+
+    for seconds, expected in ((0.0, [[0], [1], [2]]), (60.0, [[0, 1, 2]])):
+        seen = []
+        with pytest.raises(ValueError, match="no more"):
+            for batch in in_batches(rows(), seconds):
+                seen.append([row["x"] for row in batch])
+        assert seen == expected
+    assert list(in_batches(iter(()), 0.0)) == []
 
 
 @pytest.mark.slow
