@@ -82,6 +82,7 @@ RUNS = (
     Run("theory", "theory"),
     Run("compare", "compare"),
     Run("saddle", "saddle"),
+    Run("sites", "sites"),
 )
 
 
