@@ -1,101 +1,73 @@
 """What the validation rows choose for each method, drawn problem by drawn problem."""
 
+import concurrent.futures
+import functools
 import itertools
-from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from experiments.studies.sites.problem import Sites, draw
-from experiments.studies.sites.runs import (
-    METHODS,
-    Models,
-    begun,
-    optimum_begun,
-    points,
-    strength_shares,
-)
-
-
-class Task(NamedTuple):
-    """One drawn problem with its runs, which may not have ended yet."""
-
-    design: str
-    seed: int
-    sites: Sites
-    optimum: Models
-    runs: dict[tuple[int, str], Models]
+from experiments.studies.sites.runs import METHODS, models, optimum, points, strength_shares
 
 
 def study(config):
-    """The rows of all designs and seeds; every device has a problem, and the next one waiting."""
+    """The rows of all designs and seeds; every device has a problem, and a thread that drives it.
+
+    What one thread dispatches runs in turn, whichever the device is.
+    """
     places = list(itertools.product(config.designs, range(config.num_seeds)))
-    devices, waiting = jax.local_devices(), []
-    for first in range(0, len(places), len(devices)):
-        batch = zip(places[first : first + len(devices)], devices, strict=False)
-        tasks = [_begin(config, design, seed, device) for (design, seed), device in batch]
-        for task in waiting:
-            yield from judged(config, task)
-        waiting = tasks
-    for task in waiting:
-        yield from judged(config, task)
+    devices, alone = jax.local_devices(), functools.partial(_in_thread, config)
+    with concurrent.futures.ThreadPoolExecutor(len(devices)) as threads:
+        for first in range(0, len(places), len(devices)):
+            batch = places[first : first + len(devices)]
+            for rows in threads.map(alone, batch, devices[: len(batch)]):
+                yield from rows
 
 
-def _begin(config, design, seed, device) -> Task:
-    sites = draw(config, design, seed)
-    runs = {
-        (num_steps, method): begun(config, sites, method, num_steps, device)
-        for num_steps in config.num_steps
-        for method in METHODS
-    }
-    return Task(design, seed, sites, optimum_begun(config, sites, device), runs)
+def _in_thread(config, place, device):
+    with jax.enable_x64(False):  # a thread knows no context of the one that started it
+        return list(one_problem(config, *place, device))
 
 
-def judged(config, task: Task):
+def one_problem(config, design, seed, device):
     """The pooled lasso's row, and one for each method, number of steps and number of rounds."""
-    sites, place = task.sites, {"design": task.design, "seed": task.seed}
-    shares, optimum = strength_shares(config), task.optimum()
+    sites, place = draw(config, design, seed), {"design": design, "seed": seed}
+    shares, pooled = strength_shares(config), optimum(config, sites, device)
     strengths = np.array(shares) * sites.scale_max
-    least = _objective(sites, optimum, strengths)
-    best = int(sites.validation.loss(optimum).argmin())
-    yield (
-        {"part": "pooled"}
-        | place
-        | {
-            "strength": shares[best],
-            "objective": least[best],
-            "duality_gap": sites.train.duality_gap(optimum, strengths).max(),
-            "noise": sites.noise,
-            "smoothness": sites.smoothness,
-            "scale_max": sites.scale_max,
-        }
-        | _scores(config, sites, optimum[best])
-    )
-    for (num_steps, method), wait in task.runs.items():
-        models, grid = wait(), points(config, sites, method)[1]
-        judges = _finite(sites.validation.loss(models))
+    least = _objective(sites, pooled, strengths)
+    best = int(sites.validation.loss(pooled).argmin())
+    facts = {
+        "strength": shares[best],
+        "objective": least[best],
+        "duality_gap": sites.train.duality_gap(pooled, strengths).max(),
+        "noise": sites.noise,
+        "smoothness": sites.smoothness,
+        "scale_max": sites.scale_max,
+    }
+    yield {"part": "pooled"} | place | facts | _scores(config, sites, pooled[best])
+    for num_steps, method in itertools.product(config.num_steps, METHODS):
+        grid = points(config, sites, method)[1]
+        found = models(config, sites, method, num_steps, device)
+        losses = _finite(sites.validation.loss(found))
         fixed = [i for i, (_, share) in enumerate(grid) if share == shares[best]]
-        gaps = _finite(_objective(sites, models[fixed], strengths[best]) - least[best])
+        gaps = _finite(_objective(sites, found[fixed], strengths[best]) - least[best])
         for look, num_rounds in enumerate(config.num_rounds):
-            chosen = int(judges[:, look].argmin())
-            there = int(judges[fixed, look].argmin())
-            rate, share = grid[chosen]
-            yield (
-                {"part": "run"}
-                | place
-                | {
-                    "num_steps": num_steps,
-                    "method": method,
-                    "round": num_rounds,
-                    "rate": rate,
-                    "strength": share,
-                    "gap": gaps[there, look],
-                    "relative_gap": gaps[there, look] / least[best],
-                    "gap_rate": grid[fixed[there]][0],
-                    "least_gap": gaps[:, look].min(),
-                }
-                | _scores(config, sites, models[chosen, look])
-            )
+            chosen = int(losses[:, look].argmin())
+            there = int(losses[fixed, look].argmin())
+            choice = {
+                "num_steps": num_steps,
+                "method": method,
+                "round": num_rounds,
+                "rate": grid[chosen][0],
+                "strength": grid[chosen][1],
+                "gap": gaps[there, look],
+                "relative_gap": gaps[there, look] / least[best],
+                "gap_rate": grid[fixed[there]][0],
+                "least_gap": gaps[:, look].min(),
+            }
+            scores = _scores(config, sites, found[chosen, look])
+            yield {"part": "run"} | place | choice | scores
 
 
 def _objective(sites: Sites, models, strengths):

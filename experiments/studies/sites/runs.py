@@ -1,7 +1,6 @@
 """Both methods on one drawn problem, and the pooled optimum, each a sweep of the engine."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,8 +15,6 @@ from fcojax.problems import ClientData
 from fcojax.transforms import euclidean, l1
 
 METHODS = {"fed_dual_avg": "FedDualAvg", "averaged_cd": "averaged CD"}
-
-Models = Callable[[], np.ndarray]  # waits for a run; its models, axes [points, looks, dim]
 
 
 def points(config, sites: Sites, method: str):
@@ -38,8 +35,8 @@ def strength_shares(config) -> list[float]:
     return np.geomspace(1.0, config.least_strength, config.num_strengths).tolist()
 
 
-def begun(config, sites: Sites, method: str, num_steps: int, device: Any) -> Models:
-    """Starts a method on a device and does not wait; models after each of ``config.num_rounds``."""
+def models(config, sites: Sites, method: str, num_steps: int, device: Any) -> np.ndarray:
+    """The models after each of ``config.num_rounds``, axes [points, looks, dim]."""
     if method == "averaged_cd":
         algorithm = averaged_coordinate_descent()
     else:
@@ -48,28 +45,28 @@ def begun(config, sites: Sites, method: str, num_steps: int, device: Any) -> Mod
     every = math.gcd(*config.num_rounds)
     looks = np.array(config.num_rounds) // every - 1
     data = jax.device_put(sites.clients, device)
-    history = _advanced(algorithm, grid, data, num_steps, max(config.num_rounds), every)
-    return lambda: np.asarray(history["model"][0], float)[:, looks]
+    found = _advanced(algorithm, grid, data, num_steps, max(config.num_rounds), every)
+    return found[:, looks].astype(float)
 
 
-def optimum_begun(config, sites: Sites, device: Any) -> Models:
-    """Starts coordinate descent on the pooled rows, in float64, for every strength."""
+def optimum(config, sites: Sites, device: Any) -> np.ndarray:
+    """Where coordinate descent on the pooled rows ends, in float64, for every strength."""
     with jax.enable_x64(True):
         data = jax.device_put(clients([sites.train], [1], np.float64), device)
         grid, _ = points(config, sites, "averaged_cd")
         algorithm, sweeps = averaged_coordinate_descent(), config.optimum_sweeps
-        history = _advanced(algorithm, grid, data, sweeps, 1, 1)
-    return lambda: np.asarray(history["model"][0])[:, -1]
+        return _advanced(algorithm, grid, data, sweeps, 1, 1)[:, -1]
 
 
 def _advanced(algorithm, grid, data: ClientData, num_steps: int, num_rounds: int, every: int):
+    """The model at every look, axes [points, looks, dim]."""
     key, plan = jax.random.key(0)[None], fcojax.local_steps(num_steps)
     start = jnp.zeros(data.examples["cross"].shape[1], data.examples["cross"].dtype)
     state = fcojax.start(algorithm, grid, start, data, key, plan)
     _, history = fcojax.advance(
         algorithm, grid, data, state, plan, num_rounds, eval_every=every, observe=_model
     )
-    return history
+    return np.asarray(history["model"][0])
 
 
 def _model(hparams, model, context):
