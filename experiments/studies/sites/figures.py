@@ -35,6 +35,6 @@ def draw(config, rows, summary, directory):
         for axis in (above, below):
             axis.set_xticks(budgets, [str(budget) for budget in budgets])
             axis.minorticks_off()
-        above.set_ylim(0, 0.8)
+        above.set_ylim(0, 0.6)
     title = f"At the rate and strength that validation chooses (means of {config.num_seeds} seeds)"
     return [axes.finish(figure, directory / "sites.png", title, 4)]

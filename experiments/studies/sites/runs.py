@@ -22,9 +22,8 @@ def points(config, sites: Sites, method: str):
     shares = strength_shares(config)
     strengths = [share * sites.scale_max for share in shares]
     if method == "averaged_cd":
-        return fcojax.product(Strength, penalty_scale=strengths), [
-            (None, share) for share in shares
-        ]
+        grid = fcojax.product(Strength, penalty_scale=strengths)
+        return grid, [(None, share) for share in shares]
     rates = [share / sites.smoothness for share in config.rate_shares]
     grid = fcojax.product(fed_dual_avg.Hparams, client_lr=rates, penalty_scale=strengths)
     return grid, [(rate, share) for rate in config.rate_shares for share in shares]
