@@ -27,7 +27,8 @@ def study(config):
 
 def _in_thread(config, place, device):
     with jax.enable_x64(False):  # a thread knows no context of the one that started it
-        return list(one_problem(config, *place, device))
+        design, seed = place
+        return list(one_problem(config, design, seed, device))
 
 
 def one_problem(config, design, seed, device):
@@ -46,7 +47,8 @@ def one_problem(config, design, seed, device):
         "scale_max": sites.scale_max,
     }
     yield {"part": "pooled"} | place | facts | _scores(config, sites, pooled[best])
-    for num_steps, method in itertools.product(config.num_steps, METHODS):
+    runs = [(num_steps, method) for num_steps in config.num_steps for method in METHODS]
+    for num_steps, method in runs:
         grid = points(config, sites, method)[1]
         found = models(config, sites, method, num_steps, device)
         losses = _finite(sites.validation.loss(found))
