@@ -26,8 +26,8 @@ def get_config():
     """Everything that can be set with --config.KEY=VALUE."""
     return sweep_config(
         algorithms=("fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp"),
-        client_lr=(0.0003, 0.001, 0.003, 0.01, 0.03),
-        server_lr=(0.3, 1.0, 3.0, 10.0, 30.0),
+        client_lr=(0.0001, 0.0003, 0.001, 0.003, 0.01),
+        server_lr=(1.0, 3.0, 10.0, 30.0, 100.0),
         penalty_scale=(0.2,),
         num_rounds=200,
         cohort_size=10,
