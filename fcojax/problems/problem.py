@@ -68,7 +68,7 @@ class WholeBatchLoss:
 
 
 class Summary(NamedTuple):
-    """How one client can stand for all where nothing but F is asked for.
+    """How one client can stand for all where nothing but F is asked for, and F is a quadratic.
 
     Attributes:
       loss: ``(params, examples) -> one loss per example`` of the one client's examples.
@@ -80,7 +80,7 @@ class Summary(NamedTuple):
       >>> rows = {"x": np.eye(2), "y": np.array([1.0, 3.0])}
       >>> problem = fcojax.problems.least_squares(fcojax.from_rows(rows, [1, 1]))
       >>> summary, at = problem.summary, jnp.array([0.0, 1.0])
-      >>> [float(fcojax.problems.population_loss(loss, at, clients)) for loss, clients in
+      >>> [round(float(fcojax.problems.population_loss(loss, at, clients)), 5) for loss, clients in
       ...  [(problem.loss, problem.train), (summary.loss, summary.client(problem.train))]]
       [1.25, 1.25]
     """

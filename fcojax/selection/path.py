@@ -129,7 +129,7 @@ def path(
         everybody a round is proximal gradient descent on F + psi and leaves exact zeros.
       hparams: the method's hyperparameters, whose strength is replaced. By default its
         ``client_lr`` is one over the curvature of F, which power iterations look up: each is an
-        exchange with all clients, a few for each strength.
+        exchange with all clients, a few for each strength unless F is a quadratic.
       plan: how rounds are driven; by default everyone takes one full-batch step.
       tolerance: on the violation of the optimality conditions, in units of the first strength.
       check_every: rounds between two looks at the violation.
@@ -266,14 +266,16 @@ def along(
 ) -> Walk:
     """Solves for one strength after the other, each from the last model."""
     certificate = kkt(setup.loss, setup.penalty)
+    is_quadratic = setup.summary is not None
 
     def one_strength(carry, given):
-        start, direction = carry
+        start, curved = carry
         index, strength = given
         now = hparams._replace(penalty_scale=_like(strength, hparams.penalty_scale))
         if setup.finds_rate:
-            curvature, direction = curvature_at(setup.loss, start, data, direction, looks)
-            now = now._replace(client_lr=_like(1 / curvature, now.client_lr))
+            if not is_quadratic:
+                curved = curvature_at(setup.loss, start, data, curved[1], looks)
+            now = now._replace(client_lr=_like(1 / curved[0], now.client_lr))
         model, outcome = solved(
             setup.algorithm, setup.plan, certificate, setup.check_every, setup.max_rounds,
             now, start, data, jax.random.fold_in(key, index), tolerance,
@@ -282,15 +284,15 @@ def along(
         objective = fit + setup.penalty.value(model, strength).astype(fit.dtype)
         # Who starts at a model that is not finite never comes back.
         sound = ~outcome.diverged & tree.all_finite(model)
-        return (tree.where(sound, model, start), direction), Walk(model, objective, outcome)
+        return (tree.where(sound, model, start), curved), Walk(model, objective, outcome)
 
-    direction = params
+    curved = ()
     if setup.finds_rate:
         direction = flat().random_point(params, key)
-        more = _FIRST_LOOKS - looks
-        direction = curvature_at(setup.loss, params, data, direction, more)[1]
+        first = _FIRST_LOOKS if is_quadratic else _FIRST_LOOKS - looks
+        curved = curvature_at(setup.loss, params, data, direction, first)
     index = jnp.arange(strengths.shape[0], dtype=jnp.int32)
-    return jax.lax.scan(one_strength, (params, direction), (index, strengths))[1]
+    return jax.lax.scan(one_strength, (params, curved), (index, strengths))[1]
 
 
 def curvature_at(
@@ -371,7 +373,8 @@ REFIT_LOOKS = Exchanges(0, _FIRST_LOOKS)
 def exchanges(setup: Setup, num_strengths: int) -> Exchanges:
     """Those of a path: where it begins, asked at the start and at the null model, and the rates."""
     begins = setup.penalty.scale_max is not None
-    looks = _FIRST_LOOKS + _NEXT_LOOKS * (num_strengths - 1) + begins * _FIRST_LOOKS
+    later = 0 if setup.summary else _NEXT_LOOKS  # a quadratic is curved alike everywhere
+    looks = _FIRST_LOOKS + later * (num_strengths - 1) + begins * _FIRST_LOOKS
     return Exchanges(2 * begins, looks if setup.finds_rate else 0)
 
 
