@@ -10,6 +10,13 @@ every row has a site; without it, five sites are drawn. Four hospitals, each lef
         --config.client=hospital --config.names=feature_names,hospital_names \
         --config.positive_above=0 --config.drop=slope,ca,thal
 
+A file without sites is divided among ``num_clients``, each class in Dirichlet shares, uneven where
+``concentration`` is small; an empty ``--config.client=`` asks for that:
+
+    python -m experiments.run --config=configs/select.py --workdir=runs/a9a \
+        --config.data_dir=a9a.npz --config.features=train --config.target=train_labels \
+        --config.client= --config.positive_above=0
+
 Strengths go down from the least one at which nothing is selected, which one exchange of gradients
 tells. ``by`` says what decides: each ``site`` left out, folds of ``sites`` or of ``examples``, or a
 criterion: ``aic``, ``bic``, ``ebic``.
@@ -28,7 +35,9 @@ def get_config():
     config.data_dir = ""
     config.features = ""
     config.target = "y"
-    config.client = "client"
+    config.client = "client"  # empty: the file has no sites, and its rows are divided by class
+    config.num_clients = 10  # of a file without sites
+    config.concentration = 0.5  # of the Dirichlet shares of each class
     config.names = ""
     config.drop = ("",)
     config.positive_above = float("inf")  # a threshold that turns numbers into two classes

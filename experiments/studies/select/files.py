@@ -1,4 +1,4 @@
-"""A user's own file as features by name, a target and a site for every row."""
+"""A user's own file as features by name, a target and, where it has them, a site for every row."""
 
 import csv
 import importlib
@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse
 
-from fcojax.problems import SparseRows, loaders
+from fcojax.problems import SparseRows, loaders, sparse_rows
 
 _MOST_ENTRIES = 1 << 25  # of a dense matrix; four copies of it in double precision are a gigabyte
 
@@ -17,16 +18,16 @@ class Table(NamedTuple):
     """What a file holds.
 
     Attributes:
-      x: one row an example; NaN where a value is missing. Of LIBSVM files that are larger than a
+      x: one row an example; NaN where a value is missing. Of sparse files that are larger than a
         dense matrix may be, sparse rows.
       y: the target.
-      site: the name of each row's client.
+      site: the name of each row's client; ``None`` where the file knows no sites.
       names: of the features.
     """
 
     x: np.ndarray | SparseRows
     y: np.ndarray
-    site: np.ndarray
+    site: np.ndarray | None
     names: list[str]
 
 
@@ -34,9 +35,10 @@ def read(config) -> Table:
     """The table in ``config.data_dir``: an npz, CSV, Parquet or LIBSVM file, or its folder.
 
     In an npz file ``features``, ``target`` and ``client`` name arrays, and ``names`` those of the
-    features' names and, after a comma, of the clients' names. In a CSV or Parquet file they name
+    features' names and, after a comma, of the clients' names; sparse features F are the four arrays
+    ``F_data``, ``F_indices``, ``F_indptr`` and ``F_shape``. In a CSV or Parquet file they name
     columns; ``features`` may be empty for all others. Any other file is taken for LIBSVM text, and
-    ``client`` names a file beside it with an id a line.
+    ``client`` names a file beside it with an id a line. Without sites ``client`` is empty.
     """
     path = _the_file(pathlib.Path(config.data_dir))
     if path.suffix == ".npz":
@@ -73,15 +75,48 @@ def _the_file(path: pathlib.Path) -> pathlib.Path:
 
 
 def _of_npz(path: pathlib.Path, config) -> Table:
-    fields = {"x": config.features, "y": config.target}
-    pooled = loaders.npz(path, fields, client=config.client)
-    x, site = pooled.examples["x"], np.asarray(pooled.client)
+    fields, client = {"y": config.target}, config.client or None
+    with np.load(path, allow_pickle=False) as arrays:
+        is_sparse = f"{config.features}_indptr" in arrays.files
+    if not is_sparse:
+        fields["x"] = config.features
+    pooled = loaders.npz(path, fields, client=client)
+    x = _compressed(path, config.features) if is_sparse else pooled.examples["x"]
+    y, site = pooled.examples["y"], pooled.client
+    if x.shape[0] != y.shape[0]:
+        raise ValueError(
+            f"{config.features} in {path} has {x.shape[0]} rows but {config.target} has "
+            f"{y.shape[0]}; name arrays that go together."
+        )
     names, sites = (*config.names.split(","), "")[:2] if config.names else ("", "")
     with np.load(path, allow_pickle=False) as arrays:
         known = [str(name) for name in arrays[names]] if names else numbered(x.shape[1])
-        if sites:
+        if sites and site is not None:
             site = arrays[sites][site.astype(int)]
-    return Table(x, pooled.examples["y"], site, known)
+    return Table(x, y, site, known)
+
+
+def _compressed(path: pathlib.Path, name: str) -> np.ndarray | SparseRows:
+    """Features that a file has in compressed rows."""
+    loaded = loaders.npz(path, {"columns": f"{name}_indices", "values": f"{name}_data"}).examples
+    with np.load(path, allow_pickle=False) as arrays:
+        missing = {f"{name}_shape"} - set(arrays.files)
+        if missing:
+            raise ValueError(f"{path} has no array {missing.pop()}, which says how wide it is.")
+        starts, shape = arrays[f"{name}_indptr"], tuple(arrays[f"{name}_shape"].tolist())
+    try:
+        content = loaded["values"].astype(np.float32), loaded["columns"].astype(np.int32), starts
+        rows = scipy.sparse.csr_array(content, shape=shape)
+        rows.check_format()
+    except ValueError as error:
+        raise ValueError(
+            f"{name} in {path} is no matrix in compressed rows: {str(error).rstrip('.')}."
+        ) from error
+    return _dense_if_small(sparse_rows(rows))
+
+
+def _dense_if_small(x: SparseRows) -> np.ndarray | SparseRows:
+    return x.to_dense() if x.shape[0] * x.shape[1] <= _MOST_ENTRIES else x
 
 
 def _of_csv(path: pathlib.Path, config) -> Table:
@@ -120,26 +155,34 @@ def _of_columns(
 ) -> Table:
     """The table of a file with named columns, each asked for as numbers or as words."""
     chosen = [name for name in config.features.split(",") if name]
-    for name in (config.target, config.client, *chosen):
+    client = [config.client] if config.client else []
+    for name in (config.target, *client, *chosen):
         if name not in header:
             raise ValueError(f"{path} has no column {name!r}, only {', '.join(header)}.")
-    names = chosen or [name for name in header if name not in (config.target, config.client)]
+    names = chosen or [name for name in header if name not in (config.target, *client)]
     x = np.stack([numbers(name) for name in names], axis=1)
-    return Table(x, numbers(config.target), words(config.client), names)
+    site = words(config.client) if client else None
+    return Table(x, numbers(config.target), site, names)
 
 
 def _of_libsvm(path: pathlib.Path, config) -> Table:
     pooled = loaders.libsvm(path, sparse=True, regression=config.loss in ("linear", "poisson"))
-    x = pooled.examples["x"]
-    if x.shape[0] * x.shape[1] <= _MOST_ENTRIES:
-        x = x.to_dense()
-    site = np.loadtxt(path.parent / config.client, dtype=str)
+    x, y = _dense_if_small(pooled.examples["x"]), pooled.examples["y"]
+    if not config.client:
+        return Table(x, y, None, numbered(x.shape[1]))
+    beside = path.parent / config.client
+    if not beside.is_file():
+        raise ValueError(
+            f"there is no {beside} with an id for each row of {path}; write one, or pass "
+            "--config.client= to divide the rows among clients."
+        )
+    site = np.loadtxt(beside, dtype=str)
     if site.shape != (x.shape[0],):
         raise ValueError(
             f"{config.client} has {site.size} ids but {path} has {x.shape[0]} rows; write one for "
             "each, line by line."
         )
-    return Table(x, pooled.examples["y"], site, numbered(x.shape[1]))
+    return Table(x, y, site, numbered(x.shape[1]))
 
 
 def numbered(count: int) -> list[str]:

@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments.studies.select.files import Table, numbered, read
 from fcojax import problems, selection
-from fcojax.problems import Problem, SparseRows, loaders
+from fcojax.problems import Problem, SparseRows, loaders, partition
 from fcojax.problems.loaders.pooled import Pooled
 from fcojax.transforms import Penalty, elastic_net, l1, named, on_subtree
 
@@ -16,6 +16,7 @@ _LOSSES = {
     "median": problems.quantile_regression,
     "squared_hinge": problems.squared_hinge,
 }
+_OF_CLASSES = ("logistic", "squared_hinge")
 _SPLITS = {
     "site": lambda config: selection.by_client(),
     "sites": lambda config: selection.by_client(config.num_folds),
@@ -34,10 +35,40 @@ def problem(config) -> tuple[Problem, list[str]]:
         table = table._replace(y=(table.y > config.positive_above).astype(np.int32))
     x = _standardised(table.x[present])
     y = table.y[present]
-    if config.loss in ("logistic", "squared_hinge"):
+    if config.loss in _OF_CLASSES:
         y = y.astype(np.int32)
-    data = loaders.by_client(Pooled({"x": x, "y": y}, table.site[present]), weights="examples")
+    site = _divided(y, config) if table.site is None else table.site[present]
+    data = loaders.by_client(Pooled({"x": x, "y": y}, site), weights="examples")
     return _chosen("loss", config.loss, _LOSSES)(data), table.names
+
+
+def _divided(labels: np.ndarray, config) -> np.ndarray:
+    """Sites for rows that have none, each class dealt out to them in Dirichlet shares."""
+    number, concentration = config.num_clients, config.concentration
+    if config.loss not in _OF_CLASSES:
+        raise ValueError(
+            f"client is empty, which divides rows by their class, but the target of loss "
+            f"{config.loss} is a number; name the sites, or pass loss {' or '.join(_OF_CLASSES)}."
+        )
+    if not 1 < number <= labels.size:
+        raise ValueError(
+            f"num_clients is {number}; pass a number from 2 to {labels.size}, that of the rows."
+        )
+    if not 0 < concentration < np.inf:
+        raise ValueError(
+            f"concentration is {concentration}; pass a finite number above 0, 1e9 for even shares."
+        )
+    try:
+        shares = partition.dirichlet(labels, number, concentration, seed=config.data_seed)
+    except ValueError as error:
+        raise ValueError(
+            f"no division at concentration {concentration} gives each of {number} clients a row; "
+            "raise concentration or lower num_clients."
+        ) from error
+    names = [f"client {index + 1:0{len(str(number))}}" for index in range(number)]
+    site = np.empty(labels.size, f"U{len(names[-1])}")
+    site[shares.order] = np.repeat(names, shares.sizes)
+    return site
 
 
 def penalty(config) -> Penalty:
@@ -82,7 +113,7 @@ def _drawn(config) -> Table:
     x = rng.standard_normal(shift.shape) + shift
     truth = np.where(np.arange(config.dim) % 5 == 0, rng.choice([-1.0, 1.0], config.dim), 0.0)
     z = x @ truth
-    if config.loss in ("logistic", "squared_hinge"):
+    if config.loss in _OF_CLASSES:
         y = (rng.logistic(size=z.size) < z).astype(float)
     elif config.loss == "poisson":
         y = rng.poisson(np.exp(np.clip(z / 3, None, 4))).astype(float)

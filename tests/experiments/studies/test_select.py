@@ -6,10 +6,11 @@ import types
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from experiments.studies.select import files
 from experiments.studies.select.files import read
-from experiments.studies.select.problem import _standardised
+from experiments.studies.select.problem import _divided, _standardised, problem
 from fcojax.problems import SparseRows
 from tests.experiments.studies.quick_studies import quick_study
 
@@ -77,6 +78,99 @@ def test_parquet_is_refused_without_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ValueError, match="is Parquet, which pyarrow reads; pip install pyarrow"):
         read(config_of(data_dir=tmp_path))
+
+
+def compressed(x, name="train"):
+    rows = scipy.sparse.csr_array(x)
+    parts = {"data": rows.data, "indices": rows.indices, "indptr": rows.indptr, "shape": rows.shape}
+    return {f"{name}_{part}": array for part, array in parts.items()}
+
+
+def test_npz_files_may_hold_compressed_rows(tmp_path):
+    x = np.array([[0, 2, 0], [1, 0, 0], [0, 0, 0], [3, 4, 5]], np.int8)
+    np.savez(tmp_path / "a.npz", y=[0, 1, 1, 0], **compressed(x))
+    table = read(config_of(data_dir=tmp_path / "a.npz", features="train", client=""))
+    np.testing.assert_array_equal(table.x, x)
+    assert table.x.dtype == np.float32 and table.site is None and table.names == ["x1", "x2", "x3"]
+
+
+def test_compressed_rows_that_do_not_fit_are_refused(tmp_path):
+    good = compressed(np.eye(3))
+    wrong = {
+        "3 rows but y has 2": good | {"y": [0, 1]},
+        "no array train_shape": {key: good[key] for key in good if key != "train_shape"},
+        "train in .* is no matrix in compressed rows": good | {"train_indptr": [0, 1, 2, 9]},
+    }
+    for sentence, arrays in wrong.items():
+        np.savez(tmp_path / "a.npz", **{"y": [0, 1, 1], **arrays})
+        with pytest.raises(ValueError, match=sentence):
+            read(config_of(data_dir=tmp_path / "a.npz", features="train", client=""))
+
+
+def test_files_of_every_format_may_have_no_sites(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.eye(2), y=np.array([0, 1]))
+    (tmp_path / "a.csv").write_text("age,dose,y\n1,0,0\n0,1,1\n")
+    (tmp_path / "a.svm").write_text("0 1:1\n1 2:1\n")
+    for name in ("a.npz", "a.csv", "a.svm"):
+        table = read(config_of(data_dir=tmp_path / name, features="x" * ("npz" in name), client=""))
+        assert table.site is None
+        np.testing.assert_array_equal(table.x, np.eye(2))
+    with pytest.raises(
+        ValueError, match="there is no .*site.*; write one, or pass --config.client="
+    ):
+        read(config_of(data_dir=tmp_path / "a.svm"))
+
+
+def division_of(**values):
+    defaults = {"loss": "logistic", "num_clients": 10, "concentration": 0.5, "data_seed": 0}
+    return types.SimpleNamespace(**defaults | values)
+
+
+def test_rows_without_sites_are_divided_by_class():
+    labels = np.repeat([0, 1], [600, 400])
+    site = _divided(labels, division_of())
+    names = [f"client {index:02}" for index in range(1, 11)]
+    assert sorted(set(site)) == names
+    assert site.tolist() == _divided(labels, division_of()).tolist()
+    assert site.tolist() != _divided(labels, division_of(data_seed=1)).tolist()
+    even = _divided(labels, division_of(concentration=1e9))
+    shares = [[np.mean(even[labels == label] == name) for name in names] for label in (0, 1)]
+    np.testing.assert_allclose(shares, 0.1, atol=1 / 400)
+    # Near zero, a class belongs to few.
+    few = _divided(labels, division_of(num_clients=3, concentration=0.05))
+    assert max(np.mean(few[labels == 1] == f"client {index}") for index in (1, 2, 3)) > 0.7
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"num_clients": 1}, "num_clients is 1; pass a number from 2 to 20"),
+        ({"num_clients": 21}, "num_clients is 21; pass a number from 2 to 20"),
+        ({"concentration": 0.0}, "concentration is 0.0; pass a finite number above 0"),
+        ({"concentration": np.nan}, "concentration is nan; pass a finite number above 0"),
+        ({"num_clients": 20}, "gives each of 20 clients a row; raise concentration"),
+        ({"loss": "huber"}, "client is empty, .* loss huber is a number"),
+    ],
+)
+def test_impossible_divisions_are_refused_in_a_sentence(values, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        _divided(np.repeat([0, 1], 10), division_of(**values))
+
+
+def test_the_clients_of_a_divided_file_are_named_and_weighted_by_their_rows(tmp_path):
+    rng = np.random.default_rng(0)
+    y = rng.choice([-1, 1], 200)
+    np.savez(tmp_path / "a.npz", y=y, **compressed(rng.integers(2, size=(200, 5))))
+    more = {"num_clients": 4, "concentration": 5.0, "data_seed": 0, "positive_above": 0.0}
+    config = config_of(data_dir=tmp_path / "a.npz", features="train", client="", **more)
+    task, names = problem(config)
+    train = task.train
+    assert train.ids.tolist() == [f"client {index}" for index in (1, 2, 3, 4)]
+    assert names == [f"x{index}" for index in range(1, 6)] and int(train.sizes.sum()) == 200
+    np.testing.assert_allclose(train.weights, train.sizes)
+    assert sorted(np.unique(train.examples["y"], return_counts=True)[1]) == sorted(
+        np.unique(y, return_counts=True)[1]
+    )
 
 
 @pytest.mark.long
