@@ -42,11 +42,17 @@ def draw(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict) -> list[pa
     if shown:
         shown[0] = shown[0]._replace(claims=lines.claims(summary, source=True))
     page.write(
-        workdir / "index.html", experiment.title, shlex.join(run["command"]), shown,
+        workdir / "index.html", experiment.title, _typed(run["command"]), shown,
         _tables(summary), notes="\n\n".join(filter(None, (file.summary, experiment.remarks))),
         warnings=lines.edge_warnings(summary), facts=_facts(run, summary),
     )  # fmt: skip
     return drawn
+
+
+def _typed(command: list[str]) -> str:
+    """What to type, an option a line."""
+    words = [shlex.quote(word) for word in command]
+    return "".join(f" \\\n    {w}" if w.startswith("--") else f" {w}" for w in words).strip()
 
 
 _CAPTIONS = {
@@ -87,9 +93,9 @@ def _tables(summary: dict) -> dict[str, list]:
         {"strength": scale} | measures for scale, measures in summary.get("optimum", {}).items()
     ]
     further = {
-        name: value
+        name: value if isinstance(value, list) else _of_facts(value)
         for name, value in summary.items()
-        if name not in ("algorithms", "claims") and isinstance(value, list)
+        if name not in _SHOWN_APART and isinstance(value, list | dict)
     }
     return {
         "best points (a star marks the edge of a grid)": lines.best_points(summary),
@@ -98,6 +104,16 @@ def _tables(summary: dict) -> dict[str, list]:
         **further,
         "what diverged": lines.diverged(summary),
     }
+
+
+_SHOWN_APART = ("algorithms", "claims", "optimum", "rows")
+
+
+def _of_facts(facts: dict) -> list[dict]:
+    """A line for each fact; nothing where they are no plain values but tables in tables."""
+    if any(isinstance(value, dict | list) for value in facts.values()):
+        return []
+    return [{"what": name, "value": value} for name, value in facts.items()]
 
 
 def _facts(run: dict, summary: dict) -> dict[str, str]:

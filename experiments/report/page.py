@@ -20,14 +20,19 @@ table { border-collapse: collapse; font-size: .9rem; }
 th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid #ddd; }
 td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; white-space: normal; min-width: 8rem; }
+td.words { text-align: left; white-space: normal; min-width: 12rem; }
 .no { color: #b00020; font-weight: 600; } .open { color: #666; }
 .warning { border-left: 4px solid #E69F00; padding-left: .8rem; }
 dt { font-weight: 600; margin-top: .4rem; } dd { margin-left: 0; overflow-wrap: anywhere; }
-@media (max-width: 40rem) { body { margin: .5rem auto; font-size: 15px; } }
+@media screen and (max-width: 40rem) { body { margin: .5rem auto; font-size: 15px; }
+  img { max-width: none; width: 36rem; } th, td { padding: .25rem .4rem; }
+  th:first-child, td:first-child { min-width: 5rem; } }
 @media print { body { max-width: none; margin: 0; font-size: 10pt; }
   figure, table { break-inside: avoid; } .scroll { overflow: visible; }
   td { white-space: normal; } }
 """
+
+_LONG = 24  # characters beyond which a cell's text is wrapped
 
 
 class Shown(NamedTuple):
@@ -77,8 +82,9 @@ def write(
         picture = base64.b64encode(shown.file.read_bytes()).decode()
         name = _escape(shown.file.stem.replace("_", " "))
         parts.append(
-            f'<figure><img alt="{name}" src="data:image/png;base64,{picture}">'
-            f"<figcaption>{_escape(shown.caption)}</figcaption></figure>"
+            f'<figure><div class="scroll"><img alt="{name}" '
+            f'src="data:image/png;base64,{picture}"></div><figcaption>'
+            f"{_escape(shown.caption)}</figcaption></figure>"
         )
         if shown.claims:
             parts.append(_table(shown.claims))
@@ -115,6 +121,10 @@ def _cell(value: Any) -> str:
         return '<td class="open">-</td>'
     if isinstance(value, bool):
         return "<td>yes</td>" if value else '<td class="no">no</td>'
+    if isinstance(value, int) and abs(value) >= 10_000:
+        return f"<td>{value:,}</td>"
+    if isinstance(value, str) and len(value) > _LONG:
+        return f'<td class="words">{_escape(value)}</td>'
     return f"<td>{value:.5g}</td>" if isinstance(value, float) else f"<td>{_escape(value)}</td>"
 
 

@@ -9,10 +9,15 @@ EXPERIMENT = Study(
     summarise=tables.summarise,
     figures=figures.draw,
     captions={
-        "path": "Left: every coefficient over the strength of the penalty, on all data. Right: the "
-        "score over the strength with its standard error; dotted the least, dashed the choice.",
-        "coefficients": "The chosen model by name, and its support fitted without the penalty.",
-        "sites": "The loss on each fold that was held out, over the strength.",
+        "path": "Left: every coefficient over the strength of the penalty, on all data. Of those "
+        "in the chosen model the ten largest have names, others are dark grey; light grey are "
+        "those that it leaves out. Right: the mean score over what was left out, with its standard "
+        "error. Dotted the least score. Dashed the choice: the strongest penalty whose score is "
+        "below the line, the least score and its standard error, where that rule is asked for.",
+        "coefficients": "The chosen model by name, at most its 25 largest coefficients, and the "
+        "same features fitted without the penalty, which pulls coefficients towards zero.",
+        "sites": "The loss on each site, or fold, of the models that were fitted without it, over "
+        "all draws of the folds. Those ten on which the choice is worst have names.",
     },
     remarks="Features are scaled by means and variances that the sites' sums give, in one exchange "
     "that is not in the ledger. Scaling uses all sites, also those that judge. Sparse features are "

@@ -5,7 +5,9 @@ import numpy as np
 from experiments.report import axes
 from experiments.report.rows import column, select
 
-_MOST_NAMES = 25
+_MOST_BARS = 25
+_MOST_NAMED = 10  # curves, in colours that all differ
+_STRENGTH = "strength of the penalty, weaker to the right"
 
 
 def draw(config, rows, summary, directory):
@@ -18,55 +20,102 @@ def draw(config, rows, summary, directory):
 
 def _draw_path(rows, path):
     seen = select(rows, part="path")
-    strengths, kernels = column(seen, "strength"), np.array([row["kernel"] for row in seen])
-    names = [row["name"] for row in select(rows, part="coefficient")][1:]
     figure, (left, right) = axes.panels(2, height=3.0)
-    chosen = next(row for row in seen if row["chosen"])
-    kept = np.flatnonzero(chosen["kernel"])
-    for index in np.flatnonzero(np.any(kernels != 0, axis=0)):
-        grey = index not in kept
-        left.plot(strengths, kernels[:, index], color="0.75" if grey else None, linewidth=1)
-    for index in sorted(kept, key=lambda i: -abs(chosen["kernel"][i]))[:6]:
-        at_end = strengths[-1], kernels[-1, index]
-        left.annotate(names[index], at_end, fontsize=6.5, xytext=(3, 0), textcoords="offset points")
+    best, chosen = (next(row for row in seen if row[name]) for name in ("best", "chosen"))
+    names = [row["name"] for row in select(rows, part="coefficient")][1:]
+    _draw_coefficients(left, column(seen, "strength"), seen, chosen["kernel"], names)
     errors = np.nan_to_num(column(seen, "error"))
     right.errorbar(
-        strengths, column(seen, "score"), errors, fmt="o-", markersize=2.5, capsize=2, linewidth=1,
-        color="#0072B2",
+        column(seen, "strength"), column(seen, "score"), errors, fmt="o-", markersize=2.5,
+        capsize=2, linewidth=1, color="#0072B2",
     )  # fmt: skip
-    best = next(row for row in seen if row["best"])
+    if chosen["index"] != best["index"]:
+        right.axhline(
+            best["score"] + best["error"], color="#D55E00", linewidth=1,
+            label="least score and its standard error",
+        )  # fmt: skip
     for axis in (left, right):
-        axis.axvline(best["strength"], color="0.6", linestyle=":", label="least score")
-        axis.axvline(chosen["strength"], color="0.2", linestyle="--", label="chosen")
-    axes.describe(left, "strength", "coefficient", log="x")
-    axes.describe(right, "strength", seen[0]["by"], log="x")
-    for axis in (left, right):
+        _mark(axis, best, chosen)
         axis.invert_xaxis()
+    axes.describe(left, _STRENGTH, "coefficient", log="x")
+    axes.describe(right, _STRENGTH, seen[0]["by"], log="x")
     return axes.finish(figure, path, "Coefficients and scores along the path")
 
 
-def _draw_folds(rows, path):
-    folds = select(rows, part="fold")
-    names = list(dict.fromkeys(row["fold"] for row in folds))
-    figure, (axis,) = axes.panels(1, height=3.0)
-    for name, colour in zip(names, axes.shades(len(names)), strict=True):
-        seen = select(folds, fold=name)
-        axis.plot(
-            column(seen, "strength"), column(seen, "score"), ".", color=colour, linestyle="-",
-            linewidth=1, markersize=3, label=name,
+def _draw_coefficients(axis, strengths, seen, chosen, names):
+    """Those of the choice that are largest in colour and by name, the others in grey."""
+    kernels = np.array([row["kernel"] for row in seen])
+    kept = sorted(np.flatnonzero(chosen), key=lambda index: -abs(chosen[index]))
+    for index in set(np.flatnonzero(np.any(kernels != 0, axis=0))) - set(kept[:_MOST_NAMED]):
+        grey = "0.6" if index in kept else "0.85"
+        axis.plot(strengths, kernels[:, index], color=grey, linewidth=0.8, zorder=1)
+    for index in kept[:_MOST_NAMED]:
+        axis.plot(strengths, kernels[:, index], linewidth=1.2)
+    ends = [(names[index], kernels[-1, index]) for index in kept[:_MOST_NAMED]]
+    _name_ends(axis, strengths[-1], ends)
+
+
+def _name_ends(axis, last, ends):
+    """Names beside the ends of curves, in the order and the colours in which they were drawn."""
+    low, high = axis.get_ylim()
+    order = np.argsort([value for _, value in ends], kind="stable")
+    places = _apart(np.array([ends[index][1] for index in order]), 0.052 * (high - low))
+    for index, place in zip(order, places, strict=True):
+        axis.annotate(
+            ends[index][0], (last, place), fontsize=6.5, color=f"C{index}", xytext=(3, 0),
+            textcoords="offset points", va="center", annotation_clip=False,
         )  # fmt: skip
-    axes.describe(axis, "strength", "loss on the fold held out", log="x")
+
+
+def _apart(places: np.ndarray, gap: float) -> np.ndarray:
+    """Ascending places moved so little that each is a gap above the one before."""
+    steps = gap * np.arange(len(places))
+    # Least squares in ascending numbers: runs that overlap take the mean of what they are moved by.
+    runs: list[list[float]] = []
+    for value in places - steps:
+        runs.append([value])
+        while len(runs) > 1 and np.mean(runs[-2]) > np.mean(runs[-1]):
+            runs[-2:] = [runs[-2] + runs[-1]]
+    return np.concatenate([np.full(len(run), np.mean(run)) for run in runs] or [places]) + steps
+
+
+def _mark(axis, best, chosen):
+    axis.axvline(best["strength"], color="0.6", linestyle=":", label="least score")
+    axis.axvline(chosen["strength"], color="0.2", linestyle="--", label="chosen")
+
+
+def _draw_folds(rows, path):
+    folds, seen = select(rows, part="fold"), select(rows, part="path")
+    best, chosen = (next(row for row in seen if row[name]) for name in ("best", "chosen"))
+    strengths = column(seen, "strength")
+    scores = {
+        name: column(select(folds, fold=name), "score").reshape(-1, len(strengths)).mean(axis=0)
+        for name in dict.fromkeys(row["fold"] for row in folds)
+    }
+    worst = sorted(scores, key=lambda name: -scores[name][chosen["index"]])
+    figure, (axis,) = axes.panels(1, height=3.0)
+    for name in worst[_MOST_NAMED:]:
+        axis.plot(strengths, scores[name], color="0.8", linewidth=0.8, zorder=1)
+    for name in worst[:_MOST_NAMED]:
+        axis.plot(strengths, scores[name], ".-", linewidth=1, markersize=3)
+    _name_ends(axis, strengths[-1], [(name, scores[name][-1]) for name in worst[:_MOST_NAMED]])
+    _mark(axis, best, chosen)
+    axes.describe(axis, _STRENGTH, "loss where it was not fitted", log="x")
     axis.invert_xaxis()
-    return axes.finish(figure, path, "What each fold says", 4)
+    return axes.finish(figure, path, "The loss on each part that was left out")
 
 
 def _draw_model(rows, directory):
     found = [row for row in select(rows, part="coefficient")[1:] if row["value"] != 0]
-    found = sorted(found, key=lambda row: abs(row["value"]))[-_MOST_NAMES:]
+    found = sorted(found, key=lambda row: abs(row["value"]))[-_MOST_BARS:]
     figure, (axis,) = axes.panels(1, height=max(1.5, 0.2 * len(found) + 0.8))
     places = np.arange(len(found))
+    axis.set_axisbelow(True)
     axis.barh(places, column(found, "value"), color="#0072B2", label="chosen model")
-    axis.plot(column(found, "refit"), places, "|", color="#D55E00", markersize=9, label="refit")
+    axis.plot(
+        column(found, "refit"), places, "d", color="#D55E00", markersize=4,
+        label="the same features without the penalty",
+    )  # fmt: skip
     axis.set_yticks(places, [row["name"] for row in found])
     axis.axvline(0, color="0.5", linewidth=0.7)
     axes.describe(axis, "coefficient of the scaled feature", "")

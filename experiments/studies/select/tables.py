@@ -2,22 +2,40 @@
 
 from experiments.report.rows import column, select
 
+_WORKS = {
+    "rates": "the step, from the curvature of the loss",
+    "start": "the model without features",
+    "path": "the models of all strengths, on all data",
+    "tune rates": "the step, for every fold",
+    "tune start": "the model without features, for every fold",
+    "tune paths": "the models of all strengths, for every fold",
+    "judge": "their loss where they were not fitted",
+    "refit": "the chosen features without the penalty",
+}
+
 
 def summarise(config, rows):
     """What was chosen and why, the coefficients that are not zero, and what was sent."""
     path = select(rows, part="path")
     chosen, best = (next(row for row in path if row[name]) for name in ("chosen", "best"))
-    rule = "one standard error" if chosen["index"] != best["index"] else "the least score"
+    rule = "the least score"
+    if chosen["index"] != best["index"]:
+        rule = "the strongest within one standard error of the least score"
+    if best["index"] == len(path) - 1:
+        rule += ", which is at the last strength: a smaller config.least may find a lower one"
     ledger = select(rows, part="ledger")
     works = list(dict.fromkeys(row["work"] for row in ledger))
     return {
+        "data": _described(config, rows),
         "chosen": {
             "strength": chosen["strength"],
             "share of the first strength": chosen["strength"] / path[0]["strength"],
             "coefficients that are not zero": chosen["nonzero"],
             "score": chosen["score"],
             "least score": best["score"],
-            "by": f"{chosen['by']}, {rule}",
+            "standard error of the least score": best["error"],
+            "judged by": chosen["by"],
+            "rule": rule,
         },
         "solved": {
             "strengths solved": sum(row["verdict"].startswith("solved") for row in path),
@@ -32,17 +50,34 @@ def summarise(config, rows):
             if row["value"] != 0
         ],
         "ledger": [
-            {"work": work, **_sent(select(ledger, work=work))} for work in works
-        ] + [{"work": "total", **_sent(ledger)}],
+            {"work": work, **_sent(select(ledger, work=work)), "what for": _WORKS[work]}
+            for work in works
+        ] + [{"work": "total", **_sent(ledger), "what for": ""}],
         "sites": [
             {
                 "site": row["site"],
                 "examples": row["examples"],
+                **_judged(rows, row["site"], chosen["strength"]),
                 **_sent(select(ledger, site=row["site"])),
             }
             for row in select(rows, part="site")
         ],
     }  # fmt: skip
+
+
+def _described(config, rows) -> str:
+    """The data in a sentence, which stands below every figure."""
+    (facts,), sites = select(rows, part="data"), column(select(rows, part="site"), "examples")
+    text = f"{facts['file']}: {int(sites.sum()):,} examples of {len(sites)} sites"
+    if facts.get("divided"):
+        text += f", divided by class with concentration {config.concentration:g}"
+    return f"{text}, {facts['loss']} loss."
+
+
+def _judged(rows, site, strength) -> dict[str, float]:
+    """The loss of the choice on a site that was left out, where each was."""
+    losses = [row["score"] for row in select(rows, part="fold", fold=site, strength=strength)]
+    return {"loss when left out": sum(losses) / len(losses)} if losses else {}
 
 
 def _sent(rows):
