@@ -1,4 +1,4 @@
-"""Judges a finished run's claims anew, and draws it and its page.
+"""Judges a finished run's claims anew, a study's tables too, and draws it and its page.
 
 python -m experiments.figures --workdir=W --config=C
 """
@@ -18,7 +18,7 @@ from experiments.endings import Refused
 from experiments.report import heat, lines, page, plots
 from experiments.report import rows as tidy
 from experiments.report.summary import Criterion, at_best
-from experiments.study import Sweep
+from experiments.study import Study, Sweep
 
 
 def draw(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict) -> list[pathlib.Path]:
@@ -144,13 +144,17 @@ _ADDED = ("claims", "rows", "finished")
 
 
 def judge(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, quick: bool) -> None:
-    """Writes into the summary which claims the rows support."""
+    """Writes into the summary which claims the rows support, and what a study makes of them."""
     path = workdir / "summary.json"
     summary = json.loads(path.read_text("utf-8"))
     # What a finished run adds to its summary, which its claims have not seen.
     known = {name: value for name, value in summary.items() if name not in _ADDED}
-    claims = file.experiment.claims(config, tidy.load(workdir / "rows.jsonl"), known)
-    summary["claims"] = [claim.as_json(quick) for claim in claims]
+    rows = tidy.load(workdir / "rows.jsonl")
+    if isinstance(file.experiment, Study):
+        known |= file.experiment.summarise(config, rows)
+    claims = file.experiment.claims(config, rows, known)
+    added = {name: summary[name] for name in _ADDED if name in summary}
+    summary = known | added | {"claims": [claim.as_json(quick) for claim in claims]}
     tidy.write_json(path, summary)
 
 

@@ -13,8 +13,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto
 h1 { font-size: 1.4rem; line-height: 1.25; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 figure { margin: 1.5rem 0; } img { max-width: 100%; height: auto; }
 figcaption { font-size: .9rem; color: #444; }
-pre { background: #f4f4f4; padding: .6rem .8rem; white-space: pre-wrap; overflow-wrap: anywhere;
-      font-size: .85rem; }
+pre { background: #f4f4f4; padding: .6rem .8rem; overflow-x: auto; font-size: .85rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; }
 th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid #ddd; }
@@ -29,10 +28,10 @@ dt { font-weight: 600; margin-top: .4rem; } dd { margin-left: 0; overflow-wrap: 
   th:first-child, td:first-child { min-width: 5rem; } }
 @media print { body { max-width: none; margin: 0; font-size: 10pt; }
   figure, table { break-inside: avoid; } .scroll { overflow: visible; }
-  td { white-space: normal; } }
+  td { white-space: normal; } pre { white-space: pre-wrap; overflow-wrap: anywhere; } }
 """
 
-_LONG = 24  # characters beyond which a cell's text is wrapped
+_LONG = 20  # characters beyond which a cell's text is wrapped
 
 
 class Shown(NamedTuple):
@@ -121,7 +120,7 @@ def _cell(value: Any) -> str:
         return '<td class="open">-</td>'
     if isinstance(value, bool):
         return "<td>yes</td>" if value else '<td class="no">no</td>'
-    if isinstance(value, int) and abs(value) >= 10_000:
+    if isinstance(value, int) and abs(value) >= 1000:
         return f"<td>{value:,}</td>"
     if isinstance(value, str) and len(value) > _LONG:
         return f'<td class="words">{_escape(value)}</td>'

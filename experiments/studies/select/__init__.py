@@ -13,7 +13,7 @@ EXPERIMENT = Study(
         "in the chosen model the ten largest have names, others are dark grey; light grey are "
         "those that it leaves out. Right: the mean score over what was left out, with its standard "
         "error. Dotted the least score. Dashed the choice: the strongest penalty whose score is "
-        "below the line, the least score and its standard error, where that rule is asked for.",
+        "below the line, the least score plus its standard error, if that rule is asked for.",
         "coefficients": "The chosen model by name, at most its 25 largest coefficients, and the "
         "same features fitted without the penalty, which pulls coefficients towards zero.",
         "sites": "The loss on each site, or fold, of the models that were fitted without it, over "

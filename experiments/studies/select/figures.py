@@ -32,7 +32,7 @@ def _draw_path(rows, path):
     if chosen["index"] != best["index"]:
         right.axhline(
             best["score"] + best["error"], color="#D55E00", linewidth=1,
-            label="least score and its standard error",
+            label="least score plus its standard error",
         )  # fmt: skip
     for axis in (left, right):
         _mark(axis, best, chosen)

@@ -1,7 +1,5 @@
 """The rows of one selection: the path, the scores of the folds, the coefficients, the ledger."""
 
-import pathlib
-
 import jax
 import numpy as np
 
@@ -12,12 +10,7 @@ from fcojax.problems.clients import ids_of
 
 def study(config):
     """All rows of the study; the selection is one program and takes nearly all of the time."""
-    yield {
-        "part": "data",
-        "file": pathlib.Path(config.data_dir).name or "drawn",
-        "loss": config.loss,
-        "divided": bool(config.data_dir) and not config.client,
-    }
+    yield {"part": "data", "file": config.data_dir or "drawn", "loss": config.loss}
     task, names = problem(config)
     sites = ids_of(task.train).tolist()
     for name, size in zip(sites, np.asarray(task.train.sizes).tolist(), strict=True):

@@ -1,5 +1,7 @@
 """The choice in words, the model by name and the ledger."""
 
+import pathlib
+
 from experiments.report.rows import column, select
 
 _WORKS = {
@@ -39,7 +41,7 @@ def summarise(config, rows):
         },
         "solved": {
             "strengths solved": sum(row["verdict"].startswith("solved") for row in path),
-            "of": len(path),
+            "strengths": len(path),
             "rounds on the path": int(column(path, "rounds").sum()),
             "largest violation": float(column(path, "violation").max()),
             "refit": select(rows, part="refit")[0]["verdict"],
@@ -67,11 +69,11 @@ def summarise(config, rows):
 
 def _described(config, rows) -> str:
     """The data in a sentence, which stands below every figure."""
-    (facts,), sites = select(rows, part="data"), column(select(rows, part="site"), "examples")
-    text = f"{facts['file']}: {int(sites.sum()):,} examples of {len(sites)} sites"
-    if facts.get("divided"):
+    file, sizes = pathlib.Path(config.data_dir).name, column(select(rows, part="site"), "examples")
+    text = f"{file or 'drawn'}: {int(sizes.sum()):,} examples of {len(sizes)} sites"
+    if file and not config.client:
         text += f", divided by class with concentration {config.concentration:g}"
-    return f"{text}, {facts['loss']} loss."
+    return f"{text}, {config.loss} loss."
 
 
 def _judged(rows, site, strength) -> dict[str, float]:

@@ -48,3 +48,10 @@ def test_the_page_holds_everything_and_asks_for_nothing(tmp_path):
     assert "what &lt;it&gt; shows" in text and "look at the edge" in text and "today" in text
     assert "<h1>A &amp; B</h1>" in text and "do &lt;this&gt;" in text and "http" not in text
     assert not (tmp_path / "index.partial").exists()
+
+
+def test_large_counts_are_grouped_and_sentences_wrapped(tmp_path):
+    lines = [{"what": "sent", "value": 1234567}, {"what": "rule", "value": "a sentence " * 3}]
+    page.write(tmp_path / "index.html", "A", "do", [], {"facts": lines})
+    text = (tmp_path / "index.html").read_text("utf-8")
+    assert "<td>1,234,567</td>" in text and '<td class="words">a sentence' in text

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 
 from experiments.studies.select import files
+from experiments.studies.select.figures import _apart
 from experiments.studies.select.files import read
 from experiments.studies.select.problem import _divided, _standardised, problem
 from fcojax.problems import SparseRows
@@ -173,12 +174,22 @@ def test_the_clients_of_a_divided_file_are_named_and_weighted_by_their_rows(tmp_
     )
 
 
+def test_names_beside_curves_keep_their_order_and_a_distance():
+    places = np.array([0.0, 0.01, 0.02, 1.0, 3.0])
+    np.testing.assert_allclose(_apart(places, 0.5), [-0.4925, 0.0075, 0.5075, 1.0075, 3.0])
+    np.testing.assert_array_equal(_apart(places[3:], 0.5), places[3:])
+    assert _apart(places[:0], 0.5).size == 0
+
+
 @pytest.mark.long
 def test_a_quick_study_has_a_model_a_ledger_and_figures(tmp_path):
     study, config, rows, summary = quick_study("select", tmp_path)
     assert summary["solved"]["strengths solved"] == config.num_strengths
     names = {row["name"] for row in summary["coefficients"]}
     assert names & {f"x{index}" for index in range(1, 31, 5)}
+    assert summary["data"] == "drawn: 345 examples of 5 sites, logistic loss."
+    judged = [row["loss when left out"] for row in summary["sites"]]
+    assert np.mean(judged) == pytest.approx(summary["chosen"]["score"])
     total = summary["ledger"][-1]
     assert total["bytes up"] == sum(row["bytes up"] for row in summary["sites"])
     drawn = study.figures(config, rows, summary, tmp_path)
