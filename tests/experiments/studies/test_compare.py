@@ -19,6 +19,8 @@ def test_all_claims_hold_on_a_quick_run(found):
     found = study.claims(*rest)
     assert len(found) == 8
     assert [claim.text for claim in found if not claim.holds] == []
+    # What is said of all methods needs all of them.
+    assert [claim.quick for claim in found] == [True, True, False, False, True, True, True, False]
 
 
 def test_the_figures_are_drawn(found, tmp_path):

@@ -17,6 +17,7 @@ def test_all_claims_hold_on_a_quick_run(found):
     found = study.claims(*rest)
     assert len(found) == 10
     assert [claim.text for claim in found if not claim.holds] == []
+    assert [claim.quick for claim in found] == 6 * [True] + 4 * [False]
 
 
 def test_the_figures_are_drawn(found, tmp_path):
