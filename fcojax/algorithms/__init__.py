@@ -1,7 +1,7 @@
 """One file, one paper, one factory."""
 
 from fcojax.algorithms import local_solvers, optimisers
-from fcojax.algorithms.base import Algorithm, ClientResult, Cohort, takes
+from fcojax.algorithms.base import Algorithm, ClientResult, Cohort, Public, takes
 from fcojax.algorithms.composite_fl import composite_fl
 from fcojax.algorithms.fast_fed_dual_avg import fast_fed_dual_avg
 from fcojax.algorithms.fe_dual_ex import fe_dual_ex, fed_mip
@@ -37,6 +37,7 @@ __all__ = [
     "ClientResult",
     "Cohort",
     "Local",
+    "Public",
     "Work",
     "composite_fl",
     "fed_adagrad",

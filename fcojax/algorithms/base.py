@@ -41,7 +41,19 @@ class Cohort(NamedTuple):
 class Public(NamedTuple):
     """A part of an upload that is nobody's secret and small, like a number of steps.
 
-    An uplink neither clips nor compresses nor blurs it.
+    An uplink neither clips nor compresses nor blurs it; its weighted mean is what arrives. A server
+    that takes a prox learns so how many steps the mean upload stands for.
+
+    Attributes:
+      value: numbers, whose mean has to make sense: floats, or a pytree of them.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax.algorithms import ClientResult, Public
+      >>> moved, num_steps = jnp.array([0.5, -1.0]), jnp.array(10)
+      >>> upload = {"moved": moved, "num_steps": Public(1.0 * num_steps)}
+      >>> float(ClientResult(state=(), upload=upload, metrics={}).upload["num_steps"].value)
+      10.0
     """
 
     value: PyTree
