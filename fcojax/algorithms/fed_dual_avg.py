@@ -75,7 +75,7 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
       >>> w, _ = fcojax.run(
       ...     algorithm, hparams, jnp.zeros(2), data, jax.random.key(0), fcojax.local_steps(3),
       ...     num_rounds=200)
-      >>> print(w.round(3))
+      >>> print(w.round(2))
       [1.5 0. ]
     """
     gradient = mean_gradient(loss)

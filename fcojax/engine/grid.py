@@ -22,9 +22,9 @@ def product(hparams_type: type, **values: Sequence[float]) -> PyTree:
 
     Example:
       >>> import fcojax
-      >>> grid = product(fcojax.algorithms.fed_avg.Hparams, client_lr=[0.1, 1.0], server_lr=[2.0])
+      >>> grid = product(fcojax.algorithms.fed_avg.Hparams, client_lr=[0.5, 1.0], server_lr=[2.0])
       >>> grid.client_lr.tolist(), grid.server_lr.tolist()
-      ([0.1, 1.0], [2.0, 2.0])
+      ([0.5, 1.0], [2.0, 2.0])
     """
     columns = _with_defaults(hparams_type, _as_lists(values))
     return _grid(hparams_type, list(itertools.product(*columns)))
@@ -35,9 +35,9 @@ def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
 
     Example:
       >>> import fcojax
-      >>> grid = zipped(fcojax.algorithms.fed_avg.Hparams, client_lr=[0.1, 1.0], server_lr=[2, 3])
+      >>> grid = zipped(fcojax.algorithms.fed_avg.Hparams, client_lr=[0.5, 1.0], server_lr=[2, 3])
       >>> grid.client_lr.tolist(), grid.server_lr.tolist()
-      ([0.1, 1.0], [2.0, 3.0])
+      ([0.5, 1.0], [2.0, 3.0])
     """
     lists = _as_lists(values)
     lengths = {name: len(column) for name, column in lists.items()}

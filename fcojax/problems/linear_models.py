@@ -168,7 +168,7 @@ def quantile_regression(
       >>> problem = fcojax.problems.quantile_regression(
       ...     fcojax.from_rows(rows, [1, 1]), level=0.75, width=1e-6)
       >>> zero = {"kernel": jnp.zeros(3), "bias": jnp.array(0.0)}
-      >>> problem.loss(zero, problem.train.examples).round(3).tolist()  # tau r, and (tau - 1) r
+      >>> problem.loss(zero, problem.train.examples).round().tolist()  # tau r, and (tau - 1) r
       [6.0, 2.0]
     """
     return linear_model(quantile_loss(level, width), train, validation)

@@ -112,8 +112,8 @@ def principal_angles(basis: Array, reference: Array) -> Array:
 
     Example:
       >>> x, y = jnp.eye(3)[:, :2], jnp.eye(3)[:, 1:]
-      >>> principal_angles(x, y).round(3).tolist()
-      [1.571, 0.0]
+      >>> jnp.rad2deg(principal_angles(x, y)).round().tolist()
+      [90.0, 0.0]
 
     References:
       Bjorck and Golub, Numerical methods for computing angles between linear subspaces, 1973.

@@ -197,8 +197,8 @@ def half_space(normal: PyTree, offset: float) -> Penalty:
       offset: b.
 
     Example:
-      >>> half_space(jnp.array([1.0, 1.0]), 1.0).prox(jnp.array([2.0, 1.0]), 1.0, 1.0).tolist()
-      [1.0, 0.0]
+      >>> half_space(jnp.array([0.0, 2.0]), 2.0).prox(jnp.array([2.0, 3.0]), 1.0, 1.0).tolist()
+      [2.0, 1.0]
     """
     normal = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), normal)
     top = max((np.max(np.abs(leaf), initial=0.0) for leaf in jax.tree.leaves(normal)), default=0.0)

@@ -189,12 +189,21 @@ def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
       axis: each group runs along this axis (or these), and the other axes count the groups; for
         a kernel of shape (inputs, outputs), ``axis=1`` switches inputs on and off.
       labels: or the number of each entry's group, as integers from 0 with the structure and shapes
-        of the points. Groups may reach across leaves.
+        of the points. Groups may reach across leaves. ``on_subtree`` shows a penalty the list
+        of touched leaves, so there the labels are a list too, with one array a leaf.
 
     Example:
       >>> kernel = jnp.array([[3.0, 4.0], [0.6, 0.8]])
       >>> group_l2(axis=1).prox(kernel, step=1.0, scale=2.5).tolist()
       [[1.5, 2.0], [0.0, 0.0]]
+
+      A linear model whose bias stays free, with features 0 and 1 in one group:
+
+      >>> from fcojax.transforms import named, on_subtree
+      >>> groups = on_subtree(group_l2(labels=[jnp.array([0, 0, 1])]), named("kernel"))
+      >>> model = {"kernel": jnp.array([3.0, 4.0, 0.5]), "bias": jnp.array(2.0)}
+      >>> groups.prox(model, step=1.0, scale=2.5)["kernel"].tolist()
+      [1.5, 2.0, 0.0]
 
     References:
       Yuan and Lin, Model selection and estimation in regression with grouped variables, 2006,
