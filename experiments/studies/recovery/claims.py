@@ -12,14 +12,15 @@ from experiments.report.summary import at_best, curves
 
 _BASELINES = ("fed_mid", "fed_dual_avg")
 _NEW = ("fast_fed_dual_avg", "mc_fed_dual_avg")
+_NAMED = (*_BASELINES, *_NEW, "c_fed_dual_avg")
 
 
 def recovery(config, rows, summary):
     """Errors on the way and at the end."""
     entries = summary["algorithms"]
-    if not {*_BASELINES, *_NEW, "c_fed_dual_avg"} <= entries.keys():
+    if not {*_NAMED} <= entries.keys():
         return []
-    best = {name: entry["best"] for name, entry in entries.items()}
+    best = {name: entries[name]["best"] for name in _NAMED if name in entries}
     theirs = _at_their_rates(config, rows, best)
     found = [
         *_at(config, rows, theirs, "at the source's rates"),
@@ -73,7 +74,7 @@ def digits(config, rows, summary):
     entries = summary["algorithms"]
     if not {*_BASELINES, *_NEW} <= entries.keys():
         return []
-    best = {name: entry["best"] for name, entry in entries.items()}
+    best = {name: entries[name]["best"] for name in _NAMED if name in entries}
     theirs = _at_their_rates(config, rows, best)
     found = []
     for points, where in ((theirs, "source's rates"), (best, "best of equal rates")):
