@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from experiments import config_file, side_by_side
 from experiments.config_file import ConfigFile
-from experiments.endings import Refused
+from experiments.endings import CANNOT, Refused, sentence
 from experiments.report import heat, lines, page, plots
 from experiments.report import rows as tidy
 from experiments.report.summary import Criterion, at_best
@@ -169,32 +169,45 @@ def compare(
     return [*drawn, side_by_side.write(folder, workdirs, file, drawn, summary)]
 
 
+def _parsed(argv: list[str]) -> list[str]:
+    try:
+        return flags.FLAGS(argv)
+    except flags.Error as error:
+        _leave(str(error).splitlines()[0])
+
+
 def _main(argv: list[str]) -> None:
-    del argv
-    workdirs = [pathlib.Path(name) for name in flags.FLAGS.workdir]
-    for workdir in workdirs:
-        if not (workdir / "summary.json").exists():
-            _leave(f"{workdir} holds no finished run.")
-    file = config_file.load(flags.FLAGS.config)
-    if len(workdirs) > 1:
-        if not flags.FLAGS.into:
-            _leave("several runs are drawn into a folder of their own; pass --into=FOLDER.")
-        try:
-            drawn = compare(workdirs, file, pathlib.Path(flags.FLAGS.into))
-        except Refused as error:
-            _leave(str(error))
-    else:
-        run = json.loads((workdirs[0] / "config.json").read_text("utf-8"))
-        config = ConfigDict(run["config"])
-        judge(workdirs[0], file, config, "--quick" in run["command"])
-        drawn = draw(workdirs[0], file, config)
+    try:
+        if len(argv) > 1:
+            raise Refused(f"unexpected argument {argv[1]}; runs are given as --workdir=DIR,DIR.")
+        drawn = _drawn([pathlib.Path(name) for name in flags.FLAGS.workdir])
+    except Exception as error:
+        if flags.FLAGS.traceback:
+            raise
+        _leave(sentence(error))
     for figure in drawn:
         print(figure)
 
 
-def _leave(sentence: str) -> NoReturn:
-    sys.stderr.write(f"experiments.figures: {sentence}\n")
-    sys.exit(2)
+def _drawn(workdirs: list[pathlib.Path]) -> list[pathlib.Path]:
+    """The figures of one run, judged anew, or of several side by side."""
+    for workdir in workdirs:
+        if not (workdir / "summary.json").exists():
+            raise Refused(f"{workdir} holds no finished run.")
+    file = config_file.load(flags.FLAGS.config)
+    if len(workdirs) > 1:
+        if not flags.FLAGS.into:
+            raise Refused("several runs are drawn into a folder of their own; pass --into=FOLDER.")
+        return compare(workdirs, file, pathlib.Path(flags.FLAGS.into))
+    run = json.loads((workdirs[0] / "config.json").read_text("utf-8"))
+    config = ConfigDict(run["config"])
+    judge(workdirs[0], file, config, "--quick" in run["command"])
+    return draw(workdirs[0], file, config)
+
+
+def _leave(told: str) -> NoReturn:
+    sys.stderr.write(f"experiments.figures: {told}\n")
+    sys.exit(CANNOT)
 
 
 if __name__ == "__main__":
@@ -203,4 +216,5 @@ if __name__ == "__main__":
     )
     flags.DEFINE_string("config", None, "The config file it was run with.", required=True)
     flags.DEFINE_string("into", "", "Where figures and page of several runs go.")
-    app.run(_main)
+    flags.DEFINE_bool("traceback", False, "Show where an error came from.")
+    app.run(_main, flags_parser=_parsed)

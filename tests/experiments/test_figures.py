@@ -1,0 +1,40 @@
+"""Figures of a run that is there, and one sentence where there is none to draw."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.experiments.test_run import ROOT, environment, one_line
+
+
+@pytest.fixture
+def run_of_strangers(tmp_path):
+    """A finished run whose rows lack what its claims are about."""
+    point = {"algorithm": "fed_dual_avg", "seed": 0, "round": 0, "status": "improving"}
+    entry = {"best": {}, "criterion": {}}
+    named = dict.fromkeys(("fed_dual_avg", "fed_mid"), entry)
+    (tmp_path / "summary.json").write_text(json.dumps({"algorithms": named}))
+    (tmp_path / "rows.jsonl").write_text(json.dumps(point) + "\n")
+    config = {"criterion_rounds": 1, "eval_every": 1, "num_rounds": 1}
+    (tmp_path / "config.json").write_text(json.dumps({"config": config, "command": []}))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--config=configs/lasso.py"], "KeyError in "),
+        (["--config=configs/lasso.py", "again"], "unexpected argument again"),
+        (["--config=configs/lasso.py", "--wrkdir=x"], "Unknown command line flag 'wrkdir'"),
+        (["--config=configs/lassoo.py"], "there is no config file configs/lassoo.py"),
+        ([], "--config"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_line(arguments, sentence, run_of_strangers):
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.figures", f"--workdir={run_of_strangers}", *arguments],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2 and sentence in one_line(done)
