@@ -48,11 +48,11 @@ _STYLES = {
     "centralized": ("centralised", "#000000", ":"),
     "local": ("local, one client", "#CC79A7", ":"),
 }
-# For algorithms that are not in the library; none of these pairs is used above.
-_SPARE = [
-    *((colour, "-.") for colour in ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000")),
-    *((colour, ":") for colour in ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9")),
-]
+# For algorithms that are not in the library.
+_SPARE_COLOURS = ("#009E73", "#CC79A7", "#E69F00", "#882255", "#44AA99", "#332288", "#DDCC77",
+                  "#661100", "#56B4E9", "#D55E00", "#0072B2", "#000000", "#117733", "#AA4499",
+                  "#999933", "#6699CC", "#999999", "#555555")  # fmt: skip
+_SPARE_LINES = ("-.", ":")
 
 
 class Panel(NamedTuple):
@@ -74,13 +74,20 @@ class Panel(NamedTuple):
 def style(algorithm: str, among: Iterable[str] = ()) -> tuple[str, str, str]:
     """Name, colour and line style of an algorithm, the same in every figure.
 
-    One that is not in the library is named by its label, in a style that differs from those of the
-    others ``among`` which it is drawn.
+    One that is not in the library is named by its label, in a colour that none of the others
+    ``among`` which it is drawn has. Where there are more of them than colours, lines differ.
+
+    Example:
+      >>> style("mine", ["fed_dual_avg", "mine"])[1] != style("fed_dual_avg")[1]
+      True
     """
     if algorithm in _STYLES:
         return _STYLES[algorithm]
-    others = [label for label in (*among, algorithm) if label not in _STYLES]
-    return algorithm, *_SPARE[others.index(algorithm) % len(_SPARE)]
+    known = {_STYLES[label][1] for label in among if label in _STYLES}
+    free = [colour for colour in _SPARE_COLOURS if colour not in known] or [*_SPARE_COLOURS]
+    strangers = list(dict.fromkeys(label for label in (*among, algorithm) if label not in _STYLES))
+    turn, place = divmod(strangers.index(algorithm), len(free))
+    return algorithm, free[place], _SPARE_LINES[turn % len(_SPARE_LINES)]
 
 
 def over_rounds(

@@ -275,11 +275,16 @@ def test_a_sweep_hands_its_own_geometry_to_the_factories_that_name_it():
     assert entry.label == "both" and given[0] is manifold and given[1] is mirror
 
 
-def test_lines_of_strangers_have_their_label_and_a_style_of_their_own():
-    labels = ["fed_avg", *"abcdefgh", "fed_mid", "r_fed_prox", "local"]
+def test_lines_of_strangers_have_their_label_and_a_colour_of_their_own():
+    known = ["fed_avg", "fed_dual_avg", "fed_mid", "r_fed_prox", "local"]
+    labels = [*known, *"abcdefgh"]
     styles = {label: style(label, labels) for label in labels}
     assert styles["a"][0] == "a" and styles["fed_mid"][0] == "FedMiD"
-    assert len({(colour, line) for _, colour, line in styles.values()}) == len(labels)
+    assert len({colour for _, colour, _ in styles.values()}) == len(labels)
+    crowd = [f"mine_{i}" for i in range(20)]
+    seen = [style(label, [*known, *crowd])[1:] for label in crowd]
+    assert len(set(seen)) == len(seen)
+    assert not {colour for colour, _ in seen} & {styles[label][1] for label in known}
 
 
 def sweep(algorithms):
