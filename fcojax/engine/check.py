@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 from jax.core import Tracer
+from jax.errors import ConcretizationTypeError, TracerArrayConversionError
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import checked_count
@@ -128,8 +129,15 @@ def check_observe(observe: Any, context: PyTree = None, optional: bool = False) 
             raise ValueError(f"context is {shown(leaf)}; pass arrays that observe needs, or None.")
 
 
-def checked_sight(seen: Any) -> dict:
-    """What was observed, if it is a dictionary of numbers."""
+def checked_sight(observe: Callable, *given: Any) -> dict:
+    """What is observed, if it is a dictionary of numbers."""
+    try:
+        seen = observe(*given)
+    except (ConcretizationTypeError, TracerArrayConversionError) as error:
+        raise ValueError(
+            "observe is traced, so its numbers are not known yet; use jnp in place of float, int, "
+            "bool, if and numpy."
+        ) from error
     if not isinstance(seen, dict):
         raise ValueError(f"observe returned {shown(seen)}; return a dictionary of numbers.")
     for name, leaf in by_field([seen]):

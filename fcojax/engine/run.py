@@ -9,6 +9,7 @@ from jax.core import Tracer
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
+from fcojax.engine.axes import is_sweep
 from fcojax.engine.check import (
     check_observe,
     check_rounds,
@@ -68,10 +69,12 @@ def run(
     """
     plan = as_plan(plan)
     num_rounds, eval_every = check_rounds(num_rounds, eval_every)
+    if is_sweep(key):
+        raise ValueError(
+            f"keys is a vector of {key.size}: pass one key to run, or use fcojax.sweep."
+        )
     check_run(algorithm, plan, hparams, data, key)
     params = checked_params(params)
-    if key.ndim:
-        raise ValueError(f"key has shape {key.shape}; pass one key, or use fcojax.sweep.")
     check_schedules(hparams, num_rounds)
     check_observe(observe, context, optional=True)
     static = (algorithm, plan, observe, num_rounds // eval_every, eval_every)

@@ -350,8 +350,8 @@ def _of_each(one: Callable, hparams: PyTree, state: State) -> Any:
 def _see(algorithm, observe, hparams, state, context) -> dict[str, Array]:
     now, model = _model(algorithm, hparams, state)
     of_state = isinstance(observe, OfState)
-    seen = observe.function(now, state, context) if of_state else observe(now, model, context)
-    return checked_sight(seen)
+    function, what = (observe.function, state) if of_state else (observe, model)
+    return checked_sight(function, now, what, context)
 
 
 def _model(algorithm, hparams, state):

@@ -203,7 +203,7 @@ RUNS = {
     "an old key": says(lambda: ran(key=jax.random.PRNGKey(0)), "pass a key as jax.random.key(0)"),
     "a seed as key": says(lambda: ran(key=0), "key is 0; pass a key as jax.random.key(0)"),
     "no key": says(lambda: ran(key=None), "key is None"),
-    "several keys": says(lambda: ran(key=KEYS), "is one number, but a sweep takes a grid"),
+    "several keys": says(lambda: ran(key=KEYS), "keys is a vector of 2: pass one key to run"),
     "several keys and a grid": says(lambda: ran(key=KEYS, hparams=GRID), "or use fcojax.sweep"),
     "no rounds": says(lambda: ran(num_rounds=0), "num_rounds is 0; pass a whole number"),
     "minus one round": says(lambda: ran(num_rounds=-1), "num_rounds is -1"),
@@ -237,6 +237,12 @@ RUNS = {
         lambda: ran(observe=lambda h, w, c: {"round": w}), "a measure called round"
     ),
     "an observer of Python's numbers": gives(lambda: seen(lambda h, w, c: {"w": 2}), [2]),
+    "an observer of Python's float": says(
+        lambda: ran(observe=lambda h, w, c: {"w": float(w)}), "observe is traced, so its numbers"
+    ),
+    "an observer of numpy's arrays": says(
+        lambda: ran(observe=lambda h, w, c: {"w": np.asarray(w)}), "use jnp in place of float"
+    ),
     "an observer of the whole state": gives(
         lambda: seen(fcojax.OfState(lambda h, state, c: {"w": state.round})), [1]
     ),
