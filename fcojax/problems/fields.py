@@ -1,6 +1,6 @@
 """The fields of a pytree of examples: their names, their rows, and what is wrong with them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -43,6 +43,20 @@ def num_rows(examples: PyTree, whose: str) -> int:
             f"the fields of {whose} have {counts} rows; all need the same number, at least one."
         )
     return next(iter(counts.values()))
+
+
+def check_fields(examples: PyTree, *needed: str) -> None:
+    """Raises ``ValueError`` unless the examples have these fields.
+
+    Example:
+      >>> check_fields({"X": np.ones((2, 3)), "y": np.ones(2)}, "x", "y")
+      Traceback (most recent call last):
+      ValueError: the population has fields X, y; the problem needs x and y.
+    """
+    known = examples if isinstance(examples, Mapping) else {}
+    if any(name not in known for name in needed):
+        has = f"fields {', '.join(map(str, known))}" if known else "no fields by name"
+        raise ValueError(f"the population has {has}; the problem needs {' and '.join(needed)}.")
 
 
 def row_bytes(examples: PyTree) -> int:

@@ -31,10 +31,14 @@ def check_labels(
 
 
 def check_splits(train, validation, num_classes: int) -> None:
-    """``check_labels`` on the field ``y`` of a training and, if there is one, a validation set."""
+    """``check_labels`` on the field ``y`` of a training and, if there is one, a validation set.
+
+    Beside it there has to be a field ``x``.
+    """
     for data, whose in ((train, "the training data"), (validation, "the validation data")):
         if data is None:
             continue
+        fields.check_fields(data.examples, "x", "y")
 
         def place(row, data=data):
             if data.mesh is not None or data.ids is None:

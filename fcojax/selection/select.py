@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 from typing import Any, NamedTuple
 
 import jax
@@ -208,6 +209,11 @@ def _drawn(split: Split, data: ClientData, key: Key, num_draws: int) -> Folds:
         raise ValueError(
             f"by is {shown(split)}; pass a split, as in by_client(), or a criterion, as in bic()."
         )
+    try:
+        inspect.signature(split).bind(data, key)
+    except TypeError:
+        name = getattr(split, "__name__", "the function")
+        raise ValueError(f"by is the function {name}; call it: {name}().") from None
     if data.mesh is not None:
         raise ValueError("the population is on a mesh; pass the original, folds run side by side.")
     count = checked_count("num_draws", num_draws)

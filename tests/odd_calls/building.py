@@ -5,9 +5,10 @@ import functools
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import linen
 
 import fcojax
-from fcojax import algorithms, problems, reference, transforms
+from fcojax import algorithms, problems, reference, selection, transforms
 from fcojax.algorithms import local_solvers
 from fcojax.transforms import euclidean, group_l2, l1, l2, nuclear, sphere
 from tests.odd_calls.table import DATA, FED_AVG, RATES, ZERO, gives, ran, says, squares
@@ -228,10 +229,58 @@ PENALTIES = {
     "a strength that is NaN": says(
         lambda: reference.optimum(PROBLEM, l1(), float("nan")), "scale is nan"
     ),
+    "a predicate that was not called": says(
+        lambda: transforms.on_subtree(l1(), transforms.named).value({"bias": ZERO}, 1.0),
+        "returned a function for ['bias']; call it: named('kernel')",
+    ),
+    "a predicate that does not answer": says(
+        lambda: transforms.on_subtree(l1(), lambda path, leaf: None).value({"bias": ZERO}, 1.0),
+        "returned a NoneType for ['bias']; return True or False",
+    ),
 }
+
+CAPITALS = fcojax.from_rows({"X": np.ones((2, 3)), "y": np.array([0, 1])}, [1, 1])
+ROWS = fcojax.from_rows({"x": np.ones((2, 3), np.float32), "y": np.array([0, 1])}, [1, 1])
+
+
+class Net(linen.Module):
+    """One layer."""
+
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(2)(x)
+
+
+PROBLEMS = {
+    f"{make.__name__} of rows in capitals": says(
+        functools.partial(make, CAPITALS), "has fields X, y; the problem needs x and "
+    )
+    for make in (
+        problems.linear, problems.least_squares, problems.logistic, problems.poisson, problems.cox,
+        problems.huber_regression, problems.quantile_regression, problems.squared_hinge,
+    )
+} | {
+    "softmax of rows in capitals": says(
+        lambda: problems.softmax(CAPITALS, num_classes=2), "has fields X, y; the problem needs x a"
+    ),
+    "rows that have no name": says(
+        lambda: problems.linear(fcojax.from_rows(np.ones((2, 3)), [1, 1])), "has no fields by name"
+    ),
+    "the class of a network": says(
+        lambda: problems.networks.network(Net, ROWS, num_classes=2), "the class Net; call it: Net()"
+    ),
+    "a way to split that was not called": says(
+        lambda: selection.select(problems.logistic(ROWS), l1(), by=selection.by_client),
+        "by is the function by_client; call it: by_client()",
+    ),
+    "a criterion that was not called": says(
+        lambda: selection.select(problems.logistic(ROWS), l1(), by=selection.aic),
+        "by is the function aic; call it: aic()",
+    ),
+}  # fmt: skip
 
 TABLE = {
     f"{place}: {name}": odd
-    for place, rows in (("factory", FACTORIES), ("penalty", PENALTIES))
+    for place, rows in (("factory", FACTORIES), ("penalty", PENALTIES), ("problem", PROBLEMS))
     for name, odd in rows.items()
 }

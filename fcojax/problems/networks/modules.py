@@ -61,6 +61,8 @@ def functions_of(model: Module, x: PyTree, wanted: tuple[int, ...]) -> Functions
       >>> jax.eval_shape(functions.apply, params, jnp.ones((5, 4), jnp.float32), None).shape
       (5, 2)
     """
+    if isinstance(model, type) and issubclass(model, linen.Module):
+        raise ValueError(f"the model is the class {model.__name__}; call it: {model.__name__}().")
     if isinstance(model, linen.Module):
         functions = _from_linen(model, x)
     elif callable(model) and not isinstance(model, nnx.Module):

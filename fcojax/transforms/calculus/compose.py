@@ -6,6 +6,7 @@ conjugate is next door, in ``moreau``.
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -66,7 +67,7 @@ def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
 def split_leaves(x: PyTree, touches: PathPredicate) -> tuple[list, list, Callable]:
     """The leaves that are touched, the others, and ``join(touched, others)`` to put them back."""
     paths, structure = jax.tree_util.tree_flatten_with_path(x)
-    is_chosen = [touches(path, leaf) for path, leaf in paths]
+    is_chosen = [_is_touched(touches, path, leaf) for path, leaf in paths]
     if not any(is_chosen):
         raise ValueError(
             "the predicate touches none of the leaves "
@@ -81,6 +82,16 @@ def split_leaves(x: PyTree, touches: PathPredicate) -> tuple[list, list, Callabl
     leaves = list(zip(is_chosen, (leaf for _, leaf in paths), strict=True))
     chosen = [leaf for yes, leaf in leaves if yes]
     return chosen, [leaf for yes, leaf in leaves if not yes], join
+
+
+def _is_touched(touches: PathPredicate, path: tuple, leaf: Any) -> bool:
+    """What the predicate says of a leaf; raises if that is neither yes nor no."""
+    found = touches(path, leaf)
+    if isinstance(found, bool | np.bool_):
+        return bool(found)
+    what = "function" if callable(found) else type(found).__name__
+    advice = "call it: named('kernel')" if callable(found) else "return True or False"
+    raise ValueError(f"the predicate returned a {what} for {jax.tree_util.keystr(path)}; {advice}.")
 
 
 @memoised
