@@ -6,14 +6,22 @@ FIELD is a hyperparameter of the algorithm, checked at this number; ``--laws`` l
 ends up, which takes most of the time. The exit code is 1 if a law does not hold.
 """
 
+import os
 import sys
 
 import jax
 
 from fcojax.check.facts import Facts, facts
-from fcojax.check.laws import LAWS
+from fcojax.check.laws import LAWS, contract
 from fcojax.check.limits import limits
-from fcojax.check.subject import Finding, Subject, found_factory, subject_of
+from fcojax.check.subject import (
+    Finding,
+    Subject,
+    found_factory,
+    located,
+    refuse_what_cannot_be_built,
+    subject_of,
+)
 
 _MARKS = {True: "holds", False: "FAILS", None: "-"}
 
@@ -21,23 +29,29 @@ _MARKS = {True: "holds", False: "FAILS", None: "-"}
 def main(arguments: list[str]) -> int:
     """Checks what the arguments name; returns the exit code."""
     names = [argument for argument in arguments if not argument.startswith("--")]
-    options = [argument[2:].partition("=") for argument in arguments if argument.startswith("--")]
-    if len(names) != 1:
+    if len(names) != 1 or "--help" in arguments:
         print(__doc__)
         return 2
     try:
-        numbers = {name: float(value) for name, equals, value in options if equals}
-        num_rounds = int(numbers.pop("rounds", 6000))
+        numbers = _numbers(arguments)
+        num_rounds = _even(numbers.pop("rounds", 6000.0))
         subject = subject_of(found_factory(names[0]), **numbers)
+        refuse_what_cannot_be_built(subject)
     except ValueError as error:
         print(error)
         return 2
     failed = 0
     print(f"{names[0]} at {_shown(subject)}\n")
     for name, law in LAWS.items():
-        found = _asked(law, subject)
+        try:
+            found, raised = law(subject), False
+        except Exception as error:  # whatever a stranger's code raises
+            found, raised = Finding(False, located(error)), True
         failed += found.holds is False
         print(f"  {_MARKS[found.holds]:7}{name:19}{found.sentence}", flush=True)
+        if raised and law is contract:
+            print("\nWithout the contract the other laws cannot be asked.")
+            return 1
     if failed:
         print(f"\n{failed} of {len(LAWS)} laws do not hold.")
         return 1
@@ -62,12 +76,29 @@ def told(found: Facts) -> dict[str, str]:
     }
 
 
-def _asked(law, subject: Subject) -> Finding:
-    """What a law finds; an error of the algorithm is a finding too."""
-    try:
-        return law(subject)
-    except Exception as error:  # whatever a stranger's code raises
-        return Finding(False, f"{type(error).__name__}: {str(error).splitlines()[0]}")
+def _numbers(arguments: list[str]) -> dict[str, float]:
+    """The numbers of ``--NAME=NUMBER``, by name; raises at any other flag."""
+    found = {}
+    for argument in arguments:
+        if not argument.startswith("--") or argument == "--laws":
+            continue
+        name, equals, value = argument[2:].partition("=")
+        if not equals:
+            raise ValueError(
+                f"there is no flag --{name}; there are --laws, --rounds=NUMBER and --FIELD=NUMBER."
+            )
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise ValueError(f"--{name} is {value!r}; pass a number.") from None
+    return found
+
+
+def _even(number: float) -> int:
+    """Rounds with a look halfway."""
+    if not (number >= 2 and number % 2 == 0):
+        raise ValueError(f"--rounds is {number:g}; pass an even number, at least 2.")
+    return int(number)
 
 
 def _shown(subject: Subject) -> str:
@@ -77,4 +108,10 @@ def _shown(subject: Subject) -> str:
 
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
-    sys.exit(main(sys.argv[1:]))
+    try:
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code)

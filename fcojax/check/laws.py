@@ -13,7 +13,7 @@ import numpy as np
 
 from fcojax.algorithms.work import local_steps
 from fcojax.check.population import quadratic, quadratic_clients
-from fcojax.check.subject import Finding, Subject
+from fcojax.check.subject import NOT_OF_CLIENTS, Finding, Subject
 from fcojax.engine.cohort import Dropout, dropout, everyone, uniform_cohort
 from fcojax.engine.grid import take
 from fcojax.engine.luck import draw_cohort
@@ -27,6 +27,9 @@ from fcojax.types import PyTree
 
 _POINT = (0.4, -0.2, 0.8, 0.4)  # of unit norm, for the sphere
 _WORK, _CLIENT_LR = local_steps(2), 0.05
+# Rates that are as good as zero, also after a server that divides by the size of uploads plus 1e-8,
+# as Adam's does; and how far a model may still have moved, in shares of its largest entry or of 1.
+_NO_STEP, _UNMOVED = 1e-12, 1e-3
 _traces: list[None] = []
 
 
@@ -200,6 +203,33 @@ def sweeps(subject: Subject) -> Finding:
     return _judged(off, "a sweep gives what single runs give")
 
 
+def near_zero(subject: Subject) -> Finding:
+    """With rates and prox steps near zero nothing happens, so uploads leave the model in place.
+
+    So an upload has to be a difference; parts that are ``Public`` may be what they like. Server
+    rates are as they were, because they would make any upload small.
+    """
+    plain = subject.hparams()
+    rates = [
+        name
+        for name in plain._fields
+        if name.endswith(("_lr", "_step")) and name not in NOT_OF_CLIENTS
+    ]
+    if not rates:
+        return Finding(None, "no hyperparameter of it is a rate or a step of the clients")
+    algorithm, data = subject.build(_counted), from_clients(quadratic_clients())
+    hparams, point = plain._replace(**dict.fromkeys(rates, _NO_STEP)), jnp.asarray(_POINT, float)
+    model, _ = run(algorithm, hparams, point, data, jax.random.key(0), _WORK, num_rounds=2)
+    off = apart(model, point)
+    if off <= _UNMOVED:
+        return Finding(True, "with rates near zero uploads leave the model where it was")
+    return Finding(
+        False,
+        f"with rates near zero the model moves by {off:.2g}; upload differences, such as where a "
+        "client ends minus what it was sent",
+    )
+
+
 def _judged(off: float, sentence: str, tolerance: float = 1e-12) -> Finding:
     if off <= tolerance:
         return Finding(True, sentence)
@@ -217,4 +247,5 @@ LAWS: dict[str, Law] = {
     "dtype": dtype,
     "traces": traces,
     "sweeps": sweeps,
+    "rates near zero": near_zero,
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from fcojax.algorithms.work import local_steps
 from fcojax.check.population import Task, heterogeneous_lasso
-from fcojax.check.subject import Finding, Subject
+from fcojax.check.subject import NOT_OF_CLIENTS, Finding, Subject
 from fcojax.engine.cohort import Sampler, dropout, everyone, uniform_cohort
 from fcojax.engine.plan import Plan
 from fcojax.engine.sweep import sweep
@@ -18,8 +18,6 @@ from fcojax.transforms import l1, zero
 
 NUM_STEPS = 10
 _EXACT = 1e-10  # relative distance to the minimiser, in double precision
-# Steps that an optimum does not depend on, or that are no step of the clients'.
-_NOT_HALVED = ("server_lr",)
 
 
 class Limit(NamedTuple):
@@ -75,7 +73,7 @@ def limit(
     halved = {
         name: getattr(hparams, name) / 2
         for name in hparams._fields
-        if name.endswith(("_lr", "_step")) and name not in _NOT_HALVED
+        if name.endswith(("_lr", "_step")) and name not in NOT_OF_CLIENTS
     }
     both = hparams, hparams._replace(**halved)
     grid = jax.tree.map(lambda *pair: jnp.stack([jnp.asarray(v, float) for v in pair]), *both)
@@ -138,7 +136,9 @@ def limits(subject: Subject, *, num_rounds: int = 6000) -> dict[str, Finding]:
     else:
         where = "the heterogeneous lasso" if subject.composite else "heterogeneous least squares"
     found = {"everyone": limit(subject, num_rounds=num_rounds)}
-    result = {"limit": _told(found["everyone"], f"on {where}, after {num_rounds} rounds")}
+    composite = subject.composite
+    on = f"on {where}, after {num_rounds} rounds"
+    result = {"limit": _told(found["everyone"], on, composite)}
     for name, cohort in (
         ("half the clients", uniform_cohort(4)),
         ("30 per cent lost", dropout(everyone(), 0.3)),
@@ -146,11 +146,13 @@ def limits(subject: Subject, *, num_rounds: int = 6000) -> dict[str, Finding]:
         if subject.build(None).needs_everyone:
             result[name] = Finding(None, "it needs every client in every round")
             continue
-        result[name] = _told(limit(subject, cohort, num_rounds=num_rounds), f"with {name}")
+        result[name] = _told(
+            limit(subject, cohort, num_rounds=num_rounds), f"with {name}", composite
+        )
     return result
 
 
-def _told(found: Limit, where: str) -> Finding:
+def _told(found: Limit, where: str, composite: bool) -> Finding:
     sentences = {
         "exact": f"exact {where}: relative distance {found.distance:.1e}",
         "approaching": f"on its way {where}: relative distance {found.distance:.1e}, "
@@ -161,4 +163,10 @@ def _told(found: Limit, where: str) -> Finding:
         f"and {found.halved:.1e} at half the step",
         "diverges": f"it diverges {where}; pass a smaller client_lr",
     }
-    return Finding(found.word == "exact", f"{sentences[found.word]}; {found.nonzeros} nonzeros")
+    told = f"{sentences[found.word]}; {found.nonzeros} nonzeros"
+    if composite and found.word == "elsewhere" and 0.9 <= found.distance / found.halved <= 1.1:
+        told += (
+            "; psi may have the wrong weight: compare the prox weight with the total step of a "
+            "round"
+        )
+    return Finding(found.word == "exact", told)

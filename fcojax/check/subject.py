@@ -1,9 +1,12 @@
 """What is checked: a factory, the geometry it is given, and hyperparameters to try it at."""
 
+import difflib
 import importlib
 import inspect
 import os
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,6 +16,9 @@ import fcojax.algorithms
 from fcojax.algorithms.base import Algorithm, Factory
 from fcojax.problems.problem import Loss
 from fcojax.transforms import Mirror, Penalty, euclidean, flat, l1, sphere
+
+# Rates by which a server scales what it has heard; clients do not know them.
+NOT_OF_CLIENTS = ("server_lr",)
 
 
 class Finding(NamedTuple):
@@ -131,11 +137,17 @@ def found_factory(name: str) -> Factory:
         sys.path.append(os.getcwd())
     try:
         module = importlib.import_module(module_name) if colon else fcojax.algorithms
-    except (ImportError, SyntaxError, ValueError) as error:
+    except Exception as error:  # whatever a stranger's module raises
         raise ValueError(
             f"{name} cannot be imported: {error}; write MODULE:FACTORY, as in mine:scaffold."
         ) from None
-    factory = getattr(module, attribute, None)
+    if not hasattr(module, attribute):
+        known = [known for known in vars(module) if not known.startswith("_")]
+        close = difflib.get_close_matches(attribute, known, n=1)
+        own = "" if colon else " For one of your own write MODULE:FACTORY, as in mine:scaffold."
+        advice = f"did you mean {close[0]}?" if close else "name one of its factories."
+        raise ValueError(f"{module.__name__} has no {attribute}; {advice}{own}")
+    factory = getattr(module, attribute)
     if isinstance(factory, Algorithm):
         raise ValueError(f"{name} is an algorithm that has been built; name its factory.")
     if not callable(factory) or not hasattr(getattr(factory, "Hparams", None), "_fields"):
@@ -146,3 +158,44 @@ def found_factory(name: str) -> Factory:
     if not inspect.signature(factory).parameters:
         raise ValueError(f"{name} takes no loss; give it one as its first argument.")
     return factory  # pyright: ignore[reportReturnType]
+
+
+def refuse_what_cannot_be_built(subject: Subject) -> None:
+    """Raises ``ValueError`` unless the factory builds an algorithm, with numbers for all fields.
+
+    Example:
+      >>> import fcojax
+      >>> subject = fcojax.check.subject_of(fcojax.algorithms.fed_avg)
+      >>> refuse_what_cannot_be_built(subject._replace(build=lambda loss: None))
+      Traceback (most recent call last):
+      ValueError: fed_avg returned a NoneType; return a fcojax.algorithms.Algorithm.
+    """
+    try:
+        built = subject.build(None)
+    except Exception as error:  # whatever a stranger's factory raises
+        raise ValueError(f"{subject.name} cannot be built: {located(error)}") from None
+    if not isinstance(built, Algorithm):
+        raise ValueError(
+            f"{subject.name} returned a {type(built).__name__}; return a "
+            "fcojax.algorithms.Algorithm."
+        )
+    kind = built.hparams_type
+    known = {*kind._field_defaults, *subject.numbers, "client_lr"}
+    missing = [name for name in kind._fields if name not in known]
+    if missing:
+        raise ValueError(
+            f"{subject.name} needs {missing[0]}, which has no default; pass --{missing[0]}=NUMBER."
+        )
+
+
+def located(error: BaseException) -> str:
+    """The error in a line, with the last line of its own code that a stranger can change."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = (os.path.dirname(fcojax.__file__), *(sysconfig.get_paths()[n] for n in _INSTALLED))
+    theirs = [frame for frame in frames if not frame.filename.startswith(ours)] or frames
+    where = f" in {os.path.basename(theirs[-1].filename)}, line {theirs[-1].lineno}"
+    said = str(error).strip().splitlines()
+    return f"{type(error).__name__}{where}: {said[0] if said else 'no message'}"
+
+
+_INSTALLED = ("stdlib", "purelib", "platlib")

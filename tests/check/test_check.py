@@ -1,12 +1,16 @@
 """The laws catch what they are there for, and the command says so."""
 
+import pathlib
+import subprocess
+import sys
+
 import jax.numpy as jnp
 import pytest
 
 import fcojax
 from fcojax import algorithms, tree
 from fcojax.algorithms import takes
-from fcojax.check import LAWS, facts, limit, subject_of
+from fcojax.check import LAWS, facts, limit, limits, subject_of
 from fcojax.check.__main__ import main, told
 from fcojax.check.subject import found_factory
 
@@ -61,6 +65,16 @@ def widened(plain):
     return {"model": lambda hparams, server: server.astype(jnp.float64)}
 
 
+def sends_the_model(plain):
+    """Where a client ends, in place of how far it went."""
+
+    def client_update(hparams, message, client, local, key):
+        result = plain.client_update(hparams, message, client, local, key)
+        return result._replace(upload=tree.add(result.upload, message))
+
+    return {"client_update": client_update}
+
+
 BROKEN = {
     "contract": lambda plain: {"model": lambda hparams, server: server[:2]},
     "order": with_client(lambda upload, local: upload * (1.0 + local.client.astype(float))),
@@ -70,8 +84,9 @@ BROKEN = {
     "lost uploads": with_server(lambda cohort: jnp.mean(cohort.weights > 0)),
     "dtype": widened,
     "traces": fixed_rate,
+    "rates near zero": sends_the_model,
 }
-QUICK = ("contract", "order", "dtype")
+QUICK = ("contract", "order", "dtype", "rates near zero")
 
 
 @pytest.mark.parametrize(
@@ -116,6 +131,8 @@ def test_limits_have_the_right_name(name, word, rounds):
 
 
 MINE = """
+from typing import NamedTuple
+
 import fcojax
 from fcojax.algorithms import takes
 
@@ -131,6 +148,32 @@ def good(loss):
 def bad(loss):
     plain = fcojax.algorithms.fed_avg(loss)
     return plain._replace(model=lambda hparams, server: server[:2])
+
+
+@takes(Rates)
+def misspelt(loss):
+    plain = fcojax.algorithms.fed_avg(loss)
+    return plain._replace(model=lambda hparams, server: hparams.mu * server)
+
+
+@takes(Rates)
+def four(loss):
+    return fcojax.algorithms.Algorithm(*fcojax.algorithms.fed_avg(loss)[:4])
+
+
+@takes(Rates)
+def nothing(loss):
+    fcojax.algorithms.fed_avg(loss)
+
+
+class Needy(NamedTuple):
+    client_lr: float
+    momentum: float
+
+
+@takes(Needy)
+def needy(loss):
+    return fcojax.algorithms.fed_avg(loss)
 
 
 built = good(None)
@@ -173,12 +216,52 @@ def test_the_command_says_which_laws_hold(mine, capsys):
             ["fed_avg", "--momentum=1"],
             "there is no hyperparameter momentum; pass some of client_lr",
         ),
-        (["fed_avg", "--client_lr=fast"], "could not convert"),
+        (["fed_avg", "--client_lr=fast"], "--client_lr is 'fast'; pass a number."),
+        (["fed_avg", "--law"], "there is no flag --law; there are --laws, --rounds=NUMBER"),
+        (["fed_avg", "--rounds=7"], "--rounds is 7; pass an even number"),
+        (["mine_to_check:godo"], "mine_to_check has no godo; did you mean good?"),
+        (["mine_to_check"], "For one of your own write MODULE:FACTORY"),
+        (["fed_avgg"], "did you mean fed_avg?"),
+        (["mine_to_check:four"], "four cannot be built: TypeError in mine_to_check.py, line 29:"),
+        (["mine_to_check:nothing"], "nothing returned a NoneType; return a fcojax.algorithms.Alg"),
+        (["mine_to_check:needy"], "needy needs momentum, which has no default; pass --momentum="),
     ],
 )
 def test_what_cannot_be_checked_is_refused(mine, capsys, arguments, sentence):
     assert main(arguments) == 2
-    assert sentence in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert sentence in told and (not arguments or told.count("\n") == 1)
+
+
+def test_a_misspelt_field_is_told_once_with_its_line(mine, capsys):
+    assert main([f"{mine}:misspelt"]) == 1
+    told = capsys.readouterr().out
+    assert told.count("AttributeError in mine_to_check.py, line 24: ") == 1
+    assert told.count("FAILS") == 1 and "the other laws cannot be asked" in told
+
+
+def test_a_reader_who_has_seen_enough_ends_it_quietly():
+    command = f"{sys.executable} -m fcojax.check fed_avg --laws | head -1"
+    library = pathlib.Path(fcojax.__file__).parent.parent
+    done = subprocess.run(
+        command, shell=True, cwd=library, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.startswith("fed_avg at client_lr") and done.stderr == ""
+
+
+def test_a_distance_that_no_step_changes_points_at_the_weight_of_psi():
+    @takes(algorithms.fed_mid.Hparams, "mirror")
+    def prox_too_strong(loss, mirror):
+        plain = algorithms.fed_mid(loss, mirror)
+
+        def client_update(hparams, *rest):
+            twice = hparams._replace(penalty_scale=2 * hparams.penalty_scale)
+            return plain.client_update(twice, *rest)
+
+        return plain._replace(client_update=client_update)
+
+    found = limits(subject_of(prox_too_strong), num_rounds=600)["limit"]
+    assert found.sentence.endswith("compare the prox weight with the total step of a round")
 
 
 def test_an_algorithm_of_the_library_is_found_by_its_name():

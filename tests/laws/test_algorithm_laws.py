@@ -112,7 +112,7 @@ def test_every_algorithm_is_in_the_table():
 # Compiling takes a second a law, so most are of the slower half. That functions fit together and
 # sweeps are runs is asked of a few, in tests/check and tests/engine.
 QUICK = ("order", "absent clients", "traces")
-SLOW = ("identical clients", "weights", "lost uploads", "dtype")
+SLOW = ("identical clients", "weights", "lost uploads", "dtype", "rates near zero")
 
 
 @pytest.mark.parametrize("name", names())
@@ -121,6 +121,7 @@ def test_laws(law, name):
     found = LAWS[law](subject(name))
     # Only what is about absence may be asked of no one who needs everyone.
     excused = law in ("absent clients", "lost uploads") and build(name).needs_everyone
+    excused |= law == "rates near zero" and name == "fed_fw"  # it has no rate of the clients
     assert found.holds or (excused and found.holds is None), found.sentence
 
 
