@@ -95,13 +95,15 @@ def leader(points: dict[tuple, dict[int, list[Row]]], criterion: Criterion) -> t
 def edges(best: dict[str, float], points: Iterable[tuple]) -> dict[str, str]:
     """The hyperparameters whose best value is the smallest or the largest that was tried.
 
+    Zero is no edge: a momentum of none is what the grid was to compare with, not where it ended.
+
     Example:
       >>> edges({"client_lr": 0.1, "server_lr": 1.0}, [(0.01, 1.0), (0.1, 1.0)])
       {'client_lr': 'largest'}
     """
     found = {}
     for field, value, tried in zip(best, best.values(), zip(*points, strict=True), strict=True):
-        if min(tried) < max(tried) and value in (min(tried), max(tried)):
+        if value and min(tried) < max(tried) and value in (min(tried), max(tried)):
             found[field] = "smallest" if value == min(tried) else "largest"
     return found
 
@@ -175,7 +177,8 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
     named = dict(zip(fields, best, strict=True))
     return {
         "best": named,
-        "edges": edges(named, finished),
+        # Where all points diverged none of them is best, and the edge says nothing.
+        "edges": edges(named, finished) if math.isfinite(score(by_point[best], criterion)) else {},
         "criterion": criterion._asdict(),
         "score": score(by_point[best], criterion),
         "verdict": ends[0]["status"],

@@ -40,6 +40,13 @@ def test_points_that_failed_or_were_left_behind_are_never_best():
     assert (firsts, seconds) == ([0.1, 0.2, 0.3], [1.0])
 
 
+def test_zero_is_no_edge_and_where_all_diverged_there_is_none():
+    rows = [row(lr, rate, 10, lr + rate) for lr in (0.1, 0.2) for rate in (-1.0, 0.0)]
+    assert summarise(rows, FIELDS, MOST)["edges"] == {"client_lr": "largest"}
+    rows = [row(lr, 1.0, 10, lr, status="diverged at round 10") for lr in (0.1, 0.2)]
+    assert summarise(rows, FIELDS, MOST)["edges"] == {}
+
+
 def test_a_table_takes_the_best_over_what_else_is_varied():
     rows = [
         row(0.1, 1.0, 0, f1) | {"penalty_scale": scale} for scale, f1 in ((0.5, 0.4), (1.0, 0.6))
