@@ -1,5 +1,6 @@
 """What ``--help`` prints: the flags, and every key of the config with its value and meaning."""
 
+import ast
 import io
 import pathlib
 import textwrap
@@ -19,20 +20,23 @@ _USAGE = """usage: fcojax run NAME|FILE.py --workdir=DIR [--config.KEY=VALUE ...
 
 
 def manual(path: str | None, module: str) -> str:
-    """The help for a config, or for what all sweeps share if there is none.
+    """The help for a config, with its docstring, or for what all sweeps share if there is none.
 
     Args:
       path: the config file.
       module: the name of the module that defines the flags.
     """
+    about: list[str] = []
     if path is None:
         title, keys = "config keys that all sweeps share", [(k, "", m) for k, m in MEANINGS.items()]
     else:
         config = config_file.load(path).get_config()
         title, keys = f"config keys of {path}", list(documented(config, pathlib.Path(path)))
+        said = ast.get_docstring(ast.parse(pathlib.Path(path).read_text("utf-8")))
+        about = [said, ""] if said else []
     known = flags.FLAGS.flags_by_module_dict()[module]
     told = [(f"--{flag.name}", flag.default, flag.help) for flag in known if flag.name != "config"]
-    return "\n".join([_USAGE, "flags", *_lines(told), "", title, *_lines(keys)])
+    return "\n".join([_USAGE, "flags", *_lines(told), "", *about, title, *_lines(keys)])
 
 
 def documented(config: ConfigDict, path: pathlib.Path) -> Iterator[tuple[str, Any, str]]:

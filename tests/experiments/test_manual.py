@@ -24,6 +24,10 @@ def test_the_manual_shows_values_and_meanings(tmp_path):
     path.write_text(text, "utf-8")
     told = manual(str(path), command_line.__name__).splitlines()
     assert "  num_draws             of the noise, each with its negative (64)" in told
+    said = text.partition('"""')[2].partition('"""')[0].strip().splitlines()
+    at = told.index(said[0])
+    assert told[at : at + len(said)] == said
+    assert told.index(f"config keys of {path}") > at
     assert any(line.startswith("  --workdir ") for line in told)
 
 
