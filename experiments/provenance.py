@@ -37,7 +37,7 @@ def provenance(config: dict, file: pathlib.Path, options: dict[str, Any]) -> dic
     return {
         "layout": LAYOUT,
         "config": config,
-        "command": [*_COMMAND, *sys.argv[1:]],
+        "command": _typed(),
         "options": options | {name: jax.config.values[name] for name in _OPTIONS},
         "code": {"config file": _outline(file)} | _code_of_users(),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES}
@@ -49,6 +49,15 @@ def provenance(config: dict, file: pathlib.Path, options: dict[str, Any]) -> dic
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "git_commit": _commit(),
     }
+
+
+def _typed() -> list[str]:
+    """The command as it was typed, through ``fcojax run`` or as a module."""
+    given = sys.orig_argv
+    for place, word in enumerate(given[:-1]):
+        if pathlib.Path(word).stem == "fcojax" and given[place + 1] == "run":
+            return ["fcojax", *given[place + 1 :]]
+    return [*_COMMAND, *sys.argv[1:]]
 
 
 def difference(theirs: dict[str, Any], ours: dict[str, Any]) -> str | None:

@@ -80,7 +80,6 @@ def test_a_wheel_runs_from_an_empty_folder(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     kept = json.loads((empty / "run" / "config.json").read_text("utf-8"))
-    assert kept["command"][:2] == ["fcojax", "run"]
-    assert kept["command"][2].startswith(f"--config={site}")
+    assert kept["command"] == ["fcojax", "run", "lasso", "--workdir=run", *arguments]
     assert kept["git_commit"] is None
     assert (empty / "run" / "index.html").is_file()

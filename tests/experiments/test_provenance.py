@@ -1,0 +1,23 @@
+"""Where a run comes from: the command as it was typed."""
+
+import sys
+
+import pytest
+
+from experiments import provenance
+from tests.experiments.test_run import ROOT
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["python", "/bin/fcojax", "run", "lasso", "--quick"], "fcojax run lasso --quick"),
+        (["python", "-m", "fcojax", "run", "a.py", "--quick"], "fcojax run a.py --quick"),
+        (["python", "-m", "experiments.run", "--quick"], "python -m experiments.run --quick"),
+    ],
+)
+def test_the_command_is_told_as_it_was_typed(given, told, monkeypatch):
+    monkeypatch.setattr(sys, "orig_argv", given)
+    monkeypatch.setattr(sys, "argv", ["experiments/run.py", "--quick"])
+    found = provenance.provenance({}, ROOT / "configs" / "lasso.py", {})
+    assert " ".join(found["command"]) == told
