@@ -49,7 +49,9 @@ def read(config) -> Table:
         table = _of_parquet(path, config)
     else:
         table = _of_libsvm(path, config)
-    drop = set(",".join(config.drop).split(","))
+    drop = set(",".join(config.drop).split(",")) - {""}
+    if strangers := sorted(drop - set(table.names)):
+        raise ValueError(f"drop names {strangers[0]}, and {path.name} has no such feature.")
     kept = np.array([name not in drop for name in table.names])
     if isinstance(table.x, SparseRows):  # a column of zeros is never selected
         x = table.x

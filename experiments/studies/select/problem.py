@@ -36,10 +36,22 @@ def problem(config) -> tuple[Problem, list[str]]:
     x = _standardised(table.x[present])
     y = table.y[present]
     if config.loss in _OF_CLASSES:
-        y = y.astype(np.int32)
+        y = _whole(y, config)
     site = _divided(y, config) if table.site is None else table.site[present]
     data = loaders.by_client(Pooled({"x": x, "y": y}, site), weights="examples")
     return _chosen("loss", config.loss, _LOSSES)(data), table.names
+
+
+def _whole(labels: np.ndarray, config) -> np.ndarray:
+    """Classes as whole numbers; a fraction is none of them."""
+    whole = labels.astype(np.int32)
+    if (fractions := np.flatnonzero(whole != labels)).size:
+        raise ValueError(
+            f"the target of loss {config.loss} is a class, but {config.target} is "
+            f"{labels[fractions[0]]:g} in a row; pass --config.positive_above=NUMBER to make two "
+            "classes of it, or --config.loss=linear."
+        )
+    return whole
 
 
 def _divided(labels: np.ndarray, config) -> np.ndarray:

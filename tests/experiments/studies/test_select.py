@@ -4,6 +4,7 @@ import importlib
 import sys
 import types
 
+import ml_collections
 import numpy as np
 import pytest
 import scipy.sparse
@@ -11,7 +12,7 @@ import scipy.sparse
 from experiments.studies.select import files
 from experiments.studies.select.figures import _apart
 from experiments.studies.select.files import read
-from experiments.studies.select.problem import _divided, _standardised, problem
+from experiments.studies.select.problem import _divided, _standardised, _whole, problem
 from fcojax.problems import SparseRows
 from tests.experiments.studies.quick_studies import quick_study
 
@@ -45,6 +46,8 @@ def test_files_of_every_format_say_the_same(tmp_path):
     assert only.names == ["dose"] and only.x.shape == (3, 1)
     with pytest.raises(ValueError, match="no column 'outcome'"):
         read(config_of(data_dir=tmp_path / "a.csv", target="outcome"))
+    with pytest.raises(ValueError, match="drop names weight, and a.csv has no such feature"):
+        read(config_of(data_dir=tmp_path / "a.csv", drop=("weight",)))
     with pytest.raises(ValueError, match="there are 4 files"):
         read(config_of(data_dir=tmp_path))
 
@@ -140,6 +143,13 @@ def test_rows_without_sites_are_divided_by_class():
     # Near zero, a class belongs to few.
     few = _divided(labels, division_of(num_clients=3, concentration=0.05))
     assert max(np.mean(few[labels == 1] == f"client {index}") for index in (1, 2, 3)) > 0.7
+
+
+def test_a_fraction_is_no_class():
+    with pytest.raises(ValueError, match="dose is 0.25 in a row; pass --config.positive_above="):
+        _whole(
+            np.array([1.0, 0.25]), ml_collections.ConfigDict({"loss": "logistic", "target": "dose"})
+        )
 
 
 @pytest.mark.parametrize(
