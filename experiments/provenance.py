@@ -15,6 +15,8 @@ from typing import Any
 
 import jax
 
+from experiments.report import rows as tidy
+
 # How a run lies in its folder; another number is another way.
 LAYOUT = 2
 _PACKAGES = ("fcojax", "jax", "jaxlib", "numpy", "optax", "flax", "orbax-checkpoint")
@@ -36,7 +38,7 @@ def provenance(config: dict, file: pathlib.Path, options: dict[str, Any]) -> dic
     """All that it takes to repeat a run; ``options`` are flags that decide what is computed."""
     return {
         "layout": LAYOUT,
-        "config": config,
+        "config": tidy.plain(config),  # as it is read back, infinity as nothing
         "command": _typed(),
         "options": options | {name: jax.config.values[name] for name in _OPTIONS},
         "code": {"config file": _outline(file)} | _code_of_users(),

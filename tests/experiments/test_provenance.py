@@ -1,10 +1,12 @@
 """Where a run comes from: the command as it was typed."""
 
+import json
 import sys
 
 import pytest
 
 from experiments import provenance
+from experiments.report import rows as tidy
 from tests.experiments.test_run import ROOT
 
 
@@ -21,3 +23,10 @@ def test_the_command_is_told_as_it_was_typed(given, told, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["experiments/run.py", "--quick"])
     found = provenance.provenance({}, ROOT / "configs" / "lasso.py", {})
     assert " ".join(found["command"]) == told
+
+
+def test_a_run_is_gone_on_with_though_a_number_of_its_config_is_infinite(tmp_path):
+    ours = provenance.provenance({"above": float("inf")}, ROOT / "configs" / "lasso.py", {})
+    tidy.write_json(tmp_path / "config.json", ours)
+    theirs = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    assert provenance.difference(theirs, ours) is None
