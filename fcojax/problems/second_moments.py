@@ -48,10 +48,13 @@ def _loss(params: Params, rows: SecondMoments) -> Array:
 
 
 def _one_client(data: ClientData, bias: bool, ridge: float) -> ClientData:
-    x, roots = data.examples["x"], jnp.sqrt(_row_weights(data))
-    y = data.examples["y"].astype(x.dtype) * roots
+    x, y = data.examples["x"], data.examples["y"]
+    floats = [a.dtype for a in (x, y) if jnp.issubdtype(a.dtype, jnp.floating)]
+    dtype = jnp.promote_types(floats[0], floats[-1]) if floats else jnp.result_type(float)
+    roots = jnp.sqrt(_row_weights(data)).astype(dtype)
+    y = y.astype(dtype) * roots
     # Columns in one piece each: products of long rows are twice as fast.
-    columns = jax.lax.optimization_barrier((roots[:, None] * x).T)
+    columns = jax.lax.optimization_barrier((roots[:, None] * x.astype(dtype)).T)
     gram, cross = _products_of_rows(columns), columns @ y
     if bias:
         mean, one = columns @ roots, roots @ roots
@@ -79,8 +82,7 @@ def _row_weights(data: ClientData) -> Array:
     sizes = jnp.diff(data.offsets)
     each = data.weights / jnp.sum(data.weights) / sizes.astype(data.weights.dtype)
     num_rows = data.examples["x"].shape[0]
-    rows = jnp.repeat(each, sizes, total_repeat_length=num_rows)
-    return rows.astype(data.examples["x"].dtype)
+    return jnp.repeat(each, sizes, total_repeat_length=num_rows)
 
 
 @jax.custom_jvp
