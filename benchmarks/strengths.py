@@ -23,7 +23,7 @@ import fcojax
 from fcojax.transforms import l1
 
 FLAGS = flags.FLAGS
-_TOLERANCE, _JUDGE_TOLERANCE = 1e-4, 1e-5
+_TOLERANCE, _JUDGE_TOLERANCE = 4e-6, 1e-5
 
 
 def compare(num_steps: int, repeats: int, quick: bool) -> dict:

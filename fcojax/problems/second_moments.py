@@ -21,6 +21,7 @@ from fcojax.problems.problem import Summary
 from fcojax.types import Array, Params
 
 _BLOCKS = 4  # that a symmetric product is cut into, each way
+_PIECE = 1024  # rows that are turned into columns at a time, while they are in the cache
 
 
 class SecondMoments(NamedTuple):
@@ -52,19 +53,38 @@ def _one_client(data: ClientData, bias: bool, ridge: float) -> ClientData:
     floats = [a.dtype for a in (x, y) if jnp.issubdtype(a.dtype, jnp.floating)]
     dtype = jnp.promote_types(floats[0], floats[-1]) if floats else jnp.result_type(float)
     roots = jnp.sqrt(_row_weights(data)).astype(dtype)
-    y = y.astype(dtype) * roots
-    # Columns in one piece each: products of long rows are twice as fast.
-    columns = jax.lax.optimization_barrier((roots[:, None] * x.astype(dtype)).T)
-    gram, cross = _products_of_rows(columns), columns @ y
-    if bias:
-        mean, one = columns @ roots, roots @ roots
-        gram = jnp.block([[one[None, None], mean[None]], [mean[:, None], gram]])
-        cross = jnp.concatenate([(roots @ y)[None], cross])
-    if ridge:
-        gram = gram + ridge * jnp.eye(cross.size, dtype=gram.dtype)
-    row = SecondMoments(gram[None], cross[None], 0.5 * (y @ y)[None])
+
+    def moments(x, y, roots):
+        y = y.astype(dtype) * roots
+        # Columns in one piece each: products of long rows are twice as fast.
+        columns = jax.lax.optimization_barrier((roots[:, None] * x.astype(dtype)).T)
+        gram, cross = _products_of_rows(columns), columns @ y
+        if bias:
+            mean, one = columns @ roots, roots @ roots
+            gram = jnp.block([[one[None, None], mean[None]], [mean[:, None], gram]])
+            cross = jnp.concatenate([(roots @ y)[None], cross])
+        return SecondMoments(gram, cross, 0.5 * (y @ y))
+
+    row = _summed_over_pieces(moments, (x, y, roots))
+    row = row._replace(gram=row.gram + ridge * jnp.eye(row.cross.size, dtype=dtype))
+    row = jax.tree.map(lambda leaf: leaf[None], row)
     offsets = jnp.arange(2, dtype=jnp.int32)
     return ClientData(row, offsets, jnp.ones(1, data.weights.dtype), 1, 1, 1, (1,))
+
+
+def _summed_over_pieces(function, rows: tuple[Array, ...]):
+    """``function(*rows)`` of a function that is a sum over rows, some of them at a time."""
+    num_rows = rows[0].shape[0]
+    piece = min(_PIECE, num_rows)
+    first = num_rows % piece or piece
+
+    def value(start, size):
+        return function(*(jax.lax.dynamic_slice_in_dim(a, start, size) for a in rows))
+
+    def add(number, total):
+        return jax.tree.map(jnp.add, total, value(first + number * piece, piece))
+
+    return jax.lax.fori_loop(0, (num_rows - first) // piece, add, value(0, first))
 
 
 def _products_of_rows(a: Array) -> Array:

@@ -218,12 +218,14 @@ def test_a_summary_is_only_for_those_whose_gradients_are_all_that_counts():
     assert not usable_summary(problems.least_squares(wide), fcojax.Plan(one_step))
 
 
-def test_the_summary_reads_features_that_are_whole_numbers():
+@pytest.mark.parametrize("num_rows", [40, 1024, 2500])  # pieces of 1,024 rows and a rest
+def test_the_summary_reads_features_that_are_whole_numbers(num_rows):
     rng = np.random.default_rng(3)
-    x, y = rng.integers(2, size=(40, 4)), rng.normal(size=40)
-    problem = problems.linear(fcojax.from_rows({"x": x, "y": y}, [25, 15], weights=[1.0, 0.0]))
+    x, y = rng.integers(2, size=(num_rows, 4)), rng.normal(size=num_rows)
+    first = num_rows - 15
+    problem = problems.linear(fcojax.from_rows({"x": x, "y": y}, [first, 15], weights=[1.0, 0.0]))
     loss, client = problem.summary
     model = {"bias": jnp.array(0.3), "kernel": jnp.array([1.0, -2.0, 0.0, 0.5])}
-    expected = np.mean((x[:25] @ np.array([1.0, -2.0, 0.0, 0.5]) + 0.3 - y[:25]) ** 2) / 2
+    expected = np.mean((x[:first] @ np.array([1.0, -2.0, 0.0, 0.5]) + 0.3 - y[:first]) ** 2) / 2
     found = problems.population_loss(loss, model, client(problem.train))
     assert float(found) == pytest.approx(expected, rel=1e-12)
