@@ -32,6 +32,7 @@ class Rules(NamedTuple):
       usual_first: whether a loop makes its usual number of passes before it asks whether to go on.
       slices: whether convolutions and pooling are slices and products instead of XLA's own.
       factors_singly: whether a batch of matrices is factorised one after the other.
+      gathers_by_source: whether a gather costs as much as what it gathers from is large.
     """
 
     chunk_bytes: int | None
@@ -42,6 +43,7 @@ class Rules(NamedTuple):
     usual_first: bool
     slices: bool
     factors_singly: bool
+    gathers_by_source: bool
 
 
 _CPU = Rules(
@@ -61,6 +63,8 @@ _CPU = Rules(
     slices=True,
     # Batches side by side can leave no thread to work on them; see factorisations.
     factors_singly=True,
+    # XLA hands a gather from a long array to all cores, however little it brings; see pieces.
+    gathers_by_source=True,
 )
 _ACCELERATOR = Rules(
     # A kernel of one client leaves most of the device idle, and all of them take one launch.
@@ -77,6 +81,7 @@ _ACCELERATOR = Rules(
     usual_first=True,
     slices=False,
     factors_singly=False,
+    gathers_by_source=False,
 )
 
 

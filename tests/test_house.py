@@ -24,6 +24,7 @@ GROUPS = (
     "memo",
     "device",
     "factorisations",
+    "pieces",
     "convolution",
     "recurrence",
     "problems",

@@ -11,6 +11,7 @@ from jax.custom_batching import custom_vmap
 
 from fcojax import device, shuffle, tree
 from fcojax.algorithms.work import Work
+from fcojax.pieces import piece
 from fcojax.problems.fields import by_field
 from fcojax.problems.problem import Loss, RandomLoss, WholeBatchLoss, losses_of
 from fcojax.types import Array, Key, Params, PyTree
@@ -18,6 +19,9 @@ from fcojax.types import Array, Key, Params, PyTree
 # Where clients differ in their number of steps, the most steps of any client are cut into so many
 # blocks, whose examples are drawn together. Clients side by side are through at the end of a block.
 _MAX_BLOCKS = 64
+# A client that reads as many rows as it has brings them all before its first step, if they are no
+# more than this: where a gather costs what it gathers from, steps then gather from little.
+_OWN_ROWS_BYTES = 1 << 14
 # Streams of a client's key in one round: how much it works, what its steps draw by themselves, and
 # what a look at all examples outside of the steps does.
 AMOUNT, STEP, WHOLE = 0, 1, 2
@@ -129,9 +133,8 @@ class Local:
         Padding has weight zero, and is an example of the client's own because a loss that is not
         finite at some other row would turn the gradient's zeros into NaN.
         """
-        num_rows = jax.tree.leaves(self.rows)[0].shape[0]
         # The last clients' slices would run past the end: start early and mask what is not theirs.
-        start = jnp.minimum(self.offset, num_rows - self.max_size)
+        start = self._start
         examples = jax.tree.map(
             lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, self.max_size), self.rows
         )
@@ -187,9 +190,9 @@ class Local:
         if self.work.batch_size is None:
             carry, emitted = self._full_batches(step_and_emit, carry, most, taken)
         elif taken is None:
-            carry, emitted = self._all_minibatches(step_and_emit, carry, most)
+            carry, emitted = self._near(most)._all_minibatches(step_and_emit, carry, most)
         else:
-            carry, emitted = self._some_minibatches(step_and_emit, carry, most, taken)
+            carry, emitted = self._near(most)._some_minibatches(step_and_emit, carry, most, taken)
         return carry if emit is None else (carry, emitted)
 
     def _full_batches(self, step, carry, most, taken):
@@ -202,6 +205,23 @@ class Local:
             return _step_if(index < taken, lambda carry: step(carry, batch), carry)
 
         return jax.lax.scan(one_step, carry, jnp.arange(most, dtype=jnp.int32))
+
+    def _near(self, num_steps: int) -> "Local":
+        """The same client, with its rows apart from those of the others if that is less to read."""
+        num_rows = jax.tree.leaves(self.rows)[0].shape[0]
+        bytes_own = tree.num_bytes(self.rows) * self.max_size // num_rows
+        few = bytes_own <= _OWN_ROWS_BYTES and self.max_size <= num_steps * self.work.batch_size
+        if not (few and device.rules().gathers_by_source):
+            return self
+        start = self._start
+        rows = jax.tree.map(lambda leaf: piece(leaf, start, self.max_size), self.rows)
+        return dataclasses.replace(self, rows=rows, offset=self.offset - start)
+
+    @property
+    def _start(self) -> Array:
+        """Where as many rows begin as the largest client has, among them all of this client's."""
+        num_rows = jax.tree.leaves(self.rows)[0].shape[0]
+        return jnp.minimum(self.offset, num_rows - self.max_size)
 
     def _batch(self, index, rows, weights):
         weights = jnp.ones(rows.shape[0]) if weights is None else weights

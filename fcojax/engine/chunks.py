@@ -18,6 +18,7 @@ from fcojax.engine.guard import guarded
 from fcojax.engine.luck import CLIENT, ENCODE, local_handle, purpose_key
 from fcojax.engine.plan import Plan
 from fcojax.engine.uplink import split
+from fcojax.pieces import piece
 from fcojax.problems.clients import ClientData
 from fcojax.problems.fields import shown
 from fcojax.types import Array, Key, PyTree
@@ -109,7 +110,8 @@ def places_of(this: Round, cohort: Cohort) -> Places:
     else:
         rows = jnp.searchsorted(data.held.members, members).astype(members.dtype)
     rows = jnp.clip(rows, 0, data.clients_per_shard - 1)
-    weights = jnp.where(weights > 0, weights * data.weights[rows], 0)
+    each = jax.vmap(lambda row: piece(data.weights, row, 1)[0])(rows)
+    weights = jnp.where(weights > 0, weights * each, 0)
     return Places(rows, weights, arrives, first_client, can_be_empty)
 
 

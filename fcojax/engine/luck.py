@@ -11,6 +11,7 @@ from fcojax.algorithms.base import Cohort
 from fcojax.algorithms.local import Local
 from fcojax.algorithms.work import Work
 from fcojax.engine.plan import Plan
+from fcojax.pieces import piece
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key
 
@@ -48,11 +49,12 @@ def local_handle(
 
     Its rows are padded to ``max_size``, by default the largest client's.
     """
+    first, end = piece(data.offsets, row, 2)
     return Local(
         rows=data.examples,
         client=jnp.asarray(client),
-        offset=data.offsets[row],
-        num_examples=data.offsets[row + 1] - data.offsets[row],
+        offset=first,
+        num_examples=end - first,
         key=jax.random.fold_in(purpose_key(key, BATCHES, index), client),
         work=work,
         min_size=data.min_size,
