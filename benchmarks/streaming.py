@@ -1,11 +1,13 @@
 """A population on disk beside the same in memory, and one that no memory holds.
 
     python -m benchmarks.streaming [--clients=20000] [--rounds=2000] [--gigabytes=0]
+    python -m benchmarks.streaming --workload=W3 --rounds=400
 
 Prints one JSON line: milliseconds a round of both, in thirds of the run; the resident memory of the
-process after 100 rounds of streaming and at the end. With ``--gigabytes`` the population is a
-sparse file of that size, which is not read into memory for comparison. Clients have 20 examples of
-64 numbers, 100 of them take part in a round, and a block has 10 rounds.
+process after 100 rounds of streaming and at the end. Blocks have 10 rounds. Without a workload the
+clients are so small that a round is hardly more than reading them: 20 examples of 64 numbers, 100
+clients a round. With ``--gigabytes`` they are a sparse file of that size, which is not read into
+memory for comparison. A workload is one of WORKLOADS, with FedDualAvg.
 """
 
 import argparse
@@ -14,12 +16,15 @@ import os
 import pathlib
 import tempfile
 import time
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fcojax
+from benchmarks.rounds import plan, setting
+from benchmarks.workloads import WORKLOADS, draw
 from fcojax.problems import stored
 from fcojax.problems.clients import ClientData
 
@@ -64,19 +69,49 @@ def timed(advance, state, num_rounds: int) -> list:
     return [state, round(1e3 * (time.perf_counter() - began) / num_rounds, 4)]
 
 
-def measure(num_clients: int, num_rounds: int, gigabytes: float) -> dict:
-    """Times and memory."""
+class Task(NamedTuple):
+    """What runs over a population that is on disk in ``data``."""
+
+    algorithm: fcojax.algorithms.Algorithm
+    hparams: Any
+    start: Any
+    data: ClientData
+    how: fcojax.Plan
+
+
+def small_clients(folder: pathlib.Path, num_clients: int, sparse: bool) -> Task:
+    """FedAvg over many clients with little to do."""
     algorithm = fcojax.algorithms.fed_avg(loss)
-    hparams = algorithm.hparams_type(client_lr=0.01)
-    plan = fcojax.Plan(fcojax.local_steps(5, 10), fcojax.uniform_cohort(COHORT))
-    key, start = jax.random.key(0), jnp.zeros(DIM)
+    how = fcojax.Plan(fcojax.local_steps(5, 10), fcojax.uniform_cohort(COHORT))
+    data = saved(folder, num_clients, sparse)
+    return Task(algorithm, algorithm.hparams_type(client_lr=0.01), jnp.zeros(DIM), data, how)
+
+
+def of_workload(folder: pathlib.Path, name: str) -> Task:
+    """FedDualAvg on a reference workload."""
+    workload = WORKLOADS[name]
+    algorithm, hparams, start, data = setting(workload, "fed_dual_avg", *draw(workload))
+    data.save(folder)
+    return Task(
+        algorithm, hparams, start, fcojax.open_clients(folder), fcojax.Plan(*plan(workload))
+    )
+
+
+def measure(num_clients: int, num_rounds: int, gigabytes: float, workload: str) -> dict:
+    """Times and memory."""
+    key = jax.random.key(0)
     if gigabytes:
         num_clients = int(gigabytes * 2**30 / (4 * ROWS * (DIM + 1)))
     third = (num_rounds - 100) // (3 * BLOCK) * BLOCK
     with tempfile.TemporaryDirectory() as place:
-        data = saved(pathlib.Path(place) / "population", num_clients, bool(gigabytes))
+        folder = pathlib.Path(place) / "population"
+        if workload:
+            task = of_workload(folder, workload)
+        else:
+            task = small_clients(folder, num_clients, bool(gigabytes))
+        algorithm, hparams, start, data, how = task
         assert stored.file_of(data.examples["x"]) is not None
-        stream = fcojax.Stream(data, plan, BLOCK)
+        stream = fcojax.Stream(data, how, BLOCK)
 
         def from_disk(state, rounds):
             return stream.advance(algorithm, hparams, state, rounds, donate=True)[0]
@@ -87,7 +122,7 @@ def measure(num_clients: int, num_rounds: int, gigabytes: float) -> dict:
             state, ms = timed(from_disk, state, third)
             times.append(ms)
         found = {
-            "clients": num_clients, "rounds": int(state.round), "ms": times,
+            "clients": data.num_clients, "rounds": int(state.round), "ms": times,
             "resident_mb": [round(early), round(resident_mb())],
         }  # fmt: skip
         if gigabytes:
@@ -97,16 +132,17 @@ def measure(num_clients: int, num_rounds: int, gigabytes: float) -> dict:
         def in_memory(state, rounds):
             for _ in range(rounds // BLOCK):
                 state, _ = fcojax.advance(
-                    algorithm, hparams, whole, state, plan, BLOCK, eval_every=BLOCK, donate=True
+                    algorithm, hparams, whole, state, how, BLOCK, eval_every=BLOCK, donate=True
                 )
             return state
 
-        kept, _ = timed(in_memory, fcojax.start(algorithm, hparams, start, whole, key, plan), 100)
+        kept, _ = timed(in_memory, fcojax.start(algorithm, hparams, start, whole, key, how), 100)
         times = []
         for _ in range(3):
             kept, ms = timed(in_memory, kept, third)
             times.append(ms)
-        same = bool((np.asarray(kept.server) == np.asarray(state.server)).all())
+        pairs = zip(jax.tree.leaves(kept.server), jax.tree.leaves(state.server), strict=True)
+        same = all(bool((a == b).all()) for a, b in pairs)
         ratio = round(min(found["ms"]) / min(times), 3)
         return found | {"in_memory_ms": times, "ratio": ratio, "same_bits": same}
 
@@ -116,8 +152,10 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=20_000, help="of the population")
     parser.add_argument("--rounds", type=int, default=2000, help="that stream")
     parser.add_argument("--gigabytes", type=float, default=0.0, help="of a sparse population")
+    parser.add_argument("--workload", default="", help="one of the reference workloads")
     given = parser.parse_args()
-    print(json.dumps(measure(given.clients, given.rounds, given.gigabytes)))
+    found = measure(given.clients, given.rounds, given.gigabytes, given.workload)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

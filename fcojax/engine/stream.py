@@ -6,6 +6,7 @@ thread reads the examples of the next one. The numbers are those of the populati
 
 import concurrent.futures
 import functools
+import math
 from typing import Any
 
 import jax
@@ -23,6 +24,10 @@ from fcojax.engine.state import Observe, State
 from fcojax.problems import stored
 from fcojax.problems.clients import ClientData, Held
 from fcojax.types import Array, Key, Params, PyTree
+
+# Members are drawn for several blocks at a time, but for no more places than this.
+_MOST_BLOCKS, _MOST_PLACES = 16, 1 << 20
+_ALIGNMENT = 64  # bytes
 
 
 def on_disk(data: ClientData) -> bool:
@@ -59,7 +64,7 @@ class Stream:
           data: the population, with examples on disk or in memory.
           plan: how rounds are driven.
           block: rounds between two looks, ``eval_every`` of ``advance``; their cohorts are in
-            memory twice, for one block is read while the other one is worked on.
+            memory three times, for one block is worked on, one waits and one is read.
           num_seeds: of a sweep.
         """
         if data.mesh is not None:
@@ -67,6 +72,9 @@ class Stream:
         self.data, self.plan = data, as_plan(plan)
         self.block, _ = check_rounds(block, 1)
         places = self.plan.cohort.size(data.num_clients)
+        self._blocks_drawn = min(
+            _MOST_BLOCKS, 1 + _MOST_PLACES // (places * self.block * num_seeds)
+        )
         self._sizes = np.diff(np.asarray(data.offsets)).astype(np.int64)
         self._weights = np.asarray(data.weights)
         self._all = Held(jnp.zeros(0, jnp.int32), data.sizes, data.weights)
@@ -74,6 +82,8 @@ class Stream:
         largest = -np.partition(-self._sizes, self.num_held - 1)[: self.num_held]
         self.num_rows = max(int(largest.sum()), data.max_size)
         self._refuse_large_blocks()
+        self._nobody = self._with((), jnp.zeros(1, jnp.int32), data.weights[:0], self._all)
+        self._cohorts: dict[tuple[bytes, int], np.ndarray] = {}
         self._reader = concurrent.futures.ThreadPoolExecutor(1, "fcojax-stream")
         self._ahead: tuple[Any, concurrent.futures.Future] | None = None
 
@@ -118,17 +128,19 @@ class Stream:
         if not donate:
             rows = jax.tree.map(np.array, (state.clients, state.residuals))
             state = state._replace(clients=rows[0], residuals=rows[1])
-        looks = []
-        for _ in range(num_rounds // self.block):
-            state, seen = self._one_block(algorithm, hparams, state, observe, context)
+        looks, first = [], int(state.round)
+        for index in range(num_rounds // self.block):
+            data = self._take(state.key, first + index * self.block)
+            state, seen = self._one_block(algorithm, hparams, state, data, observe, context)
+            # One block is at work and one waits for it, for which the device need not wait.
+            jax.block_until_ready(looks[-1:])
             looks.append(seen)
         axis = 2 if axes.is_sweep(state.key) else 0
         history = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis), *looks)
         return state, history
 
-    def _one_block(self, algorithm, hparams, state: State, observe, context):
-        first, axis = int(state.round), 2 if axes.is_sweep(state.key) else 0
-        members, data = self._take(state.key, first)
+    def _one_block(self, algorithm, hparams, state: State, taken, observe, context):
+        (members, data), axis = taken, 2 if axes.is_sweep(state.key) else 0
         assert data.held is not None
         places = np.minimum(np.asarray(data.held.members), self.data.num_clients - 1)
         rows = (state.clients, state.residuals)
@@ -162,9 +174,16 @@ class Stream:
 
     def _members(self, key: Key, first: int) -> np.ndarray:
         """Who takes part in a block, ascending."""
-        small = self._with((), jnp.zeros(1, jnp.int32), self.data.weights[:0], self._all)
-        members, present = _drawn(self.plan, self.block, small, jnp.atleast_1d(key), first)
-        return np.unique(np.asarray(members)[np.asarray(present)])
+        name = np.asarray(jax.random.key_data(key)).tobytes()
+        if (name, first) not in self._cohorts:
+            count = self._blocks_drawn
+            drawn = _drawn(self.plan, count * self.block, self._nobody, jnp.atleast_1d(key), first)
+            members, present = (np.split(np.asarray(leaf), count, axis=1) for leaf in drawn)
+            self._cohorts = {
+                (name, first + index * self.block): np.unique(members[index][present[index]])
+                for index in range(count)
+            }
+        return self._cohorts[name, first]
 
     def _read(self, members: np.ndarray) -> ClientData:
         """These clients, in as much room as any block needs."""
@@ -172,8 +191,9 @@ class Stream:
         starts = np.asarray(self.data.offsets)[members]
 
         def gathered(leaf):
-            out = np.zeros((self.num_rows, *leaf.shape[1:]), leaf.dtype)
+            out = _aligned((self.num_rows, *leaf.shape[1:]), leaf.dtype)
             stored.read_rows(np.asarray(leaf), starts, sizes, out)
+            out[sizes.sum() :] = 0
             return out
 
         empty = self.num_held - members.size
@@ -199,12 +219,20 @@ class Stream:
             leaf.dtype.itemsize * int(np.prod(leaf.shape[1:], dtype=np.int64))
             for leaf in jax.tree.leaves(self.data.examples)
         )
-        if 2 * self.num_rows * row > room():
+        if 3 * self.num_rows * row > room():
             raise ValueError(
                 f"the cohorts of a block of {self.block} rounds have up to {self.num_held} clients "
-                f"with {self.num_rows * row / 2**30:.1f} GiB of examples, of which two must fit "
+                f"with {self.num_rows * row / 2**30:.1f} GiB of examples, of which three must fit "
                 f"into {room() / 2**30:.1f} GiB; pass fewer rounds a block or a smaller cohort."
             )
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An empty array that XLA takes as it lies, where it copies one that starts elsewhere."""
+    num_bytes = dtype.itemsize * math.prod(shape)
+    room = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    return room[start : start + num_bytes].view(dtype).reshape(shape)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

@@ -103,6 +103,23 @@ def test_only_the_rows_of_members_are_read_and_a_shorter_file_is_told(folder, tm
         stream._read(np.arange(12))
 
 
+@pytest.mark.parametrize("width", [1, 400])  # runs that are short, and that are not
+@pytest.mark.parametrize("order", ["ascending", "as drawn", "all"])
+def test_runs_of_rows_are_the_rows_they_name_however_near_they_lie(tmp_path, width, order):
+    array = np.arange(3000.0 * width).reshape(3000, width)
+    np.save(tmp_path / "rows.npy", array)
+    rng = np.random.default_rng(0)
+    starts = rng.choice(300, 300 if order == "all" else 60, replace=False) * 10
+    if order != "as drawn":
+        starts.sort()
+    sizes = rng.integers(1, 11, starts.size)
+    out = np.full((sizes.sum() + 1, width), -1.0)
+    stored.read_rows(np.load(tmp_path / "rows.npy", mmap_mode="r"), starts, sizes, out)
+    runs = [array[a : a + size] for a, size in zip(starts, sizes, strict=True)]
+    np.testing.assert_array_equal(out[:-1], np.concatenate(runs))
+    assert (out[-1] == -1).all()
+
+
 def test_blocks_that_do_not_fit_are_told(folder, monkeypatch):
     data = fcojax.open_clients(folder)
     monkeypatch.setattr("fcojax.engine.stream.room", lambda: 100.0)
