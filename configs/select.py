@@ -10,6 +10,9 @@ every row has a site; without it, five sites are drawn. Four hospitals, each lef
         --config.client=hospital --config.names=feature_names,hospital_names \
         --config.positive_above=0 --config.drop=slope,ca,thal
 
+Values that are missing (empty, NA or ?) become the feature's mean, and rows without a target are
+left out; both are counted on the page.
+
 A file without sites is divided among ``num_clients``, each class in Dirichlet shares, uneven where
 ``concentration`` is small; an empty ``--config.client=`` asks for that:
 
@@ -45,7 +48,7 @@ def get_config():
     config.loss = "logistic"
     config.l1_fraction = 1.0
     config.by = "site"
-    config.num_folds = 5
+    config.num_folds = 5  # where by is sites or examples
     config.num_draws = 1
     config.one_standard_error = True
 

@@ -1,5 +1,7 @@
 """The clients, the loss, the penalty and the split that a config asks for."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from experiments.studies.select.files import Table, numbered, read
@@ -27,19 +29,39 @@ _SPLITS = {
 }
 
 
-def problem(config) -> tuple[Problem, list[str]]:
-    """The problem, and the names of its features."""
+class Task(NamedTuple):
+    """What a file asks.
+
+    Attributes:
+      problem: the clients and the loss.
+      names: of the features.
+      filled: how many values of each feature were missing and are its mean now.
+      unlabelled: rows that were left out because their target is missing.
+    """
+
+    problem: Problem
+    names: list[str]
+    filled: np.ndarray
+    unlabelled: int
+
+
+def task(config) -> Task:
+    """The task, and what was done to the file's holes."""
     table = read(config) if config.data_dir else _drawn(config)
     present = ~np.isnan(table.y)
     if np.isfinite(config.positive_above):
         table = table._replace(y=(table.y > config.positive_above).astype(np.int32))
-    x = _standardised(table.x[present])
+    x = table.x[present]
+    sparse = isinstance(x, SparseRows)
+    filled = np.zeros(len(table.names), int) if sparse else np.isnan(x).sum(axis=0)
+    x = _standardised(x)
     y = table.y[present]
     if config.loss in _OF_CLASSES:
         y = _whole(y, config)
     site = _divided(y, config) if table.site is None else table.site[present]
     data = loaders.by_client(Pooled({"x": x, "y": y}, site), weights="examples")
-    return _chosen("loss", config.loss, _LOSSES)(data), table.names
+    asked = _chosen("loss", config.loss, _LOSSES)(data)
+    return Task(asked, table.names, filled, int((~present).sum()))
 
 
 def _whole(labels: np.ndarray, config) -> np.ndarray:

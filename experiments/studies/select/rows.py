@@ -4,19 +4,25 @@ import jax
 import numpy as np
 
 import fcojax
-from experiments.studies.select.problem import penalty, problem, split
+from experiments.studies.select.problem import penalty, split, task
 from fcojax.problems.clients import ids_of
+
+_MOST_NAMES = 100  # of features that the choice leaves out
 
 
 def study(config):
     """All rows of the study; the selection is one program and takes nearly all of the time."""
-    yield {"part": "data", "file": config.data_dir or "drawn", "loss": config.loss}
-    task, names = problem(config)
-    sites = ids_of(task.train).tolist()
-    for name, size in zip(sites, np.asarray(task.train.sizes).tolist(), strict=True):
+    problem, names, filled, unlabelled = task(config)
+    yield {
+        "part": "data", "file": config.data_dir or "drawn", "loss": config.loss,
+        "features": len(names), "unlabelled": unlabelled, "filled": int(filled.sum()),
+        "filled_features": int(np.count_nonzero(filled)),
+    }  # fmt: skip
+    sites = ids_of(problem.train).tolist()
+    for name, size in zip(sites, np.asarray(problem.train.sizes).tolist(), strict=True):
         yield {"part": "site", "site": name, "examples": size}
     found = fcojax.select(
-        task, penalty(config), by=split(config), one_standard_error=config.one_standard_error,
+        problem, penalty(config), by=split(config), one_standard_error=config.one_standard_error,
         strengths=config.num_strengths, least=config.least, num_draws=config.num_draws,
         key=jax.random.key(config.seed), tolerance=config.tolerance, max_rounds=config.max_rounds,
     )  # fmt: skip
@@ -69,6 +75,9 @@ def _coefficients(found, names, shown):
     )
     for name, value, refit in zip(*columns, strict=True):
         yield {"part": "coefficient", "name": name, "value": value, "refit": refit}
+    out = np.flatnonzero(np.asarray(found.model["kernel"]) == 0)
+    for index in out[:_MOST_NAMES]:
+        yield {"part": "left out", "name": names[index]}
     yield {"part": "refit", "verdict": found.refit_outcome.verdicts()[0]}
 
 

@@ -25,7 +25,7 @@ def summarise(config, rows):
         rule = "the strongest within one standard error of the least score"
     if best["index"] == len(path) - 1:
         rule += ", which is at the last strength: a smaller config.least may find a lower one"
-    ledger = select(rows, part="ledger")
+    ledger, [facts] = select(rows, part="ledger"), select(rows, part="data")
     works = list(dict.fromkeys(row["work"] for row in ledger))
     return {
         "data": _described(config, rows),
@@ -33,6 +33,8 @@ def summarise(config, rows):
             "strength": chosen["strength"],
             "share of the first strength": chosen["strength"] / path[0]["strength"],
             "coefficients that are not zero": chosen["nonzero"],
+            "features": facts["features"],
+            "left out": _left_out(rows, facts["features"] - chosen["nonzero"]),
             "score": chosen["score"],
             "least score": best["score"],
             "standard error of the least score": best["error"],
@@ -73,7 +75,22 @@ def _described(config, rows) -> str:
     text = f"{file or 'drawn'}: {int(sizes.sum()):,} examples of {len(sizes)} sites"
     if file and not config.client:
         text += f", divided by class with concentration {config.concentration:g}"
-    return f"{text}, {config.loss} loss."
+    text += f", {config.loss} loss."
+    [facts] = select(rows, part="data")
+    if facts["filled"]:
+        text += (
+            f" {facts['filled']:,} missing values, of {facts['filled_features']} of "
+            f"{facts['features']:,} features, are the feature's mean."
+        )
+    if facts["unlabelled"]:
+        text += f" {facts['unlabelled']:,} rows without a target were left out."
+    return text
+
+
+def _left_out(rows, number) -> str:
+    names = [row["name"] for row in select(rows, part="left out")]
+    more = f" and {number - len(names):,} more" if number > len(names) else ""
+    return ", ".join(names) + more
 
 
 def _judged(rows, site, strength) -> dict[str, float]:

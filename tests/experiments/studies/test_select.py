@@ -12,7 +12,8 @@ import scipy.sparse
 from experiments.studies.select import files
 from experiments.studies.select.figures import _apart
 from experiments.studies.select.files import read
-from experiments.studies.select.problem import _divided, _standardised, _whole, problem
+from experiments.studies.select.problem import _divided, _standardised, _whole, task
+from experiments.studies.select.tables import _described
 from fcojax.problems import SparseRows
 from tests.experiments.studies.quick_studies import quick_study
 
@@ -174,13 +175,31 @@ def test_the_clients_of_a_divided_file_are_named_and_weighted_by_their_rows(tmp_
     np.savez(tmp_path / "a.npz", y=y, **compressed(rng.integers(2, size=(200, 5))))
     more = {"num_clients": 4, "concentration": 5.0, "data_seed": 0, "positive_above": 0.0}
     config = config_of(data_dir=tmp_path / "a.npz", features="train", client="", **more)
-    task, names = problem(config)
-    train = task.train
+    problem, names, filled, unlabelled = task(config)
+    train = problem.train
+    assert not filled.any() and unlabelled == 0
     assert train.ids.tolist() == [f"client {index}" for index in (1, 2, 3, 4)]
     assert names == [f"x{index}" for index in range(1, 6)] and int(train.sizes.sum()) == 200
     np.testing.assert_allclose(train.weights, train.sizes)
     assert sorted(np.unique(train.examples["y"], return_counts=True)[1]) == sorted(
         np.unique(y, return_counts=True)[1]
+    )
+
+
+def test_holes_in_a_file_are_counted(tmp_path):
+    (tmp_path / "a.csv").write_text("age,dose,y,site\n1,,0,b\n3,?,1,a\n0,4,1,a\nNA,4,,a\n2,1,0,b\n")
+    config = config_of(data_dir=tmp_path / "a.csv", positive_above=np.inf)
+    problem, _, filled, unlabelled = task(config)
+    assert filled.tolist() == [0, 2] and unlabelled == 1
+    assert int(problem.train.sizes.sum()) == 4
+    rows = [
+        {"part": "data", "filled": 2, "filled_features": 1, "features": 2, "unlabelled": 1},
+        {"part": "site", "examples": 4},
+    ]
+    words = _described(config, rows)
+    assert words.endswith(
+        "logistic loss. 2 missing values, of 1 of 2 features, are the feature's mean. 1 rows "
+        "without a target were left out."
     )
 
 
@@ -197,6 +216,9 @@ def test_a_quick_study_has_a_model_a_ledger_and_figures(tmp_path):
     assert summary["solved"]["strengths solved"] == config.num_strengths
     names = {row["name"] for row in summary["coefficients"]}
     assert names & {f"x{index}" for index in range(1, 31, 5)}
+    left_out = summary["chosen"]["left out"].split(", ")
+    assert len(left_out) == 30 - summary["chosen"]["coefficients that are not zero"]
+    assert not names & set(left_out)
     assert summary["data"] == "drawn: 345 examples of 5 sites, logistic loss."
     judged = [row["loss when left out"] for row in summary["sites"]]
     assert np.mean(judged) == pytest.approx(summary["chosen"]["score"])
