@@ -131,10 +131,8 @@ def test_several_processes_give_the_model_of_one(tmp_path, alone, number):
     assert_same(tmp_path / "run", alone)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("victim", "number"), [(0, 1), (1, 4)])
-def test_one_that_is_killed_ends_the_other_and_the_rerun_goes_on(tmp_path, alone, victim, number):
-    workdir = tmp_path / "run"
+def begun_and_saved(workdir):
+    """Two processes of one command that have a checkpoint and rows."""
     running = begin(workdir, 2)
     saved = workdir / "checkpoints" / "fed_dyn" / "0-7"
     while all(process.poll() is None for process in running):
@@ -142,6 +140,32 @@ def test_one_that_is_killed_ends_the_other_and_the_rerun_goes_on(tmp_path, alone
         if is_saved and len(tidy.load(workdir / "rows.jsonl")) > 8 * 4:
             break
         time.sleep(0.01)
+    return running
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("asked", "number"), [(0, 2), (1, 1)])
+def test_one_that_is_asked_to_end_takes_the_others_along(tmp_path, alone, asked, number):
+    workdir = tmp_path / "run"
+    running = begun_and_saved(workdir)
+    running[asked].send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    codes, said = ended(running)
+    took = time.monotonic() - began
+    assert codes == [128 + signal.SIGTERM] * 2, said
+    assert not any("Traceback" in text for text in said)
+    assert len(tidy.load(workdir / "rows.jsonl")) < len(tidy.load(alone / "rows.jsonl"))
+    print(f"all had ended after {took:.1f} seconds")
+    codes, said = ended(begin(workdir, number))
+    assert codes == [0] * number, said
+    assert_same(workdir, alone)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("victim", "number"), [(0, 1), (1, 4)])
+def test_one_that_is_killed_ends_the_other_and_the_rerun_goes_on(tmp_path, alone, victim, number):
+    workdir = tmp_path / "run"
+    running = begun_and_saved(workdir)
     running[victim].send_signal(signal.SIGKILL)
     began = time.monotonic()
     codes, said = ended(running)
