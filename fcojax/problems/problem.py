@@ -139,7 +139,14 @@ def losses_of(
             f"loss is {shown(loss)}; pass a function (params, examples) -> one number an example."
         )
     further = tuple(extra for extra in (key, weights) if extra is not None)
-    losses = loss(params, examples, *further)
+    try:
+        losses = loss(params, examples, *further)
+    except Exception as error:
+        error.add_note(
+            f"The loss was called with params of {_form(params)} and examples of "
+            f"{_form(examples)}; the start must have the form that the loss takes."
+        )
+        raise
     if not isinstance(losses, jax.Array | np.ndarray | np.generic | float | int):
         raise ValueError(
             f"the loss returned {shown(losses)}; return one number an example, an array of shape "
@@ -158,6 +165,12 @@ def losses_of(
             "averaged and differentiated."
         )
     return losses
+
+
+def _form(arrays: PyTree) -> str:
+    """Shapes in place of arrays, in their structure."""
+    shapes = jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", arrays)
+    return shown(shapes).replace("'", "")
 
 
 def population_loss(

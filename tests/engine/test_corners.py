@@ -95,6 +95,17 @@ SHAPES = {
 }  # fmt: skip
 
 
+def test_a_start_of_another_form_is_shown_beside_what_the_loss_was_given():
+    data = fcojax.from_clients([shaped_rows()] * 2)
+    fed_avg = algorithms.fed_avg(lambda w, r: (r["x"] @ w["kernel"] - r["y"]) ** 2)
+    for start, form in ((jnp.ones(D), f"[{D}]"), ({"kernel": jnp.ones(D + 1)}, f"[{D + 1}]}}")):
+        with pytest.raises(TypeError) as error:
+            fcojax.run(fed_avg, fed_avg.hparams_type(), start, data, KEY, ONE_STEP, num_rounds=1)
+        [note] = [text for text in error.value.__notes__ if text.startswith("The loss was")]
+        assert f"{form} and examples of {{" in note
+        assert note.endswith("the start must have the form that the loss takes.")
+
+
 @pytest.mark.parametrize("where", ["run", "population_loss", "mean_loss"])
 @pytest.mark.parametrize("case", SHAPES)
 def test_a_loss_is_one_number_an_example(case, where):
