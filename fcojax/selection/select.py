@@ -49,13 +49,16 @@ class Selection(NamedTuple):
       scores: [draws and folds, strengths], the mean loss on what was held out; or one row of a
         criterion.
       mean: of the scores over the folds.
-      standard_error: of that mean; NaN where there is one fold.
+      standard_error: of that mean over the folds of one draw, for a site is one judge however often
+        it is asked; over the draws where each has one fold, and NaN where there is one in all.
       best: which strength has the least mean score; of equal ones the strongest.
       chosen: which one was chosen.
       model: that of the path at the chosen strength.
       refit: the model without the penalty on the support of ``model``, or ``None``.
       refit_outcome: how that solve ended.
       ledger: everything that was sent.
+      fold_outcome: how the solves of the folds ended, [draws and folds, strengths]; ``None`` for a
+        criterion.
 
     Example:
       >>> import jax.numpy as jnp, numpy as np
@@ -82,6 +85,7 @@ class Selection(NamedTuple):
     refit: Params | None
     refit_outcome: Outcome | None
     ledger: Ledger
+    fold_outcome: Outcome | None = None
 
     @property
     def strength(self) -> float:
@@ -102,6 +106,16 @@ class Selection(NamedTuple):
             f"chosen by {self.by}: strength {self.strength:.4g} with {nonzero[self.chosen]} "
             f"parameters that are not zero; {sent}"
         )
+        unsolved = {
+            "strengths": self.path.outcome.solved,
+            "solves of folds": () if self.fold_outcome is None else self.fold_outcome.solved,
+        }
+        for what, solved in unsolved.items():
+            if count := np.sum(~np.asarray(solved, bool)):
+                lines.append(
+                    f"{count} of {np.size(solved)} {what} are not solved; scale the features to "
+                    "variance 1, or allow more rounds"
+                )
         return "\n".join(lines)
 
     def plot(self, axes: Any = None) -> Any:
@@ -144,7 +158,7 @@ def select(
         criterion, ``selection.bic()`` and its like.
       one_standard_error: takes the strongest penalty whose mean score is within one standard error
         of the least one; else the least. Of equal scores the sparser model wins.
-      num_draws: how often the folds are drawn anew.
+      num_draws: how often the folds are drawn anew, where that makes others.
       refit: whether to fit the chosen support once more without the penalty. That is for penalties
         that set entries to zero.
       strengths: as for ``fcojax.path``, and so are those that follow.
@@ -189,19 +203,18 @@ def select(
         scores = _criterion_scores(criterion, problem, walk)
     else:
         scores = np.asarray(tuned[2])
-    mean = scores.mean(axis=0)
-    error = np.full_like(mean, np.nan)
-    if scores.shape[0] > 1:
-        error = scores.std(axis=0, ddof=1) / np.sqrt(scores.shape[0])
-    best, chosen = _choice(mean, error, one_standard_error)
+    mean, error = scores.mean(axis=0), _standard_error(scores, num_draws)
+    best, chosen = _choice(mean, error, np.asarray(values), one_standard_error)
     model = jax.tree.map(lambda leaf: leaf[chosen], walk.models)
     again, outcome = _refitted(problem, setup, model, key, tolerance) if refit else (None, None)
     ledger = _ledger(setup, data, walk, first, folds, tuned, outcome)
     along_path = Path(values, walk.models, walk.objective, walk.outcome, ledger)
     words = by.name if isinstance(by, Criterion) else "loss on held-out data"
+    fold_outcome = None if folds is None else tuned[1]
     return Selection(
-        along_path, words, scores, mean, error, best, chosen, model, again, outcome, ledger
-    )
+        along_path, words, scores, mean, error, best, chosen, model, again, outcome, ledger,
+        fold_outcome,
+    )  # fmt: skip
 
 
 def _drawn(split: Split, data: ClientData, key: Key, num_draws: int) -> Folds:
@@ -217,7 +230,19 @@ def _drawn(split: Split, data: ClientData, key: Key, num_draws: int) -> Folds:
     if data.mesh is not None:
         raise ValueError("the population is on a mesh; pass the original, folds run side by side.")
     count = checked_count("num_draws", num_draws)
-    return stacked([split(data, jax.random.fold_in(key, draw)) for draw in range(count)])
+    draws = [split(data, jax.random.fold_in(key, draw)) for draw in range(count)]
+    if count > 1 and all(_as_sets(folds) == _as_sets(draws[0]) for folds in draws):
+        raise ValueError(
+            f"num_draws is {count} but every draw has the same folds, which would count the same "
+            "judges again; pass num_draws=1, or folds that are drawn, as by_client(2)."
+        )
+    return stacked(draws)
+
+
+def _as_sets(folds: Folds) -> set[bytes]:
+    """The folds in no order."""
+    sides = [np.asarray(leaf) > 0 for leaf in folds.held if leaf is not None]
+    return {np.concatenate(fold).tobytes() for fold in zip(*sides, strict=True)}
 
 
 def _side_by_side(plan, data):
@@ -261,13 +286,28 @@ def _criterion_scores(criterion: Criterion, problem: Problem, walk: Walk) -> np.
     return criterion.scores(np.asarray(losses(walk.models)), nonzero, number, size)[None]
 
 
-def _choice(mean: np.ndarray, error: np.ndarray, one_standard_error: bool) -> tuple[int, int]:
-    """The strength of least mean score, and the first that is no more than an error above it."""
+def _standard_error(scores: np.ndarray, num_draws: int) -> np.ndarray:
+    """Of the mean score, over the folds of a draw; over the draws if these have one fold each."""
+    judges = scores.reshape(num_draws if scores.shape[0] > num_draws else 1, -1, scores.shape[1])
+    if judges.shape[1] == 1:
+        return np.full(scores.shape[1], np.nan)
+    variances = judges.var(axis=1, ddof=1) / judges.shape[1]
+    return np.sqrt(variances.mean(axis=0))
+
+
+def _choice(
+    mean: np.ndarray, error: np.ndarray, strengths: np.ndarray, one_standard_error: bool
+) -> tuple[int, int]:
+    """Of least mean score, and no more than an error above it; the strongest of those."""
     if not np.isfinite(mean).any():
         raise ValueError("no strength has a finite score; take a smaller rate, or fewer strengths.")
-    best = int(np.nanargmin(mean))
+
+    def strongest(which):
+        return int(np.argmax(np.where(which, strengths, -np.inf)))
+
+    best = strongest(mean == np.nanmin(mean))
     room = error[best] if one_standard_error and np.isfinite(error[best]) else 0.0
-    return best, int(np.flatnonzero(mean <= mean[best] + room)[0])
+    return best, strongest(mean <= mean[best] + room)
 
 
 def _refitted(problem: Problem, setup: Setup, model: Params, key, tolerance):

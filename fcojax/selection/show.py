@@ -9,18 +9,22 @@ import numpy as np
 def table_of(path: Any) -> str:
     """A line for each strength: how many parameters are not zero, and how its solve ended."""
     lines = [f"{'strength':>10} {'nonzero':>8} {'rounds':>7} {'objective':>11}  verdict"]
+    verdicts = [verdict.partition("; ") for verdict in path.outcome.verdicts()]
     rows = zip(
         np.asarray(path.strengths),
         np.asarray(path.num_nonzero),
         np.asarray(path.outcome.rounds),
         np.asarray(path.objective),
-        path.outcome.verdicts(),
+        verdicts,
         strict=True,
     )
     lines += [
         f"{strength:10.4g} {nonzero:8} {rounds:7} {objective:11.6g}  {verdict}"
-        for strength, nonzero, rounds, objective, verdict in rows
+        for strength, nonzero, rounds, objective, (verdict, _, _) in rows
     ]
+    for advice in dict.fromkeys(advice for _, _, advice in verdicts if advice):
+        number = sum(advice == other for _, _, other in verdicts)
+        lines.append(f"{number} of {len(verdicts)}: {advice}")
     return "\n".join(lines)
 
 

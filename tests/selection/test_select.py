@@ -9,7 +9,7 @@ import fcojax
 from fcojax import problems, selection
 from fcojax.problems.cox import cox_loss
 from fcojax.selection.folds import fold_of, weighted_loss
-from fcojax.selection.select import _choice
+from fcojax.selection.select import _choice, _standard_error
 from tests.problems.test_linear_models import survival
 from tests.selection.test_path import PENALTY, population
 
@@ -51,7 +51,15 @@ def test_leaving_a_site_out_is_fitting_the_others():
     # A site is in two folds of three, so the tuning costs each of them twice a path and no more.
     tuning = found.ledger.entries[3]
     np.testing.assert_array_equal(tuning.down, 2 * found.ledger.entries[0].down)
-    assert "chosen by loss on held-out data" in str(found)
+    assert "chosen by loss on held-out data" in str(found) and "not solved" not in str(found)
+    assert found.fold_outcome is not None and found.fold_outcome.solved.shape == (3, 3)
+    path = found.path._replace(outcome=found.path.outcome._replace(solved=jnp.arange(3) > 0))
+    folds = found.fold_outcome._replace(solved=jnp.zeros((3, 3), bool))
+    words = str(found._replace(path=path, fold_outcome=folds)).splitlines()
+    assert words[-2].startswith("1 of 3 strengths are not solved; scale the features")
+    assert words[-1].startswith("9 of 9 solves of folds are not solved;")
+    assert str(path).splitlines()[-1].startswith("1 of 3: allow more rounds")
+    assert max(map(len, str(path).splitlines())) < 100
 
 
 @pytest.mark.slow
@@ -90,13 +98,33 @@ def test_every_split_judges_each_row_as_often_as_it_says():
     assert np.sum(np.asarray(unseen.held.clients) > 0) == 1
 
 
-def test_rules():
-    """Ties go to the sparser model, which comes first; the error is that of the best."""
-    mean, error = np.array([3.0, 1.3, 1.0, 1.0, 1.2]), np.array([9.0, 0.1, 0.4, 0.1, 0.1])
-    assert _choice(mean, error, one_standard_error=False) == (2, 2)
-    assert _choice(mean, error, one_standard_error=True) == (2, 1)
-    assert _choice(mean, np.full(5, np.nan), one_standard_error=True) == (2, 2)
-    assert _choice(np.array([np.nan, 1.0]), np.zeros(2), True) == (1, 1)
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1), [3, 0, 4, 2, 1]])
+def test_rules(order):
+    """Of ties, and within an error of the best, the strongest, in whatever order they are given."""
+    strengths = np.array([5.0, 4.0, 3.0, 2.0, 1.0])[order]
+    mean = np.array([3.0, 1.3, 1.0, 1.0, 1.2])[order]
+    error = np.array([9.0, 0.1, 0.4, 0.1, 0.1])[order]
+
+    def chosen(mean, error, one_standard_error):
+        return [strengths[i] for i in _choice(mean, error, strengths, one_standard_error)]
+
+    assert chosen(mean, error, False) == [3, 3]
+    assert chosen(mean, error, True) == [3, 4]
+    assert chosen(mean, np.full(5, np.nan), True) == [3, 3]
+    assert chosen(np.where(strengths == 3, np.nan, mean), error, True) == [2, 2]
+
+
+def test_a_judge_who_is_asked_again_is_no_further_judge():
+    scores = np.random.default_rng(0).normal(size=(4, 3))
+    once = scores.std(axis=0, ddof=1) / 2
+    np.testing.assert_allclose(_standard_error(scores, 1), once)
+    np.testing.assert_allclose(_standard_error(np.tile(scores, (5, 1)), 5), once)
+    np.testing.assert_allclose(_standard_error(scores, 4), once)  # one fold a draw
+    assert np.isnan(_standard_error(scores[:1], 1)).all()
+    problem = problems.linear(population())
+    for by in (selection.by_client(), selection.by_client(3)):
+        with pytest.raises(ValueError, match="num_draws is 3 but every draw has the same folds"):
+            fcojax.select(problem, PENALTY, by=by, num_draws=3)
 
 
 def test_criteria():
