@@ -9,7 +9,7 @@ exclude_patterns = ["build"]
 
 html_theme = "sphinx_book_theme"
 html_title = "fcojax"
-html_theme_options = {"show_toc_level": 2}
+html_theme_options = {"show_toc_level": 2, "navbar_persistent": []}  # one search is enough
 
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3

@@ -1,6 +1,7 @@
 """Runs the Python blocks of a page as a reader would: in one process, one after the other.
 
-python tests/blocks.py PAGE... runs each page in a namespace of its own, in a folder of its own.
+python tests/blocks.py PAGE... runs each page in a namespace of its own, in an empty folder with the
+tables that lie beside the page.
 """
 
 import contextlib
@@ -8,6 +9,7 @@ import io
 import os
 import pathlib
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -49,6 +51,8 @@ if __name__ == "__main__":
     failed = 0
     for page in pages:
         began, done = time.process_time(), "ran"
+        for table in page.parent.glob("*.csv"):
+            shutil.copy(table, ".")
         try:
             run(page)
         except Exception:

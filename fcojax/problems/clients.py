@@ -352,6 +352,8 @@ def _checked_ids(ids: Any, num_clients: int) -> np.ndarray:
         raise ValueError(
             f"ids has shape {ids.shape} but there are {num_clients} clients; pass one each."
         )
+    if ids.dtype.kind == "O" and all(isinstance(name, str) for name in ids):
+        ids = ids.astype(str)  # as pandas has them
     if ids.dtype.kind in "bf" and (ids == np.floor(ids)).all() and (np.abs(ids) < 2.0**53).all():
         ids = ids.astype(np.int64)  # as files have them in which all columns are real
     if ids.dtype.kind not in "iuU":

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.problems import partition
+from fcojax.problems import loaders, partition
 from fcojax.problems.clients import from_clients, from_rows
 from fcojax.problems.padding import size_bounds
 from fcojax.problems.problem import population_loss
@@ -42,6 +42,18 @@ def test_clients_come_in_the_order_of_their_ids(ids):
     assert data.weights.tolist() == [weights[m] for m in order]
     assert data.sizes.tolist() == [len(clients[m]["y"]) for m in order]
     assert np.array_equal(data.examples["x"], np.concatenate([clients[m]["x"] for m in order]))
+
+
+def test_names_may_come_as_objects_as_pandas_has_them():
+    rows, names = {"x": np.arange(3.0)}, np.array(["b", "a", "b"], object)
+    data = loaders.by_client(loaders.Pooled(rows, names))
+    assert data.ids.dtype.kind == "U" and data.ids.tolist() == ["a", "b"]
+    for hole in (None, np.nan):
+        holes = np.array(["b", hole, "b"], object)
+        with pytest.raises(ValueError, match="the client column has a missing id"):
+            loaders.by_client(loaders.Pooled(rows, holes))
+    with pytest.raises(ValueError, match="ids have dtype object"):
+        fcojax.from_rows(rows, [1, 2], ids=np.array([(), "b"], object))
 
 
 def test_ids_stay_on_the_host_and_compile_nothing_anew():

@@ -51,7 +51,10 @@ def by_client(pooled: Pooled, weights: Any = None) -> ClientData:
                 f"the client column has shape {client.shape} but field {name} has "
                 f"{values.shape[0]} rows; pass one id per row."
             )
-    if client.dtype.kind == "f" and not np.isfinite(client).all():
+    missing = client.dtype.kind == "f" and not np.isfinite(client).all()
+    if missing or (
+        client.dtype.kind == "O" and any(name is None or name != name for name in client)
+    ):
         raise ValueError("the client column has a missing id; drop those rows or name the client.")
     ids, index, sizes = np.unique(client, return_inverse=True, return_counts=True)
     examples = pooled.examples
