@@ -76,10 +76,10 @@ def extended_grid(grid: PyTree, edges: dict[str, str]) -> PyTree:
     Example:
       >>> from fcojax import product
       >>> from fcojax.algorithms import fed_avg
-      >>> grid = product(fed_avg.Hparams, client_lr=[0.1, 0.2], server_lr=[1.0, 3.0])
+      >>> grid = product(fed_avg.Hparams, client_lr=[0.25, 0.5], server_lr=[1.0, 3.0])
       >>> wider = extended_grid(grid, {"client_lr": "largest"})
-      >>> wider.client_lr.round(2).tolist(), wider.server_lr.tolist()
-      ([0.1, 0.1, 0.2, 0.2, 0.4, 0.4], [1.0, 3.0, 1.0, 3.0, 1.0, 3.0])
+      >>> wider.client_lr.tolist(), wider.server_lr.tolist()
+      ([0.25, 0.25, 0.5, 0.5, 1.0, 1.0], [1.0, 3.0, 1.0, 3.0, 1.0, 3.0])
     """
     points = np.stack([np.asarray(column, float) for column in grid], axis=1)
     for field, end in edges.items():

@@ -121,9 +121,16 @@ def _along_slope(primals, tangents):
 def _product(gram: Array, w: Array) -> Array:
     """``gram @ w`` of a symmetric matrix, which reads only its rows where w is not zero.
 
-    The derivative reads the rows where the tangent is not zero: so it must be known to be linear.
+    The derivative reads the rows where the tangent is not zero, so the product must be known to be
+    linear. JAX 0.10 forgets custom rules inside ``grad`` of a scan, and 0.12 cannot lower
+    ``linear_call``; the solution of a linear system is linear everywhere, and the matrix of that
+    system, here a stand-in, is only asked for its derivative. So gram has none.
     """
-    return jax.custom_derivatives.linear_call(_sum_of_rows, _sum_of_rows, gram, w)
+
+    def solve(_, side):
+        return _sum_of_rows(jax.lax.stop_gradient(gram), side)
+
+    return jax.lax.custom_linear_solve(lambda x: x, w, solve, symmetric=True)
 
 
 def _sum_of_rows(gram: Array, w: Array) -> Array:
