@@ -4,7 +4,7 @@ import csv
 import importlib
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -12,6 +12,9 @@ import scipy.sparse
 from fcojax.problems import SparseRows, loaders, sparse_rows
 
 _MOST_ENTRIES = 1 << 25  # of a dense matrix; four copies of it in double precision are a gigabyte
+_MISSING = ("", "NA", "?")
+# Losses whose target is a class.
+OF_CLASSES = ("logistic", "squared_hinge")
 
 
 class Table(NamedTuple):
@@ -41,17 +44,12 @@ def read(config) -> Table:
     ``client`` names a file beside it with an id a line. Without sites ``client`` is empty.
     """
     path = _the_file(pathlib.Path(config.data_dir))
-    if path.suffix == ".npz":
-        table = _of_npz(path, config)
-    elif path.suffix == ".csv":
-        table = _of_csv(path, config)
-    elif path.suffix == ".parquet":
-        table = _of_parquet(path, config)
-    else:
-        table = _of_libsvm(path, config)
-    drop = set(",".join(config.drop).split(",")) - {""}
-    if strangers := sorted(drop - set(table.names)):
-        raise ValueError(f"drop names {strangers[0]}, and {path.name} has no such feature.")
+    if path.suffix == ".csv":
+        return _of_csv(path, config)
+    if path.suffix == ".parquet":
+        return _of_parquet(path, config)
+    table = _of_npz(path, config) if path.suffix == ".npz" else _of_libsvm(path, config)
+    drop = _dropped(path, table.names, config)
     kept = np.array([name not in drop for name in table.names])
     if isinstance(table.x, SparseRows):  # a column of zeros is never selected
         x = table.x
@@ -121,18 +119,54 @@ def _dense_if_small(x: SparseRows) -> np.ndarray | SparseRows:
     return x.to_dense() if x.shape[0] * x.shape[1] <= _MOST_ENTRIES else x
 
 
+class _Column(NamedTuple):
+    """A column of a file: its cells, missing ones empty, and where each is, in words."""
+
+    name: str
+    cells: Sequence[Any]
+    places: Sequence[str]
+
+    def numbers(self, otherwise: str) -> np.ndarray:
+        """The cells as numbers, NaN where one is missing; ``otherwise`` says what to do."""
+        found = np.full(len(self.cells), np.nan)
+        for row, cell in enumerate(self.cells):
+            if cell in _MISSING:
+                continue
+            try:
+                found[row] = float(cell)
+            except (TypeError, ValueError):
+                raise self._refused(row, f"{str(cell)!r}, which is no number", otherwise) from None
+            if np.isinf(found[row]):
+                raise self._refused(row, f"{str(cell)!r}, which is not finite", otherwise)
+        return found
+
+    def words(self) -> np.ndarray:
+        """The cells as names of sites; raises ``ValueError`` where one is missing."""
+        if "" in self.cells:
+            raise self._refused(self.cells.index(""), "empty", "name the site or remove the row")
+        return np.array([str(cell) for cell in self.cells])
+
+    def _refused(self, row: int, what: str, otherwise: str) -> ValueError:
+        return ValueError(f"{self.places[row]}: {self.name} is {what}; {otherwise}.")
+
+
 def _of_csv(path: pathlib.Path, config) -> Table:
-    with open(path, newline="", encoding="utf-8") as file:
-        header, *lines = list(csv.reader(file))
-    place = {name: column for column, name in enumerate(header)}
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file)
+        read_lines = [(line, f"{path.name}, line {reader.line_num}") for line in reader if line]
+    if len(read_lines) < 2:
+        raise ValueError(f"{path} has no rows; pass a file with a header and a row an example.")
+    header = [name.strip() for name in read_lines[0][0]]
+    lines, places = zip(*read_lines[1:], strict=True)
+    for line, place in zip(lines, places, strict=True):
+        if len(line) != len(header):
+            raise ValueError(f"{place}: has {len(line)} cells where the header has {len(header)}.")
 
-    def numbers(name):
-        cells = [line[place[name]].strip() for line in lines]
-        return np.array([float(cell) if cell not in ("", "NA", "?") else np.nan for cell in cells])
+    def column(name):
+        at = header.index(name)
+        return _Column(name, [line[at].strip() for line in lines], places)
 
-    return _of_columns(
-        path, header, config, numbers, lambda name: np.array([line[place[name]] for line in lines])
-    )
+    return _of_columns(path, header, config, column)
 
 
 def _of_parquet(path: pathlib.Path, config) -> Table:
@@ -141,30 +175,52 @@ def _of_parquet(path: pathlib.Path, config) -> Table:
     except ModuleNotFoundError as error:
         raise ValueError(f"{path} is Parquet, which pyarrow reads; pip install pyarrow.") from error
     columns = parquet.read_table(path)
+    places = [f"{path.name}, row {row + 1}" for row in range(columns.num_rows)]
 
-    def numbers(name):
+    def column(name):
         cells = columns.column(name).to_pylist()
-        return np.array([np.nan if cell is None else float(cell) for cell in cells])
+        return _Column(
+            name, ["" if cell is None or cell != cell else cell for cell in cells], places
+        )
 
-    return _of_columns(
-        path, columns.column_names, config, numbers,
-        lambda name: np.array(columns.column(name).to_pylist()).astype(str),
-    )  # fmt: skip
+    return _of_columns(path, columns.column_names, config, column)
 
 
 def _of_columns(
-    path: pathlib.Path, header: Sequence[str], config, numbers: Callable, words: Callable
+    path: pathlib.Path, header: Sequence[str], config, column: Callable[[str], _Column]
 ) -> Table:
-    """The table of a file with named columns, each asked for as numbers or as words."""
-    chosen = [name for name in config.features.split(",") if name]
+    """The table of a file with named columns, of which those that are dropped are not read."""
+    chosen = [name.strip() for name in config.features.split(",") if name.strip()]
     client = [config.client] if config.client else []
     for name in (config.target, *client, *chosen):
         if name not in header:
             raise ValueError(f"{path} has no column {name!r}, only {', '.join(header)}.")
     names = chosen or [name for name in header if name not in (config.target, *client)]
-    x = np.stack([numbers(name) for name in names], axis=1)
-    site = words(config.client) if client else None
-    return Table(x, numbers(config.target), site, names)
+    for name in (config.target, *client, *names):
+        if header.count(name) > 1:
+            raise ValueError(f"{path} has {header.count(name)} columns {name!r}; rename one.")
+    kept = [name for name in names if name not in _dropped(path, names, config)]
+    if not kept:
+        raise ValueError(f"no column of {path} is left as a feature, only target and site.")
+    written = "write 0 and 1 for two classes" if config.loss in OF_CLASSES else "write a number"
+    y = column(config.target).numbers(f"it is the target: {written}")
+    x = np.stack(
+        [
+            column(name).numbers(f"pass --config.drop={name} to leave that column out, or write "
+            "numbers, such as 0 and 1")
+            for name in kept
+        ],
+        axis=1,
+    )  # fmt: skip
+    return Table(x, y, column(config.client).words() if client else None, kept)
+
+
+def _dropped(path: pathlib.Path, names: Sequence[str], config) -> set[str]:
+    """The features that the config leaves out; raises ``ValueError`` for one that is not there."""
+    drop = {name.strip() for name in ",".join(config.drop).split(",")} - {""}
+    if strangers := sorted(drop - set(names)):
+        raise ValueError(f"drop names {strangers[0]}, and {path.name} has no such feature.")
+    return drop
 
 
 def _of_libsvm(path: pathlib.Path, config) -> Table:

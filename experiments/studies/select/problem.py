@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.studies.select.files import Table, numbered, read
+from experiments.studies.select.files import OF_CLASSES, Table, numbered, read
 from fcojax import problems, selection
 from fcojax.problems import Problem, SparseRows, loaders, partition
 from fcojax.problems.loaders.pooled import Pooled
@@ -18,7 +18,6 @@ _LOSSES = {
     "median": problems.quantile_regression,
     "squared_hinge": problems.squared_hinge,
 }
-_OF_CLASSES = ("logistic", "squared_hinge")
 _SPLITS = {
     "site": lambda config: selection.by_client(),
     "sites": lambda config: selection.by_client(config.num_folds),
@@ -29,18 +28,32 @@ _SPLITS = {
 }
 
 
+class Scaling(NamedTuple):
+    """What features were scaled by: a model takes ``(x - mean) / size``.
+
+    Attributes:
+      mean: of every feature; zero where features are sparse.
+      size: the standard deviation, of sparse features the root mean square; 1 where that is zero.
+    """
+
+    mean: np.ndarray
+    size: np.ndarray
+
+
 class Task(NamedTuple):
     """What a file asks.
 
     Attributes:
       problem: the clients and the loss.
       names: of the features.
+      scaling: of the features.
       filled: how many values of each feature were missing and are its mean now.
       unlabelled: rows that were left out because their target is missing.
     """
 
     problem: Problem
     names: list[str]
+    scaling: Scaling
     filled: np.ndarray
     unlabelled: int
 
@@ -49,19 +62,26 @@ def task(config) -> Task:
     """The task, and what was done to the file's holes."""
     table = read(config) if config.data_dir else _drawn(config)
     present = ~np.isnan(table.y)
+    if not present.any():
+        raise ValueError(f"{config.target} is missing in all rows; pass another --config.target.")
     if np.isfinite(config.positive_above):
         table = table._replace(y=(table.y > config.positive_above).astype(np.int32))
     x = table.x[present]
     sparse = isinstance(x, SparseRows)
     filled = np.zeros(len(table.names), int) if sparse else np.isnan(x).sum(axis=0)
-    x = _standardised(x)
+    if empty := [table.names[column] for column in np.flatnonzero(filled == x.shape[0])]:
+        raise ValueError(
+            f"{empty[0]} has no value in any row with a target; pass --config.drop="
+            f"{','.join(empty)} to leave it out."
+        )
+    x, scaling = _standardised(x)
     y = table.y[present]
-    if config.loss in _OF_CLASSES:
+    if config.loss in OF_CLASSES:
         y = _whole(y, config)
     site = _divided(y, config) if table.site is None else table.site[present]
     data = loaders.by_client(Pooled({"x": x, "y": y}, site), weights="examples")
     asked = _chosen("loss", config.loss, _LOSSES)(data)
-    return Task(asked, table.names, filled, int((~present).sum()))
+    return Task(asked, table.names, scaling, filled, int((~present).sum()))
 
 
 def _whole(labels: np.ndarray, config) -> np.ndarray:
@@ -79,10 +99,10 @@ def _whole(labels: np.ndarray, config) -> np.ndarray:
 def _divided(labels: np.ndarray, config) -> np.ndarray:
     """Sites for rows that have none, each class dealt out to them in Dirichlet shares."""
     number, concentration = config.num_clients, config.concentration
-    if config.loss not in _OF_CLASSES:
+    if config.loss not in OF_CLASSES:
         raise ValueError(
             f"client is empty, which divides rows by their class, but the target of loss "
-            f"{config.loss} is a number; name the sites, or pass loss {' or '.join(_OF_CLASSES)}."
+            f"{config.loss} is a number; name the sites, or pass loss {' or '.join(OF_CLASSES)}."
         )
     if not 1 < number <= labels.size:
         raise ValueError(
@@ -122,7 +142,7 @@ def _chosen(key: str, name: str, known: dict):
     return known[name]
 
 
-def _standardised(x: np.ndarray | SparseRows) -> np.ndarray | SparseRows:
+def _standardised(x: np.ndarray | SparseRows) -> tuple[np.ndarray | SparseRows, Scaling]:
     """Means 0 and variances 1, by the sites' sums; a value that is missing is the mean.
 
     Sparse features, whose zeros shall stay zero, keep their means: their mean squares are 1.
@@ -131,11 +151,13 @@ def _standardised(x: np.ndarray | SparseRows) -> np.ndarray | SparseRows:
         value = np.asarray(x.value, np.float64)
         sums = np.bincount(np.ravel(x.index), np.ravel(value**2), minlength=x.num_features)
         size = np.sqrt(sums / x.shape[0])
-        return SparseRows(x.index, value / np.where(size > 0, size, 1)[x.index], x.num_features)
+        size = np.where(size > 0, size, 1)
+        return SparseRows(x.index, value / size[x.index], x.num_features), Scaling(0 * size, size)
     x = x.astype(np.float64)
     mean, spread = np.nanmean(x, axis=0), np.nanstd(x, axis=0)
-    scaled = (x - mean) / np.where(spread > 0, spread, 1)
-    return np.where(np.isnan(scaled), 0.0, scaled)
+    size = np.where(spread > 0, spread, 1)
+    scaled = (x - mean) / size
+    return np.where(np.isnan(scaled), 0.0, scaled), Scaling(mean, size)
 
 
 def _drawn(config) -> Table:
@@ -147,7 +169,7 @@ def _drawn(config) -> Table:
     x = rng.standard_normal(shift.shape) + shift
     truth = np.where(np.arange(config.dim) % 5 == 0, rng.choice([-1.0, 1.0], config.dim), 0.0)
     z = x @ truth
-    if config.loss in _OF_CLASSES:
+    if config.loss in OF_CLASSES:
         y = (rng.logistic(size=z.size) < z).astype(float)
     elif config.loss == "poisson":
         y = rng.poisson(np.exp(np.clip(z / 3, None, 4))).astype(float)

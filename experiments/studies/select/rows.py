@@ -12,7 +12,7 @@ _MOST_NAMES = 100  # of features that the choice leaves out
 
 def study(config):
     """All rows of the study; the selection is one program and takes nearly all of the time."""
-    problem, names, filled, unlabelled = task(config)
+    problem, names, scaling, filled, unlabelled = task(config)
     yield {
         "part": "data", "file": config.data_dir or "drawn", "loss": config.loss,
         "features": len(names), "unlabelled": unlabelled, "filled": int(filled.sum()),
@@ -30,6 +30,7 @@ def study(config):
     yield from _path(found, shown)
     yield from _scores(found, sites if config.by == "site" else None)
     yield from _coefficients(found, names, shown)
+    yield from _scaling(scaling, names, shown)
     yield from _ledger(found)
 
 
@@ -79,6 +80,13 @@ def _coefficients(found, names, shown):
     for index in out[:_MOST_NAMES]:
         yield {"part": "left out", "name": names[index]}
     yield {"part": "refit", "verdict": found.refit_outcome.verdicts()[0]}
+
+
+def _scaling(scaling, names, shown):
+    """What those features were scaled by that some model has."""
+    for index in shown:
+        mean, size = float(scaling.mean[index]), float(scaling.size[index])
+        yield {"part": "scaling", "name": names[index], "mean": mean, "size": size}
 
 
 def _ledger(found):

@@ -1,6 +1,7 @@
 """A quick selection from files of every format, up to its figures."""
 
 import importlib
+import re
 import sys
 import types
 
@@ -53,17 +54,66 @@ def test_files_of_every_format_say_the_same(tmp_path):
         read(config_of(data_dir=tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("age,y,site\n1,0,b\n1,0,b\n3,1\n", "a.csv, line 4: has 2 cells where the header has 3."),
+        ("age,y,site\n1,0,b\n\n3,1,a,\n", "a.csv, line 4: has 4 cells where the header has 3."),
+        ("age,smoker,y,site\n1,0,0,b\n1,x,1,b\n",
+         "a.csv, line 3: smoker is 'x', which is no number; pass --config.drop=smoker to leave "
+         "that column out, or write numbers, such as 0 and 1."),
+        ("age,y,site\n1,0,b\n1,yes,b\n",
+         "a.csv, line 3: y is 'yes', which is no number; it is the target: write 0 and 1 for two "
+         "classes."),
+        ("age,y,site\n1,0,b\n1e999,1,b\n", "a.csv, line 3: age is '1e999', which is not finite;"),
+        ("age,y,site\n1,0,b\n2,1, \n",
+         "a.csv, line 3: site is empty; name the site or remove the row."),
+        ("age,age,y,site\n1,1,0,b\n", "a.csv has 2 columns 'age'; rename one."),
+        ("y,site\n1,b\n", "a.csv is left as a feature, only target and site."),
+        ("age,y,site\n", "a.csv has no rows; pass a file with a header"),
+        ("", "a.csv has no rows; pass a file with a header"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_a_csv_file_is_told_with_its_line(text, sentence, tmp_path):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        read(config_of(data_dir=tmp_path / "a.csv"))
+
+
+def test_text_may_be_dropped_and_features_may_be_named(tmp_path):
+    (tmp_path / "a.csv").write_text("\ufeffage,who,dose,y,site\n1,Ann,2,0,b\n3,Bo,4,1,a\n", "utf-8")
+    dropped = read(config_of(data_dir=tmp_path / "a.csv", drop=("who,dose",)))
+    named = read(config_of(data_dir=tmp_path / "a.csv", features="age"))
+    for table in (dropped, named):
+        assert table.names == ["age"] and table.x.tolist() == [[1.0], [3.0]]
+    both = read(config_of(data_dir=tmp_path / "a.csv", features="dose,age"))
+    assert both.names == ["dose", "age"] and both.x.tolist() == [[2.0, 1.0], [4.0, 3.0]]
+
+
+def test_columns_without_a_value_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("age,dose,y,site\n,1,0,b\n?,2,1,a\n5,3,,a\n")
+    config = config_of(data_dir=tmp_path / "a.csv", positive_above=np.inf)
+    with pytest.raises(ValueError, match=r"age has no value .*; pass --config.drop=age to leave"):
+        task(config)
+    (tmp_path / "a.csv").write_text("age,y,site\n1,,b\n2,NA,a\n")
+    with pytest.raises(ValueError, match="y is missing in all rows"):
+        task(config)
+
+
 def test_wide_libsvm_files_stay_sparse(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_MOST_ENTRIES", 3 * 50 - 1)
     (tmp_path / "a.svm").write_text("1 1:1 50:2\n0 7:3\n1 7:1 9:2\n")
     (tmp_path / "site").write_text("b\na\na")
     table = read(config_of(data_dir=tmp_path / "a.svm", drop=("x9",)))
     assert isinstance(table.x, SparseRows) and table.x.shape == (3, 50)
-    scaled = _standardised(table.x)
+    scaled, scaling = _standardised(table.x)
     assert scaled.index.tolist() == [[0, 49], [6, 0], [6, 8]]
     # Mean squares of 1 over the three rows; what is dropped, and padding, stays zero.
     expected = [[1, 1], [3 / np.sqrt(10), 0], [1 / np.sqrt(10), 0]]
     np.testing.assert_allclose(scaled.value, np.sqrt(3) * np.array(expected))
+    assert not scaling.mean.any() and scaling.size[[0, 6, 1]].tolist() == [
+        pytest.approx(np.sqrt(1 / 3)), pytest.approx(np.sqrt(10 / 3)), 1.0
+    ]  # fmt: skip
 
 
 def test_parquet_says_the_same_as_csv(tmp_path):
@@ -175,7 +225,7 @@ def test_the_clients_of_a_divided_file_are_named_and_weighted_by_their_rows(tmp_
     np.savez(tmp_path / "a.npz", y=y, **compressed(rng.integers(2, size=(200, 5))))
     more = {"num_clients": 4, "concentration": 5.0, "data_seed": 0, "positive_above": 0.0}
     config = config_of(data_dir=tmp_path / "a.npz", features="train", client="", **more)
-    problem, names, filled, unlabelled = task(config)
+    problem, names, _, filled, unlabelled = task(config)
     train = problem.train
     assert not filled.any() and unlabelled == 0
     assert train.ids.tolist() == [f"client {index}" for index in (1, 2, 3, 4)]
@@ -189,8 +239,9 @@ def test_the_clients_of_a_divided_file_are_named_and_weighted_by_their_rows(tmp_
 def test_holes_in_a_file_are_counted(tmp_path):
     (tmp_path / "a.csv").write_text("age,dose,y,site\n1,,0,b\n3,?,1,a\n0,4,1,a\nNA,4,,a\n2,1,0,b\n")
     config = config_of(data_dir=tmp_path / "a.csv", positive_above=np.inf)
-    problem, _, filled, unlabelled = task(config)
+    problem, _, scaling, filled, unlabelled = task(config)
     assert filled.tolist() == [0, 2] and unlabelled == 1
+    assert scaling.mean.tolist() == [1.5, 2.5]  # of what is there, in rows with a target
     assert int(problem.train.sizes.sum()) == 4
     rows = [
         {"part": "data", "filled": 2, "filled_features": 1, "features": 2, "unlabelled": 1},
