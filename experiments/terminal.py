@@ -123,8 +123,9 @@ def results(console: Console, summary: dict[str, Any], workdir: pathlib.Path) ->
             printed(console, table, width=console.width)
     for warning in lines.edge_warnings(summary):
         printed(console, warning)
-    where = workdir / "index.html"
-    printed(console, f"rows, summary, figures and models are in {workdir}; open {where}.")
+    left = [name for name in ("figures", "models") if any((workdir / name).glob("*"))]
+    first, last = ", ".join(["rows", "summary", *left][:-1]), ["summary", *left][-1]
+    printed(console, f"{first} and {last} are in {workdir}; open {workdir / 'index.html'}.")
 
 
 def _print_whole(console: Console, table: Table) -> None:

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from experiments.report.claims import Claim
-from experiments.terminal import claims_tables
+from experiments.terminal import claims_tables, results
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,21 @@ def test_claims_show_the_digits_that_decide(measured, needed, said):
     with console.capture() as captured:
         console.print(*claims_tables([Claim("best", measured, needed).as_json()]))
     assert captured.get().splitlines()[-1].split() == ["best", *said.split()]
+
+
+def test_the_last_line_promises_what_there_is(tmp_path):
+    console = Console(width=300)
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "models").mkdir()
+    said = []
+    for file in ("rows.jsonl", "figures/curves.png", "models/fed_avg.npz"):
+        (tmp_path / file).touch()
+        with console.capture() as captured:
+            results(console, {}, tmp_path)
+        said.append(captured.get().partition(" are in ")[0])
+    assert said == [
+        "rows and summary", "rows, summary and figures", "rows, summary, figures and models"
+    ]  # fmt: skip
 
 
 def test_a_quick_run_decides_nothing_that_depends_on_seeds_or_rounds():

@@ -21,7 +21,9 @@ EXPERIMENT = Study(
     },
     remarks="Features are scaled by means and variances that the sites' sums give, in one exchange "
     "that is not in the ledger. Scaling uses all sites, also those that judge. Sparse features are "
-    "scaled by their mean squares alone, so that zeros stay zero. Features that no strength "
+    "scaled by their mean squares alone, so that zeros stay zero. For rows of a file, the model is "
+    "its bias plus the sum of every coefficient times what its feature differs from the mean, in "
+    "deviations or root mean squares, as in the table of the scaling. Features that no strength "
     "selects are not shown.",
     x64=True,
 )

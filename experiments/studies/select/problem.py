@@ -33,11 +33,13 @@ class Scaling(NamedTuple):
 
     Attributes:
       mean: of every feature; zero where features are sparse.
-      size: the standard deviation, of sparse features the root mean square; 1 where that is zero.
+      size: their standard deviation or root mean square; 1 where that is zero.
+      what: which of the two, in words.
     """
 
     mean: np.ndarray
     size: np.ndarray
+    what: str
 
 
 class Task(NamedTuple):
@@ -152,12 +154,14 @@ def _standardised(x: np.ndarray | SparseRows) -> tuple[np.ndarray | SparseRows, 
         sums = np.bincount(np.ravel(x.index), np.ravel(value**2), minlength=x.num_features)
         size = np.sqrt(sums / x.shape[0])
         size = np.where(size > 0, size, 1)
-        return SparseRows(x.index, value / size[x.index], x.num_features), Scaling(0 * size, size)
+        return SparseRows(x.index, value / size[x.index], x.num_features), Scaling(
+            0 * size, size, "root mean square"
+        )
     x = x.astype(np.float64)
     mean, spread = np.nanmean(x, axis=0), np.nanstd(x, axis=0)
     size = np.where(spread > 0, spread, 1)
     scaled = (x - mean) / size
-    return np.where(np.isnan(scaled), 0.0, scaled), Scaling(mean, size)
+    return np.where(np.isnan(scaled), 0.0, scaled), Scaling(mean, size, "deviation")
 
 
 def _drawn(config) -> Table:

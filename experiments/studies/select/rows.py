@@ -86,7 +86,10 @@ def _scaling(scaling, names, shown):
     """What those features were scaled by that some model has."""
     for index in shown:
         mean, size = float(scaling.mean[index]), float(scaling.size[index])
-        yield {"part": "scaling", "name": names[index], "mean": mean, "size": size}
+        yield {
+            "part": "scaling", "name": names[index], "mean": mean, "size": size,
+            "what": scaling.what,
+        }  # fmt: skip
 
 
 def _ledger(found):

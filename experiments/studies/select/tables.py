@@ -48,11 +48,12 @@ def summarise(config, rows):
             "largest violation": float(column(path, "violation").max()),
             "refit": select(rows, part="refit")[0]["verdict"],
         },
-        "coefficients": [
+        "coefficients of the scaled features": [
             {"name": row["name"], "value": row["value"], "without the penalty": row["refit"]}
             for row in sorted(select(rows, part="coefficient"), key=lambda row: -abs(row["value"]))
             if row["value"] != 0
         ],
+        "scaling": _scaling(rows),
         "ledger": [
             {"work": work, **_sent(select(ledger, work=work)), "what for": _WORKS[work]}
             for work in works
@@ -91,6 +92,16 @@ def _left_out(rows, number) -> str:
     names = [row["name"] for row in select(rows, part="left out")]
     more = f" and {number - len(names):,} more" if number > len(names) else ""
     return ", ".join(names) + more
+
+
+def _scaling(rows):
+    """What the features of the chosen model were scaled by."""
+    kept = {row["name"] for row in select(rows, part="coefficient") if row["value"] != 0}
+    return [
+        {"name": row["name"], "mean": row["mean"], row["what"]: row["size"]}
+        for row in select(rows, part="scaling")
+        if row["name"] in kept
+    ]
 
 
 def _judged(rows, site, strength) -> dict[str, float]:

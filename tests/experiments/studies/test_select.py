@@ -13,8 +13,9 @@ import scipy.sparse
 from experiments.studies.select import files
 from experiments.studies.select.figures import _apart
 from experiments.studies.select.files import read
-from experiments.studies.select.problem import _divided, _standardised, _whole, task
-from experiments.studies.select.tables import _described
+from experiments.studies.select.problem import Scaling, _divided, _standardised, _whole, task
+from experiments.studies.select.rows import _scaling as _scaled_by
+from experiments.studies.select.tables import _described, _scaling
 from fcojax.problems import SparseRows
 from tests.experiments.studies.quick_studies import quick_study
 
@@ -254,6 +255,17 @@ def test_holes_in_a_file_are_counted(tmp_path):
     )
 
 
+def test_the_scaling_of_the_chosen_features_is_a_table():
+    scaling = Scaling(np.array([1.0, 2.0, 3.0]), np.array([0.5, 1.0, 4.0]), "deviation")
+    rows = [
+        {"part": "coefficient", "name": "bias", "value": 0.3},
+        {"part": "coefficient", "name": "dose", "value": 0.0},
+        {"part": "coefficient", "name": "age", "value": -1.5},
+        *_scaled_by(scaling, ["weight", "dose", "age"], [1, 2]),
+    ]
+    assert _scaling(rows) == [{"name": "age", "mean": 3.0, "deviation": 4.0}]
+
+
 def test_names_beside_curves_keep_their_order_and_a_distance():
     places = np.array([0.0, 0.01, 0.02, 1.0, 3.0])
     np.testing.assert_allclose(_apart(places, 0.5), [-0.4925, 0.0075, 0.5075, 1.0075, 3.0])
@@ -265,8 +277,9 @@ def test_names_beside_curves_keep_their_order_and_a_distance():
 def test_a_quick_study_has_a_model_a_ledger_and_figures(tmp_path):
     study, config, rows, summary = quick_study("select", tmp_path)
     assert summary["solved"]["strengths solved"] == config.num_strengths
-    names = {row["name"] for row in summary["coefficients"]}
+    names = {row["name"] for row in summary["coefficients of the scaled features"]}
     assert names & {f"x{index}" for index in range(1, 31, 5)}
+    assert {row["name"] for row in summary["scaling"]} == names - {"bias"}
     left_out = summary["chosen"]["left out"].split(", ")
     assert len(left_out) == 30 - summary["chosen"]["coefficients that are not zero"]
     assert not names & set(left_out)
