@@ -20,9 +20,10 @@ A file without sites is divided among ``num_clients``, each class in Dirichlet s
         --config.data_dir=a9a.npz --config.features=train --config.target=train_labels \
         --config.client= --config.positive_above=0
 
-Strengths go down from the least one at which nothing is selected, which one exchange of gradients
-tells. ``by`` says what decides: each ``site`` left out, folds of ``sites`` or of ``examples``, or a
-criterion: ``aic``, ``bic``, ``ebic``.
+A site weighs by its rows, as with ``weights="examples"``. Strengths go down from the least one at
+which nothing is selected, which one exchange of gradients tells. ``by`` says what decides: each
+``site`` left out, folds of ``sites`` or of ``examples``, or a criterion: ``aic``, ``bic``,
+or ``ebic``.
 """
 
 from ml_collections import ConfigDict
@@ -35,32 +36,32 @@ EXPERIMENT = select.EXPERIMENT
 def get_config():
     """Everything that can be set with --config.KEY=VALUE."""
     config = ConfigDict()
-    config.data_dir = ""
-    config.features = ""
-    config.target = "y"
-    config.client = "client"  # empty: the file has no sites, and its rows are divided by class
+    config.data_dir = ""  # the file, or the folder with it; without one, five sites are drawn
+    config.features = ""  # columns, as age,dose; empty: all others; of an npz file, an array
+    config.target = "y"  # the column, or array, to predict
+    config.client = "client"  # the column of sites; empty: rows are divided among num_clients
     config.num_clients = 10  # of a file without sites
     config.concentration = 0.5  # of the Dirichlet shares of each class
-    config.names = ""
-    config.drop = ("",)
+    config.names = ""  # of an npz file: the array of features' names, and after a comma of sites'
+    config.drop = ("",)  # features to leave out, as age,dose
     config.positive_above = float("inf")  # a threshold that turns numbers into two classes
 
-    config.loss = "logistic"
-    config.l1_fraction = 1.0
-    config.by = "site"
+    config.loss = "logistic"  # linear, logistic, poisson, huber, median or squared_hinge
+    config.l1_fraction = 1.0  # of the elastic net; 1 is the lasso
+    config.by = "site"  # what decides: site, sites, examples, aic, bic or ebic; see above
     config.num_folds = 5  # where by is sites or examples
-    config.num_draws = 1
-    config.one_standard_error = True
+    config.num_draws = 1  # how often the folds are drawn anew
+    config.one_standard_error = True  # the strongest within one of the least; False: the least
 
-    config.num_strengths = 40
-    config.least = 0.01
-    config.tolerance = 1e-5
-    config.max_rounds = 5000
-    config.seed = 0
+    config.num_strengths = 40  # on the path
+    config.least = 0.01  # the last strength as a share of the first
+    config.tolerance = 1e-5  # on the optimality conditions, in units of the first strength
+    config.max_rounds = 5000  # for every strength
+    config.seed = 0  # of the draws of folds
 
-    config.data_seed = 0
-    config.sizes = (120, 90, 60, 45, 30)
-    config.dim = 30
+    config.data_seed = 0  # of drawn sites, and of the division of a file without sites
+    config.sizes = (120, 90, 60, 45, 30)  # rows of the drawn sites
+    config.dim = 30  # features of the drawn sites
     return config
 
 
