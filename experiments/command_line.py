@@ -127,7 +127,11 @@ def _explain(argv: list[str], error: Exception) -> str:
     unknown = [key for key in given if not _has(known, key)]
     if unknown and isinstance(error, KeyError):
         return f"the config has no key {unknown[0]}; {suggest(unknown[0], known)}"
-    return str(error).splitlines()[0] if str(error) else f"the flags raise {type(error).__name__}."
+    text = str(error).splitlines()[0] if str(error) else f"the flags raise {type(error).__name__}."
+    # What argument parsers raise is sometimes a tuple.
+    flag, of_boolean, _ = text.partition(": ('Non-boolean argument to boolean flag'")
+    key, _, value = flag.removeprefix("flag ").partition("=")
+    return f"{key} is {value!r}; pass True or False." if of_boolean else text
 
 
 def _last_of_each(argv: list[str]) -> list[str]:

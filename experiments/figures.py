@@ -1,10 +1,13 @@
 """Judges a finished run's claims anew, a study's tables too, and draws it and its page.
 
-python -m experiments.figures --workdir=W --config=C
+    fcojax figures NAME|FILE.py --workdir=DIR[,DIR,...]
+
+The same in a clone is ``python -m experiments.figures --config=FILE.py --workdir=DIR``.
 """
 
 import json
 import pathlib
+import re
 import shlex
 import sys
 from typing import NoReturn, cast
@@ -12,13 +15,14 @@ from typing import NoReturn, cast
 from absl import app, flags
 from ml_collections import ConfigDict
 
-from experiments import config_file, side_by_side
+from experiments import as_typed, config_file, side_by_side
 from experiments.config_file import ConfigFile
 from experiments.endings import CANNOT, Refused, sentence
 from experiments.report import heat, lines, page, plots
 from experiments.report import rows as tidy
 from experiments.report.summary import Criterion, at_best
 from experiments.study import Study, Sweep
+from experiments.terminal import told
 
 
 def draw(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict) -> list[pathlib.Path]:
@@ -170,10 +174,25 @@ def compare(
 
 
 def _parsed(argv: list[str]) -> list[str]:
+    if {"--help", "-h", "-help", "--helpshort"} & set(argv):
+        told(_manual())
+        sys.exit()
     try:
         return flags.FLAGS(argv)
     except flags.Error as error:
-        _leave(str(error).splitlines()[0])
+        missing = re.match(r"flag (--\w+)=None", str(error))
+        _leave(f"{missing[1]} is missing; see --help." if missing else str(error).splitlines()[0])
+
+
+def _manual() -> str:
+    typed = "fcojax figures NAME|FILE.py"
+    if not as_typed.through_fcojax("figures"):
+        typed = "python -m experiments.figures --config=FILE.py"
+    known = flags.FLAGS.flags_by_module_dict()[sys.argv[0]]
+    return "\n".join([
+        f"usage: {typed} --workdir=DIR[,DIR,...] [flags]", "", (__doc__ or "").partition("\n")[0],
+        "", *(f"  --{flag.name:10}{flag.help}" for flag in known if flag.name != "config"),
+    ])  # fmt: skip
 
 
 def _main(argv: list[str]) -> None:
@@ -185,8 +204,7 @@ def _main(argv: list[str]) -> None:
         if flags.FLAGS.traceback:
             raise
         _leave(sentence(error))
-    for figure in drawn:
-        print(figure)
+    told("\n".join(map(str, drawn)))
 
 
 def _drawn(workdirs: list[pathlib.Path]) -> list[pathlib.Path]:

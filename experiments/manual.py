@@ -11,12 +11,11 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict
 
-from experiments import config_file
+from experiments import as_typed, config_file
 from experiments.sweep_config import MEANINGS
 
-_USAGE = """usage: fcojax run NAME|FILE.py --workdir=DIR [--config.KEY=VALUE ...] [flags]
-       python -m experiments.run --config=FILE.py --workdir=DIR [--config.KEY=VALUE ...] [flags]
-"""
+_USAGE = "usage: {} --workdir=DIR [--config.KEY=VALUE ...] [flags]\n"
+_TYPED = ("python -m experiments.run --config=FILE.py", "fcojax run NAME|FILE.py")
 
 
 def manual(path: str | None, module: str) -> str:
@@ -27,16 +26,18 @@ def manual(path: str | None, module: str) -> str:
       module: the name of the module that defines the flags.
     """
     about: list[str] = []
+    short = as_typed.through_fcojax("run")
     if path is None:
         title, keys = "config keys that all sweeps share", [(k, "", m) for k, m in MEANINGS.items()]
     else:
         config = config_file.load(path).get_config()
         title, keys = f"config keys of {path}", list(documented(config, pathlib.Path(path)))
         said = ast.get_docstring(ast.parse(pathlib.Path(path).read_text("utf-8")))
-        about = [said, ""] if said else []
+        about = [as_typed.shortened(said) if short else said, ""] if said else []
     known = flags.FLAGS.flags_by_module_dict()[module]
     told = [(f"--{flag.name}", flag.default, flag.help) for flag in known if flag.name != "config"]
-    return "\n".join([_USAGE, "flags", *_lines(told), "", *about, title, *_lines(keys)])
+    usage = _USAGE.format(_TYPED[short])
+    return "\n".join([usage, "flags", *_lines(told), "", *about, title, *_lines(keys)])
 
 
 def documented(config: ConfigDict, path: pathlib.Path) -> Iterator[tuple[str, Any, str]]:
@@ -66,6 +67,6 @@ def _comments(text: str) -> dict[str, str]:
 
 def _lines(entries: list[tuple[str, Any, str]]) -> Iterator[str]:
     for name, value, meaning in entries:
-        shown = "" if value is None or value == "" else f" ({value})"
+        shown = "" if value in (None, "", ("",)) else f" ({value})"
         told = f"  {name:20}  {meaning}{shown}"
         yield textwrap.fill(told, 100, subsequent_indent=" " * 24, break_long_words=False)

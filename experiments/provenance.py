@@ -15,16 +15,13 @@ from typing import Any
 
 import jax
 
+from experiments import as_typed
 from experiments.report import rows as tidy
 
 # How a run lies in its folder; another number is another way.
 LAYOUT = 2
 _PACKAGES = ("fcojax", "jax", "jaxlib", "numpy", "optax", "flax", "orbax-checkpoint")
 _HERE = pathlib.Path(__file__).parent
-# Within an installed library the launcher is in a folder of its own and has a command.
-_COMMAND = (
-    ("fcojax", "run") if _HERE.parent.name == "_launcher" else ("python", "-m", "experiments.run")
-)
 # Options of JAX that decide what the numbers are.
 _OPTIONS = (
     "jax_enable_x64",
@@ -39,7 +36,7 @@ def provenance(config: dict, file: pathlib.Path, options: dict[str, Any]) -> dic
     return {
         "layout": LAYOUT,
         "config": tidy.plain(config),  # as it is read back, infinity as nothing
-        "command": _typed(),
+        "command": as_typed.command("run"),
         "options": options | {name: jax.config.values[name] for name in _OPTIONS},
         "code": {"config file": _outline(file)} | _code_of_users(),
         "versions": {name: importlib.metadata.version(name) for name in _PACKAGES}
@@ -51,15 +48,6 @@ def provenance(config: dict, file: pathlib.Path, options: dict[str, Any]) -> dic
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "git_commit": _commit(),
     }
-
-
-def _typed() -> list[str]:
-    """The command as it was typed, through ``fcojax run`` or as a module."""
-    given = sys.orig_argv
-    for place, word in enumerate(given[:-1]):
-        if pathlib.Path(word).stem == "fcojax" and given[place + 1] == "run":
-            return ["fcojax", *given[place + 1 :]]
-    return [*_COMMAND, *sys.argv[1:]]
 
 
 def difference(theirs: dict[str, Any], ours: dict[str, Any]) -> str | None:

@@ -21,7 +21,7 @@ from absl import app, flags
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import command_line, config_file, figures, processes, writers
+from experiments import as_typed, command_line, config_file, figures, processes, writers
 from experiments.endings import CANNOT, Refused, sentence
 from experiments.machine import open_files, prepare
 from experiments.manual import manual
@@ -31,7 +31,7 @@ from experiments.running import prepared_study, prepared_sweep
 from experiments.settings import refuse_numbers_beyond_range, resolve, set_precision
 from experiments.signals import Stopped, Watch, watched
 from experiments.study import Study
-from experiments.terminal import printed, results
+from experiments.terminal import printed, results, told
 from experiments.workdir import Workdir
 
 
@@ -39,7 +39,7 @@ def parse_flags(argv: list[str]) -> list[str]:
     """Parses the command line; a mistake ends in one line and exit code 2."""
     try:
         if {"--help", "-h", "-help", "--helpshort"} & set(argv):
-            print(manual(command_line.config_among(argv), command_line.__name__))
+            told(manual(command_line.config_among(argv), command_line.__name__))
             sys.exit()
         return command_line.parse(argv)
     except Refused as error:
@@ -77,7 +77,10 @@ def main(argv: list[str]) -> None:
 def _run(watch: Watch) -> int:
     path = command_line.config_path()
     if path is None:
-        raise Refused("--config=FILE is missing; `fcojax configs` lists those that we ship.")
+        what = "--config=FILE is missing"
+        if as_typed.through_fcojax("run"):
+            what = "the config is missing; type fcojax run NAME|FILE.py --workdir=DIR"
+        raise Refused(f"{what}; `fcojax configs` lists those that we ship.")
     if not command_line.WORKDIR.value:
         raise Refused("--workdir=DIR is missing; it says where results go.")
     if command_line.WORKDIR.value.startswith("-"):

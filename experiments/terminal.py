@@ -106,6 +106,15 @@ def printed(console: Console, text: str | Table, width: int | None = None) -> No
         raise Refused(f"the standard output cannot be written: {reason}.") from error
 
 
+def told(text: str) -> None:
+    """Prints and flushes a plain text, of which its reader may take as little as it likes."""
+    try:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _mute()
+
+
 def _mute() -> None:
     """Sends what is still to be printed nowhere, so that the end of the process is quiet."""
     with contextlib.suppress(OSError, ValueError):

@@ -67,7 +67,10 @@ class Workdir:
             )
         other = difference(theirs, ours)
         if other:
-            raise Refused(f"{self.path} holds a run {other}; pass another --workdir.")
+            raise Refused(
+                f"{self.path} holds a run {other}; pass another --workdir, or --overwrite to "
+                "remove that run first."
+            )
         changed = change_of_code(theirs, ours)
         if changed and self.resume != "anyway":
             raise Refused(

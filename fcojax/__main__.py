@@ -14,6 +14,7 @@ import os
 import pathlib
 import runpy
 import sys
+from collections.abc import Sequence
 
 import fcojax
 
@@ -34,7 +35,16 @@ _NEEDED = ("ml_collections", "matplotlib", "rich")
 
 def main() -> None:
     """Runs the command; a mistake ends in one sentence and exit code 2."""
-    command, *rest = sys.argv[1:] or ["--help"]
+    try:
+        try:
+            _obey(*(sys.argv[1:] or ["--help"]))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # as of fcojax configs | head, whose reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _obey(command: str, *rest: str) -> None:
     if command in ("--help", "-h", "help"):
         print(_USAGE)
     elif command in ("--version", "-V"):
@@ -67,10 +77,10 @@ def _list_configs() -> None:
         print(f"{name:20}{summary(path)}")
 
 
-def _with_config(arguments: list[str]) -> list[str]:
+def _with_config(arguments: Sequence[str]) -> list[str]:
     """The arguments with ``lasso`` or ``mine.py`` in front as ``--config=FILE``."""
     if not arguments or arguments[0].startswith("-"):
-        return arguments
+        return list(arguments)
     name, *rest = arguments
     if name.endswith(".py"):
         return [f"--config={name}", *rest]
@@ -80,7 +90,7 @@ def _with_config(arguments: list[str]) -> list[str]:
     return [f"--config={known[name]}", *rest]
 
 
-def _launch(module: str, arguments: list[str]) -> None:
+def _launch(module: str, arguments: Sequence[str]) -> None:
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         _leave(f"experiments need {missing[0]}; pip install 'fcojax[experiments]'.")
@@ -91,7 +101,7 @@ def _launch(module: str, arguments: list[str]) -> None:
     _become(module, arguments)
 
 
-def _become(module: str, arguments: list[str]) -> None:
+def _become(module: str, arguments: Sequence[str]) -> None:
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

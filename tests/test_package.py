@@ -1,5 +1,6 @@
 """The command ``fcojax``, from the clone and from a wheel in an empty folder."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -52,6 +53,17 @@ def test_every_config_is_listed_with_what_it_shows(monkeypatch, capsys):
 def test_short_answers(monkeypatch, capsys, arguments, said, code):
     found, status = typed(monkeypatch, capsys, *arguments)
     assert said in found and status == code
+
+
+@pytest.mark.parametrize("arguments", [[], ["configs"], ["run", "laso"]])
+def test_a_reader_that_has_gone_is_no_error(monkeypatch, arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as nobody:
+        monkeypatch.setattr(sys, "stdout", nobody)
+        monkeypatch.setattr(sys, "argv", ["fcojax", *arguments])
+        with contextlib.suppress(SystemExit):
+            command.main()
 
 
 @pytest.mark.slow

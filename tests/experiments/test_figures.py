@@ -29,7 +29,7 @@ def run_of_strangers(tmp_path):
         (["--config=configs/lasso.py", "again"], "unexpected argument again"),
         (["--config=configs/lasso.py", "--wrkdir=x"], "Unknown command line flag 'wrkdir'"),
         (["--config=configs/lassoo.py"], "there is no config file configs/lassoo.py"),
-        ([], "--config"),
+        ([], "--config is missing"),
     ],
 )
 def test_what_cannot_be_drawn_is_one_line(arguments, sentence, run_of_strangers):
@@ -38,3 +38,12 @@ def test_what_cannot_be_drawn_is_one_line(arguments, sentence, run_of_strangers)
         cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2 and sentence in one_line(done)
+
+
+def test_the_help_is_ours():
+    done = subprocess.run(
+        [sys.executable, "-m", "fcojax", "figures", "--help"],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("usage: fcojax figures NAME|FILE.py --workdir=DIR")
+    assert str(ROOT) not in done.stdout and "--into" in done.stdout

@@ -1,18 +1,22 @@
 """``--help`` says what every key means, and where else it could be looked up is nowhere."""
 
 import pathlib
+import sys
 
 import pytest
 
 from experiments import command_line, config_file
+from experiments.as_typed import shortened
 from experiments.manual import documented, manual
 
 CONFIGS = sorted((pathlib.Path(__file__).parent.parent.parent / "configs").glob("*.py"))
+# Sweeps, and the study that is for files of one's own.
 SWEEPS = [path for path in CONFIGS if "sweep_config(" in path.read_text("utf-8")]
+TOLD = [*SWEEPS, *(path for path in CONFIGS if path.stem == "select")]
 
 
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
-def test_every_key_of_a_sweep_has_a_meaning(path):
+@pytest.mark.parametrize("path", TOLD, ids=lambda path: path.stem)
+def test_every_key_has_a_meaning(path):
     config = config_file.load(path).get_config()
     assert {key for key, _, _ in documented(config, path)} == set(config)
     assert not [key for key, _, meaning in documented(config, path) if not meaning]
@@ -29,6 +33,25 @@ def test_the_manual_shows_values_and_meanings(tmp_path):
     assert told[at : at + len(said)] == said
     assert told.index(f"config keys of {path}") > at
     assert any(line.startswith("  --workdir ") for line in told)
+
+
+def test_commands_are_told_as_they_are_typed(monkeypatch):
+    path = next(path for path in CONFIGS if path.stem == "select")
+    told = {}
+    for given in (["python", "/bin/fcojax", "run", "select"], ["python", "-m", "experiments.run"]):
+        monkeypatch.setattr(sys, "orig_argv", given)
+        told[given[-2]] = manual(str(path), command_line.__name__)
+    module = "python -m experiments.run --config="
+    assert told["-m"].startswith(f"usage: {module}FILE.py") and f"{module}configs" in told["-m"]
+    assert told["run"].startswith("usage: fcojax run NAME|FILE.py --workdir=DIR")
+    assert "    fcojax run select --workdir=runs/heart" in told["run"]
+    assert "python -m" not in told["run"]
+
+
+def test_commands_of_own_configs_keep_their_path():
+    assert shortened("python -m experiments.run --config=mine/a.py -q") == "fcojax run mine/a.py -q"
+    wrapped = "python -m experiments.run \\\n    --config=configs/lasso.py"
+    assert shortened(wrapped) == "fcojax run \\\n    lasso"
 
 
 def test_without_a_config_the_shared_keys_are_told():

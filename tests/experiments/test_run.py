@@ -170,7 +170,10 @@ def test_another_config_is_not_mixed_into_the_same_workdir(finished):
     workdir, arguments, _ = finished
     other = launch(*arguments, "--config.num_rounds=40")
     assert other.returncode == 2
-    assert "num_rounds = 20 and this one has 40; pass another --workdir" in one_line(other)
+    assert (
+        "num_rounds = 20 and this one has 40; pass another --workdir, or --overwrite"
+        in one_line(other)
+    )
 
 
 @pytest.mark.long
@@ -207,6 +210,7 @@ def test_the_same_seed_gives_the_same_rows_and_an_interrupted_run_resumes(tmp_pa
     [
         (["--config.num_round=5"], "no key num_round; did you mean num_rounds?"),
         (["--config.algorithms=fed_dual_av"], "no algorithm fed_dual_av; did you mean"),
+        (["--config.extend=maybe"], "--config.extend is 'maybe'; pass True or False."),
         (["--config.cohort_size=7"], "cohort_size is 7 but the problem has 6 clients"),
         *(
             pytest.param(*row, marks=pytest.mark.long)

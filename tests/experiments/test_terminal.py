@@ -1,10 +1,13 @@
 """What the terminal says: numbers short, but never so short that they contradict the verdict."""
 
+import os
+import sys
+
 import pytest
 from rich.console import Console
 
 from experiments.report.claims import Claim
-from experiments.terminal import claims_tables, results
+from experiments.terminal import claims_tables, results, told
 
 
 @pytest.mark.parametrize(
@@ -21,6 +24,15 @@ def test_claims_show_the_digits_that_decide(measured, needed, said):
     with console.capture() as captured:
         console.print(*claims_tables([Claim("best", measured, needed).as_json()]))
     assert captured.get().splitlines()[-1].split() == ["best", *said.split()]
+
+
+def test_a_text_whose_reader_has_gone_ends_quietly(monkeypatch):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w") as nobody:
+        monkeypatch.setattr(sys, "stdout", nobody)
+        told("many lines")
+        told("and more")
 
 
 def test_the_last_line_promises_what_there_is(tmp_path):
