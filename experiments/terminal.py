@@ -5,6 +5,7 @@ import errno
 import os
 import pathlib
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -138,26 +139,43 @@ def results(console: Console, summary: dict[str, Any], workdir: pathlib.Path) ->
 
 
 def _print_whole(console: Console, table: Table) -> None:
-    """Prints a table without cutting values, turned on its side if it is too wide."""
-    if _natural_width(table) > console.width and console.is_terminal:
-        table = _turned(table)
-    printed(console, table, width=max(console.width, _natural_width(table)))
+    """Prints a table without cutting values: as blocks where a terminal is too narrow for it."""
+    width = _natural_width(table)
+    if width <= console.width:
+        printed(console, table)
+    elif console.is_terminal:
+        printed(console, "\n".join(_blocks(table, console.width)))
+    else:
+        wide = Console(file=console.file, highlight=False, quiet=console.quiet, width=width)
+        printed(wide, table)
 
 
 def _natural_width(table: Table) -> int:
     return Console(width=10_000).measure(table).maximum
 
 
-def _turned(table: Table) -> Table:
-    """The rows of a table as columns."""
-    turned = _plain_table(str(table.title))
-    cells = [list(column.cells) for column in table.columns]
-    turned.add_column(str(table.columns[0].header), no_wrap=True)
-    for name in cells[0]:
-        turned.add_column(str(name), justify="right", no_wrap=True)
-    for column, values in zip(table.columns[1:], cells[1:], strict=True):
-        turned.add_row(str(column.header), *map(str, values))
-    return turned
+def _blocks(table: Table, width: int) -> Iterator[str]:
+    """The rows of a table as a name each, and below it what the columns say, a few in a line."""
+    yield from textwrap.wrap(str(table.title), width, break_long_words=False)
+    headings = [str(column.header) for column in table.columns]
+    for cells in zip(*(column.cells for column in table.columns), strict=True):
+        yield ""
+        yield str(cells[0])
+        pairs = zip(headings[1:], cells[1:], strict=True)
+        yield from _filled([f"{name} {cell}" for name, cell in pairs if cell != "-"], width)
+    yield ""
+
+
+def _filled(items: Sequence[str], width: int) -> Iterator[str]:
+    """Items with commas, as many in a line as there is room for; none is cut."""
+    line = f"  {items[0]}"
+    for item in items[1:]:
+        if len(line) + len(", ,") + len(item) > width:
+            yield f"{line},"
+            line = f"  {item}"
+        else:
+            line += f", {item}"
+    yield line
 
 
 def best_points(summary: dict, criterion: Criterion) -> Table:

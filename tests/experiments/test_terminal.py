@@ -1,5 +1,6 @@
 """What the terminal says: numbers short, but never so short that they contradict the verdict."""
 
+import io
 import os
 import sys
 
@@ -33,6 +34,31 @@ def test_a_text_whose_reader_has_gone_ends_quietly(monkeypatch):
         monkeypatch.setattr(sys, "stdout", nobody)
         told("many lines")
         told("and more")
+
+
+def best_of(count):
+    names = ["fed_dual_avg", "fast_fed_dual_avg", "fed_avg_subgradient", "scaffold", "fed_mid"]
+    best = {"client_lr": 0.000123456, "server_lr": 0.03333333, "strong_convexity": 0.1}
+    criterion = {"measure": "f1", "goal": "max", "last_rounds": 100}
+    entry = {
+        "best": best, "criterion": criterion, "score": 0.99619451, "last": {"suboptimality": 1e-9},
+        "diverged": [], "points": 2, "seeds": 2, "seconds": 1.4, "verdict": "converged: it is",
+    }  # fmt: skip
+    others = {name: entry | {"best": best | {"client_lr": 0.01}} for name in names[1:count]}
+    return {"algorithms": {names[0]: entry} | others}
+
+
+@pytest.mark.parametrize("width", [200, 80, 60, 30])
+@pytest.mark.parametrize("terminal", [True, False])
+def test_neither_names_nor_numbers_of_the_best_points_are_cut(width, terminal, tmp_path):
+    file = io.StringIO()
+    console = Console(width=width, file=file, force_terminal=terminal, color_system=None)
+    results(console, best_of(5), tmp_path)
+    said = file.getvalue().partition("rows and summary")[0]
+    whole = ["0.0001235", "0.9962", "1e-09", *best_of(5)["algorithms"], "converged", "client_lr"]
+    assert all(word in said for word in whole) and "…" not in said
+    if terminal:
+        assert max(len(line.rstrip()) for line in said.splitlines()) <= width
 
 
 def test_the_last_line_promises_what_there_is(tmp_path):
