@@ -83,6 +83,9 @@ def _of_npz(path: pathlib.Path, config) -> Table:
     pooled = loaders.npz(path, fields, client=client)
     x = _compressed(path, config.features) if is_sparse else pooled.examples["x"]
     y, site = pooled.examples["y"], pooled.client
+    for name, array in ((config.features, x), (config.target, y)):
+        if not isinstance(array, SparseRows) and array.dtype.kind not in "biuf":
+            raise ValueError(f"{name} in {path} holds no numbers but {array.dtype}; write numbers.")
     if x.shape[0] != y.shape[0]:
         raise ValueError(
             f"{config.features} in {path} has {x.shape[0]} rows but {config.target} has "
@@ -151,12 +154,17 @@ class _Column(NamedTuple):
 
 
 def _of_csv(path: pathlib.Path, config) -> Table:
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
-        read_lines = [(line, f"{path.name}, line {reader.line_num}") for line in reader if line]
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file)
+            read_lines = [(line, f"{path.name}, line {reader.line_num}") for line in reader if line]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8; save it as that.") from error
     if len(read_lines) < 2:
         raise ValueError(f"{path} has no rows; pass a file with a header and a row an example.")
     header = [name.strip() for name in read_lines[0][0]]
+    if len(header) == 1:
+        raise ValueError(f"{path} has one column, {header[0]!r}; separate cells by commas.")
     lines, places = zip(*read_lines[1:], strict=True)
     for line, place in zip(lines, places, strict=True):
         if len(line) != len(header):

@@ -71,6 +71,7 @@ def test_files_of_every_format_say_the_same(tmp_path):
          "a.csv, line 3: site is empty; name the site or remove the row."),
         ("age,age,y,site\n1,1,0,b\n", "a.csv has 2 columns 'age'; rename one."),
         ("y,site\n1,b\n", "a.csv is left as a feature, only target and site."),
+        ("age;y;site\n1;0;b\n", "a.csv has one column, 'age;y;site'; separate cells by commas."),
         ("age,y,site\n", "a.csv has no rows; pass a file with a header"),
         ("", "a.csv has no rows; pass a file with a header"),
     ],
@@ -78,6 +79,16 @@ def test_files_of_every_format_say_the_same(tmp_path):
 def test_what_is_wrong_in_a_csv_file_is_told_with_its_line(text, sentence, tmp_path):
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(ValueError, match=re.escape(sentence)):
+        read(config_of(data_dir=tmp_path / "a.csv"))
+
+
+def test_files_that_hold_no_numbers_or_no_text_are_refused(tmp_path):
+    for x, y, name in ((["a", "b"], [0, 1], "x"), ([1, 2], ["yes", "no"], "y")):
+        np.savez(tmp_path / "a.npz", x=np.array(x)[:, None], y=y, site=[0, 1])
+        with pytest.raises(ValueError, match=f"{name} in .* holds no numbers but <U"):
+            read(config_of(data_dir=tmp_path / "a.npz", features="x"))
+    (tmp_path / "a.csv").write_bytes("\xe4ge,y,site\n1,0,a\n".encode("latin1"))
+    with pytest.raises(ValueError, match="a.csv is no text in UTF-8"):
         read(config_of(data_dir=tmp_path / "a.csv"))
 
 
