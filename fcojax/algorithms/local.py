@@ -210,7 +210,9 @@ class Local:
         """The same client, with its rows apart from those of the others if that is less to read."""
         num_rows = jax.tree.leaves(self.rows)[0].shape[0]
         bytes_own = tree.num_bytes(self.rows) * self.max_size // num_rows
-        few = bytes_own <= _OWN_ROWS_BYTES and self.max_size <= num_steps * self.work.batch_size
+        few = bytes_own <= _OWN_ROWS_BYTES and self.max_size <= num_steps * (
+            self.work.batch_size or 0
+        )
         if not (few and device.rules().gathers_by_source):
             return self
         start = self._start
