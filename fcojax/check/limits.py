@@ -146,13 +146,13 @@ def limits(subject: Subject, *, num_rounds: int = 6000) -> dict[str, Finding]:
         if subject.build(None).needs_everyone:
             result[name] = Finding(None, "it needs every client in every round")
             continue
-        result[name] = _told(
-            limit(subject, cohort, num_rounds=num_rounds), f"with {name}", composite
-        )
+        partial = limit(subject, cohort, num_rounds=num_rounds)
+        result[name] = _told(partial, f"with {name}", composite, found["everyone"])
     return result
 
 
-def _told(found: Limit, where: str, composite: bool) -> Finding:
+def _told(found: Limit, where: str, composite: bool, everyone: Limit | None = None) -> Finding:
+    """The limit in a sentence, beside that with everyone where only a part is heard."""
     sentences = {
         "exact": f"exact {where}: relative distance {found.distance:.1e}",
         "approaching": f"on its way {where}: relative distance {found.distance:.1e}, "
@@ -164,9 +164,25 @@ def _told(found: Limit, where: str, composite: bool) -> Finding:
         "diverges": f"it diverges {where}; pass a smaller client_lr",
     }
     told = f"{sentences[found.word]}; {found.nonzeros} nonzeros"
-    if composite and found.word == "elsewhere" and 0.9 <= found.distance / found.halved <= 1.1:
+    if everyone is not None and _is_only_for_everyone(found, everyone):
+        told += (
+            "; with everyone the limit is right: is what the server adds up multiplied by "
+            "cohort.fraction?"
+        )
+    elif composite and found.word == "elsewhere" and 0.9 <= found.distance / found.halved <= 1.1:
         told += (
             "; psi may have the wrong weight: compare the prox weight with the total step of a "
             "round"
         )
     return Finding(found.word == "exact", told)
+
+
+def _is_only_for_everyone(found: Limit, everyone: Limit) -> bool:
+    """Whether the limit with everyone is right, and that with a part off by more than chance.
+
+    The noise of who takes part shrinks with the step; a sum of the wrong weight does not.
+    """
+    if everyone.word not in ("exact", "neighbourhood"):
+        return False
+    stays = found.word == "elsewhere" and found.distance <= 1.1 * found.halved
+    return stays or found.word == "diverges"

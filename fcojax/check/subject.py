@@ -14,11 +14,14 @@ import jax
 
 import fcojax.algorithms
 from fcojax.algorithms.base import Algorithm, Factory
+from fcojax.engine.check import check_hparams
 from fcojax.problems.problem import Loss
 from fcojax.transforms import Mirror, Penalty, euclidean, flat, l1, sphere
 
 # Rates by which a server scales what it has heard; clients do not know them.
 NOT_OF_CLIENTS = ("server_lr",)
+
+_BUILT = "an algorithm that has been built"
 
 
 class Finding(NamedTuple):
@@ -92,6 +95,7 @@ def subject_of(factory: Factory, geometry: Any = None, /, **numbers: float) -> S
       >>> subject.hparams()
       PenalisedRates(client_lr=0.05, server_lr=1.0, penalty_scale=0.1)
     """
+    _refuse_no_factory(factory)
     wanted = tuple(getattr(factory, "geometry", ()))
     given: dict[str, Any] = {"penalty": l1(), "mirror": euclidean(l1()), "manifold": sphere()}
     pieces = [given[name] for name in wanted]
@@ -111,6 +115,17 @@ def subject_of(factory: Factory, geometry: Any = None, /, **numbers: float) -> S
         numbers,
         wanted,
     )
+
+
+def _refuse_no_factory(given: Any) -> None:
+    """Raises ``ValueError`` at an algorithm, a name, or anything else that cannot be called."""
+    wanted = "pass its factory, the function that builds it from a loss"
+    if isinstance(given, Algorithm):
+        raise ValueError(f"subject_of was given {_BUILT}; {wanted}.")
+    if isinstance(given, str):
+        raise ValueError(f"subject_of was given the name {given!r}; {wanted}.")
+    if not callable(given):
+        raise ValueError(f"subject_of was given a {type(given).__name__}; {wanted}.")
 
 
 COUNTED = "prox_to_be_counted"
@@ -135,12 +150,13 @@ def found_factory(name: str) -> Factory:
     module_name, colon, attribute = name.rpartition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
+    if module_name.endswith(".py"):
+        dotted = module_name.removesuffix(".py").replace(os.sep, ".")
+        raise ValueError(f"{name} names a file; write it without .py, as {dotted}:{attribute}.")
     try:
         module = importlib.import_module(module_name) if colon else fcojax.algorithms
     except Exception as error:  # whatever a stranger's module raises
-        raise ValueError(
-            f"{name} cannot be imported: {error}; write MODULE:FACTORY, as in mine:scaffold."
-        ) from None
+        raise ValueError(f"{name} cannot be imported: {_why_not(error, module_name)}") from None
     if not hasattr(module, attribute):
         known = [known for known in vars(module) if not known.startswith("_")]
         close = difflib.get_close_matches(attribute, known, n=1)
@@ -149,7 +165,7 @@ def found_factory(name: str) -> Factory:
         raise ValueError(f"{module.__name__} has no {attribute}; {advice}{own}")
     factory = getattr(module, attribute)
     if isinstance(factory, Algorithm):
-        raise ValueError(f"{name} is an algorithm that has been built; name its factory.")
+        raise ValueError(f"{name} is {_BUILT}; name its factory.")
     if not callable(factory) or not hasattr(getattr(factory, "Hparams", None), "_fields"):
         raise ValueError(
             f"{name} is no factory with Hparams; decorate the function that builds the algorithm "
@@ -160,8 +176,16 @@ def found_factory(name: str) -> Factory:
     return factory  # pyright: ignore[reportReturnType]
 
 
+def _why_not(error: Exception, module_name: str) -> str:
+    """What a module that cannot be imported lacks."""
+    package = module_name.partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and error.name in (package, module_name):
+        return f"there is no module {error.name}; run it in the folder that {error.name}.py is in."
+    return str(error) if isinstance(error, SyntaxError) else located(error)
+
+
 def refuse_what_cannot_be_built(subject: Subject) -> None:
-    """Raises ``ValueError`` unless the factory builds an algorithm, with numbers for all fields.
+    """Raises ``ValueError`` unless the factory builds an algorithm whose numbers are all fit.
 
     Example:
       >>> import fcojax
@@ -186,12 +210,14 @@ def refuse_what_cannot_be_built(subject: Subject) -> None:
         raise ValueError(
             f"{subject.name} needs {missing[0]}, which has no default; pass --{missing[0]}=NUMBER."
         )
+    check_hparams(subject.hparams(client_lr=0.05))
 
 
 def located(error: BaseException) -> str:
     """The error in a line, with the last line of its own code that a stranger can change."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = (os.path.dirname(fcojax.__file__), *(sysconfig.get_paths()[n] for n in _INSTALLED))
+    installed = (sysconfig.get_paths()[name] for name in _INSTALLED)
+    ours = (os.path.dirname(fcojax.__file__), "<frozen", *installed)
     theirs = [frame for frame in frames if not frame.filename.startswith(ours)] or frames
     where = f" in {os.path.basename(theirs[-1].filename)}, line {theirs[-1].lineno}"
     said = str(error).strip().splitlines()

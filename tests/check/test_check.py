@@ -187,6 +187,8 @@ def undecorated(loss):
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
     (tmp_path / "mine_to_check.py").write_text(MINE)
+    (tmp_path / "broken_to_check.py").write_text("good = (")
+    (tmp_path / "lacking_to_check.py").write_text("\nimport no_such_library")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return "mine_to_check"
@@ -210,6 +212,11 @@ def test_the_command_says_which_laws_hold(mine, capsys):
     [
         ([], "python -m fcojax.check my_module:my_algorithm"),
         (["no_such_module:fed"], "cannot be imported"),
+        (["mine_to_check.py:good"], "write it without .py, as mine_to_check:good."),
+        (["broken_to_check:good"], "cannot be imported: '(' was never closed (broken_to_check.py"),
+        (["lacking_to_check:good"], "ModuleNotFoundError in lacking_to_check.py, line 2: No modul"),
+        (["no_such_module:fed"], "there is no module no_such_module; run it in the folder"),
+        (["fed_avg", "--client_lr=0"], "client_lr is 0.0; it must be finite and positive"),
         (["mine_to_check:built"], "is an algorithm that has been built; name its factory"),
         (["mine_to_check:undecorated"], "is no factory with Hparams"),
         (
@@ -231,6 +238,20 @@ def test_what_cannot_be_checked_is_refused(mine, capsys, arguments, sentence):
     assert main(arguments) == 2
     told = capsys.readouterr().out
     assert sentence in told and (not arguments or told.count("\n") == 1)
+    assert ":" not in "".join(arguments) or "write MODULE:FACTORY" not in told
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (algorithms.fed_avg(None), "was given an algorithm that has been built; pass its factory"),
+        ("mine:f", "was given the name 'mine:f'; pass its factory"),
+        (None, "was given a NoneType; pass its factory"),
+    ],
+)
+def test_a_subject_is_made_of_a_factory(given, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        subject_of(given)
 
 
 def test_a_misspelt_field_is_told_once_with_its_line(mine, capsys):
@@ -262,6 +283,31 @@ def test_a_distance_that_no_step_changes_points_at_the_weight_of_psi():
 
     found = limits(subject_of(prox_too_strong), num_rounds=600)["limit"]
     assert found.sentence.endswith("compare the prox weight with the total step of a round")
+
+
+def test_a_sum_that_forgets_the_fraction_is_told_from_a_prox_of_the_wrong_weight():
+    @takes(algorithms.fed_dyn.Hparams, "penalty")
+    def forgets_the_fraction(loss, penalty):
+        plain = algorithms.fed_dyn(loss, penalty)
+
+        def server_update(hparams, server, mean_upload, cohort, key):
+            all_of_it = cohort._replace(fraction=jnp.ones_like(cohort.fraction))
+            return plain.server_update(hparams, server, mean_upload, all_of_it, key)
+
+        return plain._replace(server_update=server_update)
+
+    found = limits(subject_of(forgets_the_fraction), num_rounds=600)
+    assert found["limit"].holds
+    for part in ("half the clients", "30 per cent lost"):
+        assert found[part].sentence.endswith(
+            "; with everyone the limit is right: is what the server adds up multiplied by "
+            "cohort.fraction?"
+        )
+
+
+def test_noise_of_who_takes_part_is_no_forgotten_fraction():
+    found = limits(subject_of(algorithms.fed_dual_avg), num_rounds=600)
+    assert not any("cohort.fraction" in finding.sentence for finding in found.values())
 
 
 def test_an_algorithm_of_the_library_is_found_by_its_name():
