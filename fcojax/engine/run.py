@@ -95,10 +95,11 @@ def whole(
     return model_of(algorithm, hparams, state), history
 
 
-def warn_of_losses(history: dict[str, Array]) -> None:
+def warn_of_losses(history: dict[str, Array], grid: PyTree = None) -> None:
     """Warns, once, if in some look of a finished run nobody's upload or no server step was finite.
 
-    Says nothing while tracing, nor where a part is in other processes. Waits for the run.
+    Names points of the grid, if it is a sweep. Says nothing while tracing, nor where a part is in
+    other processes. Waits for the run.
     """
     counts = [history[name] for name in ("participants", "dropped", "refused")]
     if any(isinstance(count, Tracer) or not count.is_fully_addressable for count in counts):
@@ -109,8 +110,36 @@ def warn_of_losses(history: dict[str, Array]) -> None:
         first = int(np.asarray(history["round"])[failed].min())
         of_runs = failed.any(axis=-1)
         which = "the run" if of_runs.ndim == 0 else f"{of_runs.sum()} of {of_runs.size} runs"
+        where = "" if grid is None else _points(grid, np.flatnonzero(of_runs.any(axis=-1)))
         warnings.warn(
-            f"{which} diverged: by round {first} no upload, or no server step, was finite any "
-            "more, and such rounds change nothing; take smaller rates.",
+            f"{which} became non-finite{where}: by round {first} no upload, or no server step, was "
+            "finite any more, and such rounds change nothing; take smaller rates.",
             stacklevel=3,
         )
+
+
+def _points(grid: PyTree, places: np.ndarray) -> str:
+    """The first three of these points of a grid, by the numbers in which the grid's points differ.
+
+    Example:
+      >>> import collections
+      >>> grid = collections.namedtuple("Grid", "lr decay")(np.array([0.1, 0.2]), np.ones(2))
+      >>> _points(grid, np.array([1]))
+      ' (lr=0.2)'
+    """
+    plain = {name: column for name, column in grid._asdict().items() if _is_plain(column)}
+    columns = {name: np.asarray(column) for name, column in plain.items()}
+    varied = {name: column for name, column in columns.items() if (column != column[0]).any()}
+    if not varied:
+        return ""
+    shown = [
+        ", ".join(f"{name}={column[place]:g}" for name, column in varied.items())
+        for place in places[:3]
+    ]
+    return f" ({'; '.join(shown)}{'; ...' if len(places) > 3 else ''})"
+
+
+def _is_plain(column: PyTree) -> bool:
+    """Whether it has one number for each point, which this process can read."""
+    readable = getattr(column, "is_fully_addressable", True)
+    return readable and np.ndim(column) == 1

@@ -116,7 +116,7 @@ def sweep(
             jax.lax.map(ends, parts),
         )
     model, history = take(found, slice(points))
-    warn_of_losses(history)
+    warn_of_losses(history, grid)
     return model, history
 
 

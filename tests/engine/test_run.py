@@ -227,7 +227,7 @@ def test_non_finite_uploads_weigh_nothing_and_are_counted(chunk):
 
 def test_a_round_without_a_finite_upload_changes_nothing():
     chosen, rates, data = poisoned(federations.RAGGED), federations.hparams("fed_avg"), ragged()
-    with pytest.warns(UserWarning, match="the run diverged: by round 1 no upload"):
+    with pytest.warns(UserWarning, match="the run became non-finite: by round 1 no upload"):
         model, history = fcojax.run(
             chosen, rates, federations.start(), data, KEY, num_rounds=3, plan=fcojax.local_steps(1)
         )

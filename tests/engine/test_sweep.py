@@ -1,4 +1,5 @@
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -41,12 +42,29 @@ def test_a_diverging_point_leaves_its_neighbours_alone():
     _, healthy = fcojax.sweep(
         chosen, grid(client_lr=[0.01]), federations.start(), data, KEYS, **OPTIONS
     )
-    with pytest.warns(UserWarning, match="2 of 4 runs diverged"):
+    with pytest.warns(UserWarning, match=r"2 of 4 runs became non-finite \(client_lr=1e\+200\)"):
         _, mixed = fcojax.sweep(
             chosen, grid(client_lr=[1e200, 0.01]), federations.start(), data, KEYS, **OPTIONS
         )
     assert (np.asarray(mixed["dropped"][0]) == 3).any()
     np.testing.assert_allclose(mixed["model"][1], healthy["model"][0], rtol=1e-12)
+
+
+def test_the_warning_names_three_points_by_what_differs_between_them():
+    chosen = federations.algorithm("fed_avg")
+    data = fcojax.from_clients(federations.clients())
+    points = fcojax.product(
+        fcojax.algorithms.fed_avg.Hparams, client_lr=[0.01, 1e200, 1e201], server_lr=[1.0, 2.0]
+    )
+    named = (
+        "=1e+200, server_lr=1; client_lr=1e+200, server_lr=2; client_lr=1e+201, server_lr=1; ..."
+    )
+    said = re.escape(f"8 of 12 runs became non-finite (client_lr{named}): by round")
+    with pytest.warns(UserWarning, match=said):
+        fcojax.sweep(chosen, points, federations.start(), data, KEYS, **OPTIONS)
+    points = fcojax.product(fcojax.algorithms.fed_avg.Hparams, client_lr=[1e200])
+    with pytest.warns(UserWarning, match="2 of 2 runs became non-finite: by round"):
+        fcojax.sweep(chosen, points, federations.start(), data, KEYS, **OPTIONS)
 
 
 @pytest.mark.slow

@@ -558,7 +558,7 @@ def test_clients_with_a_projection_take_no_gradient_outside_the_set(name, stays_
     if stays_inside:
         _, history = run()
     else:
-        with pytest.warns(UserWarning, match="the run diverged"):
+        with pytest.warns(UserWarning, match="the run became non-finite"):
             _, history = run()
     assert (history["dropped"].sum() == 0) == stays_inside
     assert np.all(history["norm"] <= RADIUS * (1 + 1e-12))
