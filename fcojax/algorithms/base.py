@@ -20,8 +20,9 @@ class Cohort(NamedTuple):
     Attributes:
       members: client indices, or ``None`` for every client in place, with no gather.
       weights: weights of the mean, one per member; 0 marks one that sits this round out.
-      fraction: the share of the population's weight that takes part, so that a sum over the
-        population is ``fraction`` times a mean over the cohort.
+      fraction: the share of the population's weight that takes part. What the server adds up over
+        rounds, such as a control variate, moves by ``fraction`` times the mean over the cohort:
+        that is the mean over the population of what changed.
       arrives: which members' uploads reach the server, or ``None`` if all do. A client whose
         upload is lost gets no answer and takes its state back.
 
