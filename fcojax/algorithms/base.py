@@ -209,6 +209,11 @@ def takes(
       >>> fcojax.algorithms.fed_mid.geometry
       ('mirror',)
     """
+    if not isinstance(hparams, type):
+        raise ValueError(
+            f"takes was given {hparams!r} as the type of the hyperparameters; pass a named tuple "
+            'first, then the geometry, as in takes(Hparams, "penalty").'
+        )
     unknown = [name for name in geometry if name not in GEOMETRY]
     if unknown:
         raise ValueError(f"there is no geometry {unknown[0]!r}; pass names out of {GEOMETRY}.")

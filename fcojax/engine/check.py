@@ -71,6 +71,11 @@ def checked_params(params: Any) -> PyTree:
             f"params is {shown(params)}, a function; call it with a key, or let fcojax.start make "
             "a start point for each seed."
         )
+    plain = isinstance(params, list) and params
+    if plain and all(isinstance(entry, int | float) for entry in params):
+        raise ValueError(
+            f"params is {shown(params)}, a list of numbers; pass an array, as jnp.array makes it."
+        )
     named = [
         ("params" if name == "examples" else f"params.{name}", leaf)
         for name, leaf in by_field([params])
@@ -80,6 +85,8 @@ def checked_params(params: Any) -> PyTree:
     for name, leaf in named:
         if not _is_number(leaf):
             raise ValueError(f"{name} is {shown(leaf)}; pass arrays to start from.")
+        if jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key):
+            raise ValueError(f"{name} is a PRNG key; pass a start point, as problem.init(key).")
         traced = isinstance(leaf, Tracer | jax.ShapeDtypeStruct)
         inexact = jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
         if inexact and not traced and not np.isfinite(np.asarray(leaf)).all():
@@ -138,6 +145,13 @@ def checked_sight(observe: Callable, *given: Any) -> dict:
             "observe is traced, so its numbers are not known yet; use jnp in place of float, int, "
             "bool, if and numpy."
         ) from error
+    except (AttributeError, TypeError) as error:
+        if given[-1] is None and "NoneType" in str(error):
+            raise ValueError(
+                f"observe was given no context and needs one ({error}); pass context=..., the "
+                "arrays that it looks at."
+            ) from error
+        raise
     if not isinstance(seen, dict):
         raise ValueError(f"observe returned {shown(seen)}; return a dictionary of numbers.")
     for name, leaf in by_field([seen]):

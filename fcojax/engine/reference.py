@@ -12,7 +12,7 @@ from fcojax import tree
 from fcojax.device import in_full_precision
 from fcojax.memo import memoised
 from fcojax.problems.problem import Problem, population_loss
-from fcojax.transforms.penalty import Penalty
+from fcojax.transforms.penalty import Penalty, require_penalty
 from fcojax.types import Array, Params, PyTree, Scalar
 
 
@@ -95,6 +95,7 @@ def fista(
       for composite convex optimization with backtracking", Found. Comput. Math. 2014; O'Donoghue
       and Candes, "Adaptive restart for accelerated gradient schemes", Found. Comput. Math. 2015.
     """
+    require_penalty(penalty, "fista")
     _refuse_negative(scale)
     return _solve(smooth, penalty, scale, params, context, tolerance, max_steps)
 
@@ -112,6 +113,7 @@ def optimum(
     The solution is in numpy's float64, which keeps its digits in a float32 program too; JAX rounds
     it to float32 where it meets ``jax_enable_x64`` switched off. See ``fista`` for the arguments.
     """
+    require_penalty(penalty, "optimum")
     _refuse_negative(scale)
     with jax.enable_x64(True):
         start = problem.init(jax.random.key(0))

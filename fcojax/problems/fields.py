@@ -59,6 +59,22 @@ def check_fields(examples: PyTree, *needed: str) -> None:
         raise ValueError(f"the population has {has}; the problem needs {' and '.join(needed)}.")
 
 
+def check_features(*populations: Any) -> None:
+    """Raises ``ValueError`` unless the field ``x`` of each is a matrix; one may be ``None``."""
+    for data in populations:
+        if data is not None and len(shape := data.examples["x"].shape) != 2:
+            raise ValueError(f"x has shape {shape}; pass [rows, features].")
+
+
+def check_population(data: Any) -> None:
+    """Raises ``ValueError`` unless it has examples of clients."""
+    if not hasattr(data, "examples"):
+        raise ValueError(
+            f"the clients are {shown(data)}; pass a population made by fcojax.from_clients, "
+            "from_rows or open_clients."
+        )
+
+
 def row_bytes(examples: PyTree) -> int:
     """Bytes of one row of all fields."""
     return sum(leaf.nbytes // leaf.shape[0] for leaf in jax.tree.leaves(examples))

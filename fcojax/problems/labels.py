@@ -38,6 +38,7 @@ def check_splits(train, validation, num_classes: int) -> None:
     for data, whose in ((train, "the training data"), (validation, "the validation data")):
         if data is None:
             continue
+        fields.check_population(data)
         fields.check_fields(data.examples, "x", "y")
 
         def place(row, data=data):

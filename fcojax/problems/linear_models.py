@@ -9,7 +9,7 @@ import numpy as np
 
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import check_fields
+from fcojax.problems.fields import check_features, check_fields, check_population
 from fcojax.problems.labels import check_splits
 from fcojax.problems.measures import at_cuts, density
 from fcojax.problems.problem import Loss, Problem
@@ -231,7 +231,9 @@ def squared_hinge_loss(params, rows) -> Array:
 def _check_fields(*populations: ClientData | None) -> None:
     for data in populations:
         if data is not None:
+            check_population(data)
             check_fields(data.examples, "x", "y")
+    check_features(*populations)
 
 
 def _refuse_not_positive(name: str, value: float) -> None:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.problems.clients import ClientData, from_rows
+from fcojax.problems.fields import check_features
 from fcojax.problems.labels import check_splits
 from fcojax.problems.measures import accuracy, at_cuts, density, support_recovery
 from fcojax.problems.problem import Problem
@@ -42,6 +43,7 @@ def logistic(
       0.667
     """
     check_splits(train, validation, 2)
+    check_features(train, validation)
     dim = train.examples["x"].shape[1]
     right = accuracy(predict, validation)
 

@@ -8,6 +8,7 @@ import numpy as np
 import optax
 
 from fcojax.problems.clients import ClientData, from_rows
+from fcojax.problems.fields import check_features
 from fcojax.problems.labels import check_splits
 from fcojax.problems.measures import accuracy, at_cuts, density
 from fcojax.problems.problem import Problem
@@ -43,6 +44,7 @@ def softmax(
       ((3, 5), (5,))
     """
     check_splits(train, validation, num_classes)
+    check_features(train, validation)
     dim = train.examples["x"].shape[1]
     right = accuracy(predict, validation)
 

@@ -1,7 +1,6 @@
 """The geometry: penalties, constraints, mirror maps, manifolds. Nothing here knows of clients."""
 
 from fcojax.transforms.calculus.compose import (
-    named,
     on_subtree,
     per_leaf,
     precomposed,
@@ -12,6 +11,7 @@ from fcojax.transforms.calculus.compose import (
 )
 from fcojax.transforms.calculus.entries import per_entry
 from fcojax.transforms.calculus.moreau import conjugate, moreau_envelope
+from fcojax.transforms.calculus.predicates import named
 from fcojax.transforms.constraints.monotone import monotone
 from fcojax.transforms.constraints.sets import (
     affine,

@@ -5,8 +5,9 @@ and can be swept; a factory fixes only functions and shapes. A negative strength
 it is a Python or numpy number; a traced one cannot be looked at, and counts as 0.
 """
 
+import inspect
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -151,7 +152,32 @@ def require_shapes_of(x: PyTree, given: PyTree, name: str) -> None:
     """Raises unless ``given``, which a factory was handed, has the structure and shapes of x."""
     wanted, found = (jax.tree.map(jnp.shape, t) for t in (x, given))
     if jax.tree.structure(x) != jax.tree.structure(given) or wanted != found:
-        raise ValueError(
-            f"{name} has shapes {found} but the point has shapes {wanted}; "
-            "build the penalty for the structure it is used on."
-        )
+        advice = "build the penalty for the structure it is used on"
+        if isinstance(x, list) and not isinstance(given, list):
+            advice = "pass a list, with one array for each touched leaf"
+        raise ValueError(f"{name} has shapes {found} but the point has shapes {wanted}; {advice}.")
+
+
+def require_penalty(given: Any, whose: str) -> None:
+    """Raises unless it is a penalty, and not the factory of one or a mirror.
+
+    Example:
+      >>> from fcojax.transforms import l1
+      >>> require_penalty(l1, "euclidean")
+      Traceback (most recent call last):
+      ValueError: euclidean was given the function l1; call it: l1().
+    """
+    if isinstance(given, Penalty):
+        return
+    name = getattr(given, "__name__", "")
+    if callable(given) and name:
+        arguments = inspect.signature(given).parameters.values()
+        needed = "..." if any(_is_needed(one) for one in arguments) else ""
+        raise ValueError(f"{whose} was given the function {name}; call it: {name}({needed}).")
+    of_mirror = isinstance(getattr(given, "penalty", None), Penalty)
+    advice = "pass its .penalty" if of_mirror else "pass a penalty, as in l1()"
+    raise ValueError(f"{whose} was given a {type(given).__name__}; {advice}.")
+
+
+def _is_needed(argument: inspect.Parameter) -> bool:
+    return argument.default is argument.empty

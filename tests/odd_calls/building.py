@@ -10,6 +10,7 @@ from flax import linen
 import fcojax
 from fcojax import algorithms, problems, reference, selection, transforms
 from fcojax.algorithms import local_solvers
+from fcojax.problems import loaders
 from fcojax.transforms import euclidean, group_l2, l1, l2, nuclear, sphere
 from tests.odd_calls.table import DATA, FED_AVG, RATES, ZERO, gives, ran, says, squares
 
@@ -178,6 +179,9 @@ FACTORIES = {
         ),
         True,
     ),
+    "the geometry before the hyperparameters": says(
+        lambda: algorithms.takes("penalty", RATES), "takes was given 'penalty' as the type of the"
+    ),
     "a function for a geometry's name": says(
         lambda: algorithms.takes(RATES, "prox"), "there is no geometry 'prox'; pass names out of"
     ),
@@ -229,9 +233,63 @@ PENALTIES = {
     "a strength that is NaN": says(
         lambda: reference.optimum(PROBLEM, l1(), float("nan")), "scale is nan"
     ),
+    "a penalty of a subtree that was not called": says(
+        lambda: transforms.on_subtree(l1, transforms.named("kernel")),
+        "on_subtree was given the function l1; call it: l1().",
+    ),
+    "a mirror of a penalty that was not called": says(
+        lambda: euclidean(l1), "euclidean was given the function l1; call it: l1()."
+    ),
+    "a mirror of a box that was not called": says(
+        lambda: euclidean(transforms.box), "the function box; call it: box(...)."
+    ),
+    "a penalty for each leaf that was not called": says(
+        lambda: transforms.per_leaf(l1), "per_leaf was given the function l1; call it"
+    ),
+    "a mirror of a mirror": says(
+        lambda: euclidean(euclidean(l1())), "euclidean was given a Mirror; pass its .penalty"
+    ),
+    "a metric of a penalty that was not called": says(
+        lambda: transforms.diagonal(1.0, l1), "diagonal was given the function l1; call it"
+    ),
+    "a mirror for an optimum": says(
+        lambda: reference.optimum(PROBLEM, euclidean(l1()), 0.1),
+        "optimum was given a Mirror; pass its .penalty",
+    ),
+    "a number for a penalty": says(
+        lambda: reference.optimum(PROBLEM, 0.1, 0.1), "was given a float; pass a penalty, as in l1"
+    ),
+    "a name for a predicate": says(
+        lambda: transforms.on_subtree(l1(), "kernel"), "pass named('kernel')"
+    ),
+    "a name for a mirror's predicate": says(
+        lambda: transforms.side_by_side("kernel", euclidean(l1()), euclidean(l1())),
+        "side_by_side was given 'kernel' for its predicate; pass named('kernel')",
+    ),
+    "a list of names": says(
+        lambda: transforms.named(["kernel", "bias"]), "as strings: named('kernel', 'bias')"
+    ),
+    "labels as a list of numbers": says(
+        lambda: group_l2(labels=[0, 0, 1]), "labels as lists of numbers; pass jnp.array(labels)"
+    ),
+    "labels as lists of numbers": says(
+        lambda: group_l2(labels=[[0, 0, 1]]), "pass arrays in a list, as in [jnp.array([0, 0, 1])]"
+    ),
+    "labels of a subtree that are not in a list": says(
+        lambda: transforms.on_subtree(
+            group_l2(labels=np.array([0, 0])), transforms.named("w")
+        ).value({"w": jnp.ones(2), "bias": ZERO}, 1.0),
+        "pass a list, with one array for each touched leaf",
+    ),
     "a predicate that was not called": says(
         lambda: transforms.on_subtree(l1(), transforms.named).value({"bias": ZERO}, 1.0),
-        "returned a function for ['bias']; call it: named('kernel')",
+        "on_subtree was given the function named; call it: named('kernel')",
+    ),
+    "a predicate that returns another": says(
+        lambda: transforms.on_subtree(l1(), lambda path, leaf: transforms.named("kernel")).value(
+            {"bias": ZERO}, 1.0
+        ),
+        "returned a function for ['bias']; return True or False",
     ),
     "a predicate that does not answer": says(
         lambda: transforms.on_subtree(l1(), lambda path, leaf: None).value({"bias": ZERO}, 1.0),
@@ -240,6 +298,7 @@ PENALTIES = {
 }
 
 CAPITALS = fcojax.from_rows({"X": np.ones((2, 3)), "y": np.array([0, 1])}, [1, 1])
+COLUMN = fcojax.from_rows({"x": np.ones(2), "y": np.array([0, 1])}, [1, 1])
 ROWS = fcojax.from_rows({"x": np.ones((2, 3), np.float32), "y": np.array([0, 1])}, [1, 1])
 
 
@@ -262,6 +321,34 @@ PROBLEMS = {
 } | {
     "softmax of rows in capitals": says(
         lambda: problems.softmax(CAPITALS, num_classes=2), "has fields X, y; the problem needs x a"
+    ),
+    "a column for the features": says(
+        lambda: problems.logistic(COLUMN), "x has shape (2,); pass [rows, features]"
+    ),
+    "a column for the features of least squares": says(
+        lambda: problems.least_squares(COLUMN), "x has shape (2,); pass [rows, features]"
+    ),
+    "a column for the features of counts": says(
+        lambda: problems.poisson(COLUMN), "x has shape (2,); pass [rows, features]"
+    ),
+    "rows for a population": says(
+        lambda: problems.logistic({"x": np.ones((2, 3)), "y": np.array([0, 1])}),
+        "pass a population made by fcojax.from_clients",
+    ),
+    "the clients before the network": says(
+        lambda: problems.networks.network(ROWS, Net(), num_classes=2),
+        "pass the model first, then the clients",
+    ),
+    "pooled arrays without names": says(
+        lambda: loaders.by_client(loaders.Pooled(np.ones((2, 3)), np.ones(2))),
+        "pass Pooled({'x': x, 'y': y}, client)",
+    ),
+    "a dictionary for pooled arrays": says(
+        lambda: loaders.by_client({"x": np.ones((2, 3))}, np.ones(2)),
+        "pass Pooled({'x': x, 'y': y}, client)",
+    ),
+    "a dictionary without its incomplete rows": says(
+        lambda: loaders.drop_incomplete({"x": np.ones((2, 3))}), "pass Pooled({'x': x"
     ),
     "rows that have no name": says(
         lambda: problems.linear(fcojax.from_rows(np.ones((2, 3)), [1, 1])), "has no fields by name"

@@ -69,6 +69,12 @@ def seen(observe):
 
 # With rate 1/2 a round from 0 ends at half the mean of 1 and 3.
 RUNS = {
+    "a key for a start point": says(
+        lambda: ran(params=KEY), "params is a PRNG key; pass a start point, as problem.init(key)"
+    ),
+    "a list for a start point": says(
+        lambda: ran(params=[0.0, 1.0]), "params is [0.0, 1.0], a list of numbers; pass an array"
+    ),
     "a factory that was not called": says(
         lambda: ran(algorithm=algorithms.fed_avg), "call it: fed_avg(loss, ...)"
     ),
@@ -249,6 +255,9 @@ RUNS = {
     "no observer of the whole state": says(lambda: ran(observe=fcojax.OfState(3)), "observe is 3"),
     "a measure of clients that is a count": says(
         lambda: ran(algorithm=own(lost=lambda h: ZERO)), "a measure called lost"
+    ),
+    "no context for an observer that needs one": says(
+        lambda: ran(observe=lambda h, w, c: {"loss": c["a"] - w}), "pass context=..., the arrays"
     ),
     "a string as context": says(lambda: ran(context="data"), "context is 'data'; pass arrays"),
     "numbers as context": gives(

@@ -1,10 +1,12 @@
 """What a loader returns: all examples in one place, with the owner of each."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fcojax.problems.clients import ClientData, from_rows
+from fcojax.problems.fields import shown
 
 
 class Pooled(NamedTuple):
@@ -42,6 +44,7 @@ def by_client(pooled: Pooled, weights: Any = None) -> ClientData:
       >>> data.ids.tolist(), data.examples["x"][:, 0].tolist()
       (['a', 'b'], [2.0, 1.0, 3.0])
     """
+    _check_pooled(pooled)
     if pooled.client is None:
         raise ValueError("these data have no client column; split them with a partitioner.")
     client = np.asarray(pooled.client)
@@ -72,7 +75,17 @@ def drop_incomplete(pooled: Pooled, field: str = "x") -> Pooled:
       >>> drop_incomplete(pooled).examples["y"].tolist()
       [0]
     """
+    _check_pooled(pooled)
     values = pooled.examples[field]
     complete = ~np.isnan(values).reshape(values.shape[0], -1).any(axis=1)
     client = None if pooled.client is None else np.asarray(pooled.client)[complete]
     return Pooled({name: rows[complete] for name, rows in pooled.examples.items()}, client)
+
+
+def _check_pooled(pooled: Any) -> None:
+    """Raises ``ValueError`` unless it is one, with fields by name."""
+    wanted = "Pooled({'x': x, 'y': y}, client), the fields by name and a client id per row"
+    if not isinstance(pooled, Pooled):
+        raise ValueError(f"the data are {shown(pooled)}; pass {wanted}.")
+    if not isinstance(pooled.examples, Mapping):
+        raise ValueError(f"the examples of Pooled are {shown(pooled.examples)}; pass {wanted}.")

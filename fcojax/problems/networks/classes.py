@@ -10,7 +10,7 @@ from fcojax.problems.clients import ClientData
 from fcojax.problems.labels import check_splits
 from fcojax.problems.measures import accuracy
 from fcojax.problems.networks.kernels import dense_density
-from fcojax.problems.networks.modules import Module, functions_of, loss_of
+from fcojax.problems.networks.modules import Module, functions_of, loss_of, refuse_swapped
 from fcojax.problems.problem import Problem
 
 
@@ -57,6 +57,7 @@ def network(
       >>> problem.loss(problem.init(jax.random.key(0)), rows).shape
       (4,)
     """
+    refuse_swapped(model, train)
     check_splits(train, validation, num_classes)
     example = jax.eval_shape(lambda x: x[:1], train.examples["x"])
     functions = functions_of(model, example, (1, num_classes))

@@ -82,6 +82,12 @@ def functions_of(model: Module, x: PyTree, wanted: tuple[int, ...]) -> Functions
     return functions
 
 
+def refuse_swapped(model: Any, train: Any) -> None:
+    """Raises ``ValueError`` where the clients come before the model."""
+    if hasattr(model, "examples") and not hasattr(train, "examples"):
+        raise ValueError("the model is a population; pass the model first, then the clients.")
+
+
 def loss_of(functions: Functions, compare: Callable[[Array, PyTree], Array]) -> Loss:
     """The loss ``compare(outputs, rows)``, one number an example, of a network on ``rows["x"]``.
 

@@ -12,7 +12,7 @@ from jax.typing import DTypeLike
 from fcojax.problems.clients import ClientData
 from fcojax.problems.networks.kernels import dense_density
 from fcojax.problems.networks.layers import dense
-from fcojax.problems.networks.modules import Build, Module, functions_of, loss_of
+from fcojax.problems.networks.modules import Build, Module, functions_of, loss_of, refuse_swapped
 from fcojax.problems.problem import Problem, population_loss
 
 
@@ -80,6 +80,7 @@ def tag_model(
       >>> jax.eval_shape(problem.loss, params, data.examples).shape
       (4,)
     """
+    refuse_swapped(model, train)
     for data, whose in ((train, "the training data"), (validation, "the validation data")):
         if data is not None:
             _check_tags(data, num_tags, whose)

@@ -7,7 +7,7 @@ import optax
 
 from fcojax.problems.clients import ClientData
 from fcojax.problems.labels import check_labels
-from fcojax.problems.networks.modules import Module, functions_of, loss_of
+from fcojax.problems.networks.modules import Module, functions_of, loss_of, refuse_swapped
 from fcojax.problems.problem import Problem, population_loss
 
 
@@ -47,6 +47,7 @@ def language_model(
       >>> jax.eval_shape(problem.loss, params, data.examples).shape  # one number a sequence
       (2,)
     """
+    refuse_swapped(model, train)
     for data, whose in ((train, "the training data"), (validation, "the validation data")):
         if data is not None:
             _check_tokens(data, num_tokens, padding, whose)

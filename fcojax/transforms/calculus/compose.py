@@ -1,12 +1,11 @@
 """Penalties made from other penalties.
 
 Beck, First-Order Methods in Optimization, 2017, chapter 6, has the proofs. What needs the
-conjugate is next door, in ``moreau``.
+conjugate is next door, in ``moreau``; leaves are chosen in ``predicates``.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +14,11 @@ from jax.core import Tracer
 
 from fcojax import tree
 from fcojax.memo import memoised
+from fcojax.transforms.calculus.predicates import PathPredicate, require_predicate, split_leaves
 from fcojax.transforms.lengths import length
-from fcojax.transforms.penalty import Penalty, entrywise, largest
+from fcojax.transforms.penalty import Penalty, entrywise, largest, require_penalty
 from fcojax.transforms.thresholds import clipped
 from fcojax.types import Array, PyTree, Scalar
-
-PathPredicate = Callable[[tuple, jax.Array], bool]
 
 
 @memoised
@@ -34,11 +32,13 @@ def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
 
     Example:
       >>> import jax.numpy as jnp
-      >>> from fcojax.transforms.penalties.l1 import l1
+      >>> from fcojax.transforms import l1, named
       >>> kernels = on_subtree(l1(), named("kernel"))
       >>> kernels.prox({"bias": jnp.array(0.5), "kernel": jnp.array([3.0, 0.5])}, 1.0, 1.0)
       {'bias': Array(0.5, ...), 'kernel': Array([2., 0.], ...)}
     """
+    require_penalty(penalty, "on_subtree")
+    require_predicate(touches, "on_subtree")
 
     def value(x, scale):
         return penalty.value(split_leaves(x, touches)[0], scale)
@@ -64,58 +64,6 @@ def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
     return _changed(penalty, value, prox, scale_max, distance)
 
 
-def split_leaves(x: PyTree, touches: PathPredicate) -> tuple[list, list, Callable]:
-    """The leaves that are touched, the others, and ``join(touched, others)`` to put them back."""
-    paths, structure = jax.tree_util.tree_flatten_with_path(x)
-    is_chosen = [_is_touched(touches, path, leaf) for path, leaf in paths]
-    if not any(is_chosen):
-        raise ValueError(
-            "the predicate touches none of the leaves "
-            f"{[jax.tree_util.keystr(path) for path, _ in paths]}; mend it, or leave the subtree "
-            "out if nothing is to be chosen."
-        )
-
-    def join(chosen, rest):
-        chosen, rest = iter(chosen), iter(rest)
-        return jax.tree.unflatten(structure, [next(chosen if yes else rest) for yes in is_chosen])
-
-    leaves = list(zip(is_chosen, (leaf for _, leaf in paths), strict=True))
-    chosen = [leaf for yes, leaf in leaves if yes]
-    return chosen, [leaf for yes, leaf in leaves if not yes], join
-
-
-def _is_touched(touches: PathPredicate, path: tuple, leaf: Any) -> bool:
-    """What the predicate says of a leaf; raises if that is neither yes nor no."""
-    found = touches(path, leaf)
-    if isinstance(found, bool | np.bool_):
-        return bool(found)
-    what = "function" if callable(found) else type(found).__name__
-    advice = "call it: named('kernel')" if callable(found) else "return True or False"
-    raise ValueError(f"the predicate returned a {what} for {jax.tree_util.keystr(path)}; {advice}.")
-
-
-@memoised
-def named(*names: str) -> PathPredicate:
-    """A predicate for ``on_subtree``: leaves whose path has one of these names in it.
-
-    A name matches a whole path entry, so ``named("kernel")`` does not touch ``kernel_norm``.
-
-    Example:
-      >>> import fcojax, jax.numpy as jnp
-      >>> from fcojax.transforms import l1, named, on_subtree
-      >>> penalty = on_subtree(l1(), named("kernel"))
-      >>> float(penalty.value({"kernel": jnp.array([1.0, -2.0]), "bias": jnp.array(9.0)}, 1.0))
-      3.0
-    """
-
-    def touches(path, leaf):
-        del leaf
-        entries = {jax.tree_util.keystr((entry,), simple=True) for entry in path}
-        return not entries.isdisjoint(names)
-
-    return touches
-
-
 @memoised
 def per_leaf(penalty: Penalty) -> Penalty:
     r"""The penalty on every leaf by itself, :math:`\sum_l \psi(x_l; \lambda)`.
@@ -131,6 +79,7 @@ def per_leaf(penalty: Penalty) -> Penalty:
       >>> float(per_leaf(l1()).value(model, 2.0))
       12.0
     """
+    require_penalty(penalty, "per_leaf")
 
     def value(x, scale):
         return tree.total(jax.tree.map(lambda leaf: penalty.value(leaf, scale), x))
@@ -161,6 +110,7 @@ def scaled(penalty: Penalty, factor: Scalar) -> Penalty:
       >>> scaled(l1(), 2.0).prox(jnp.array([3.0, 0.5]), 1.0, 1.0).tolist()
       [1.0, 0.0]
     """
+    require_penalty(penalty, "scaled")
     if is_concrete(factor) and not float(factor) > 0:
         raise ValueError(
             f"scaled was given the factor {factor}, which has to be positive; "
@@ -201,6 +151,7 @@ def translated(penalty: Penalty, shift: PyTree) -> Penalty:
       >>> translated(l1(), jnp.array([1.0, 1.0])).prox(jnp.array([4.0, 1.5]), 1.0, 1.0).tolist()
       [3.0, 1.0]
     """
+    require_penalty(penalty, "translated")
 
     def value(x, scale):
         return penalty.value(tree.add_scaled(x, -1.0, shift), scale)
@@ -242,6 +193,7 @@ def precomposed(
     References:
       Beck, First-Order Methods in Optimization, 2017, theorem 6.15.
     """
+    require_penalty(penalty, "precomposed")
 
     def value(x, scale):
         return penalty.value(forward(x), scale)
@@ -274,6 +226,7 @@ def rotated(penalty: Penalty, matrix: Array) -> Penalty:
       >>> rotated(l1(), swap).prox(jnp.array([3.0, 0.5]), 1.0, 1.0).tolist()
       [2.0, 0.0]
     """
+    require_penalty(penalty, "rotated")
     if jnp.ndim(matrix) != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(
             f"rotated was given a matrix of shape {jnp.shape(matrix)}; it has to be square."
@@ -335,6 +288,7 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
     References:
       Yu, On decomposing the proximal map, 2013, for when a prox of a sum is a composition.
     """
+    require_penalty(penalty, "with_box")
     if not penalty.convex:
         raise ValueError(
             "with_box was given a penalty that is not convex, and clipping its prox would not "

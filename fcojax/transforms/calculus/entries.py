@@ -11,7 +11,7 @@ from fcojax import tree
 from fcojax.memo import memoised
 from fcojax.transforms.calculus.compose import is_concrete
 from fcojax.transforms.lengths import length
-from fcojax.transforms.penalty import Penalty, entrywise, largest
+from fcojax.transforms.penalty import Penalty, entrywise, largest, require_penalty
 
 
 @memoised
@@ -27,6 +27,7 @@ def per_entry(penalty: Penalty) -> Penalty:
       >>> per_entry(l1()).prox(v, jnp.array([1.0, 2.0]), 1.0).tolist()
       [2.0, -1.0]
     """
+    require_penalty(penalty, "per_entry")
 
     def value(x, scale):
         def one_leaf(leaf):
@@ -66,6 +67,7 @@ def sum_over_entries(penalty: Penalty, whose: str) -> Penalty:
     One that does not say whether it is separable is tried on a vector: if its prox is the same
     entry by entry, it is taken for a sum of the same function of each.
     """
+    require_penalty(penalty, whose)
     if penalty.separable:
         return penalty
     fix = "pass a sum over entries, such as l1() or per_entry(...) of a function of one entry."

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.memo import memoised
-from fcojax.transforms.penalty import Penalty, narrowed, widened
+from fcojax.transforms.penalty import Penalty, narrowed, require_penalty, widened
 from fcojax.types import Params, PyTree, Scalar
 
 
@@ -50,6 +50,7 @@ def conjugate(
       >>> conjugate(l1()).prox(jnp.array([3.0, 0.5]), 1.0, 1.0).tolist()
       [1.0, 0.5]
     """
+    require_penalty(penalty, "conjugate")
     if not penalty.convex:
         raise ValueError(
             "conjugate was given a penalty that is not convex; its prox says nothing about the "
@@ -96,6 +97,7 @@ def moreau_envelope(penalty: Penalty) -> Callable[[Params, Scalar, PyTree], jax.
       >>> jax.grad(huber)(jnp.array([3.0, 0.5]), 1.0, 1.0).tolist()
       [1.0, 0.5]
     """
+    require_penalty(penalty, "moreau_envelope")
 
     def at_prox(v, step, scale):
         nearest = penalty.prox(v, step, scale)

@@ -14,7 +14,7 @@ import jax
 from fcojax import tree
 from fcojax.memo import memoised
 from fcojax.transforms import penalty as penalties
-from fcojax.transforms.calculus.compose import PathPredicate, split_leaves
+from fcojax.transforms.calculus.predicates import PathPredicate, require_predicate, split_leaves
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Params, Scalar
 
@@ -57,6 +57,7 @@ def euclidean(penalty: Penalty) -> Mirror:
       >>> euclidean(l1()).to_primal(jnp.array([3.0, -0.5]), 0.5, 2.0).tolist()
       [2.0, 0.0]
     """
+    penalties.require_penalty(penalty, "euclidean")
     return Mirror(
         potential=lambda x: 0.5 * tree.vdot(x, x),
         to_dual=lambda x: x,
@@ -90,12 +91,13 @@ def side_by_side(touches: PathPredicate, chosen: Mirror, rest: Mirror) -> Mirror
 
     Example:
       >>> import jax.numpy as jnp
-      >>> from fcojax.transforms.calculus.compose import named
+      >>> from fcojax.transforms.calculus.predicates import named
       >>> from fcojax.transforms.penalties.l1 import l1, zero
       >>> mirror = side_by_side(named("kernel"), euclidean(l1()), euclidean(zero()))
       >>> mirror.to_primal({"bias": jnp.array(0.5), "kernel": jnp.array([3.0, 0.5])}, 1.0, 1.0)
       {'bias': Array(0.5, ...), 'kernel': Array([2., 0.], ...)}
     """
+    require_predicate(touches, "side_by_side")
 
     def value(x, scale):
         ours, others, _ = split_leaves(x, touches)

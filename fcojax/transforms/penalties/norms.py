@@ -165,6 +165,11 @@ def _groups(name, axis, labels):
         )
     if labels is None:
         return Groups(axis, None, 0)
+    numbers = isinstance(labels, list) and jax.tree.leaves(labels)
+    if numbers and all(isinstance(number, int) for number in numbers):
+        alone = all(isinstance(entry, int) for entry in labels)
+        advice = "jnp.array(labels)" if alone else "arrays in a list, as in [jnp.array([0, 0, 1])]"
+        raise ValueError(f"{name} was given labels as lists of numbers; pass {advice}.")
     labels = jax.tree.map(np.asarray, labels)
     leaves = [label for label in jax.tree.leaves(labels) if label.size]
     for label in leaves:

@@ -18,6 +18,7 @@ from fcojax.transforms.penalty import (
     entrywise,
     indicator,
     largest,
+    require_penalty,
     require_shapes_of,
     weight,
 )
@@ -235,6 +236,7 @@ def on_orthant(penalty: Penalty) -> Penalty:
       >>> on_orthant(l1()).prox(jnp.array([3.0, -3.0]), step=1.0, scale=1.0).tolist()
       [2.0, 0.0]
     """
+    require_penalty(penalty, "on_orthant")
 
     def value(x, scale):
         below = largest(jax.tree.map(jnp.negative, x))
