@@ -11,8 +11,10 @@ from fcojax.types import Params
 def dense_kernels(path, leaf) -> bool:
     """A predicate for ``transforms.on_subtree``: the kernels of layers named ``dense...``.
 
+    Flax's ``Dense_0`` is one too; for layers of other names take ``named("kernel")``.
+
     Example:
-      >>> params = {"conv_1": {"kernel": 0.0}, "dense_1": {"kernel": 1.0, "bias": 2.0}}
+      >>> params = {"conv_1": {"kernel": 0.0}, "Dense_0": {"kernel": 1.0, "bias": 2.0}}
       >>> [leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)
       ...  if dense_kernels(path, leaf)]
       [1.0]
