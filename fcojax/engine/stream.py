@@ -6,6 +6,7 @@ thread reads the examples of the next one. The numbers are those of the populati
 
 import concurrent.futures
 import functools
+import itertools
 import math
 from typing import Any
 
@@ -86,6 +87,9 @@ class Stream:
         self._cohorts: dict[tuple[bytes, int], np.ndarray] = {}
         self._reader = concurrent.futures.ThreadPoolExecutor(1, "fcojax-stream")
         self._ahead: tuple[Any, concurrent.futures.Future] | None = None
+        # A block at work, one that waits and one that is read; room for each is made once.
+        self._rooms = itertools.cycle([self._room() for _ in range(3)])
+        self._at_work: PyTree = ()
 
     def shapes(self) -> ClientData:
         """What is in memory at a time, as shapes."""
@@ -101,7 +105,7 @@ class Stream:
 
     def start(self, algorithm: Algorithm, hparams: PyTree, params: Params, key: Key) -> State:
         """``fcojax.start``, with the clients' states on the host."""
-        nobody = self._read(np.zeros(0, np.int32))
+        nobody = self._read(np.zeros(0, np.int32), self._room())
         state = stepper.start(algorithm, hparams, params, nobody, key, self.plan)
         axis = 2 if axes.is_sweep(key) else 0
 
@@ -131,15 +135,17 @@ class Stream:
         looks, first = [], int(state.round)
         for index in range(num_rounds // self.block):
             data = self._take(state.key, first + index * self.block)
-            state, seen = self._one_block(algorithm, hparams, state, data, observe, context)
-            # One block is at work and one waits for it, for which the device need not wait.
-            jax.block_until_ready(looks[-1:])
+            spent = donate or index > 0  # whose state it is
+            state, seen = self._one_block(algorithm, hparams, state, data, observe, context, spent)
+            # One block is at work and one waits for it; the room of the one before is free.
+            jax.block_until_ready(self._at_work)
+            self._at_work = seen
             looks.append(seen)
         axis = 2 if axes.is_sweep(state.key) else 0
         history = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis), *looks)
         return state, history
 
-    def _one_block(self, algorithm, hparams, state: State, taken, observe, context):
+    def _one_block(self, algorithm, hparams, state: State, taken, observe, context, spent):
         (members, data), axis = taken, 2 if axes.is_sweep(state.key) else 0
         assert data.held is not None
         places = np.minimum(np.asarray(data.held.members), self.data.num_clients - 1)
@@ -148,7 +154,7 @@ class Stream:
         part = state._replace(clients=mine[0], residuals=mine[1])
         after, seen = stepper.advance(
             algorithm, hparams, data, part, self.plan, self.block, eval_every=self.block,
-            observe=observe, context=context, donate=True,
+            observe=observe, context=context, donate=spent,
         )  # fmt: skip
 
         def put_back(leaf, new):
@@ -164,11 +170,14 @@ class Stream:
         if self._ahead is not None and self._ahead[0] == wanted:
             found = self._ahead[1].result()
         else:
+            if self._ahead is not None:  # it was read for nothing
+                concurrent.futures.wait([self._ahead[1]])
+            jax.block_until_ready(self._at_work)
             members = self._members(key, first)
-            found = members, self._read(members)
+            found = members, self._read(members, next(self._rooms))
         # Drawn before the device is busy; only the reading is left to the thread.
-        after = self._members(key, first + self.block)
-        future = self._reader.submit(lambda: (after, self._read(after)))
+        after, room = self._members(key, first + self.block), next(self._rooms)
+        future = self._reader.submit(lambda: (after, self._read(after, room)))
         self._ahead = (wanted[0], first + self.block), future
         return found
 
@@ -185,13 +194,18 @@ class Stream:
             }
         return self._cohorts[name, first]
 
-    def _read(self, members: np.ndarray) -> ClientData:
-        """These clients, in as much room as any block needs."""
+    def _room(self) -> PyTree:
+        """As much room as the examples of any block need."""
+        return jax.tree.map(
+            lambda leaf: _aligned((self.num_rows, *leaf.shape[1:]), leaf.dtype), self.data.examples
+        )
+
+    def _read(self, members: np.ndarray, room: PyTree) -> ClientData:
+        """These clients, with their examples in that room."""
         sizes = self._sizes[members]
         starts = np.asarray(self.data.offsets)[members]
 
-        def gathered(leaf):
-            out = _aligned((self.num_rows, *leaf.shape[1:]), leaf.dtype)
+        def gathered(leaf, out):
             stored.read_rows(np.asarray(leaf), starts, sizes, out)
             out[sizes.sum() :] = 0
             return out
@@ -201,7 +215,7 @@ class Stream:
         weights = np.concatenate([self._weights[members], np.zeros(empty, self._weights.dtype)])
         held = np.concatenate([members, np.full(empty, self.data.num_clients)]).astype(np.int32)
         return self._with(
-            jax.tree.map(gathered, self.data.examples),
+            jax.tree.map(gathered, self.data.examples, room),
             jnp.asarray(offsets, jnp.int32),
             jnp.asarray(weights),
             self._all._replace(members=jnp.asarray(held)),

@@ -81,6 +81,25 @@ def test_seeds_and_points_stream_together(folder):
     equal(*both(folder, COHORTS["uniform"], fcojax.local_steps(2, 2), grid, keys))
 
 
+@pytest.mark.slow
+def test_streams_in_turn_and_in_small_parts_give_the_same_numbers(folder):
+    """Rooms are used again and again: by blocks of two keys in turn, one block a call."""
+    chosen, hparams = scaffold()
+    plan = fcojax.Plan(fcojax.local_epochs(1, 3), COHORTS["uniform"])
+    keys = [jax.random.key(seed) for seed in range(2)]
+    stream = fcojax.Stream(fcojax.open_clients(folder), plan, 2)
+    starts = [stream.start(chosen, hparams, federations.start(), key) for key in keys]
+    whole = [
+        fcojax.Stream(stream.data, plan, 2).advance(chosen, hparams, state, 12)[0]
+        for state in starts
+    ]
+    states = list(starts)
+    for turn in (0, 1, 0, 0, 1, 1, 1, 0, 0, 1, 0, 1):
+        states[turn], _ = stream.advance(chosen, hparams, states[turn], 2)
+    for found, expected in zip(states, whole, strict=True):
+        equal((found, {}), (expected, {}))
+
+
 def test_only_the_rows_of_members_are_read_and_a_shorter_file_is_told(folder, tmp_path):
     data = fcojax.open_clients(folder)
     array = data.examples["x"]
@@ -97,10 +116,10 @@ def test_only_the_rows_of_members_are_read_and_a_shorter_file_is_told(folder, tm
     file = copied / "examples.0.npy"
     file.write_bytes(file.read_bytes()[:200])
     with pytest.raises(ValueError, match="examples.0.npy ended while clients were being read"):
-        stream._read(np.arange(12))
+        stream._read(np.arange(12), stream._room())
     file.unlink()
     with pytest.raises(FileNotFoundError):
-        stream._read(np.arange(12))
+        stream._read(np.arange(12), stream._room())
 
 
 @pytest.mark.parametrize("width", [1, 400])  # runs that are short, and that are not
