@@ -36,7 +36,7 @@ def test_the_pages_run():
     run(*(page for page in PAGES if page.parent == DOCS and "```python" in page.read_text("utf-8")))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_notebooks_run():
     run(*(DOCS / "notebooks").glob("*.md"))
 
