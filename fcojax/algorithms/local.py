@@ -19,8 +19,8 @@ from fcojax.types import Array, Key, Params, PyTree
 # Where clients differ in their number of steps, the most steps of any client are cut into so many
 # blocks, whose examples are drawn together. Clients side by side are through at the end of a block.
 _MAX_BLOCKS = 64
-# A client that reads as many rows as it has brings them all before its first step, if they are no
-# more than this: where a gather costs what it gathers from, steps then gather from little.
+# Of a client that reads as many rows as it has: if they are no more than this it brings them all
+# before its first step, so that steps gather from little where a gather costs its source.
 _OWN_ROWS_BYTES = 1 << 14
 # Streams of a client's key in one round: how much it works, what its steps draw by themselves, and
 # what a look at all examples outside of the steps does.
@@ -75,8 +75,7 @@ class Minibatch(Batch):
 class Local:
     """One client's view of the population, handed to ``client_update``.
 
-    It is a handle and not a copy: a minibatch is gathered from the rows of all clients, inside
-    the step that uses it.
+    It is a handle, no copy: the step that uses a minibatch gathers it from the rows of all clients.
 
     Attributes:
       rows: the examples of all clients on this device.
