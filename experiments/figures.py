@@ -62,8 +62,9 @@ def _typed(command: list[str]) -> str:
 _CAPTIONS = {
     "curves": "Each method at the best point of its grid: mean and range over the seeds. A cross "
     "marks where a seed diverged.",
-    "rates": "The score over both rates, the best over all other hyperparameters. The cross is the "
-    "point reported; hatched points failed.",
+    "rates": "The score over client_lr and server_lr, the best over all other hyperparameters, of "
+    "the algorithms with several values of both. The cross is the point reported; hatched points "
+    "failed.",
 }
 
 

@@ -54,14 +54,18 @@ def main(arguments: list[str]) -> int:
             return 1
     if failed:
         print(f"\n{failed} of {len(LAWS)} laws do not hold.")
-        return 1
     print("\nWhat it is:\n")
-    if "--laws" not in arguments:
-        for name, found in limits(subject, num_rounds=num_rounds).items():
-            print(f"  {name:18}{found.sentence}", flush=True)
-    for name, sentence in told(facts(subject)).items():
-        print(f"  {name:18}{sentence}")
-    return 0
+    try:
+        if "--laws" not in arguments:
+            for name, found in limits(subject, num_rounds=num_rounds).items():
+                print(f"  {name:18}{found.sentence}", flush=True)
+        for name, sentence in told(facts(subject)).items():
+            print(f"  {name:18}{sentence}")
+    except Exception as error:
+        if not failed:
+            raise
+        print(f"  cannot be told: {located(error)}")
+    return int(failed > 0)
 
 
 def told(found: Facts) -> dict[str, str]:

@@ -206,8 +206,9 @@ def sweeps(subject: Subject) -> Finding:
 def near_zero(subject: Subject) -> Finding:
     """With rates and prox steps near zero nothing happens, so uploads leave the model in place.
 
-    So an upload has to be a difference; parts that are ``Public`` may be what they like. Server
-    rates are as they were, because they would make any upload small.
+    So an upload has to be a difference; parts that are ``Public`` may be what they like. Rates and
+    steps are known by names that end in ``_lr`` or ``_step``. Server rates are as they were: they
+    would make any upload small.
     """
     plain = subject.hparams()
     rates = [
@@ -225,8 +226,9 @@ def near_zero(subject: Subject) -> Finding:
         return Finding(True, "with rates near zero uploads leave the model where it was")
     return Finding(
         False,
-        f"with rates near zero the model moves by {off:.2g}; upload differences, such as where a "
-        "client ends minus what it was sent",
+        f"with {' and '.join(rates)} near zero the model moves by {off:.2g}; upload differences, "
+        "such as where a client ends minus what it was sent, and let every field that is a rate or "
+        "a step, a prox step too, have a name that ends in _lr or _step",
     )
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -122,9 +123,12 @@ class Selection(NamedTuple):
         """Draws the scores over the strength with matplotlib; returns the axes."""
         return draw_scores(self, axes)
 
-    def plot_path(self, axes: Any = None) -> Any:
-        """Draws the parameters over the strength, with the choice."""
-        return draw_path(self.path, axes, self.chosen)
+    def plot_path(self, axes: Any = None, names: Sequence[str] | None = None) -> Any:
+        """Draws the parameters over the strength, with the choice; returns the axes.
+
+        With names, one a feature, there is a legend of those that are not zero throughout.
+        """
+        return draw_path(self.path, axes, self.chosen, names)
 
 
 def select(

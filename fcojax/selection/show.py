@@ -1,5 +1,6 @@
 """Results as tables and figures."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -28,16 +29,30 @@ def table_of(path: Any) -> str:
     return "\n".join(lines)
 
 
-def draw_path(path: Any, axes: Any = None, chosen: int | None = None) -> Any:
-    """Every parameter over the strength, with a line at the chosen one."""
+def draw_path(
+    path: Any, axes: Any = None, chosen: int | None = None, names: Sequence[str] | None = None
+) -> Any:
+    """Every parameter over the strength, with a line at the chosen one.
+
+    Lines are labelled by their places, as ``kernel[3]``. With names of features the leaf that has
+    as many entries has these instead, and there is a legend.
+    """
     axes = _axes(axes)
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(path.models)]
-    columns = np.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in leaves], axis=1)
     strengths = np.asarray(path.strengths)
-    moving = columns[:, np.any(columns != 0, axis=0)]
-    axes.plot(strengths, moving, linewidth=1)
+    for where, leaf in jax.tree_util.tree_leaves_with_path(path.models):
+        leaf, name = np.asarray(leaf), jax.tree_util.keystr(where, simple=True, separator=".")
+        for index in np.ndindex(leaf.shape[1:]):
+            column = leaf[:, *index]
+            if not column.any():
+                continue
+            label = name + "".join(f"[{place}]" for place in index)
+            if names is not None and leaf.shape[1:] == (len(names),):
+                label = names[index[0]]
+            axes.plot(strengths, column, linewidth=1, label=label)
     _strength_axis(axes, strengths, chosen)
     axes.set_ylabel("parameter")
+    if names is not None:
+        axes.legend(frameon=False, fontsize="small")
     return axes
 
 

@@ -114,6 +114,24 @@ def test_rules(order):
     assert chosen(np.where(strengths == 3, np.nan, mean), error, True) == [2, 2]
 
 
+def test_lines_of_a_path_are_named():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    models = {"bias": np.arange(1.0, 4.0), "kernel": np.array([[0, 0, 0], [0, 1, 0], [0, 2, -1]])}
+    path = selection.Path(np.array([4.0, 1.0, 0.25]), models, None, None, None)  # pyright: ignore
+    found = selection.Selection(
+        path, "five folds", *[None] * 3, 2, 1, *[None] * 4  # pyright: ignore
+    )  # fmt: skip
+    figure, axes = pyplot.subplots(1, 2)
+    for axis, names, expected in (
+        (axes[0], None, ["bias", "kernel[1]", "kernel[2]"]),
+        (axes[1], ["age", "sex", "dose"], ["bias", "sex", "dose"]),
+    ):
+        drawn = found.plot_path(axis, names)
+        assert [line.get_label() for line in drawn.get_lines()] == [*expected, "chosen"]
+        assert (drawn.get_legend() is not None) == (names is not None)
+    pyplot.close(figure)
+
+
 def test_a_judge_who_is_asked_again_is_no_further_judge():
     scores = np.random.default_rng(0).normal(size=(4, 3))
     once = scores.std(axis=0, ddof=1) / 2
