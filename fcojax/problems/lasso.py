@@ -40,7 +40,8 @@ def lasso(
     Client m draws :math:`x = \mu_m + \delta` with :math:`\mu_m \sim N(0, s^2 I)` fixed and
     :math:`\delta \sim N(0, \Sigma)`, and observes :math:`y = x^T w + b + \varepsilon`. Large client
     means make the clients' Hessians ill-conditioned: with s = 1 and a thousand features, rates
-    above 0.003 diverge whatever the algorithm.
+    above 0.003 diverge whatever the algorithm. Parameters are ``{"bias": b, "kernel": w}``, and
+    ``problem.init(key)`` is a start.
 
     Args:
       num_clients: M.
