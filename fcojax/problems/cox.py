@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import check_features, check_fields, check_population
+from fcojax.problems.fields import check_features
 from fcojax.problems.problem import Problem, WholeBatchLoss
 from fcojax.types import Array
 
@@ -33,11 +33,8 @@ def cox(train: ClientData, validation: ClientData | None = None) -> Problem:
       >>> problem.init(jax.random.key(0)).shape, type(problem.loss).__name__  # full batches only
       ((3,), 'WholeBatchLoss')
     """
+    check_features(train, validation, beside=("time", "event"))
     for data in (train, validation):
-        if data is not None:
-            check_population(data)
-            check_fields(data.examples, "x", "time", "event")
-            check_features(data)
         if data is not None and not np.isin(np.asarray(data.examples["event"]), (0, 1)).all():
             raise ValueError("cox was given an event that is neither 0 nor 1; pass 1 for an event.")
     x = train.examples["x"]

@@ -59,10 +59,17 @@ def check_fields(examples: PyTree, *needed: str) -> None:
         raise ValueError(f"the population has {has}; the problem needs {' and '.join(needed)}.")
 
 
-def check_features(*populations: Any) -> None:
-    """Raises ``ValueError`` unless the field ``x`` of each is a matrix; one may be ``None``."""
+def check_features(*populations: Any, beside: Sequence[str] = ("y",)) -> None:
+    """Raises ``ValueError`` unless each has a matrix ``x`` and the fields beside it.
+
+    A population may be ``None``.
+    """
     for data in populations:
-        if data is not None and len(shape := data.examples["x"].shape) != 2:
+        if data is None:
+            continue
+        check_population(data)
+        check_fields(data.examples, "x", *beside)
+        if len(shape := data.examples["x"].shape) != 2:
             raise ValueError(f"x has shape {shape}; pass [rows, features].")
 
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.problems.clients import ClientData, from_rows
-from fcojax.problems.fields import check_features, check_fields, check_population
+from fcojax.problems.fields import check_features
 from fcojax.problems.moments import second_moment
 from fcojax.problems.problem import Problem
 from fcojax.problems.second_moments import second_moments
@@ -42,11 +42,7 @@ def least_squares(
     """
     if ridge < 0:
         raise ValueError(f"ridge is {ridge}; pass zero or more.")
-    for data in (train, validation):
-        if data is not None:
-            check_population(data)
-            check_fields(data.examples, "x", "y")
-            check_features(data)
+    check_features(train, validation)
     x = train.examples["x"]
     loss = functools.partial(half_squared_error, ridge=ridge) if ridge else half_squared_error
     dtype = jnp.result_type(x.dtype)

@@ -9,7 +9,7 @@ import numpy as np
 
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import check_features, check_fields, check_population
+from fcojax.problems.fields import check_features
 from fcojax.problems.labels import check_splits
 from fcojax.problems.measures import at_cuts, density
 from fcojax.problems.problem import Loss, Problem
@@ -25,7 +25,7 @@ def predictor(params, rows) -> Array:
 
 def linear_model(loss: Loss, train: ClientData, validation: ClientData | None = None) -> Problem:
     """A problem of a loss of ``kernel`` and ``bias``; its measure is the density of the kernel."""
-    _check_fields(train, validation)
+    check_features(train, validation)
     x = train.examples["x"]
 
     def init(key):
@@ -79,7 +79,7 @@ def poisson(train: ClientData, validation: ClientData | None = None) -> Problem:
       >>> problem.loss(zero, problem.train.examples).tolist()  # exp(0) - 0 y
       [1.0, 1.0]
     """
-    _check_fields(train, validation)
+    check_features(train, validation)
     for data in (train, validation):
         if data is not None and float(np.min(np.asarray(data.examples["y"]))) < 0:
             raise ValueError("poisson was given a negative y; counts are at least 0.")
@@ -226,14 +226,6 @@ def squared_hinge_loss(params, rows) -> Array:
     """
     z = predictor(params, rows)
     return jax.nn.relu(1 - (2 * rows["y"].astype(z.dtype) - 1) * z) ** 2
-
-
-def _check_fields(*populations: ClientData | None) -> None:
-    for data in populations:
-        if data is not None:
-            check_population(data)
-            check_fields(data.examples, "x", "y")
-    check_features(*populations)
 
 
 def _refuse_not_positive(name: str, value: float) -> None:
