@@ -7,17 +7,18 @@ thread reads the examples of the next one. The numbers are those of the populati
 import concurrent.futures
 import functools
 import itertools
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.engine import axes, stepper
 from fcojax.engine.check import check_rounds
+from fcojax.engine.hparams import as_arrays
 from fcojax.engine.luck import draw_cohort
 from fcojax.engine.memory import room
 from fcojax.engine.plan import Plan, as_plan
@@ -28,7 +29,6 @@ from fcojax.types import Array, Key, Params, PyTree
 
 # Members are drawn for several blocks at a time, but for no more places than this.
 _MOST_BLOCKS, _MOST_PLACES = 16, 1 << 20
-_ALIGNMENT = 64  # bytes
 
 
 def on_disk(data: ClientData) -> bool:
@@ -65,7 +65,8 @@ class Stream:
           data: the population, with examples on disk or in memory.
           plan: how rounds are driven.
           block: rounds between two looks, ``eval_every`` of ``advance``; their cohorts are in
-            memory three times, for one block is worked on, one waits and one is read.
+            memory three times, for one block is worked on, one waits and one is read; once where
+            a block may be everyone.
           num_seeds: of a sweep.
         """
         if data.mesh is not None:
@@ -82,14 +83,16 @@ class Stream:
         self.num_held = min(data.num_clients, places * self.block * num_seeds)
         largest = -np.partition(-self._sizes, self.num_held - 1)[: self.num_held]
         self.num_rows = max(int(largest.sum()), data.max_size)
-        self._refuse_large_blocks()
+        # A block at work, one that waits and one that is read; everyone is read once.
+        num_rooms = 1 if self.num_held == data.num_clients else 3
+        self._refuse_large_blocks(num_rooms)
         self._nobody = self._with((), jnp.zeros(1, jnp.int32), data.weights[:0], self._all)
         self._cohorts: dict[tuple[bytes, int], np.ndarray] = {}
         self._reader = concurrent.futures.ThreadPoolExecutor(1, "fcojax-stream")
         self._ahead: tuple[Any, concurrent.futures.Future] | None = None
-        # A block at work, one that waits and one that is read; room for each is made once.
-        self._rooms = itertools.cycle([self._room() for _ in range(3)])
+        self._rooms = itertools.cycle([self._room() for _ in range(num_rooms)])
         self._at_work: PyTree = ()
+        self._latest: tuple[np.ndarray, ClientData] | None = None
 
     def shapes(self) -> ClientData:
         """What is in memory at a time, as shapes."""
@@ -132,58 +135,76 @@ class Stream:
         if not donate:
             rows = jax.tree.map(np.array, (state.clients, state.residuals))
             state = state._replace(clients=rows[0], residuals=rows[1])
-        looks, first = [], int(state.round)
+        # Read once: of a state to come they are known only when the device has done its work.
+        first, key = int(state.round), jnp.array(state.key)
+        name, looks = np.asarray(jax.random.key_data(key)).tobytes(), []
         for index in range(num_rounds // self.block):
-            data = self._take(state.key, first + index * self.block)
-            spent = donate or index > 0  # whose state it is
-            state, seen = self._one_block(algorithm, hparams, state, data, observe, context, spent)
+            members, data = self._take(name, key, first + index * self.block)
+            part = self._of_members(state, data)
+            if index == 0:
+                part, seen = stepper.advance(
+                    algorithm, hparams, data, part, self.plan, self.block, eval_every=self.block,
+                    observe=observe, context=context, donate=donate,
+                )  # fmt: skip
+                hparams = as_arrays(hparams)
+            else:  # what the first block took as fit is fit
+                part, seen = stepper.advance_donated(
+                    algorithm, self.plan, observe, 1, self.block, hparams, data, part, context
+                )
+            state = _put_back(state, members, part)
             # One block is at work and one waits for it; the room of the one before is free.
             jax.block_until_ready(self._at_work)
             self._at_work = seen
             looks.append(seen)
         axis = 2 if axes.is_sweep(state.key) else 0
-        history = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis), *looks)
-        return state, history
 
-    def _one_block(self, algorithm, hparams, state: State, taken, observe, context, spent):
-        (members, data), axis = taken, 2 if axes.is_sweep(state.key) else 0
+        def joined(
+            *leaves,
+        ):  # on the host, for there is nothing to compile for each number of looks
+            return jnp.asarray(np.concatenate([np.asarray(leaf) for leaf in leaves], axis))
+
+        return state, jax.tree.map(joined, *looks)
+
+    def _of_members(self, state: State, data: ClientData) -> State:
+        """The state with rows for the clients of a block alone."""
         assert data.held is not None
-        places = np.minimum(np.asarray(data.held.members), self.data.num_clients - 1)
+        axis = 2 if axes.is_sweep(state.key) else 0
         rows = (state.clients, state.residuals)
+        if not jax.tree.leaves(rows):
+            return state
+        places = np.minimum(np.asarray(data.held.members), self.data.num_clients - 1)
         mine = jax.tree.map(lambda leaf: np.take(leaf, places, axis), rows)
-        part = state._replace(clients=mine[0], residuals=mine[1])
-        after, seen = stepper.advance(
-            algorithm, hparams, data, part, self.plan, self.block, eval_every=self.block,
-            observe=observe, context=context, donate=spent,
-        )  # fmt: skip
+        return state._replace(clients=mine[0], residuals=mine[1])
 
-        def put_back(leaf, new):
-            at = (slice(None),) * axis
-            leaf[(*at, members)] = np.asarray(new)[(*at, slice(members.size))]
+    def _take(self, name: bytes, key: Key, first: int) -> tuple[np.ndarray, ClientData]:
+        """The clients of the block from round ``first``; the one after it is read meanwhile.
 
-        jax.tree.map(put_back, rows, (after.clients, after.residuals))
-        return after._replace(clients=rows[0], residuals=rows[1]), seen
-
-    def _take(self, key: Key, first: int) -> tuple[np.ndarray, ClientData]:
-        """The clients of the block from round ``first``; the one after it is read meanwhile."""
-        wanted = (np.asarray(jax.random.key_data(key)).tobytes(), first)
-        if self._ahead is not None and self._ahead[0] == wanted:
-            found = self._ahead[1].result()
+        ``name`` is what the key is made of.
+        """
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] == (name, first):
+            found = ahead[1].result()
         else:
-            if self._ahead is not None:  # it was read for nothing
-                concurrent.futures.wait([self._ahead[1]])
+            if ahead is not None:  # it was read for nothing
+                concurrent.futures.wait([ahead[1]])
             jax.block_until_ready(self._at_work)
-            members = self._members(key, first)
-            found = members, self._read(members, next(self._rooms))
+            found = self._held(self._members(name, key, first))
         # Drawn before the device is busy; only the reading is left to the thread.
-        after, room = self._members(key, first + self.block), next(self._rooms)
-        future = self._reader.submit(lambda: (after, self._read(after, room)))
-        self._ahead = (wanted[0], first + self.block), future
+        after = self._members(name, key, first + self.block)
+        future = self._reader.submit(self._held, after)
+        self._ahead = (name, first + self.block), future
         return found
 
-    def _members(self, key: Key, first: int) -> np.ndarray:
-        """Who takes part in a block, ascending."""
-        name = np.asarray(jax.random.key_data(key)).tobytes()
+    def _held(self, members: np.ndarray) -> tuple[np.ndarray, ClientData]:
+        """These clients, read unless they are those that were read last."""
+        if self._latest is None or not np.array_equal(members, self._latest[0]):
+            self._latest = members, self._read(members, next(self._rooms))
+        return self._latest
+
+    def _members(self, name: bytes, key: Key, first: int) -> np.ndarray:
+        """Who takes part in a block, ascending; everyone where there is room for everyone."""
+        if self.num_held == self.data.num_clients:
+            return np.arange(self.num_held)
         if (name, first) not in self._cohorts:
             count = self._blocks_drawn
             drawn = _drawn(self.plan, count * self.block, self._nobody, jnp.atleast_1d(key), first)
@@ -197,7 +218,8 @@ class Stream:
     def _room(self) -> PyTree:
         """As much room as the examples of any block need."""
         return jax.tree.map(
-            lambda leaf: _aligned((self.num_rows, *leaf.shape[1:]), leaf.dtype), self.data.examples
+            lambda leaf: stored.aligned((self.num_rows, *leaf.shape[1:]), leaf.dtype),
+            self.data.examples,
         )
 
     def _read(self, members: np.ndarray, room: PyTree) -> ClientData:
@@ -216,9 +238,9 @@ class Stream:
         held = np.concatenate([members, np.full(empty, self.data.num_clients)]).astype(np.int32)
         return self._with(
             jax.tree.map(gathered, self.data.examples, room),
-            jnp.asarray(offsets, jnp.int32),
-            jnp.asarray(weights),
-            self._all._replace(members=jnp.asarray(held)),
+            offsets.astype(np.int32),
+            weights,
+            self._all._replace(members=held),
         )
 
     def _with(self, examples, offsets, weights, held) -> ClientData:
@@ -228,25 +250,26 @@ class Stream:
             known.size_bounds, held=held,
         )  # fmt: skip
 
-    def _refuse_large_blocks(self) -> None:
-        row = sum(
-            leaf.dtype.itemsize * int(np.prod(leaf.shape[1:], dtype=np.int64))
-            for leaf in jax.tree.leaves(self.data.examples)
-        )
-        if 3 * self.num_rows * row > room():
+    def _refuse_large_blocks(self, num_rooms: int) -> None:
+        needed = num_rooms * tree.num_bytes(self.shapes().examples)
+        if needed > room():
             raise ValueError(
-                f"the cohorts of a block of {self.block} rounds have up to {self.num_held} clients "
-                f"with {self.num_rows * row / 2**30:.1f} GiB of examples, of which three must fit "
-                f"into {room() / 2**30:.1f} GiB; pass fewer rounds a block or a smaller cohort."
+                f"the cohorts of a block of {self.block} rounds have up to {self.num_held} "
+                f"clients, whose examples need {needed / 2**30:.1f} GiB where "
+                f"{room() / 2**30:.1f} GiB are free; pass fewer rounds a block or a smaller cohort."
             )
 
 
-def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An empty array that XLA takes as it lies, where it copies one that starts elsewhere."""
-    num_bytes = dtype.itemsize * math.prod(shape)
-    room = np.empty(num_bytes + _ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % _ALIGNMENT
-    return room[start : start + num_bytes].view(dtype).reshape(shape)
+def _put_back(state: State, members: np.ndarray, part: State) -> State:
+    """The state after a block, with the rows of its members written to their places."""
+    at = (slice(None),) * (2 if axes.is_sweep(state.key) else 0)
+    rows = (state.clients, state.residuals)
+
+    def write(leaf, new):
+        leaf[(*at, members)] = np.asarray(new)[(*at, slice(members.size))]
+
+    jax.tree.map(write, rows, (part.clients, part.residuals))
+    return part._replace(clients=rows[0], residuals=rows[1])
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

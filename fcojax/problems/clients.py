@@ -152,7 +152,8 @@ class ClientData:
 
     def to_device(self) -> "ClientData":
         """The same population with its examples on the device, for several runs on it."""
-        return dataclasses.replace(self, examples=jax.device_put(self.examples))
+        examples = jax.tree.map(stored.in_memory, self.examples)
+        return dataclasses.replace(self, examples=jax.device_put(examples))
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes the population to a new folder, which ``open_clients`` reads.

@@ -5,7 +5,9 @@ into memory, until somebody looks at its rows.
 """
 
 import hashlib
+import itertools
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -21,6 +23,7 @@ _FORMAT = "clients of fcojax, version 1"
 # Runs of rows that are so short, and so near to each other, that it is faster to read what lies
 # between them than to ask once more.
 _SHORT_BYTES, _NEAR_BYTES = 1 << 10, 1 << 13
+_ALIGNMENT = 64  # bytes
 
 
 def write(folder: str | os.PathLike, examples: PyTree, small: dict[str, np.ndarray]) -> None:
@@ -96,19 +99,22 @@ def read_rows(array: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.
     near = (gaps >= 0) & (gaps <= _NEAR_BYTES) & (runs[1:] <= _SHORT_BYTES)
     heads = np.concatenate([[0], np.flatnonzero(~near) + 1])
     tails = np.concatenate([heads[1:], [starts.size]]) - 1
-    spans = starts[heads], starts[tails] + sizes[tails], (ends - sizes)[heads], ends[tails]
+    spans = np.stack(
+        [starts[heads], starts[tails] + sizes[tails], (ends - sizes)[heads], ends[tails]]
+    )
+    alone = heads == tails
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        for head, tail, start, stop, begin, end in zip(
-            *(column.tolist() for column in (heads, tails, *spans)), strict=True
-        ):
-            position = shift + start * row_bytes
-            if end - begin == stop - start:
-                _fill(target[begin * row_bytes : end * row_bytes], descriptor, position, path)
-                continue
+        first, _, *place = spans[:, alone] * row_bytes
+        parts = [
+            target[begin:end] for begin, end in zip(*map(np.ndarray.tolist, place), strict=True)
+        ]
+        _fill(parts, (shift + first).tolist(), descriptor, path)
+        for index in np.flatnonzero(~alone):
+            start, stop, begin, end = spans[:, index].tolist()
             span = np.empty((stop - start, *array.shape[1:]), array.dtype)
-            _fill(_bytes_of(span), descriptor, position, path)
-            runs = slice(head, tail + 1)
+            _fill([_bytes_of(span)], [shift + start * row_bytes], descriptor, path)
+            runs = slice(heads[index], tails[index] + 1)
             shifts = starts[runs] - start - ((ends - sizes)[runs] - begin)
             wanted = np.arange(end - begin) + np.repeat(shifts, sizes[runs])
             np.take(span, wanted, 0, out=out[begin:end], mode="clip")
@@ -116,19 +122,41 @@ def read_rows(array: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.
         os.close(descriptor)
 
 
+def in_memory(array: Any) -> Any:
+    """The array, or what it is mapped from, read: XLA on a CPU would compute on the mapping."""
+    if type(array) is not np.ndarray or file_of(array) is None:
+        return array
+    rows = aligned(array.shape, array.dtype)
+    read_rows(array, np.zeros(1, np.int64), np.array([len(array)]), rows)
+    return rows
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An empty array that XLA takes as it lies, where it copies one that starts elsewhere."""
+    num_bytes = dtype.itemsize * math.prod(shape)
+    room = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    return room[start : start + num_bytes].view(dtype).reshape(shape)
+
+
 def _bytes_of(array: np.ndarray) -> memoryview:
     return memoryview(array.reshape(-1).view(np.uint8))  # pyright: ignore[reportArgumentType]
 
 
-def _fill(part: memoryview, descriptor: int, position: int, path: str) -> None:
-    while part:
-        count = os.preadv(descriptor, [part], position)
-        if not count:
-            raise ValueError(
-                f"{path} ended while clients were being read from it; it has become shorter since "
-                "it was opened, so copy the folder again."
-            )
-        part, position = part[count:], position + count
+def _fill(parts: list[memoryview], positions: list[int], descriptor: int, path: str) -> None:
+    """Reads into each part what the file holds from its position on."""
+    buffers = ([part] for part in parts)
+    counts = map(os.preadv, itertools.repeat(descriptor), buffers, positions)
+    for part, position, count in zip(parts, positions, counts, strict=True):
+        got = count
+        while got < len(part):
+            if not count:
+                raise ValueError(
+                    f"{path} ended while clients were being read from it; it has become shorter "
+                    "since it was opened, so copy the folder again."
+                )
+            count = os.preadv(descriptor, [part[got:]], position + got)
+            got += count
 
 
 def _take_apart(examples: PyTree, leaves: list[np.ndarray]) -> Any:

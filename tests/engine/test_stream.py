@@ -78,7 +78,8 @@ def test_the_same_numbers_whoever_takes_part(folder, cohort, work):
 def test_seeds_and_points_stream_together(folder):
     grid = fcojax.product(type(scaffold()[1]), client_lr=[0.01, 0.02], penalty_scale=[0.1])
     keys = jax.random.split(KEY, 2)
-    equal(*both(folder, COHORTS["uniform"], fcojax.local_steps(2, 2), grid, keys))
+    # A block of one round, for two rounds of both seeds have room for everyone.
+    equal(*both(folder, COHORTS["uniform"], fcojax.local_steps(2, 2), grid, keys, rounds=(4, 1)))
 
 
 @pytest.mark.slow

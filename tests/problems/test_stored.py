@@ -86,6 +86,15 @@ def test_a_run_on_a_folder_is_the_run_in_memory(folder):
     assert np.array_equal(models[0], models[1]) and np.array_equal(models[0], models[2])
 
 
+def test_what_is_brought_to_the_device_is_no_longer_on_disk(folder):
+    opened = fcojax.open_clients(folder)
+    brought, wanted = opened.to_device(), population()
+    for path in folder.glob("examples.*"):
+        path.write_bytes(bytes(path.stat().st_size))
+    assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(opened.examples))
+    jax.tree.map(np.testing.assert_array_equal, brought.examples, wanted.examples)
+
+
 def cut(path):
     path.write_bytes(path.read_bytes()[:-1])
 
