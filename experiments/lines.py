@@ -14,6 +14,7 @@ from experiments.settings import Settings
 from fcojax import tree
 from fcojax.algorithms.fed_avg import PenalisedRates
 from fcojax.engine.grid import num_points, take
+from fcojax.engine.memory import device_memory
 from fcojax.engine.plan import Plan
 from fcojax.engine.reference import optimum
 from fcojax.engine.sharding import client_mesh, decomposes_on_a_cpu, shard_clients, spread
@@ -26,7 +27,9 @@ from fcojax.problems import ClientData, Problem, population_loss
 from fcojax.transforms import Penalty
 from fcojax.types import Key, PyTree
 
-# Of clients that do not fit into memory, so many are looked at after a block.
+# Clients on disk that take no more than this share of a device's memory are read once and kept.
+KEPT = 0.125
+# Of clients that are on disk so many are looked at after a block, wherever they are kept.
 LOOKED_AT = 1000
 
 
@@ -41,7 +44,7 @@ class Line(NamedTuple):
       size: points that run side by side.
       context: what is looked at: all training clients, whoever this line trains, and the others;
         of training clients that are left on disk a sample.
-      stream: what reads clients that are left on disk, ``None`` where they are in memory.
+      stream: what reads clients that stay on disk, ``None`` where they are in memory.
     """
 
     entry: Entry
@@ -81,10 +84,12 @@ def ready(
     if on_disk(entry.train) and jax.process_count() > 1:
         # Each process reads the clients of its own devices, and keeps them.
         data = shard_clients(entry.train, client_mesh())
-    elif on_disk(entry.train):
+    elif on_disk(entry.train) and tree.num_bytes(entry.train.examples) > KEPT * device_memory():
         stream = Stream(entry.train, entry.plan, settings.eval_every, len(settings.seeds))
         data = stream.shapes()
     else:
+        if on_disk(entry.train):
+            entry = entry._replace(train=entry.train.to_device())
         data = spread(entry.algorithm, first, params, entry.train, entry.plan, num_points=points)
     line = Line(entry, data, entry.plan, names, points, _context(entry, problem, data))
 
@@ -124,7 +129,7 @@ def ready(
 
 
 def _context(entry: Entry, problem: Problem, data: ClientData) -> PyTree:
-    if on_disk(problem.train) and data.mesh is None:
+    if on_disk(problem.train) and jax.process_count() == 1:
         return sample_of(problem.train), problem.validation
     return (data if entry.train is problem.train else problem.train), problem.validation
 
