@@ -161,7 +161,7 @@ class Stream:
         def joined(
             *leaves,
         ):  # on the host, for there is nothing to compile for each number of looks
-            return jnp.asarray(np.concatenate([np.asarray(leaf) for leaf in leaves], axis))
+            return jax.device_put(np.concatenate([np.asarray(leaf) for leaf in leaves], axis))
 
         return state, jax.tree.map(joined, *looks)
 
