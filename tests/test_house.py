@@ -25,6 +25,7 @@ GROUPS = (
     "device",
     "factorisations",
     "pieces",
+    "branches",
     "convolution",
     "recurrence",
     "problems",

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
 
 from fcojax import device, shuffle, tree
 from fcojax.algorithms.work import Work
+from fcojax.branches import largest_of_all
 from fcojax.pieces import piece
 from fcojax.problems.fields import by_field
 from fcojax.problems.problem import Loss, RandomLoss, WholeBatchLoss, losses_of
@@ -302,21 +302,6 @@ class Local:
             indices = shuffle.permuted(luck, size, step, place)
             real, all_real = place < size, self.min_size >= shape[1]
         return indices, None if all_real else _as_weights(jnp.broadcast_to(real, shape))
-
-
-@custom_vmap
-def largest_of_all(number: Array) -> Array:
-    """The largest of the numbers that ``vmap`` sees, so that a branch on it stays one branch.
-
-    A branch on a mapped number runs all branches and selects among their results.
-    """
-    return number
-
-
-@largest_of_all.def_vmap
-def _reduce(axis_size, in_batched, number):
-    del axis_size, in_batched
-    return largest_of_all(jnp.max(number)), False
 
 
 def _step_if(

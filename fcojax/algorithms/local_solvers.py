@@ -21,6 +21,7 @@ from jax.flatten_util import ravel_pytree
 from fcojax import tree
 from fcojax.algorithms.local import Batch, Local
 from fcojax.algorithms.work import checked_count
+from fcojax.branches import either
 from fcojax.memo import memoised
 from fcojax.problems.quadratic import Factored
 from fcojax.transforms.penalties.l1 import zero
@@ -146,8 +147,7 @@ def variance_reduced(*, refresh_every: int) -> Solver:
     with one minibatch at both points, and g the full gradient at the start of each round whose
     number ``refresh_every`` divides. It starts at the client's own model, because g belongs to it.
     The paper writes the step with :math:`\gamma`, where :math:`s = \eta \gamma / (\eta + \gamma)`
-    is the ``client_lr``. Under ``vmap`` over clients or points of a sweep the full gradient is
-    computed every round and mostly thrown away.
+    is the ``client_lr``. Clients side by side compute the full gradient when one of them needs it.
 
     Args:
       refresh_every: I, rounds from one full gradient to the next.
@@ -164,7 +164,7 @@ def variance_reduced(*, refresh_every: int) -> Solver:
             change = tree.sub(problem.gradient(moved, batch), problem.gradient(x, batch))
             return moved, tree.add(estimate, change)
 
-        estimate = jax.lax.cond(
+        estimate = either(
             memory.rounds % refresh_every == 0,
             lambda: problem.gradient(model, local.full()),
             lambda: memory.estimate,

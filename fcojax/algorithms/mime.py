@@ -6,13 +6,13 @@ cross-device federated learning", NeurIPS 2021 (arXiv 2008.03606), written from 
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.local import mean_gradient
 from fcojax.algorithms.r_fed_svrg import Anchor, Order
+from fcojax.branches import either
 from fcojax.problems.problem import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
@@ -93,7 +93,7 @@ def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
             slope = gradient(message.content, local.full())
             return Anchor(message.content, slope), slope
 
-        state, upload = jax.lax.cond(message.stepping, steps, slopes)
+        state, upload = either(message.stepping, steps, slopes)
         return ClientResult(state, upload, {})
 
     def server_update(hparams, server, mean_upload, cohort, key):

@@ -6,13 +6,13 @@ Optimization 2023 (arXiv 2206.05668).
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.fed_avg import Rates
 from fcojax.algorithms.riemannian import maps_of, slope_of
+from fcojax.branches import either
 from fcojax.problems.problem import Loss
 from fcojax.transforms.manifolds.manifold import Manifold, transport
 from fcojax.types import Array, Params
@@ -101,7 +101,7 @@ def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> A
             slope = gradient(message.content, local.full())
             return Anchor(message.content, slope), slope
 
-        state, upload = jax.lax.cond(message.stepping, steps, slopes)
+        state, upload = either(message.stepping, steps, slopes)
         return ClientResult(state, upload, {})
 
     def server_update(hparams, server, mean_upload, cohort, key):

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Cohort
+from fcojax.branches import largest_of_all
 from fcojax.engine import ragged
 from fcojax.engine.guard import guarded
 from fcojax.engine.luck import CLIENT, ENCODE, local_handle, purpose_key
@@ -240,7 +241,8 @@ def _results(this: Round, one_client, can_be_empty: bool, members, before: Rows)
     results = jax.jit(results)
     shapes = jax.eval_shape(results, rows, before)
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    return jax.lax.cond(jnp.any(weights > 0), results, lambda rows, before: nothing, rows, before)
+    needed = largest_of_all(jnp.any(weights > 0))
+    return jax.lax.cond(needed, results, lambda rows, before: nothing, rows, before)
 
 
 def _empty_tally(result: ClientResult, dtype) -> Tally:

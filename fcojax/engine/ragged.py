@@ -7,8 +7,8 @@ member. Chunk-mates are chosen to be alike, which saves rows here and steps with
 
 import jax.numpy as jnp
 
-from fcojax.algorithms.local import largest_of_all
 from fcojax.algorithms.work import Work
+from fcojax.branches import largest_of_all
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array
 
