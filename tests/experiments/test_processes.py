@@ -241,7 +241,8 @@ def told_of(array, starts, sizes, out):
             print(*starts, *sizes, file=file)
     read_rows(array, starts, sizes, out)
 
-stored.read_rows = told_of
+if read_rows.__name__ == "read_rows":  # the file is run more than once
+    stored.read_rows = told_of
 EXPERIMENT = lasso.EXPERIMENT._replace(problem=problem)
 """
 
@@ -268,6 +269,6 @@ def test_each_of_two_processes_reads_its_own_clients_from_disk(tmp_path):
     )
     assert codes == [0, 0], said
     assert_same(tmp_path / "two", tmp_path / "one")
-    read = [set(path.read_text().splitlines()) for path in tmp_path.glob("read *")]
+    read = [path.read_text().splitlines() for path in tmp_path.glob("read *")]
     quarters = ["0 1024", "1024 1024", "2048 1024", "3072 1024"]
     assert sorted(map(sorted, read)) == [quarters[:2], quarters[2:]]
