@@ -158,9 +158,8 @@ class Stream:
             looks.append(seen)
         axis = 2 if axes.is_sweep(state.key) else 0
 
-        def joined(
-            *leaves,
-        ):  # on the host, for there is nothing to compile for each number of looks
+        # On the host, where a new number of looks is nothing to compile.
+        def joined(*leaves):
             return jax.device_put(np.concatenate([np.asarray(leaf) for leaf in leaves], axis))
 
         return state, jax.tree.map(joined, *looks)

@@ -105,10 +105,8 @@ def read_rows(array: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.
     alone = heads == tails
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        first, _, *place = spans[:, alone] * row_bytes
-        parts = [
-            target[begin:end] for begin, end in zip(*map(np.ndarray.tolist, place), strict=True)
-        ]
+        first, _, begins, stops = spans[:, alone] * row_bytes
+        parts = [target[a:b] for a, b in zip(begins.tolist(), stops.tolist(), strict=True)]
         _fill(parts, (shift + first).tolist(), descriptor, path)
         for index in np.flatnonzero(~alone):
             start, stop, begin, end = spans[:, index].tolist()
@@ -124,7 +122,7 @@ def read_rows(array: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.
 
 def in_memory(array: Any) -> Any:
     """The array, or what it is mapped from, read: XLA on a CPU would compute on the mapping."""
-    if type(array) is not np.ndarray or file_of(array) is None:
+    if not isinstance(array, np.ndarray) or file_of(array) is None:
         return array
     rows = aligned(array.shape, array.dtype)
     read_rows(array, np.zeros(1, np.int64), np.array([len(array)]), rows)
