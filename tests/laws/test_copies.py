@@ -20,6 +20,12 @@ COHORTS = {
     "coins": (fcojax.coin_flips(0.1), 1),
     "everyone": (fcojax.everyone(), 4),
 }
+PAIRS = [
+    pytest.param(name, cohort, marks=[] if name in SOME else pytest.mark.slow)
+    for name in NAMES
+    for cohort in COHORTS
+    if cohort == "everyone" or not build(name).needs_everyone
+]
 
 
 def arrays_of_everybody(text):
@@ -27,15 +33,10 @@ def arrays_of_everybody(text):
     return set(re.findall(rf"\w+\[(?:\d+,)+{NUM_ROWS}\b[\d,]*\]", text))
 
 
-@pytest.mark.parametrize("cohort", COHORTS)
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in SOME else pytest.mark.slow) for name in NAMES]
-)
+@pytest.mark.parametrize(("name", "cohort"), PAIRS)
 def test_a_sweep_copies_nobody(name, cohort):
     algorithm, row = build(name), "fed_pd" if name == "variance_reduced" else name
     who, chunk_size = COHORTS[cohort]
-    if algorithm.needs_everyone and cohort != "everyone":
-        pytest.skip("it needs everyone")
     grid = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), as_arrays(rates(row)))
     steps = (1,) if name in ("fed_gd", "prox_skip") else (2, 2)
     plan = fcojax.Plan(fcojax.local_steps(*steps), who, client_chunk_size=chunk_size)
