@@ -123,6 +123,26 @@ def test_only_the_rows_of_members_are_read_and_a_shorter_file_is_told(folder, tm
         stream._read(np.arange(12), stream._room())
 
 
+@pytest.mark.parametrize(("cohort", "times"), [("everyone", 1), ("uniform", 3)])
+def test_a_block_that_may_be_everyone_is_read_once(folder, monkeypatch, cohort, times):
+    """Others are read for every block, and for the one after the last."""
+    read, asked = stored.read_rows, []
+
+    def counted(array, starts, sizes, out):
+        asked.extend([starts.size] if starts.size and array.ndim == 2 else [])
+        read(array, starts, sizes, out)
+
+    monkeypatch.setattr(stored, "read_rows", counted)
+    chosen, hparams = scaffold()
+    stream = fcojax.Stream(
+        fcojax.open_clients(folder), fcojax.Plan(fcojax.local_steps(1), COHORTS[cohort]), 1
+    )
+    state = stream.start(chosen, hparams, federations.start(), KEY)
+    stream.advance(chosen, hparams, state, 2)
+    stream._reader.shutdown()
+    assert len(asked) == times and max(asked) == (12 if cohort == "everyone" else 3)
+
+
 @pytest.mark.parametrize("width", [1, 400])  # runs that are short, and that are not
 @pytest.mark.parametrize("order", ["ascending", "as drawn", "all"])
 def test_runs_of_rows_are_the_rows_they_name_however_near_they_lie(tmp_path, width, order):
