@@ -62,6 +62,8 @@ def kill_and_resume(workdir: pathlib.Path, kills: int, number: int, seed: int, q
                 slowest = max(slowest, time.monotonic() - began)
             codes[process.returncode] = codes.get(process.returncode, 0) + 1
             said += [line for line in errors.splitlines() if "took over" not in line]
+            if process.returncode not in (0, -number, 128 + number):
+                raise SystemExit("\n".join(["the run ended by itself:", *said[-3:]]))
     return {
         "kills": done,
         "exit_codes": codes,
