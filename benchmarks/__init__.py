@@ -1,1 +1,1 @@
-"""How fast it is, beside the plain way of doing the same."""
+"""Benchmarks of the library beside plain implementations of the same computation."""

@@ -1,4 +1,4 @@
-"""Everything on whatever device there is, in one command and under eight minutes.
+"""All benchmarks on the current device, in one command and under eight minutes.
 
     python -m benchmarks.accelerator [--out=table.md] [--quick] [--only=W1,sweep] [--minutes=8]
 
@@ -54,7 +54,7 @@ _COLUMNS = {
 
 
 def rows_of(section: str, quick: bool, seconds: float) -> Iterator[dict]:
-    """The rows of a section from a process of its own, and one more if it fails or is stopped."""
+    """Yield the rows of a section from its own process, and one more if it fails or is stopped."""
     command = [sys.executable, "-m", "benchmarks.accelerator", f"--section={section}"]
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
@@ -80,7 +80,7 @@ def rows_of(section: str, quick: bool, seconds: float) -> Iterator[dict]:
 
 
 def with_shares(row: dict, known: dict[str, float]) -> dict:
-    """The row with its ratio and its shares of the peaks, as far as these are known."""
+    """Return the row with its ratio and its shares of the measured peaks."""
     row = dict(row)
     if "by_hand_ms" in row:
         row["ratio"] = row["ms"] / row["by_hand_ms"]
@@ -94,14 +94,14 @@ def with_shares(row: dict, known: dict[str, float]) -> dict:
 
 
 def peaks_in(rows: list[dict]) -> dict[str, float]:
-    """Of float32 products at full precision, and of reading and writing."""
+    """Return the peaks of float32 products at full precision, and of reading and writing."""
     found = {row["case"]: row for row in rows if row["section"] == "peaks"}
-    wanted = (("gflops", "products, highest"), ("gbytes", "read and write"))
-    return {name: found[case][name] for name, case in wanted if name in found.get(case, {})}
+    cases = (("gflops", "products, highest"), ("gbytes", "read and write"))
+    return {name: found[case][name] for name, case in cases if name in found.get(case, {})}
 
 
 def table(rows: list[dict]) -> str:
-    """A table in Markdown for each section."""
+    """Return a table in Markdown for each section."""
     parts = []
     for section in dict.fromkeys(row["section"] for row in rows):
         of_section = [row for row in rows if row["section"] == section]
@@ -133,8 +133,8 @@ def _shown(name: str, value) -> str:
     return f"{value:.7g}" if "objective" in name else f"{value:.3g}"
 
 
-def play(section: str, quick: bool) -> None:
-    """The rows of one section, measured in this process."""
+def measure_section(section: str, quick: bool) -> None:
+    """Measure one section in this process, and print its rows."""
     import jax
 
     from benchmarks.on_device import SECTIONS
@@ -145,16 +145,16 @@ def play(section: str, quick: bool) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Prints rows and table, or plays one section."""
+    """Print rows and table, or measure one section."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accelerator")
     parser.add_argument("--out", type=pathlib.Path, help="the table's file; JSON goes beside it")
     parser.add_argument("--quick", action="store_true", help="toy sizes")
     parser.add_argument("--only", default=",".join(LIMITS), help="sections, comma-separated")
     parser.add_argument("--minutes", type=float, default=8.0, help="for everything")
-    parser.add_argument("--section", choices=list(LIMITS), help="play one in this process")
+    parser.add_argument("--section", choices=list(LIMITS), help="measure one in this process")
     options = parser.parse_args(arguments)
     if options.section:
-        play(options.section, options.quick)
+        measure_section(options.section, options.quick)
         return
     unknown = set(options.only.split(",")) - set(LIMITS)
     if unknown:
@@ -165,7 +165,7 @@ def main(arguments: list[str] | None = None) -> None:
         for row in rows_of(section, options.quick, left):
             rows.append(with_shares(row, peaks_in(rows)))
             print(json.dumps(rows[-1]), flush=True)
-            if options.out:  # whatever happens later, this much is on disk
+            if options.out:  # kept if a later section fails
                 options.out.with_suffix(".json").write_text(json.dumps(rows, indent=1))
                 options.out.write_text(table(rows))
     print("\n" + table(rows), flush=True)

@@ -1,4 +1,4 @@
-"""Several ways of doing one thing, timed in turn, so that all of them see the same machine."""
+"""Alternating timings, so that all candidates see the same state of the machine."""
 
 import time
 from collections.abc import Callable

@@ -11,7 +11,7 @@ ALGORITHMS = ("fed_avg", "fed_mid", "fed_dual_avg")
 
 
 def residual(model: str, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The derivative of the loss in the scores, in place."""
+    """Compute the derivative of the loss in the scores, in place."""
     if model == "least_squares":
         scores -= labels
         scores *= 2
@@ -31,7 +31,7 @@ def residual(model: str, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def loss(model: str, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """One loss per example."""
+    """Return one loss per example."""
     if model == "least_squares":
         return (scores - labels) ** 2
     if model == "logistic":
@@ -42,7 +42,7 @@ def loss(model: str, scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def soft(v: np.ndarray, threshold: float | np.floating, out: np.ndarray) -> np.ndarray:
-    """Soft thresholding into a buffer."""
+    """Write the soft thresholding of ``v`` into a buffer."""
     bound = np.float32(threshold)
     np.clip(v, -bound, bound, out=out)
     return np.subtract(v, out, out=out)
@@ -57,7 +57,7 @@ def run(
     indices: np.ndarray | None,
     num_rounds: int,
 ) -> dict[str, np.ndarray]:
-    """``num_rounds`` rounds from the zero model; the model they end with.
+    """Run ``num_rounds`` rounds from the zero model; return the last model.
 
     Args:
       algorithm: one of ``ALGORITHMS``.

@@ -1,4 +1,4 @@
-"""One measured case of a section: its time, or the reason why there is none."""
+"""One measured case of a section: its time, or the reason why it failed."""
 
 import statistics
 import time
@@ -11,7 +11,7 @@ _SECONDS = 4.0  # after which no further repeat is begun
 
 
 def timed(function: Callable, *args) -> tuple[float, float, object]:
-    """Milliseconds of a call (median), seconds of the first one, and the result."""
+    """Return the median milliseconds of a call, the seconds of the first, and the result."""
     began = time.perf_counter()
     result = jax.block_until_ready(function(*args))
     first, times = time.perf_counter() - began, []
@@ -24,7 +24,7 @@ def timed(function: Callable, *args) -> tuple[float, float, object]:
 
 
 def attempt(case: str, measure: Callable[[], dict]) -> dict:
-    """The row, or one that says why there is none."""
+    """Return the row of a case, or one with the reason why it failed."""
     try:
         return {"case": case} | measure()
     except Exception as error:

@@ -105,28 +105,28 @@ def workdirs(folder: pathlib.Path) -> list[str]:
     return [f"{folder}/{name}" if name[0] not in "/~" else name for name in (good * 3 + bad)]
 
 
-def command(luck: random.Random, folder: pathlib.Path) -> list[str]:
+def command(rng: random.Random, folder: pathlib.Path) -> list[str]:
     """One command line: a small config, and up to three changes of all kinds."""
-    config = luck.choice([*_SMALL, "configs/lasso.py", "configs/lasso.py"])
+    config = rng.choice([*_SMALL, "configs/lasso.py", "configs/lasso.py"])
     settings = [f"--config.{pair}" for pair in _SMALL[config].split()]
     keys = [pair.partition("=")[0] for pair in _SMALL[config].split()]
-    arguments = [f"--config={config}", f"--workdir={luck.choice(workdirs(folder))}", *settings]
-    for _ in range(luck.choice((0, 1, 1, 1, 2, 2, 3))):
-        kind = luck.random()
+    arguments = [f"--config={config}", f"--workdir={rng.choice(workdirs(folder))}", *settings]
+    for _ in range(rng.choice((0, 1, 1, 1, 2, 2, 3))):
+        kind = rng.random()
         if kind < 0.3:
-            arguments.append(f"--config.{luck.choice(_GOOD)}")
+            arguments.append(f"--config.{rng.choice(_GOOD)}")
         elif kind < 0.5:
-            arguments.append(f"--config.{luck.choice(_BAD)}")
+            arguments.append(f"--config.{rng.choice(_BAD)}")
         elif kind < 0.75:
-            arguments.append(f"--config.{luck.choice(keys)}={luck.choice(_NASTY)}")
+            arguments.append(f"--config.{rng.choice(keys)}={rng.choice(_NASTY)}")
         elif kind < 0.9:
-            arguments += luck.choice(_FLAGS).split()
+            arguments += rng.choice(_FLAGS).split()
         elif kind < 0.95:
             broken = folder / "broken.py"
-            broken.write_text(luck.choice(_BROKEN))
+            broken.write_text(rng.choice(_BROKEN))
             arguments.append(f"--config={broken}")
         else:
-            del arguments[luck.randrange(2)]
+            del arguments[rng.randrange(2)]
     return arguments
 
 
@@ -192,11 +192,11 @@ def measure(count: int, seed: int, only: int | None = None) -> dict:
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.fspath(ROOT / ".jax_cache"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     for number in range(count) if only is None else [only]:
-        luck = random.Random(f"{seed} {number}")
+        rng = random.Random(f"{seed} {number}")
         with tempfile.TemporaryDirectory() as place:
             folder = pathlib.Path(place) / "here"
             folder.mkdir()
-            arguments = command(luck, folder)
+            arguments = command(rng, folder)
             end, said = outcome(arguments, folder)
             shutil.rmtree(folder, ignore_errors=True)
         ends[end] = ends.get(end, 0) + 1

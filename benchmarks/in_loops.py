@@ -21,7 +21,7 @@ from jax import lax
 
 from benchmarks.alternating import alternate
 from benchmarks.cases import attempt
-from fcojax import convolution
+from fcojax.xla import convolution
 
 _CLIENTS = 4
 
@@ -63,7 +63,7 @@ def _one_hot(table, rows):
 
 
 def cases(quick: bool) -> dict[str, Case]:
-    """All operations by name; what is ours says so."""
+    """Return all operations by name; those of the library are called "ours"."""
     side, length, batch = (8, 100, 20) if quick else (128, 100_000, 320)
     square, tall = (side, side), (20 * side, side)
     table = (90, side)
@@ -105,7 +105,7 @@ def cases(quick: bool) -> dict[str, Case]:
 
 
 def measure(case: Case, repeats: int, steps: int) -> dict:
-    """One row: milliseconds of each way."""
+    """Return one row: milliseconds of each way."""
     arguments = _arguments(case, _CLIENTS, steps)
     one = jax.tree.map(lambda leaf: leaf[0, 0], arguments)
 
@@ -152,7 +152,7 @@ def _arguments(case: Case, *lead: int) -> tuple:
 
 
 def main() -> None:
-    """Prints a line for each operation."""
+    """Print a line for each operation."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.in_loops")
     parser.add_argument("--only", default="", help="operations whose name holds this")
     parser.add_argument("--repeats", type=int, default=5)

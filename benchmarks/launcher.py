@@ -19,21 +19,21 @@ import jax
 from absl import app, flags, logging
 
 import fcojax
-from experiments import config_file
-from experiments.campaign import Campaign
-from experiments.entries import Entry, build
-from experiments.ledger import Ledger
-from experiments.settings import resolve
+from experiments.config import config_file
+from experiments.config.settings import resolve
+from experiments.execution.jobs import Job, build
+from experiments.execution.sweep_runner import SweepRunner
+from experiments.storage.row_store import RowStore
 from experiments.study import Sweep
 from fcojax.engine.grid import num_points
 
 FLAGS = flags.FLAGS
 
 
-def campaign_of(
+def runner_of(
     path: str, label: str, num_rounds: int, quick: bool = False
-) -> tuple[Campaign, Entry]:
-    """The launcher's campaign for a config, cut to some rounds, and one of its lines."""
+) -> tuple[SweepRunner, Job]:
+    """The launcher's runner for a config, cut to some rounds, and one of its jobs."""
     file = config_file.load(path)
     config = file.get_config()
     if quick:
@@ -43,31 +43,29 @@ def campaign_of(
     assert isinstance(experiment, Sweep), f"{path} is no sweep"
     settings = resolve(config, experiment)
     problem, penalty = experiment.problem(config), experiment.penalty(config)
-    (entry,) = build(experiment, config, settings, problem, penalty)
-    campaign = Campaign(
-        settings, problem, penalty, pathlib.Path(), optima={}, ledger=Ledger(pathlib.Path())
-    )
-    return campaign, entry
+    (job,) = build(experiment, config, settings, problem, penalty)
+    rows = RowStore(pathlib.Path())
+    return SweepRunner(settings, problem, penalty, pathlib.Path(), rows), job
 
 
 def measure(path: str, label: str, num_rounds: int, repeats: int, quick: bool = False) -> dict:
     """Processor milliseconds a round, of both ways, and their ratio pair by pair."""
-    campaign, entry = campaign_of(path, label, num_rounds, quick)
-    settings, problem = campaign.settings, campaign.problem
-    keys = campaign.keys
-    data = campaign.ready(entry).data
+    runner, job = runner_of(path, label, num_rounds, quick)
+    settings, problem = runner.settings, runner.problem
+    prepared = runner.prepare(job)
+    keys, data = prepared.keys, prepared.data
 
     def launch():
         with tempfile.TemporaryDirectory() as workdir:
-            campaign.workdir = pathlib.Path(workdir)
-            campaign.ledger = Ledger(campaign.workdir / "rows.jsonl")
-            campaign.run(entry)
+            runner.workdir = pathlib.Path(workdir)
+            runner.rows = RowStore(runner.workdir / "rows.jsonl")
+            runner.run(job)
 
     def sweep():
         jax.block_until_ready(
             fcojax.sweep(
-                entry.algorithm, entry.grid, problem.init(keys[0]), data, keys, entry.plan,
-                num_rounds=num_rounds, eval_every=settings.eval_every, observe=campaign.observe,
+                job.algorithm, job.grid, problem.init(keys[0]), data, keys, job.plan,
+                num_rounds=num_rounds, eval_every=settings.eval_every, observe=runner.observe,
                 context=(data, problem.validation),
             )
         )  # fmt: skip
@@ -83,7 +81,7 @@ def measure(path: str, label: str, num_rounds: int, repeats: int, quick: bool = 
     return {
         "config": pathlib.Path(path).stem,
         "algorithm": label,
-        "points": num_points(entry.grid),
+        "points": num_points(job.grid),
         "seeds": len(settings.seeds),
         "devices": len(jax.devices()),
         "cpu_ms_a_round": {name: round(statistics.median(t), 3) for name, t in times.items()},

@@ -20,9 +20,9 @@ import numpy as np
 import fcojax
 from benchmarks import plain_loop
 from benchmarks.cases import attempt, timed
-from benchmarks.rounds import drawn, plan
+from benchmarks.settings import drawn, plan
 from benchmarks.workloads import WORKLOADS, Workload, draw
-from fcojax.problems import networks
+from fcojax import networks
 from fcojax.problems.problem import Problem
 from fcojax.transforms import euclidean, l1, named, on_subtree
 
@@ -67,7 +67,7 @@ def ours(workload: Workload, algorithm: str, data: fcojax.ClientData):
     chosen = factory(task.loss, *geometry)
     params = task.init(jax.random.key(0))
     how = fcojax.Plan(*plan(workload))
-    placed = fcojax.spread(chosen, hparams, params, data, plan=how)
+    placed = fcojax.devices.spread(chosen, hparams, params, data, plan=how)
     placed = placed.to_device() if placed.mesh is None else placed
 
     def run(num_rounds):
@@ -107,7 +107,7 @@ def _by_hand(workload: Workload, algorithm: str, x, y, members, indices) -> dict
 
 
 def judged_loss(workload: Workload, params, x: np.ndarray, y: np.ndarray) -> float:
-    """The loss by plain JAX on a few examples, the same judge for both sides."""
+    """The loss by plain JAX on a few examples, the same for both sides."""
     loss = jax.jit(plain_loop.cross_entropy(plain_loop.MODELS[workload.model]))
     return float(loss(params, {"x": jnp.asarray(x[:_JUDGED]), "y": jnp.asarray(y[:_JUDGED])}))
 
@@ -148,7 +148,7 @@ def on_device(name: str) -> Callable[[bool], Iterator[dict]]:
 
 
 def summary(workload: str, algorithm: str, sides: dict[str, list[dict]]) -> dict:
-    """The JSON line, from what each process of each side measured."""
+    """Return the JSON line, from the measurements of every process of both sides."""
 
     def median(side, name):
         return statistics.median(result[name] for result in sides[side])

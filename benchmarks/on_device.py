@@ -1,4 +1,4 @@
-"""What ``benchmarks.accelerator`` measures, section by section; each runs in its own process.
+"""The sections of ``benchmarks.accelerator``; each runs in its own process.
 
 A section is a generator of rows. A row's ``failed`` says why there is no number in it.
 """
@@ -15,11 +15,11 @@ from benchmarks.cases import attempt, timed
 from benchmarks.networks import on_device as rounds_of_network
 from benchmarks.peaks import needs
 from benchmarks.plain_transforms import of_transforms
-from benchmarks.rounds import drawn, losses, plan
+from benchmarks.settings import drawn, losses, plan
 from benchmarks.sweep import rates as grid_of_rates
 from benchmarks.workloads import SCALES, WORKLOADS, Workload, draw, objective, start
 from fcojax import transforms
-from fcojax.problems.networks import network, two_layer
+from fcojax.networks import network, two_layer
 
 # The last one is an algorithm of products and not a precision; not every backend has it.
 PRECISIONS = ("highest", "high", "default", "BF16_BF16_F32")
@@ -51,7 +51,7 @@ def sized(name: str, quick: bool) -> Workload:
 
 
 class Setting:
-    """A workload on the device, for the library and by hand."""
+    """A workload on the device, for the library and for plain JAX."""
 
     def __init__(self, workload: Workload, algorithm: str = "fed_dual_avg"):
         self.workload, self.algorithm = workload, algorithm
@@ -85,7 +85,7 @@ class Setting:
             for name, value in self.hparams._asdict().items()
             if name not in ("client_lr", "server_lr")
         }
-        grid = fcojax.zipped(
+        grid = fcojax.grid.zipped(
             type(self.hparams), client_lr=pairs[:, 0].tolist(), server_lr=pairs[:, 1].tolist(),
             **others,
         )  # fmt: skip
@@ -128,7 +128,7 @@ class Setting:
         return objective(loss, self.workload, params, self.x, self.y, penalised=True)
 
     def both(self) -> dict:
-        """One row: milliseconds a round and the objective of both sides."""
+        """Return milliseconds a round and the objective of both sides."""
         rounds = self.workload.num_rounds
         ours, first, model = timed(self.run, jax.random.key(0))
         operations, read = needs(self.workload)
@@ -140,7 +140,7 @@ class Setting:
 
 
 def peaks(quick: bool) -> Iterator[dict]:
-    """What the device does at most: copying, and products at every precision."""
+    """Measure the peaks of the device: copying, and products at every precision."""
     on_cpu = jax.default_backend() == "cpu"
     side = 256 if quick else 2048 if on_cpu else 8192
     count = (1 << 20) if quick else (1 << 26) if on_cpu else (1 << 30)

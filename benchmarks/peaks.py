@@ -1,10 +1,10 @@
-"""What this machine can do at most, and what a workload needs at least.
+"""Peak throughput of this machine, and a lower bound on the time of a workload.
 
     python -m benchmarks.peaks
 
 Prints one JSON line. A workload's floor is the larger of two times: that of its products at the
-peak of a large matrix product, and that of reading its minibatches once from memory. State and
-luck are free in it.
+peak of a large matrix product, and that of reading its minibatches once from memory. Reading the
+state and drawing random numbers are taken to cost nothing.
 """
 
 import json
@@ -30,7 +30,7 @@ class Peaks(NamedTuple):
 
 
 def peaks() -> Peaks:
-    """Measures float32 products and reading from memory; the best of several tries."""
+    """Measure float32 products and reading from memory; the best of several tries."""
     square = np.random.default_rng(0).standard_normal((_SIDE, _SIDE), dtype=np.float32)
     product = min(_seconds(lambda: square @ square) for _ in range(_TIMED))
     rows = [np.ones(_MEGABYTES << 18, np.float32) for _ in range(os.cpu_count() or 1)]
@@ -67,7 +67,7 @@ def floor_ms(workload: Workload, known: Peaks) -> float:
 
 
 def shares(workload: Workload, milliseconds: float, known: Peaks, num_points: int = 1) -> dict:
-    """How much of both peaks a round of so many points used; all points share what is read."""
+    """Return the share of both peaks that a round of ``num_points`` used; they share the data."""
     operations, read = needs(workload)
     seconds = 1e-3 * milliseconds
     return {
@@ -85,7 +85,7 @@ def _seconds(work) -> float:
 
 
 def main() -> None:
-    """Prints the JSON line."""
+    """Print the JSON line."""
     known = peaks()
     floors = {
         name: round(floor_ms(workload, known), 4)

@@ -1,7 +1,7 @@
 """The same algorithms by hand in plain JAX: one jitted scan over rounds, clients side by side.
 
-What somebody writes who has one algorithm, equal clients and no library. Cohorts and minibatches
-are given, so that luck is free here.
+A program for one algorithm and clients of equal size, without a library. Cohorts and minibatches
+are arguments, so drawing them costs nothing here.
 """
 
 import functools
@@ -24,7 +24,7 @@ def run(
     members: jax.Array,
     indices: jax.Array | None,
 ) -> Params:
-    """All rounds from ``params``; the model they end with.
+    """Run all rounds from ``params``; return the last model.
 
     Args:
       algorithm: ``fed_avg`` or ``fed_dual_avg`` with an l1 penalty on ``kernel``.

@@ -1,4 +1,4 @@
-"""Transforms beside the plain way of doing the same in JAX, on whatever device there is."""
+"""Transforms beside plain JAX, on the current device."""
 
 import statistics
 import time
@@ -64,7 +64,7 @@ TRANSFORMS = {
 
 
 def of_transforms(quick: bool) -> Iterator[dict]:
-    """Calls of their own; seconds of one, beside the plain way in JAX where there is one."""
+    """Yield the time of each transform, beside plain JAX where there is such a form."""
     for name, (ours, plain, rank, shapes) in TRANSFORMS.items():
         for shape in ((4,) * rank,) if quick else shapes:
             at = jax.random.normal(jax.random.key(0), shape, jnp.float32)

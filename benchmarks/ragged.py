@@ -4,7 +4,8 @@
 
 Prints one JSON line. Sizes are log-uniform from 1 to 5,000. ``--batch_size=0`` means full batches,
 five steps a round; otherwise a round is one epoch. On a CPU ``--devices`` are made of the cores, by
-default one of each, and ``fcojax.spread`` decides for either side whether they share the clients.
+default one of each, and ``fcojax.devices.spread`` decides for either side whether they share the
+clients.
 Both sides run in this process, alternating; medians. ``padded_share`` is what part of the rows in
 the steps is padding.
 """
@@ -21,7 +22,7 @@ from absl import app, flags
 
 import fcojax
 from fcojax.engine.hparams import as_arrays
-from fcojax.engine.layout import sized
+from fcojax.engine.placement.chunk_size import choose_chunk_size
 from fcojax.engine.plan import Plan
 from fcojax.transforms import euclidean, l1
 
@@ -51,7 +52,7 @@ def population(sizes: np.ndarray, dim: int) -> fcojax.ClientData:
 
 
 def compare(dim: int, batch_size: int, repeats: int, quick: bool) -> dict:
-    """The JSON line as a dict."""
+    """Return the JSON line as a dict."""
     num_clients, largest, num_rounds = (20, 50, 2) if quick else (200, 5000, 10)
     work = fcojax.local_epochs(1, batch_size) if batch_size else fcojax.local_steps(5)
     algorithm = fcojax.algorithms.fed_dual_avg(loss, euclidean(l1()))
@@ -60,7 +61,7 @@ def compare(dim: int, batch_size: int, repeats: int, quick: bool) -> dict:
     )
     zero = jnp.zeros(dim)
     data = {
-        name: fcojax.spread(algorithm, hparams, zero, population(each, dim), plan=work)
+        name: fcojax.devices.spread(algorithm, hparams, zero, population(each, dim), plan=work)
         for name, each in sizes(num_clients, largest).items()
     }
 
@@ -83,8 +84,7 @@ def compare(dim: int, batch_size: int, repeats: int, quick: bool) -> dict:
     least = {name: min(column) for name, column in times.items()}
     plan = Plan(work, fcojax.everyone())
     server, _ = algorithm.init(as_arrays(hparams), zero)
-    plan = sized(plan, algorithm, as_arrays(hparams), server, data["ragged"])
-    chunk = plan.client_chunk_size or 1
+    chunk = choose_chunk_size(plan, algorithm, as_arrays(hparams), server, data["ragged"])
     return {
         "dim": dim,
         "batch_size": batch_size or None,
@@ -95,12 +95,12 @@ def compare(dim: int, batch_size: int, repeats: int, quick: bool) -> dict:
         "ratio": round(medians["ragged"] / medians["equal"], 2),
         "ratio_of_minima": round(least["ragged"] / least["equal"], 2),
         "clients_side_by_side": chunk,
-        "padded_share": round(fcojax.padded_share(data["ragged"], work, chunk), 3),
+        "padded_share": round(fcojax.devices.padded_share(data["ragged"], work, chunk), 3),
     }
 
 
 def main(argv: list[str]) -> None:
-    """Prints the JSON line."""
+    """Print the JSON line."""
     del argv
     jax.config.update("jax_num_cpu_devices", FLAGS.devices or os.cpu_count())
     print(json.dumps(compare(FLAGS.dim, FLAGS.batch_size, FLAGS.repeats, FLAGS.quick)))

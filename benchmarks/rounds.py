@@ -4,7 +4,7 @@
 
 Prints one JSON line; for W5 and W6, which have no other side, see ``benchmarks.scaling``, for W7
 and W8, whose other side is plain JAX, ``benchmarks.networks``. XLA on a
-CPU lands in a fast or a slow state per process, so each side runs in ``--repeats`` fresh processes,
+CPU is in a fast or a slow state per process, so each side runs in ``--repeats`` fresh processes,
 alternating, on the same cohorts and minibatches; medians and minima of both are reported, and the
 objective that each side reached.
 """
@@ -24,7 +24,7 @@ from absl import app, flags
 
 from benchmarks import by_hand, scaling
 from benchmarks.peaks import peaks, shares
-from benchmarks.workloads import NETWORKS, WORKLOADS, Workload, draw, objective, start
+from benchmarks.workloads import NETWORKS, WORKLOADS, Workload, draw, objective
 
 FLAGS = flags.FLAGS
 _TIMED = 5  # timings inside a process, of which the median counts
@@ -41,12 +41,17 @@ def measure_numpy(workload: Workload, algorithm: str, draws: str) -> dict:
         return by_hand.run(algorithm, workload, x, y, members, indices, workload.num_rounds)
 
     milliseconds, params = _time(timed, workload.num_rounds)
-    return {"ms_per_round": milliseconds, "objective": _judge(workload, algorithm, params, x, y)}
+    return {
+        "ms_per_round": milliseconds,
+        "objective": _objective(workload, algorithm, params, x, y),
+    }
 
 
 def measure_ours(workload: Workload, algorithm: str, key_seed: int) -> dict:
     """Our side: default settings, no tuning."""
     import jax
+
+    from benchmarks.settings import ours
 
     jax.config.update("jax_num_cpu_devices", os.cpu_count())
     x, y = draw(workload)
@@ -60,116 +65,10 @@ def measure_ours(workload: Workload, algorithm: str, key_seed: int) -> dict:
     params = jax.tree.map(np.asarray, params)
     return {
         "ms_per_round": milliseconds,
-        "objective": _judge(workload, algorithm, params, x, y),
+        "objective": _objective(workload, algorithm, params, x, y),
         "first_run_s": first_run,
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
-
-
-def setting(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
-    """The algorithm, its hyperparameters, the start and the clients, as a user would make them."""
-    import jax
-
-    import fcojax
-    from experiments.factories import build
-    from fcojax.transforms import euclidean, l1, named, on_subtree
-
-    data = fcojax.from_rows({"x": x, "y": y}, [workload.num_examples] * workload.num_clients)
-    penalty = on_subtree(l1(), named("kernel"))
-    known = {"penalty": penalty, "mirror": euclidean(penalty)}
-    factory = getattr(fcojax.algorithms, algorithm)
-    chosen = build(algorithm, factory, losses(workload.model), known)
-    hparams = factory.Hparams(client_lr=workload.client_lr)
-    if "penalty_scale" in hparams._fields:
-        hparams = hparams._replace(penalty_scale=workload.penalty_scale)
-    params = jax.tree.map(jax.numpy.asarray, start(workload))
-    return chosen, hparams, params, data
-
-
-def ours(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
-    """``key -> model`` by the library, with the data on the device."""
-    import jax
-
-    import fcojax
-
-    chosen, hparams, params, data = setting(workload, algorithm, x, y)
-    work, cohort = plan(workload)
-    data = fcojax.spread(chosen, hparams, params, data, plan=fcojax.Plan(work, cohort))
-    jax.block_until_ready(data.examples)
-
-    def run(key):
-        return fcojax.run(
-            chosen, hparams, params, data, key, num_rounds=workload.num_rounds,
-            eval_every=workload.num_rounds, plan=fcojax.Plan(work, cohort),
-        )[0]  # fmt: skip
-
-    return run
-
-
-def plan(workload: Workload):
-    """How much a client works, and who takes part."""
-    import fcojax
-
-    if workload.epoch:
-        work = fcojax.local_epochs(1, workload.batch_size)
-    else:
-        work = fcojax.local_steps(workload.num_steps, workload.batch_size)
-    if workload.cohort_size is None:
-        return work, fcojax.everyone()
-    return work, fcojax.uniform_cohort(workload.cohort_size)
-
-
-def losses(model: str):
-    """The loss of a linear model, one number an example."""
-    import jax
-    import jax.numpy as jnp
-
-    def scores(params, rows):
-        return rows["x"] @ params["kernel"] + params["bias"]
-
-    def least_squares(params, rows):
-        return (scores(params, rows) - rows["y"]) ** 2
-
-    def logistic(params, rows):
-        score = scores(params, rows)
-        return jnp.logaddexp(0, score) - rows["y"] * score
-
-    def softmax(params, rows):
-        score = scores(params, rows)
-        picked = jnp.take_along_axis(score, rows["y"][:, None], axis=1)[:, 0]
-        return jax.nn.logsumexp(score, axis=1) - picked
-
-    return {"least_squares": least_squares, "logistic": logistic, "softmax": softmax}[model]
-
-
-def drawn(workload: Workload, key_seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The cohorts and minibatches that the run with this key will draw, round after round."""
-    import jax
-    import jax.numpy as jnp
-
-    import fcojax
-    from fcojax.engine.luck import draws
-    from fcojax.engine.plan import Plan
-
-    names = np.zeros((workload.num_clients * workload.num_examples, 1), np.float32)
-    data = fcojax.from_rows(names, [workload.num_examples] * workload.num_clients)
-    work, cohort = plan(workload)
-    rounds = jnp.arange(workload.num_rounds, dtype=jnp.int32)
-
-    @jax.jit
-    def of_all(data, rounds):
-        key = jax.random.key(key_seed)
-        return jax.lax.map(lambda index: draws(Plan(work, cohort), data, key, index), rounds)
-
-    members, _, indices, weights = map(np.asarray, of_all(data, rounds))
-    assert (weights == 1).all(), "the other side knows no padding"
-    return members, indices
-
-
-def store_draws(workload: Workload, key_seed: int, path: pathlib.Path) -> None:
-    """Writes them to a file, for a process without JAX."""
-    members, indices = drawn(workload, key_seed)
-    np.savez(path, members=members, indices=indices)
 
 
 def _time(timed, num_rounds: int) -> tuple[float, dict]:
@@ -181,7 +80,7 @@ def _time(timed, num_rounds: int) -> tuple[float, dict]:
     return statistics.median(times), result
 
 
-def _judge(workload, algorithm, params, x, y) -> float:
+def _objective(workload, algorithm, params, x, y) -> float:
     def loss(scores, labels):
         return by_hand.loss(workload.model, scores, labels)
 
@@ -210,7 +109,9 @@ def _in_fresh_process(side: str, draws: pathlib.Path) -> dict:
 
 
 def compare(workload_name: str, algorithm: str, repeats: int) -> dict:
-    """Both sides in alternating fresh processes; the JSON line as a dict."""
+    """Measure both sides in alternating fresh processes; return the JSON line as a dict."""
+    from benchmarks.settings import store_draws
+
     is_network = WORKLOADS[workload_name].model in NETWORKS
     with tempfile.TemporaryDirectory() as folder:
         draws = pathlib.Path(folder) / "draws.npz"
@@ -250,7 +151,7 @@ def compare(workload_name: str, algorithm: str, repeats: int) -> dict:
 
 
 def main(argv: list[str]) -> None:
-    """Prints the JSON line, or plays one side in a fresh process."""
+    """Print the JSON line, or measure one side in a fresh process."""
     del argv
     workload = WORKLOADS[FLAGS.workload]
     if FLAGS.workload in ("W5", "W6"):

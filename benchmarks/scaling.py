@@ -29,7 +29,7 @@ def measure(name: str, algorithm: str, size: int) -> dict:
     """One size, in this process."""
     import jax
 
-    from benchmarks.rounds import ours
+    from benchmarks.settings import ours
 
     field, _ = SCALES[name]
     workload = WORKLOADS[name]._replace(**{field: size})
@@ -93,7 +93,7 @@ def _megabytes(field: str) -> float:
 
 
 def main(argv: list[str]) -> None:
-    """Prints the JSON line, or plays one size in this process."""
+    """Print the JSON line, or measure one size in this process."""
     del argv
     if FLAGS.size:
         print(json.dumps(measure(FLAGS.workload, FLAGS.algorithm, FLAGS.size)))

@@ -1,4 +1,4 @@
-"""A round on a million features of which a row has a hundred, with lazy clients and without.
+"""A round with a hundred nonzeros a row out of a million features, with and without ``lazy``.
 
     python -m benchmarks.sparse_features [--cohort=10] [--local_steps=10] [--repeats=7]
 
@@ -41,7 +41,7 @@ def drawn(num_rows: int, num_features: int, width: int) -> fcojax.problems.Probl
 
 
 def peak_mb() -> float:
-    """The most memory of this process so far."""
+    """Return the largest resident memory of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -54,7 +54,14 @@ def timed(algorithm, problem, plan, rounds: int, repeats: int) -> dict:
 
     def advance(state):
         state, _ = fcojax.advance(
-            algorithm, HPARAMS, problem.train, state, plan, rounds, eval_every=rounds, donate=True
+            algorithm,
+            HPARAMS,
+            state,
+            problem.train,
+            plan,
+            num_rounds=rounds,
+            eval_every=rounds,
+            donate=True,
         )
         return jax.block_until_ready(state)
 
@@ -72,11 +79,11 @@ def timed(algorithm, problem, plan, rounds: int, repeats: int) -> dict:
 
 
 def compare(rounds: int, repeats: int, cohort: int, num_steps: int, quick: bool) -> dict:
-    """The JSON line as a dict."""
+    """Return the JSON line as a dict."""
     num_rows, num_features, width = (400, 5000, 10) if quick else (10_000, 1_000_000, 100)
     problem = drawn(num_rows, num_features, width)
     whole = fed_dual_avg(problem.loss, euclidean(on_subtree(l1(), named("kernel"))))
-    plan = fcojax.Plan(fcojax.local_steps(num_steps, 10), fcojax.uniform_cohort(cohort))
+    plan = fcojax.Plan(fcojax.local_steps(num_steps, 10), fcojax.uniform_cohort(cohort_size=cohort))
     found, peaks = {}, {}
     for name, algorithm in (("lazy", lazy(whole)), ("whole", whole)):
         found[name] = timed(algorithm, problem, plan, rounds, repeats)
@@ -109,7 +116,7 @@ def compare(rounds: int, repeats: int, cohort: int, num_steps: int, quick: bool)
 
 
 def main(argv: list[str]) -> None:
-    """Prints the JSON line."""
+    """Print the JSON line."""
     del argv
     sizes = FLAGS.rounds, FLAGS.repeats, FLAGS.cohort, FLAGS.local_steps
     print(json.dumps(compare(*sizes, FLAGS.quick)))

@@ -21,10 +21,11 @@ import numpy as np
 import fcojax
 from benchmarks.alternating import alternate
 from benchmarks.cases import attempt
-from fcojax import device
+from fcojax import networks
 from fcojax.algorithms.local import Batch, mean_gradient
-from fcojax.problems import Problem, networks
-from fcojax.problems.networks.modules import Module
+from fcojax.networks.modules import Module
+from fcojax.problems import Problem
+from fcojax.xla import rules
 
 _EXAMPLES = 100
 
@@ -89,7 +90,7 @@ def problem(setting: Setting, quick: bool) -> Problem:
 
 
 def measure(setting: Setting, steps: int, repeats: int, quick: bool) -> dict:
-    """One row."""
+    """Return the row of a network."""
     task, lr = problem(setting, quick), 0.01
     params, key = task.init(jax.random.key(0)), jax.random.key(1)
     data = task.train.to_device()
@@ -98,14 +99,14 @@ def measure(setting: Setting, steps: int, repeats: int, quick: bool) -> dict:
     plan = fcojax.Plan(fcojax.local_steps(steps, setting.batch_size))
     gradient = mean_gradient(task.loss)
 
-    @device.in_full_precision
+    @rules.in_full_precision
     def one_step(params, rows, key):
         batch = Batch(rows, jnp.ones(setting.batch_size), key, jnp.int32(0))
         slope = gradient(params, batch)
         return jax.tree.map(lambda leaf, g: leaf - lr * g, params, slope)
 
     rows = jax.tree.map(lambda leaf: leaf[: setting.batch_size], data.examples)
-    with device.pretend("gpu"):
+    with rules.pretend("gpu"):
         as_usual = jax.jit(one_step).lower(params, rows, key).compile()
     ways = {
         "library": lambda: fcojax.run(algorithm, hparams, params, data, key, plan, num_rounds=1),
@@ -125,7 +126,7 @@ def measure(setting: Setting, steps: int, repeats: int, quick: bool) -> dict:
 
 
 def main() -> None:
-    """Prints a line for each network."""
+    """Print a line for each network."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.steps")
     parser.add_argument("--network", default="emnist_net,char_gru", help="names, or all")
     parser.add_argument("--steps", type=int, default=10, help="of a round")

@@ -13,13 +13,14 @@ import json
 import statistics
 from collections.abc import Iterator
 from functools import partial
+from typing import cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.alternating import alternate
-from fcojax.transforms.manifolds.polar import METHODS, default_method, polar
+from fcojax.transforms.manifolds.polar import METHODS, Method, default_method, polar
 
 SHAPES = ((64, 784, 5), (1, 784, 5), (64, 784, 16), (64, 32, 32), (1, 256, 256))
 INPUTS = ("near", "gaussian")  # points of the manifold off by 0.05, and standard normal matrices
@@ -47,9 +48,9 @@ def jax_svd(y):
 
 
 def rows(
-    methods: tuple[str, ...], shapes: tuple = SHAPES, dtype: str = "float32", repeats: int = 21
+    methods: tuple[Method, ...], shapes: tuple = SHAPES, dtype: str = "float32", repeats: int = 21
 ) -> Iterator[dict]:
-    """One row per shape, kind of input and method."""
+    """Yield one row per shape, kind of input and method."""
     for shape in shapes:
         for kind in INPUTS:
             y = draw(kind, shape, dtype)
@@ -89,7 +90,8 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     if options.dtype == "float64":
         jax.config.update("jax_enable_x64", True)
-    methods = tuple(METHODS if options.methods == "all" else options.methods.split(","))
+    chosen = METHODS if options.methods == "all" else options.methods.split(",")
+    methods = cast(tuple[Method, ...], tuple(chosen))
     shapes, repeats = (SHAPES[:1], 1) if options.quick else (SHAPES, options.repeats)
     for row in rows(methods, shapes, options.dtype, repeats):
         print(json.dumps(row), flush=True)

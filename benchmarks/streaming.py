@@ -1,4 +1,4 @@
-"""A population on disk beside the same in memory, and one that no memory holds.
+"""A population on disk beside the same one in memory, and one larger than memory.
 
     python -m benchmarks.streaming [--clients=20000] [--rounds=2000] [--gigabytes=0]
     python -m benchmarks.streaming --workload=W3 --rounds=400
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
-from benchmarks.rounds import plan, setting
+from benchmarks.settings import plan, setting
 from benchmarks.workloads import WORKLOADS, draw
 from fcojax.problems import stored
 from fcojax.problems.clients import ClientData
@@ -36,7 +36,7 @@ def loss(w, rows):
 
 
 def saved(folder: pathlib.Path, num_clients: int, sparse: bool) -> ClientData:
-    """A population of normal numbers, or of zeros that take no room on the disk."""
+    """Return a population of normal numbers, or of zeros in a sparse file."""
     num_rows = num_clients * ROWS
     if not sparse:
         rng = np.random.default_rng(0)
@@ -56,13 +56,13 @@ def saved(folder: pathlib.Path, num_clients: int, sparse: bool) -> ClientData:
 
 
 def resident_mb() -> float:
-    """Memory of this process, as the kernel counts it."""
+    """Return the resident memory of this process, as the kernel counts it."""
     pages = int(pathlib.Path("/proc/self/statm").read_text("ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def timed(advance, state, num_rounds: int) -> list:
-    """The state after so many rounds, and milliseconds a round."""
+    """Return the state after ``num_rounds`` and the milliseconds per round."""
     began = time.perf_counter()
     state = advance(state, num_rounds)
     jax.block_until_ready(state.server)
@@ -70,7 +70,7 @@ def timed(advance, state, num_rounds: int) -> list:
 
 
 class Task(NamedTuple):
-    """What runs over a population that is on disk in ``data``."""
+    """A run over a population on disk, ``data``."""
 
     algorithm: fcojax.algorithms.Algorithm
     hparams: Any
@@ -82,7 +82,7 @@ class Task(NamedTuple):
 def small_clients(folder: pathlib.Path, num_clients: int, sparse: bool) -> Task:
     """FedAvg over many clients with little to do."""
     algorithm = fcojax.algorithms.fed_avg(loss)
-    how = fcojax.Plan(fcojax.local_steps(5, 10), fcojax.uniform_cohort(COHORT))
+    how = fcojax.Plan(fcojax.local_steps(5, 10), fcojax.uniform_cohort(cohort_size=COHORT))
     data = saved(folder, num_clients, sparse)
     return Task(algorithm, algorithm.hparams_type(client_lr=0.01), jnp.zeros(DIM), data, how)
 
@@ -98,7 +98,7 @@ def of_workload(folder: pathlib.Path, name: str) -> Task:
 
 
 def measure(num_clients: int, num_rounds: int, gigabytes: float, workload: str) -> dict:
-    """Times and memory."""
+    """Return times and memory."""
     key = jax.random.key(0)
     if gigabytes:
         num_clients = int(gigabytes * 2**30 / (4 * ROWS * (DIM + 1)))
@@ -111,10 +111,10 @@ def measure(num_clients: int, num_rounds: int, gigabytes: float, workload: str) 
             task = small_clients(folder, num_clients, bool(gigabytes))
         algorithm, hparams, start, data, how = task
         assert stored.file_of(data.examples["x"]) is not None
-        stream = fcojax.Stream(data, how, BLOCK)
+        stream = fcojax.Stream(data, how, eval_every=BLOCK)
 
         def from_disk(state, rounds):
-            return stream.advance(algorithm, hparams, state, rounds, donate=True)[0]
+            return stream.advance(algorithm, hparams, state, num_rounds=rounds, donate=True)[0]
 
         state, _ = timed(from_disk, stream.start(algorithm, hparams, start, key), 100)
         early, times = resident_mb(), []
@@ -132,7 +132,14 @@ def measure(num_clients: int, num_rounds: int, gigabytes: float, workload: str) 
         def in_memory(state, rounds):
             for _ in range(rounds // BLOCK):
                 state, _ = fcojax.advance(
-                    algorithm, hparams, whole, state, how, BLOCK, eval_every=BLOCK, donate=True
+                    algorithm,
+                    hparams,
+                    state,
+                    whole,
+                    how,
+                    num_rounds=BLOCK,
+                    eval_every=BLOCK,
+                    donate=True,
                 )
             return state
 

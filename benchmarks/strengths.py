@@ -1,4 +1,4 @@
-"""A path of strengths across clients, beside the pooled path of scikit-learn.
+"""A federated regularisation path, beside the pooled path of scikit-learn.
 
     python -m benchmarks.strengths [--local_steps=1] [--repeats=5] [--quick]
 
@@ -23,11 +23,11 @@ import fcojax
 from fcojax.transforms import l1
 
 FLAGS = flags.FLAGS
-_TOLERANCE, _JUDGE_TOLERANCE = 4e-6, 1e-5
+_TOLERANCE, _POOLED_TOLERANCE = 4e-6, 1e-5
 
 
 def compare(num_steps: int, repeats: int, quick: bool) -> dict:
-    """The JSON line as a dict."""
+    """Return the JSON line as a dict."""
     num_rows, dim, num_strengths = (256, 20, 5) if quick else (8192, 1000, 50)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((num_rows, dim))
@@ -48,7 +48,7 @@ def compare(num_steps: int, repeats: int, quick: bool) -> dict:
         )
 
     def theirs():
-        return lasso_path(x, y, eps=1e-2, n_alphas=num_strengths, tol=_JUDGE_TOLERANCE)  # pyright: ignore[reportArgumentType]
+        return lasso_path(x, y, eps=1e-2, n_alphas=num_strengths, tol=_POOLED_TOLERANCE)  # pyright: ignore[reportArgumentType]
 
     def seconds(side):
         began = time.perf_counter()
@@ -90,7 +90,7 @@ def compare(num_steps: int, repeats: int, quick: bool) -> dict:
 
 
 def main(argv: list[str]) -> None:
-    """Prints the JSON line."""
+    """Print the JSON line."""
     del argv
     jax.config.update("jax_enable_x64", True)
     print(json.dumps(compare(FLAGS.local_steps, FLAGS.repeats, FLAGS.quick)))

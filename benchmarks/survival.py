@@ -42,7 +42,7 @@ def start(workdir: pathlib.Path, quick: bool) -> subprocess.Popen:
 
 def kill_and_resume(workdir: pathlib.Path, kills: int, number: int, seed: int, quick: bool) -> dict:
     """Kills the run so often and lets it finish; what was seen on the way."""
-    luck = random.Random(seed)
+    rng = random.Random(seed)
     codes: dict[int, int] = {}
     slowest = 0.0
     said = []
@@ -52,7 +52,7 @@ def kill_and_resume(workdir: pathlib.Path, kills: int, number: int, seed: int, q
             if done < kills:
                 # From the imports to some way into the rounds, wherever the last one got to.
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(luck.uniform(0.5, 6.0 if quick else 11.0))
+                    process.wait(rng.uniform(0.5, 6.0 if quick else 11.0))
                 if process.poll() is None:
                     process.send_signal(number)
                     done += 1

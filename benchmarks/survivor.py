@@ -6,8 +6,8 @@ A lasso by FedDyn and FedAvg whose uploads are signs and one size, with error fe
 import jax
 import jax.numpy as jnp
 
+from experiments.config.keys import sweep_config
 from experiments.studies import lasso
-from experiments.sweep_config import sweep_config
 from fcojax import Uplink
 
 

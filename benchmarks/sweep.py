@@ -21,7 +21,7 @@ from absl import app, flags
 
 from benchmarks import by_hand
 from benchmarks.peaks import peaks, shares
-from benchmarks.rounds import plan, setting, store_draws
+from benchmarks.settings import plan, setting, store_draws
 from benchmarks.workloads import WORKLOADS, Workload, draw
 
 FLAGS = flags.FLAGS
@@ -32,7 +32,7 @@ _POINTS_BY_HAND = 3  # how many of the middle grid's points numpy runs in a proc
 
 
 def base(name: str) -> Workload:
-    """The workload whose rates are swept."""
+    """Return the workload whose rates are swept."""
     workload = WORKLOADS["W1" if name == "W4" else name]
     return workload._replace(num_rounds=min(workload.num_rounds, _NUM_ROUNDS))
 
@@ -82,10 +82,10 @@ def measure_ours(name: str, algorithm: str) -> dict:
             for field, value in hparams._asdict().items()
             if field not in ("client_lr", "server_lr")
         }
-        grid = fcojax.zipped(
+        grid = fcojax.grid.zipped(
             type(hparams), client_lr=pairs[:, 0].tolist(), server_lr=pairs[:, 1].tolist(), **others
         )
-        spread = fcojax.spread(
+        spread = fcojax.devices.spread(
             chosen,
             hparams,
             params,
@@ -113,7 +113,7 @@ def measure_ours(name: str, algorithm: str) -> dict:
 
 
 def compare(name: str, algorithm: str, repeats: int) -> dict:
-    """Both sides in alternating fresh processes; the JSON line as a dict."""
+    """Measure both sides in alternating fresh processes; return the JSON line as a dict."""
     with tempfile.TemporaryDirectory() as folder:
         draws = pathlib.Path(folder) / "draws.npz"
         store_draws(base(name), 0, draws)
@@ -158,7 +158,7 @@ def _in_fresh_process(name: str, algorithm: str, side: str, draws: pathlib.Path)
 
 
 def main(argv: list[str]) -> None:
-    """Prints the JSON line, or plays one side in this process."""
+    """Print the JSON line, or measure one side in this process."""
     del argv
     if FLAGS.side == "ours":
         print(json.dumps(measure_ours(FLAGS.workload, FLAGS.algorithm)))

@@ -76,7 +76,7 @@ def prox_in_a_program(penalty: transforms.Penalty, step: float, applied: int) ->
 
 
 def copy_there_and_back(here, there, applied):
-    """So many copies between two arrays that exist already."""
+    """Copy between two existing arrays, ``applied`` times."""
     for _ in range(applied // 2):
         np.copyto(there, here)
         np.copyto(here, there)
@@ -180,7 +180,7 @@ CASES = {
 
 
 def measure(name: str, case: Case, shape: tuple, dtype: str, repeats: int) -> dict:
-    """One row: medians of alternating runs, and how far the two answers are apart."""
+    """Return medians of alternating runs, and the largest difference of the two answers."""
     drawn = [np.asarray(a, dtype) for a in case.draw(np.random.default_rng(0), shape)]
     placed = [jnp.asarray(a) for a in drawn]
     ours = jax.jit(case.ours)

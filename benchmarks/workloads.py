@@ -17,7 +17,7 @@ import numpy as np
 
 
 class Workload(NamedTuple):
-    """Sizes and numbers; what is ``None`` does not apply.
+    """Sizes and numbers of a workload; ``None`` does not apply.
 
     Attributes:
       model: ``least_squares``, ``logistic`` or ``softmax``; ``emnist_net`` or ``char_gru``.
@@ -25,7 +25,7 @@ class Workload(NamedTuple):
       cohort_size: members a round, or ``None`` for everyone.
       num_steps: local steps.
       batch_size: examples a step, or ``None`` for all.
-      epoch: whether the batches walk through the examples once, reshuffled.
+      epoch: whether the batches are one reshuffled pass over the examples.
       num_rounds: rounds that are timed together.
       client_lr, penalty_scale: numbers at which the workload converges.
       server_lr: one, but in sweeps.
@@ -68,7 +68,7 @@ SCALES = {
 
 
 def draw(workload: Workload) -> tuple[np.ndarray, np.ndarray]:
-    """Features and labels of all clients, client after client, in float32."""
+    """Return features and labels of all clients, client after client, in float32."""
     rng = np.random.default_rng(0)
     clients, dim = workload.num_clients, workload.dim
     if workload.model in NETWORKS:
@@ -99,7 +99,7 @@ def _draw_for_network(rng, workload: Workload) -> tuple[np.ndarray, np.ndarray]:
 
 
 def start(workload: Workload) -> dict[str, np.ndarray]:
-    """The zero model."""
+    """Return the zero model."""
     outputs = () if workload.num_classes is None else (workload.num_classes,)
     kernel = np.zeros((workload.dim, *outputs), np.float32)
     return {"kernel": kernel, "bias": np.zeros(outputs, np.float32)}
@@ -113,7 +113,7 @@ def objective(
     y: np.ndarray,
     penalised: bool,
 ) -> float:
-    """F + psi of a model on all data, in blocks and in numpy, the same judge for both sides."""
+    """Return F + psi of a model on all data, in blocks and in numpy, the same for both sides."""
     total = 0.0
     for first in range(0, len(x), 8192):
         rows = slice(first, first + 8192)

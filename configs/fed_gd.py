@@ -41,7 +41,7 @@ def get_config():
     config.sgd_num_steps = (1, 5, 20)
     config.sgd_total_steps = 4000
     config.sgd_seeds = 50
-    config.sgd_looks = 60
+    config.sgd_evaluations = 60
     return config
 
 
@@ -53,4 +53,4 @@ def quick(config):
     config.sgd_num_steps = (5,)
     config.sgd_total_steps = 400
     config.sgd_seeds = 8
-    config.sgd_looks = 20
+    config.sgd_evaluations = 20

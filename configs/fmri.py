@@ -19,8 +19,8 @@ take ten clients a round, two steps of batch size 9, and rates from 1e-4 up, bec
 norm of a row is 39,912.
 """
 
+from experiments.config.keys import sweep_config
 from experiments.studies import fmri
-from experiments.sweep_config import sweep_config
 
 EXPERIMENT = fmri.EXPERIMENT
 
@@ -51,7 +51,7 @@ def get_config():
         centralized_steps=10,  # steps a round of the pooled baseline
         centralized_batch=32,  # its batch size
         local_client=0,  # the session that trains alone
-        held_out=(9, 10, 11),  # sessions that no one trains on
+        held_out=(9, 10, 11),  # sessions that are not trained on
         start_scale=1.0,  # times the start, Glorot's uniform weights
         cuts=(1e-4, 1e-2),  # sizes above which an entry counts as found
         sessions=(12, 12, 12, 12, 11, 12),  # sessions of each subject of the surrogate

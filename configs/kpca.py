@@ -13,7 +13,7 @@ they are MNIST, split into clients by digit and by writer, and it takes eleven m
 The paper does not give k, the rates, the number of rounds or mu. The local rate is 0.2 over the
 largest eigenvalue of any client, the strength of RFedProx 0.14 times that eigenvalue (10 on MNIST).
 A round of RFedSVRG takes two exchanges and counts as one round. Then a server step of sqrt(n), as
-the paper's rate wants, at a local rate that allows it, and the floor of minibatches over n.
+the paper's rate requires, at a local rate that allows it, and the floor of minibatches over n.
 
 In full-batch runs a client is represented by its second moment, one example of 784 x 784 numbers
 in place of thousands of rows, which has the same gradients; they run in double precision. Minibatch

@@ -15,8 +15,8 @@ The paper does not say how its data are scaled. With the values here, the rates 
 for FedDualAvg have an F1 within 0.002 of the best of the grid.
 """
 
+from experiments.config.keys import sweep_config
 from experiments.studies import lasso
-from experiments.sweep_config import sweep_config
 
 EXPERIMENT = lasso.EXPERIMENT
 
@@ -38,7 +38,7 @@ def get_config():
         criterion_reach=0.95,
         num_clients=64,  # M
         num_examples=128,  # a client's examples
-        num_validation=32,  # fresh examples a client is judged on
+        num_validation=32,  # validation examples of a client
         dim=1024,  # features
         num_true=512,  # features with a weight of one; the others have none
         mean_scale=0.1,  # standard deviation of clients' means

@@ -16,8 +16,8 @@ The grid is smaller than the LASSO's because two of the four algorithms compute 
 decomposition in every local step.
 """
 
+from experiments.config.keys import sweep_config
 from experiments.studies import low_rank
-from experiments.sweep_config import sweep_config
 
 EXPERIMENT = low_rank.EXPERIMENT
 
@@ -37,7 +37,7 @@ def get_config():
         criterion_rounds=50,
         num_clients=64,  # M
         num_examples=128,  # a client's examples
-        num_validation=32,  # fresh examples a client is judged on
+        num_validation=32,  # validation examples of a client
         side=32,  # rows and columns of the matrix
         true_rank=16,  # rank of the planted matrix
         mean_scale=0.1,  # standard deviation of clients' means

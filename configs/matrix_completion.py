@@ -17,8 +17,8 @@ matrix of rank 3, of which half of the entries are observed. Singular value deco
 nearly all of the time; ``OPENBLAS_NUM_THREADS=1`` makes them ten times faster on a busy machine.
 """
 
+from experiments.config.keys import sweep_config
 from experiments.studies import matrix_completion
-from experiments.sweep_config import sweep_config
 
 EXPERIMENT = matrix_completion.EXPERIMENT
 

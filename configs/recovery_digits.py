@@ -15,8 +15,8 @@ are a synthetic softmax problem. The source runs 15,000 rounds, --config.num_rou
 --config.stage_rounds=3000; here it is a tenth.
 """
 
+from experiments.config.keys import sweep_config
 from experiments.studies import recovery
-from experiments.sweep_config import sweep_config
 
 EXPERIMENT = recovery.DIGITS
 
@@ -53,7 +53,7 @@ def get_config():
         criterion="loss",
         criterion_rounds=250,
         num_clients=367,  # M
-        share_held_out=0.1,  # of each client's examples, to judge by
+        share_held_out=0.1,  # of each client's examples, for validation
         dim=784,  # features
         size_log_mean=4.0,  # mean logarithm of synthetic clients' sizes
         cuts=(1e-4, 1e-2),  # sizes above which an entry counts as found

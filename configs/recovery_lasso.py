@@ -14,8 +14,8 @@ MC-FedDualAvg has stages of 250, 250 and 1500 rounds with penalties of 4, 2 and 
 Fast-FedDualAvg. Unlike in that code, FedMiD's server prox counts all K steps.
 """
 
+from experiments.config.keys import sweep_config
 from experiments.studies import recovery
-from experiments.sweep_config import sweep_config
 
 EXPERIMENT = recovery.LASSO
 
@@ -54,7 +54,7 @@ def get_config():
         target_error=0.75,  # the error whose first round is compared
         num_clients=64,  # M
         num_examples=128,  # a client's examples
-        num_validation=32,  # fresh examples a client is judged on
+        num_validation=32,  # validation examples of a client
         dim=1024,  # features
         num_true=512,  # features with a weight of one; the others have none
         mean_scale=1.0,  # standard deviation of clients' means

@@ -13,8 +13,8 @@ In the source's code all clients have the mean of the last one, so that they are
 has its own. Fast-FedDualAvg runs at 1/550 there; 1/600 is shared here to save a third of the time.
 """
 
+from experiments.config.keys import sweep_config
 from experiments.studies import recovery
-from experiments.sweep_config import sweep_config
 
 EXPERIMENT = recovery.LOW_RANK
 
@@ -53,7 +53,7 @@ def get_config():
         target_error=1.0,  # the error whose first round is compared
         num_clients=64,  # M
         num_examples=128,  # a client's examples
-        num_validation=32,  # fresh examples a client is judged on
+        num_validation=32,  # validation examples of a client
         side=32,  # rows and columns of the matrix
         true_rank=16,  # rank of the planted matrix
         mean_scale=1.0,  # standard deviation of clients' means

@@ -28,7 +28,7 @@ def get_config():
     config.cases = ("vectors", "matrices")
     config.num_examples, config.shape = 500, (300, 600)
     config.bound, config.strength, config.noise_scale = 0.05, 0.1, 0.1
-    config.seeds, config.data_seed, config.num_looks = (0, 1), 0, 20
+    config.seeds, config.data_seed, config.num_evaluations = (0, 1), 0, 20
     config.vectors = ConfigDict()
     config.vectors.num_columns, config.vectors.num_clients = 0, 100
     config.vectors.methods = (
@@ -55,7 +55,7 @@ def quick(config):
     """Shrinks the study to well under a minute on a laptop."""
     config.cases = ("vectors",)
     config.vectors.num_clients, config.num_examples, config.shape = 10, 50, (30, 60)
-    config.seeds, config.num_looks = (0,), 10
+    config.seeds, config.num_evaluations = (0,), 10
     config.vectors.num_rounds = (200, 20)
     config.vectors.methods = ("fe_dual_ex", "fed_mip_client", "fed_dual_avg")
     config.vectors.server_lr = (1.0,)

@@ -1,4 +1,4 @@
-r"""A sparse model from a file of one's own: path, validation, coefficients by name, ledger.
+r"""A sparse model from a user's file: path, validation, coefficients by name, ledger.
 
     python -m experiments.run --config=configs/select.py --workdir=runs/select
 
@@ -10,20 +10,19 @@ every row has a site; without it, five sites are drawn. Four hospitals, each lef
         --config.client=hospital --config.names=feature_names,hospital_names \
         --config.positive_above=0 --config.drop=slope,ca,thal
 
-Values that are missing (empty, NA or ?) become the feature's mean, and rows without a target are
-left out; both are counted on the page.
+Missing values (empty, NA or ?) become the feature's mean, and rows without a target are left out;
+both are counted on the page.
 
-A file without sites is divided among ``num_clients``, each class in Dirichlet shares, uneven where
-``concentration`` is small; an empty ``--config.client=`` asks for that:
+With an empty ``--config.client=`` a file without sites is divided among ``num_clients``: each class
+in Dirichlet shares, which are uneven if ``concentration`` is small.
 
     python -m experiments.run --config=configs/select.py --workdir=runs/a9a \
         --config.data_dir=a9a.npz --config.features=train --config.target=train_labels \
         --config.client= --config.positive_above=0
 
-A site weighs by its rows, as with ``weights="examples"``. Strengths go down from the least one at
-which nothing is selected, which one exchange of gradients tells. ``by`` says what decides: each
-``site`` left out, folds of ``sites`` or of ``examples``, or a criterion: ``aic``, ``bic``,
-or ``ebic``.
+Sites are weighted by their rows, as with ``weights="examples"``. Strengths decrease from the
+smallest one that selects nothing, known after one exchange of gradients. ``by`` is the rule that
+chooses: each ``site`` left out, folds of ``sites`` or ``examples``, or ``aic``, ``bic``, ``ebic``.
 """
 
 from ml_collections import ConfigDict
@@ -48,9 +47,9 @@ def get_config():
 
     config.loss = "logistic"  # linear, logistic, poisson, huber, median or squared_hinge
     config.l1_fraction = 1.0  # of the elastic net; 1 is the lasso
-    config.by = "site"  # what decides: site, sites, examples, aic, bic or ebic; see above
+    config.by = "site"  # the rule that chooses: site, sites, examples, aic, bic or ebic; see above
     config.num_folds = 5  # where by is sites or examples
-    config.num_draws = 1  # how often the folds are drawn anew
+    config.num_draws = 1  # random divisions into folds
     config.one_standard_error = True  # the strongest within one of the least; False: the least
 
     config.num_strengths = 40  # on the path

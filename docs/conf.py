@@ -29,11 +29,11 @@ napoleon_use_ivar = True  # fields of NamedTuples are members already
 
 
 def without_fields(app, what, name, thing, skip, options):
-    """Fields of a NamedTuple are told under its attributes; alone they say only their place."""
+    """Skip the fields of a NamedTuple, which are documented under its attributes."""
     alias = (getattr(thing, "__doc__", None) or "").startswith("Alias for field number")
     return True if alias else None
 
 
 def setup(app):
-    """What Sphinx asks for."""
+    """Register the hooks with Sphinx."""
     app.connect("autodoc-skip-member", without_fields)

@@ -1,13 +1,12 @@
-"""Many runs from one list: as local processes, a few at a time, or as an array of Slurm jobs.
+"""Run a list of experiments: as local processes, a few at a time, or as an array of Slurm jobs.
 
 python -m experiments.launch runs.py --workdir=runs/all [--at_once=2] [--slurm=job.sh] [--table]
 
 ``runs.py`` has ``RUNS``, which maps a name to the arguments of ``experiments.run``, as a list of
 strings; each run gets the folder of its name under the workdir. The same command again resumes
-those that died and leaves those that are finished. A table, ``runs.csv``, gathers the best of all.
+runs that ended early and skips those that are finished. A table, ``runs.csv``, has the best points.
 """
 
-import argparse
 import csv
 import json
 import os
@@ -22,16 +21,18 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from absl import flags
+
 _NAME = re.compile(r"[\w.+=-]+")
-# Runs end so when they cannot do what they are asked, which another attempt does not change.
+# The exit code of a run whose arguments are wrong, which another attempt does not change.
 _REFUSED = 2
-_MOST_ATTEMPTS = 3
+_MAX_ATTEMPTS = 3
 
 Runs = dict[str, list[str]]
 
 
 def read(path: str) -> Runs:
-    """The runs that a file names; raises ``ValueError`` in a sentence if it names none."""
+    """Return the runs that a file names; raise ``ValueError`` if it names none."""
     if not pathlib.Path(path).is_file():
         raise ValueError(f"there is no file {path}; pass a Python file with RUNS in it.")
     runs = runpy.run_path(path).get("RUNS")
@@ -45,19 +46,19 @@ def read(path: str) -> Runs:
             )
         texts = isinstance(arguments, list | tuple) and all(isinstance(a, str) for a in arguments)
         if not texts:
-            raise ValueError(f"the arguments of {name} in {path} are no list of strings.")
+            raise ValueError(f"the arguments of {name} in {path} are not a list of strings.")
         if any(argument.startswith("--workdir") for argument in arguments):
             raise ValueError(f"{name} in {path} has a --workdir; each run gets one by its name.")
     return {name: list(arguments) for name, arguments in runs.items()}
 
 
 def command(workdir: pathlib.Path, name: str, arguments: Sequence[str]) -> list[str]:
-    """What runs one of them."""
+    """Return the command line of one run."""
     return [sys.executable, "-m", "experiments.run", f"--workdir={workdir / name}", *arguments]
 
 
 def summary_of(folder: pathlib.Path) -> dict[str, Any]:
-    """The summary of a run as far as it is; empty if there is none."""
+    """Return the summary of a run so far; empty if there is none."""
     try:
         summary = json.loads((folder / "summary.json").read_text("utf-8"))
     except (OSError, ValueError):
@@ -71,10 +72,16 @@ def run_all(
     at_once: int,
     say: Callable[[str], None],
 ) -> dict[str, int]:
-    """Runs all, at most so many at once, and again those that die; returns their exit codes.
+    """Run all commands, a few at a time; return their exit codes.
 
-    A run that a signal ended, as when memory runs out, gets three attempts in all; one that was
-    refused or whose points all diverged gets no second. Ctrl-C and SIGTERM are handed on to all.
+    A run that a signal ended, as when memory runs out, gets three attempts in all; one that ended
+    with another exit code gets no second. Ctrl-C and SIGTERM are passed on to all runs.
+
+    Args:
+      commands: the command line of each run, by name.
+      logs: the file for the output of the run of this name.
+      at_once: runs at a time.
+      say: called with a sentence whenever a run starts or ends.
     """
     waiting, attempts = list(commands), dict.fromkeys(commands, 0)
     running: dict[str, subprocess.Popen] = {}
@@ -89,19 +96,19 @@ def run_all(
             while waiting and len(running) < at_once and not stopped:
                 name = waiting.pop(0)
                 attempts[name] += 1
-                running[name] = _started(commands[name], logs(name))
+                running[name] = _start(commands[name], logs(name))
                 say(f"{name}: started" + (" again" if attempts[name] > 1 else ""))
             for name in [name for name, process in running.items() if process.poll() is not None]:
                 code = running.pop(name).returncode
-                again = (code < 0 or code > 128) and attempts[name] < _MOST_ATTEMPTS
+                again = (code < 0 or code > 128) and attempts[name] < _MAX_ATTEMPTS
                 codes[name] = code
                 if again and not stopped:
                     waiting.append(name)
-                say(f"{name}: {_told(code, logs(name))}")
+                say(f"{name}: {_outcome(code, logs(name))}")
             for number in stopped[:1]:
                 for process in running.values():
                     process.send_signal(number)
-                stopped[:] = [0]  # handed on once
+                stopped[:] = [0]  # passed on once
             time.sleep(0.05)
     finally:
         for number, handler in before.items():
@@ -109,7 +116,7 @@ def run_all(
     return codes
 
 
-def _started(arguments: list[str], log: pathlib.Path) -> subprocess.Popen:
+def _start(arguments: list[str], log: pathlib.Path) -> subprocess.Popen:
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab") as file:
         # A session of its own, so that Ctrl-C reaches it once, through us.
@@ -119,7 +126,7 @@ def _started(arguments: list[str], log: pathlib.Path) -> subprocess.Popen:
         )  # fmt: skip
 
 
-def _told(code: int, log: pathlib.Path) -> str:
+def _outcome(code: int, log: pathlib.Path) -> str:
     if code == 0:
         return "finished"
     if code == 1:
@@ -130,7 +137,7 @@ def _told(code: int, log: pathlib.Path) -> str:
 
 
 def slurm_script(commands: dict[str, list[str]], logs: pathlib.Path, at_once: int) -> str:
-    """An array job with one task a run; submitted again, it resumes those that are not finished."""
+    """Return an array job with one task a run; submitted again, it resumes unfinished runs."""
     cases = "\n".join(
         f"  {index}) exec {shlex.join(arguments)} ;;"
         for index, arguments in enumerate(commands.values())
@@ -142,14 +149,14 @@ def slurm_script(commands: dict[str, list[str]], logs: pathlib.Path, at_once: in
         f"#SBATCH --output={folder}/slurm-%A_%a.log\n"
         "#SBATCH --signal=TERM@60\n"
         "#SBATCH --requeue\n"
-        "# Add what your cluster wants: --partition, --time, --gres=gpu:1, --mem.\n"
+        "# Add what your cluster needs: --partition, --time, --gres=gpu:1, --mem.\n"
         f"cd {shlex.quote(os.getcwd())}\n"
         f"case $SLURM_ARRAY_TASK_ID in\n{cases}\nesac\n"
     )
 
 
 def table(workdir: pathlib.Path, names: Sequence[str]) -> list[dict[str, Any]]:
-    """One row for each algorithm of each run: its best point, score, verdict and seconds."""
+    """Return one row for each algorithm of each run: its best point, score and verdict."""
     rows = []
     for name in names:
         summary = summary_of(workdir / name)
@@ -166,7 +173,7 @@ def table(workdir: pathlib.Path, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def write_table(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
-    """Writes rows with different columns as one csv, which appears when it is complete."""
+    """Write rows with different columns as one csv, which appears when it is complete."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     beside = path.with_suffix(".partial")
     with open(beside, "w", newline="", encoding="utf-8") as file:
@@ -176,35 +183,45 @@ def write_table(path: pathlib.Path, rows: list[dict[str, Any]]) -> None:
     beside.replace(path)
 
 
+def _flags() -> flags.FlagValues:
+    values = flags.FlagValues()
+    flags.DEFINE_string("workdir", None, "Where the folders of all runs go.", flag_values=values)
+    flags.DEFINE_integer("at_once", 1, "Runs at a time.", lower_bound=1, flag_values=values)
+    flags.DEFINE_string(
+        "slurm", None, "Write a job script to this file and run nothing.", flag_values=values
+    )
+    flags.DEFINE_bool("table", False, "Gather the table and run nothing.", flag_values=values)
+    return values
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the list, or writes the script; 0 if all runs are finished."""
-    parser = argparse.ArgumentParser(prog="experiments.launch", description=__doc__)
-    parser.add_argument("file", help="a Python file with RUNS")
-    parser.add_argument("--workdir", required=True, help="where the folders of all runs go")
-    parser.add_argument("--at_once", type=int, default=1, help="runs at a time")
-    parser.add_argument("--slurm", help="write a job script to this file and run nothing")
-    parser.add_argument("--table", action="store_true", help="gather the table and run nothing")
-    given = parser.parse_args(argv)
+    """Run the list, or write the script; return 0 if all runs are finished."""
+    argv, values = sys.argv[1:] if argv is None else argv, _flags()
+    if {"--help", "-h"} & set(argv):
+        print(f"{__doc__}\n{values.get_help()}")
+        return 0
     try:
-        if given.at_once < 1:
-            raise ValueError(f"--at_once is {given.at_once}; pass a number of at least 1.")
-        runs = read(given.file)
-    except ValueError as error:
+        files = values(["launch", *argv])[1:]
+        if len(files) != 1 or not values["workdir"].value:
+            raise ValueError("pass one FILE.py with RUNS, and --workdir=DIR.")
+        runs = read(files[0])
+    except (ValueError, flags.Error) as error:
         sys.stderr.write(f"experiments.launch: {error}\n")
         return _REFUSED
-    workdir = pathlib.Path(given.workdir).expanduser().absolute()
+    workdir = pathlib.Path(values["workdir"].value).expanduser().absolute()
     workdir.mkdir(parents=True, exist_ok=True)
     commands = {name: command(workdir, name, arguments) for name, arguments in runs.items()}
-    logs = workdir / "logs"
-    if given.slurm:
+    given = values.flag_values_dict()
+    logs, at_once, slurm = workdir / "logs", given["at_once"], given["slurm"]
+    if slurm:
         logs.mkdir(exist_ok=True)
-        pathlib.Path(given.slurm).write_text(slurm_script(commands, logs, given.at_once), "utf-8")
-        print(f"sbatch {given.slurm}")
+        pathlib.Path(slurm).write_text(slurm_script(commands, logs, at_once), "utf-8")
+        print(f"sbatch {slurm}")
         return 0
     codes: dict[str, int] = {}
-    if not given.table:
+    if not values["table"].value:
         left = {n: c for n, c in commands.items() if not summary_of(workdir / n).get("finished")}
-        codes = run_all(left, lambda name: logs / f"{name}.log", given.at_once, print)
+        codes = run_all(left, lambda name: logs / f"{name}.log", at_once, print)
     rows = table(workdir, list(runs))
     write_table(workdir / "runs.csv", rows)
     unfinished = {row["run"] for row in rows if row["state"] != "finished"}

@@ -1,8 +1,8 @@
-"""Runs an experiment from a config file and leaves rows, a summary, models and figures behind.
+"""Run an experiment from a config file; write rows, a summary, models and figures.
 
 python -m experiments.run --config=configs/lasso.py --workdir=runs/lasso [--config.KEY=VALUE ...]
 
-The same command resumes a run that was interrupted; a finished run says so and does nothing.
+The same command resumes a run that was interrupted; on a finished run it does nothing.
 """
 
 import contextlib
@@ -11,7 +11,6 @@ import json
 import os
 import pathlib
 import sys
-import threading
 import traceback
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -21,83 +20,87 @@ from absl import app, flags
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments import as_typed, command_line, config_file, figures, processes, writers
-from experiments.endings import CANNOT, Refused, sentence
-from experiments.machine import open_files, prepare
-from experiments.manual import manual
-from experiments.provenance import provenance
+from experiments.cli import invocation, options
+from experiments.cli.console import Progress, display_on, print_plain, printed, results
+from experiments.cli.help import manual
+from experiments.config import config_file
+from experiments.config.settings import refuse_numbers_beyond_range, resolve, set_precision
+from experiments.execution.experiment import prepared_study, prepared_sweep
+from experiments.process import distributed
+from experiments.process.errors import CANNOT, UserError, sentence, silence_orbax_threads
+from experiments.process.jax_setup import open_files, prepare
+from experiments.process.signals import Stopped, Watch, watched
+from experiments.publishing import exporters, figures
 from experiments.report import rows as tidy
-from experiments.running import prepared_study, prepared_sweep
-from experiments.settings import refuse_numbers_beyond_range, resolve, set_precision
-from experiments.signals import Stopped, Watch, watched
+from experiments.storage.provenance import provenance
+from experiments.storage.workdir import Workdir
 from experiments.study import Study
-from experiments.terminal import printed, results, told
-from experiments.workdir import Workdir
 
 
 def parse_flags(argv: list[str]) -> list[str]:
-    """Parses the command line; a mistake ends in one line and exit code 2."""
+    """Parse the command line; a mistake ends in one line and exit code 2."""
     try:
         if {"--help", "-h", "-help", "--helpshort"} & set(argv):
-            told(manual(command_line.config_among(argv), command_line.__name__))
+            print_plain(manual(options.config_among(argv), options.__name__))
             sys.exit()
-        return command_line.parse(argv)
-    except Refused as error:
+        return options.parse(argv)
+    except UserError as error:
         _leave(error)
 
 
 def main(argv: list[str]) -> None:
-    """Runs the experiment and exits with its status."""
+    """Run the experiment and exit with its status."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
-    # What fails while a checkpoint is being written is raised where its end is waited for.
-    threading.excepthook = lambda args: None
+    silence_orbax_threads()
     try:
         with watched() as watch:
             if len(argv) > 1:
-                raise Refused(
+                raise UserError(
                     f"unexpected argument {argv[1]}; settings are given as --config.KEY=VALUE."
                 )
             status = _run(watch)
     except Stopped as stop:
         _say(stop.sentence)
-        processes.leave()
-        # Everything is on disk, and whoever sent the signal does not wait for threads.
+        distributed.leave()
+        # Everything is on disk, and batch systems do not wait for threads.
         os._exit(stop.exit_code)
     except Exception as error:
-        if flags.FLAGS.is_parsed() and command_line.TRACEBACK.value:
+        if flags.FLAGS.is_parsed() and options.TRACEBACK.value:
             traceback.print_exception(error)
             _exit(CANNOT)
         _leave(error)
-    processes.leave()
+    distributed.leave()
     sys.exit(status)
 
 
 def _run(watch: Watch) -> int:
-    path = command_line.config_path()
+    path = options.config_path()
     if path is None:
         what = "--config=FILE is missing"
-        if as_typed.through_fcojax("run"):
+        if invocation.through_fcojax("run"):
             what = "the config is missing; type fcojax run NAME|FILE.py --workdir=DIR"
-        raise Refused(f"{what}; `fcojax configs` lists those that we ship.")
-    if not command_line.WORKDIR.value:
-        raise Refused("--workdir=DIR is missing; it says where results go.")
-    if command_line.WORKDIR.value.startswith("-"):
-        raise Refused(f"--workdir is {command_line.WORKDIR.value}, a flag; pass --workdir=DIR.")
-    chosen = writers.find(_writers())
+        raise UserError(f"{what}; `fcojax configs` lists those that we ship.")
+    if not options.WORKDIR.value:
+        raise UserError("--workdir=DIR is missing; it says where results go.")
+    if options.WORKDIR.value.startswith("-"):
+        raise UserError(f"--workdir is {options.WORKDIR.value}, a flag; pass --workdir=DIR.")
+    chosen = exporters.find(_writers())
     file = config_file.load(path)
     open_files()
-    deterministic = command_line.DETERMINISTIC.value
+    deterministic = options.DETERMINISTIC.value
     prepare(file.experiment.x64, deterministic, _connect)
     config = _config(file)
     if deterministic and config.get("time_chunks"):
-        raise Refused("--deterministic and time_chunks contradict, for times are never the same.")
-    processes.refuse(
+        raise UserError(
+            "--deterministic and time_chunks contradict, because times vary; pass one of them."
+        )
+    distributed.refuse(
         several_cannot={
             "compute a study": isinstance(file.experiment, Study),
             "time chunks": bool(config.get("time_chunks")),
-            "look for --debug_nans": command_line.DEBUG_NANS.value,
+            "look for --debug_nans": options.DEBUG_NANS.value,
         }
     )
     if isinstance(file.experiment, Study):
@@ -105,57 +108,60 @@ def _run(watch: Watch) -> int:
     else:
         settings = resolve(config, file.experiment)
         prepared = functools.partial(prepared_sweep, file.experiment, config, settings)
-    workdir = Workdir(
-        command_line.WORKDIR.value, command_line.OVERWRITE.value, command_line.RESUMING.value, _say
-    )
+    workdir = Workdir(options.WORKDIR.value, options.OVERWRITE.value, options.RESUMING.value, _say)
     ours = provenance(
         json.loads(config.to_json_best_effort()), pathlib.Path(path),
-        {"deterministic": deterministic},
+        {"deterministic": deterministic}, invocation.command("run"),
     )  # fmt: skip
-    console = Console(highlight=False, quiet=not processes.is_first())
-    summary, finished = processes.told(lambda: _known(workdir, ours))
+    console = Console(highlight=False, quiet=not distributed.is_first())
+    summary, finished = distributed.broadcast_from_first(lambda: _known(workdir, ours))
     if finished:
         printed(console, f"{workdir.path} is finished already; nothing to do.")
         return _status(summary)
     execute = prepared()
     with _claimed(workdir, ours, not isinstance(file.experiment, Study)) as summary:
         summary = {name: value for name, value in summary.items() if name != "finished"}
-        summary = execute(workdir, summary, console, watch, _say)
-        processes.told(lambda: _conclude(workdir, file, config, summary, chosen))
+        profile = workdir.path / "profile" if options.PROFILE.value else None
+        with display_on(console) as display:
+            progress = Progress(_say, display, profile if distributed.is_first() else None)
+            summary = execute(workdir, summary, progress, watch)
+        distributed.broadcast_from_first(lambda: _conclude(workdir, file, config, summary, chosen))
     results(console, summary, workdir.path)
     return _status(summary)
 
 
 def _connect() -> None:
-    processes.connect(
-        command_line.COORDINATOR.value,
-        command_line.NUM_PROCESSES.value,
-        command_line.PROCESS_ID.value,
+    distributed.connect(
+        options.COORDINATOR.value,
+        options.NUM_PROCESSES.value,
+        options.PROCESS_ID.value,
     )
 
 
 @contextlib.contextmanager
 def _claimed(workdir: Workdir, ours: dict[str, Any], resumes: bool) -> Iterator[dict[str, Any]]:
-    """The workdir, held by the first process for all."""
+    """Hold the workdir in the first process, for all."""
     with contextlib.ExitStack() as stack:
-        yield processes.told(lambda: stack.enter_context(workdir.claimed(ours, resumes)))
+        yield distributed.broadcast_from_first(
+            lambda: stack.enter_context(workdir.claimed(ours, resumes))
+        )
 
 
 def _config(file: config_file.ConfigFile) -> ConfigDict:
-    """The config with everything that the command line says, locked."""
-    config = command_line.CONFIG.value
+    """Return the config with the changes of the command line, locked."""
+    config = options.CONFIG.value
     set_precision(config)
-    if command_line.QUICK.value:
+    if options.QUICK.value:
         file.quick(config)
-    command_line.refuse_unknown_keys(file, config)
-    command_line.override(config)
+    options.refuse_unknown_keys(file, config)
+    options.override(config)
     refuse_numbers_beyond_range(config)
     return config.lock()
 
 
 def _writers() -> list[str]:
-    extra = ["tensorboard"] if command_line.TENSORBOARD.value else []
-    return list(dict.fromkeys([*command_line.WRITERS.value, *extra]))
+    extra = ["tensorboard"] if options.TENSORBOARD.value else []
+    return list(dict.fromkeys([*options.WRITERS.value, *extra]))
 
 
 def _conclude(
@@ -163,37 +169,37 @@ def _conclude(
     file,
     config: ConfigDict,
     summary: dict[str, Any],
-    chosen: list[writers.Writer],
+    chosen: list[exporters.Writer],
 ) -> None:
-    """Claims, figures and the page, all from the rows; then the run is finished."""
+    """Write claims, figures and the page, all from the rows; then the run is finished."""
     rows = tidy.load(workdir.path / "rows.jsonl")
     claims = file.experiment.claims(config, rows, summary)
-    quick = command_line.QUICK.value
+    quick = options.QUICK.value
     summary["claims"] = [claim.as_json(quick) for claim in claims]
     workdir.write_summary(summary)
     figures.draw(workdir.path, file, config)
-    writers.write(chosen, workdir.path, rows, summary)
-    workdir.write_summary(summary | {"rows": workdir.ledger().fingerprints(), "finished": True})
+    exporters.write(chosen, workdir.path, rows, summary)
+    workdir.write_summary(summary | {"rows": workdir.rows().fingerprints(), "finished": True})
 
 
 def _known(workdir: Workdir, ours: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """The summary of this very run so far, and whether there is nothing to do."""
+    """Return the summary of this run so far, and whether the run is finished."""
     summary = workdir.look(ours)
     return summary, _is_finished(workdir, summary)
 
 
 def _is_finished(workdir: Workdir, summary: dict[str, Any]) -> bool:
-    """Whether there is nothing to do; says so if rows are not as the run left them."""
+    """Return whether the run is finished, and its rows are as it left them."""
     if not summary.get("finished"):
         return False
-    if summary.get("rows") == workdir.ledger().fingerprints():
+    if summary.get("rows") == workdir.rows().fingerprints():
         return True
     _say(f"{workdir.path} was finished, but its rows have changed since; they are made again.")
     return False
 
 
 def _status(summary: dict[str, Any]) -> int:
-    """1 if the best point of every algorithm diverged."""
+    """Return 1 if the best point of every algorithm diverged, else 0."""
     entries = summary.get("algorithms", {}).values()
     return 1 if entries and all(e["verdict"].startswith("diverged") for e in entries) else 0
 
@@ -205,8 +211,8 @@ def _say(message: str) -> None:
 
 
 def _leave(error: Exception) -> NoReturn:
-    if processes.is_of_another(error):
-        processes.end_without_the_others()
+    if distributed.is_of_another(error):
+        distributed.end_without_the_others()
     _say(sentence(error))
     _exit(CANNOT)
 
@@ -214,7 +220,7 @@ def _leave(error: Exception) -> NoReturn:
 def _exit(code: int) -> NoReturn:
     if jax.distributed.is_initialized():
         sys.stdout.flush()
-        os._exit(code)  # where some have failed nobody waits for all
+        os._exit(code)  # a failed process does not wait for the others
     sys.exit(code)
 
 

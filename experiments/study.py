@@ -4,6 +4,7 @@ A config file holds the numbers of an experiment and names it as ``EXPERIMENT``;
 field here. All functions are called with the config, so ``--config.KEY=VALUE`` reaches them.
 """
 
+import inspect
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,50 +17,42 @@ from experiments.report.plots import Panel
 from experiments.report.rows import Row
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
-from fcojax.engine.cohort import Sampler
-from fcojax.engine.uplink import Uplink
+from fcojax.engine.plan import Plan
+from fcojax.engine.uploads.uplink import Uplink
 from fcojax.problems import ClientData, Problem, from_clients
 from fcojax.transforms import Manifold, Mirror, Penalty, euclidean, flat
+
+Config = Any  # a ConfigDict, whose values have no static types
 
 # (config, rows, summary) -> claims, and (config, rows, summary, directory) -> figures drawn there.
 Claims = Callable[[ConfigDict, list[Row], dict[str, Any]], Sequence[Claim]]
 Figures = Callable[[ConfigDict, list[Row], dict[str, Any], pathlib.Path], Sequence[pathlib.Path]]
 
 
-class Setting(NamedTuple):
-    """The clients and the work of a variant that does not share the sweep's.
+# (config, problem) -> the clients that an algorithm trains on, and how.
+OwnPlan = Callable[[ConfigDict, Problem], tuple[ClientData, Plan | Work]]
 
-    Attributes:
-      train: the clients it trains on.
-      cohort: who takes part in a round.
-      work: what a client does in a round.
-      uplink: what happens to uploads on their way.
+
+def from_config(function: Callable, config: ConfigDict, **given: Any) -> Any:
+    """Call a function with the config's values of its parameters, lists as tuples.
+
+    Example:
+      >>> from fcojax.problems import lasso
+      >>> config = ConfigDict({"num_clients": 3, "num_examples": 4, "dim": 5, "num_rounds": 7})
+      >>> from_config(lasso, config, num_true=2).train.num_clients
+      3
     """
-
-    train: ClientData
-    cohort: Sampler
-    work: Work
-    uplink: Uplink | None = None
+    keys = [name for name in inspect.signature(function).parameters if name in config]
+    values = {name: config[name] for name in keys} | given
+    return function(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
 
 def one_client(problem: Problem, first: int = 0, end: int | None = None) -> ClientData:
-    """The clients from ``first`` to just before ``end``, or all after it, as one."""
+    """Return the clients from ``first`` to just before ``end``, or all after it, as one."""
     offsets = np.asarray(problem.train.offsets)
     rows = slice(offsets[first], offsets[-1 if end is None else end])
     examples = {name: np.asarray(values)[rows] for name, values in problem.train.examples.items()}
     return from_clients([examples])
-
-
-class Variant(NamedTuple):
-    """An algorithm that a sweep runs in a setting of its own, such as a centralised baseline.
-
-    Attributes:
-      factory: builds the algorithm.
-      setting: ``(config, problem) -> Setting``; ``None`` for the one that all others have.
-    """
-
-    factory: Factory
-    setting: Callable[[ConfigDict, Problem], Setting] | None = None
 
 
 def _nothing(*_: Any) -> tuple[()]:
@@ -77,8 +70,10 @@ class Sweep(NamedTuple):
       mirror: ``(config, penalty) -> Mirror``, for algorithms that take one; it carries the penalty.
       manifold: ``config -> Manifold``, for algorithms that take one.
       uplink: ``config -> Uplink``, what happens to uploads on their way; ``None`` for nothing.
-      algorithms: further algorithms that ``config.algorithms`` may name beside the library's: a
-        factory or a ``Variant`` by label, or a list of factories, whose labels are their names.
+      algorithms: further algorithms that ``config.algorithms`` may name beside the library's:
+        factories by label, or a list of factories, whose labels are their names.
+      plans: by label, ``(config, problem) -> (clients, plan)`` of algorithms that do not train on
+        the clients of the sweep or as it does, such as a centralised baseline.
       claims: what the sources say about the results, each with the number that decides.
       figures: draws further figures; returns the files.
       captions: what figures show, by the stem of their file.
@@ -94,7 +89,8 @@ class Sweep(NamedTuple):
     mirror: Callable[[ConfigDict, Penalty], Mirror] = lambda config, penalty: euclidean(penalty)
     manifold: Callable[[ConfigDict], Manifold] = lambda config: flat()
     uplink: Callable[[ConfigDict], Uplink | None] = lambda config: None
-    algorithms: Mapping[str, Factory | Variant] | Sequence[Factory] = ()
+    algorithms: Mapping[str, Factory] | Sequence[Factory] = ()
+    plans: Mapping[str, OwnPlan] = {}
     claims: Claims = _nothing
     figures: Figures = _nothing
     captions: Mapping[str, str] = {}

@@ -7,92 +7,109 @@ constraint or manifold.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from fcojax import algorithms, problems, selection, theory, transforms
+from fcojax import (
+    algorithms,
+    datasets,
+    devices,
+    grid,
+    problems,
+    reference,
+    selection,
+    theory,
+    transforms,
+)
 from fcojax.algorithms.work import local_epochs, local_steps
-from fcojax.engine import reference
-from fcojax.engine.availability import cyclic, markov
-from fcojax.engine.certificates import kkt, kkt_violation
-from fcojax.engine.cohort import coin_flips, dropout, everyone, uniform_cohort, weighted_cohort
-from fcojax.engine.grid import log_spaced, product, random_draws, zipped
 from fcojax.engine.hparams import extended, schedule
-from fcojax.engine.outliers import norm_bound, norm_quantile
+from fcojax.engine.optimality import kkt, kkt_violation
+from fcojax.engine.participation.availability import cyclic, markov
+from fcojax.engine.participation.recorded import from_trace
+from fcojax.engine.participation.samplers import (
+    Draw,
+    Sampler,
+    coin_flips,
+    dropout,
+    everyone,
+    uniform_cohort,
+    weighted_cohort,
+)
 from fcojax.engine.plan import Plan
-from fcojax.engine.ragged import padded_share
 from fcojax.engine.run import run
-from fcojax.engine.sharding import client_mesh, device_mesh, shard_clients, spread
 from fcojax.engine.solve import solve
-from fcojax.engine.state import OfState, State
+from fcojax.engine.state import State, StateObserver
+from fcojax.engine.status import Status
 from fcojax.engine.stepper import advance, look, read_model, start
 from fcojax.engine.stream import Stream
 from fcojax.engine.sweep import sweep
-from fcojax.engine.trace import from_trace
-from fcojax.engine.tuning import fastest_chunk_size
-from fcojax.engine.uplink import Uplink
+from fcojax.engine.uploads.outliers import norm_bound, norm_quantile
+from fcojax.engine.uploads.uplink import Uplink
 from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
 from fcojax.selection.path import path
 from fcojax.selection.select import select
 
 if TYPE_CHECKING:
-    from fcojax import check
+    from fcojax import check, networks
 
 __version__ = "0.2.0"
 
 __all__ = [
-    "ClientData",
-    "OfState",
-    "Plan",
-    "State",
-    "Stream",
-    "Uplink",
-    "advance",
-    "extended",
-    "look",
-    "read_model",
-    "schedule",
-    "start",
+    # rooms
     "algorithms",
     "check",
-    "client_mesh",
-    "device_mesh",
-    "log_spaced",
-    "product",
-    "random_draws",
-    "zipped",
+    "datasets",
+    "devices",
+    "grid",
+    "networks",
+    "problems",
+    "reference",
+    "selection",
+    "theory",
+    "transforms",
+    # data
+    "ClientData",
+    "from_clients",
+    "from_rows",
+    "open_clients",
+    # plans: local work, participation, uploads
+    "Plan",
+    "local_epochs",
+    "local_steps",
+    "Draw",
+    "Sampler",
     "coin_flips",
     "cyclic",
     "dropout",
     "everyone",
-    "fastest_chunk_size",
-    "from_clients",
-    "from_rows",
     "from_trace",
-    "kkt",
-    "kkt_violation",
-    "local_epochs",
-    "local_steps",
     "markov",
-    "norm_bound",
-    "norm_quantile",
-    "open_clients",
-    "padded_share",
-    "path",
-    "problems",
-    "reference",
-    "run",
-    "select",
-    "selection",
-    "shard_clients",
-    "solve",
-    "spread",
-    "sweep",
-    "theory",
-    "transforms",
     "uniform_cohort",
     "weighted_cohort",
+    "Uplink",
+    "norm_bound",
+    "norm_quantile",
+    # hyperparameters
+    "extended",
+    "schedule",
+    # runs
+    "run",
+    "sweep",
+    "solve",
+    "Stream",
+    "State",
+    "StateObserver",
+    "Status",
+    "start",
+    "advance",
+    "look",
+    "read_model",
+    "kkt",
+    "kkt_violation",
+    # model selection
+    "path",
+    "select",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "check":  # which most programs never need
-        return importlib.import_module("fcojax.check")
+    if name in ("check", "networks"):  # imported on first use
+        return importlib.import_module(f"fcojax.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

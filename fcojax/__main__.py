@@ -5,7 +5,8 @@
     fcojax check mine:scaffold
 
 A wheel carries the launcher and the configs in a folder of its own, so that it takes no top-level
-names such as ``experiments``; in a clone they lie beside the library. Here they are found.
+names such as ``experiments``; in a clone they lie beside the library. Each command is a module that
+declares its own flags; here the module is found, and the config by its name.
 """
 
 import ast
@@ -15,70 +16,93 @@ import pathlib
 import runpy
 import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import fcojax
 
 _PACKAGED = pathlib.Path(__file__).parent / "_launcher"
-# Where ``experiments`` and ``configs`` lie.
+# The folder of ``experiments`` and ``configs``.
 LAUNCHER = _PACKAGED if _PACKAGED.is_dir() else pathlib.Path(__file__).parent.parent
-_USAGE = """usage: fcojax COMMAND
+_NEEDED = ("filelock", "jinja2", "ml_collections", "matplotlib", "rich")
 
-  fcojax run NAME|FILE.py --workdir=DIR   runs one of the configs below, or your own
-  fcojax run NAME|FILE.py --help          the flags, and the keys of that config
-  fcojax figures NAME|FILE.py --workdir=DIR   draws a finished run again
-  fcojax launch FILE.py                   runs a list of experiments, several at a time
-  fcojax configs                          lists the configs that come with the library
-  fcojax check MODULE:FACTORY             runs the library's laws on an algorithm of your own
-  fcojax --version"""
-_NEEDED = ("ml_collections", "matplotlib", "rich")
+
+class Command(NamedTuple):
+    """A command.
+
+    Attributes:
+      arguments: what is typed behind it, for the usage.
+      summary: what it does.
+      module: what is run, ``None`` for a list of the configs.
+    """
+
+    arguments: str
+    summary: str
+    module: str | None = None
+
+
+COMMANDS = {
+    "run": Command("NAME|FILE.py --workdir=DIR", "run a config, by its name or your own file",
+                   "experiments.run"),
+    "figures": Command("NAME|FILE.py --workdir=DIR", "draw a finished run again",
+                       "experiments.publishing.figures"),
+    "launch": Command("FILE.py --workdir=DIR", "run a list of experiments, several at a time",
+                      "experiments.launch"),
+    "configs": Command("", "list the configs that come with the library"),
+    "check": Command("MODULE:FACTORY", "check the library's laws on your own algorithm",
+                     "fcojax.check"),
+}  # fmt: skip
 
 
 def main() -> None:
-    """Runs the command; a mistake ends in one sentence and exit code 2."""
+    """Run the command; a mistake ends in one sentence and exit code 2."""
     try:
         try:
-            _obey(*(sys.argv[1:] or ["--help"]))
+            _dispatch(*(sys.argv[1:] or ["--help"]))
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # as of fcojax configs | head, whose reader has seen enough
+    except BrokenPipeError:  # as of fcojax configs | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _obey(command: str, *rest: str) -> None:
-    if command in ("--help", "-h", "help"):
-        print(_USAGE)
-    elif command in ("--version", "-V"):
+def _dispatch(name: str, *rest: str) -> None:
+    if name in ("--help", "-h", "help"):
+        print(_usage())
+    elif name in ("--version", "-V"):
         print(f"fcojax {fcojax.__version__}")
-    elif command == "configs":
-        _list_configs()
-    elif command in ("run", "figures"):
-        _launch(f"experiments.{command}", _with_config(rest))
-    elif command == "launch":
-        _launch("experiments.launch", rest)
-    elif command == "check":
-        sys.path.insert(0, os.getcwd())  # as python -m does
-        _become("fcojax.check", rest)
+    elif name not in COMMANDS:
+        _leave(f"there is no command {name}; pass one of {', '.join(COMMANDS)}.")
+    elif name == "configs":
+        for config, path in configs().items():
+            print(f"{config:20}{summary(path)}")
     else:
-        _leave(f"there is no command {command}; there are run, figures, launch, configs and check.")
+        _become(
+            str(COMMANDS[name].module), _with_config(rest) if name in ("run", "figures") else rest
+        )
+
+
+def _usage() -> str:
+    lines = [
+        f"  {f'fcojax {name} {command.arguments}':43} {command.summary}"
+        for name, command in COMMANDS.items()
+    ]
+    further = (
+        "  fcojax --version\n\nfcojax run NAME --help lists the flags, and the keys of a config."
+    )
+    return "\n".join(["usage: fcojax COMMAND", "", *lines, further])
 
 
 def configs() -> dict[str, pathlib.Path]:
-    """The configs that come with the library, by name."""
+    """Return the configs that come with the library, by name."""
     return {path.stem: path for path in sorted((LAUNCHER / "configs").glob("*.py"))}
 
 
 def summary(path: pathlib.Path) -> str:
-    """The first line of a config's docstring."""
+    """Return the first line of a config's docstring."""
     return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0]
 
 
-def _list_configs() -> None:
-    for name, path in configs().items():
-        print(f"{name:20}{summary(path)}")
-
-
 def _with_config(arguments: Sequence[str]) -> list[str]:
-    """The arguments with ``lasso`` or ``mine.py`` in front as ``--config=FILE``."""
+    """Write ``lasso`` or ``mine.py`` in front as ``--config=FILE``."""
     if not arguments or arguments[0].startswith("-"):
         return list(arguments)
     name, *rest = arguments
@@ -90,18 +114,17 @@ def _with_config(arguments: Sequence[str]) -> list[str]:
     return [f"--config={known[name]}", *rest]
 
 
-def _launch(module: str, arguments: Sequence[str]) -> None:
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        _leave(f"experiments need {missing[0]}; pip install 'fcojax[experiments]'.")
-    sys.path[:0] = [os.fspath(LAUNCHER), os.getcwd()]
-    # For processes that the launcher starts.
-    inherited = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.fspath(LAUNCHER), inherited]))
-    _become(module, arguments)
-
-
 def _become(module: str, arguments: Sequence[str]) -> None:
+    """Run a module as ``python -m`` does, with the launcher and the current folder on its path."""
+    sys.path.insert(0, os.getcwd())
+    if module.startswith("experiments"):
+        missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+        if missing:
+            _leave(f"experiments need {missing[0]}; pip install 'fcojax[experiments]'.")
+        # Also for processes that the launcher starts.
+        known = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.fspath(LAUNCHER), known]))
+        sys.path.insert(0, os.fspath(LAUNCHER))
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

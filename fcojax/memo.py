@@ -1,7 +1,8 @@
 """Factories that return the same object for the same arguments.
 
-Algorithms and penalties are tuples of closures, and JAX knows a closure by its identity: built
-twice, it is compiled twice. Arrays among the arguments are compared by their contents.
+Algorithms and penalties are tuples of closures, and JAX caches compiled programs by the identity of
+a closure: without a cache here, a factory called twice would be compiled twice. Array arguments are
+compared by their contents.
 """
 
 import collections
@@ -18,13 +19,16 @@ from jax.core import Tracer
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-_MOST = 256  # results a factory remembers; what it forgets is merely compiled once more
+_MAX_RESULTS = 256  # per factory; an evicted one is compiled again
 
 
 def memoised(factory: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """The same factory with a memory.
+    """Cache the results of a factory by its arguments.
 
-    Arguments that cannot be compared, traced arrays for one, are simply not remembered.
+    Calls whose arguments cannot be compared, such as traced arrays, are not cached.
+
+    Args:
+      factory: a function without side effects.
 
     Example:
       >>> make = memoised(lambda base, *, sign=1: [base, sign])
@@ -32,46 +36,44 @@ def memoised(factory: Callable[Arguments, Result]) -> Callable[Arguments, Result
       (True, False)
     """
     signature = inspect.signature(factory)
-    known: collections.OrderedDict[Hashable, Result] = collections.OrderedDict()
+    cache: collections.OrderedDict[Hashable, Result] = collections.OrderedDict()
 
     @functools.wraps(factory)
-    def remember(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    def cached(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         try:
-            name = _name(signature, args, kwargs)
+            key = _call_key(signature, args, kwargs)
         except TypeError:
-            name = None
-        if name is None:
             return factory(*args, **kwargs)
-        if name not in known:
-            known[name] = factory(*args, **kwargs)
-            if len(known) > _MOST:
-                known.popitem(last=False)
-        known.move_to_end(name)
-        return known[name]
+        if key not in cache:
+            cache[key] = factory(*args, **kwargs)
+            if len(cache) > _MAX_RESULTS:
+                cache.popitem(last=False)
+        cache.move_to_end(key)
+        return cache[key]
 
-    return remember
+    return cached
 
 
-def _name(signature: inspect.Signature, args: tuple, kwargs: dict) -> Hashable:
-    """Something hashable that is equal for equal calls; ``TypeError`` if there is no such thing."""
+def _call_key(signature: inspect.Signature, args: tuple, kwargs: dict) -> Hashable:
+    """A key that is equal for equal calls; raises ``TypeError`` if an argument has none."""
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
-    name = _identity(tuple(bound.arguments.items()))
-    hash(name)
-    return name
+    key = _key(tuple(bound.arguments.items()))
+    hash(key)
+    return key
 
 
-def _identity(argument: object) -> Hashable:
-    """Something hashable that is equal for equal arguments of equal types."""
+def _key(argument: object) -> Hashable:
+    """A key that is equal for equal arguments of the same type."""
     if isinstance(argument, Tracer):
-        raise TypeError("a traced array has no contents yet")
+        raise TypeError("a traced array has no contents")
     if isinstance(argument, np.ndarray | jax.Array):
         array = np.asarray(argument)
         contents = hashlib.sha256(array.tobytes()).hexdigest()
         return type(argument), array.shape, str(array.dtype), contents
     if isinstance(argument, list | tuple):
-        return type(argument), tuple(_identity(entry) for entry in argument)
+        return type(argument), tuple(_key(entry) for entry in argument)
     if isinstance(argument, dict):
-        pairs = ((_identity(name), _identity(entry)) for name, entry in argument.items())
+        pairs = ((_key(name), _key(entry)) for name, entry in argument.items())
         return dict, tuple(pairs)
     return type(argument), argument  # pyright: ignore[reportReturnType]

@@ -1,8 +1,8 @@
-"""Random permutations of ``range(size)``, one position at a time and without a sort.
+"""Random permutations of ``range(size)``, evaluated at single positions and without a sort.
 
-Drawing S of M clients, or a minibatch of B examples, needs a few positions of a permutation and not
-the permutation. A keyed bijection gives each position in O(1), with no table and no rejection. The
-hash behind it also tosses coins that are named by counters, a client and a round say.
+Drawing S of M clients, or a minibatch of B examples, needs a few entries of a permutation only. A
+keyed bijection computes each entry in O(1), with no table and no rejection. Its hash function also
+gives random words and coins indexed by counters, such as a client and a round.
 
 Reference: Hoang, Morris and Rogaway, "An enciphering scheme based on a card shuffle", CRYPTO 2012.
 """
@@ -14,34 +14,34 @@ import jax.numpy as jnp
 
 from fcojax.types import Array, Key
 
-# Two positions keep their distance through a round unless just one of them is swapped, which has
-# probability 1/2; the random shift that comes first makes a single position exactly uniform.
+# A round keeps the distance of two positions unless exactly one of them is swapped, which has
+# probability 1/2. The initial random shift makes a single position exactly uniform.
 _NUM_ROUNDS = 16
 
 
 class Seed(NamedTuple):
-    """The random words that a key is reduced to; code that draws in a loop makes them before it."""
+    """Two random words derived from a key; compute them once before a loop that draws."""
 
     words: Array
 
 
 def seed_of(key: Key | Seed) -> Seed:
-    """The seed of a key; of a seed, itself."""
+    """Return the seed of a key, or the seed itself."""
     return key if isinstance(key, Seed) else Seed(jax.random.bits(key, (2,), jnp.uint32))
 
 
-@jax.jit  # in a program of others too, which then traces its sixteen rounds once
+@jax.jit  # so that an enclosing program traces the sixteen rounds once
 def permuted(key: Key | Seed, size: Array | int, stream: Array, position: Array) -> Array:
-    """Entry ``position`` of the random permutation of ``range(size)`` that ``stream`` names.
+    """Return entry ``position`` of random permutation number ``stream`` of ``range(size)``.
 
     Permutations of different streams, or of different keys, are independent. Each round pairs x
-    with ``pivot - x`` modulo ``size`` and swaps the pair on the toss of a coin that both share.
+    with ``pivot - x`` modulo ``size`` and swaps the two if a hash of the pair says so.
 
     Args:
-      key: the source of randomness.
-      size: how many there are to permute; may be traced.
-      stream: which permutation, integers that broadcast against ``position``.
-      position: which entries, integers in ``[0, size)``; other positions give an arbitrary index.
+      key: a PRNG key, or its seed.
+      size: number of entries of the permutation; may be traced.
+      stream: integers that select a permutation; they broadcast against ``position``.
+      position: integers in ``[0, size)``; other positions give an arbitrary index.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -52,7 +52,7 @@ def permuted(key: Key | Seed, size: Array | int, stream: Array, position: Array)
     seed = seed_of(key).words
     size = jnp.maximum(jnp.asarray(size), 1).astype(jnp.uint32)
     stream = _mix(stream.astype(jnp.uint32) * jnp.uint32(0x9E3779B9) + seed[0]) ^ seed[1]
-    # One row of numbers a round and stream, kept apart lest they be computed per position.
+    # One row per round and stream; the barrier keeps XLA from recomputing them per position.
     rounds = jnp.arange(_NUM_ROUNDS + 1, dtype=jnp.uint32).reshape(-1, *(1,) * stream.ndim)
     salts = _mix(stream[None] + rounds * jnp.uint32(0x85EBCA6B))
     pivots = _scaled(salts, size)
@@ -63,33 +63,43 @@ def permuted(key: Key | Seed, size: Array | int, stream: Array, position: Array)
         coin = (jnp.maximum(x, partner) ^ salt) * jnp.uint32(0x9E3779B1)
         coin = (coin ^ (coin >> 15)) * jnp.uint32(0x846CA68B)
         x = jnp.where(coin >> 31 == 1, partner, x)
-    # Apart from the reader, for LLVM's vectoriser follows every path from a value to an address
-    # that it enters in the same loop, and through sixteen rounds there are billions of paths.
+    # Not fused with the gather that reads at this index: LLVM's vectoriser follows every path from
+    # a value to an address in the same loop, and through sixteen rounds there are billions.
     return jax.lax.optimization_barrier(x.astype(jnp.int32))
 
 
 def _scaled(bits: Array, size: Array) -> Array:
-    """Random words to ``range(size)``, by a product: a remainder costs ten times as much."""
+    """Map random words to ``range(size)`` by a product; a remainder costs ten times as much."""
     fraction = (bits >> 8).astype(jnp.float32) * jnp.float32(2**-24)
     return jnp.minimum((fraction * size.astype(jnp.float32)).astype(jnp.uint32), size - 1)
 
 
 def _wrapped(x: Array, size: Array) -> Array:
-    """``x`` modulo ``size``, for x below twice the size."""
+    """``x`` modulo ``size``, for x below ``2 * size``."""
     return jnp.where(x >= size, x - size, x)
 
 
 def uniform_indices(key: Key | Seed, size: Array | int, *counters: Array) -> Array:
-    """Independent uniform draws from ``range(size)``, one for each combination of the counters."""
+    """Return independent uniform draws from ``range(size)``, one per combination of the counters.
+
+    Args:
+      key: a PRNG key, or its seed.
+      size: the number of indices to draw from; may be traced.
+      *counters: integer arrays, which broadcast against each other.
+    """
     size = jnp.maximum(jnp.asarray(size), 1).astype(jnp.uint32)
     return (words(key, *counters) % size).astype(jnp.int32)
 
 
 @jax.jit
 def words(key: Key | Seed, *counters: Array) -> Array:
-    """Random 32-bit words, one for each combination of the counters, which broadcast.
+    """Return random 32-bit words, one for each combination of the counters.
 
-    A word depends on the key and on its own counters alone, so it is the same in any company.
+    A word depends on the key and its own counters only, not on the shape of the arrays.
+
+    Args:
+      key: a PRNG key, or its seed.
+      *counters: integer arrays, which broadcast against each other.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -105,12 +115,12 @@ def words(key: Key | Seed, *counters: Array) -> Array:
 
 
 def heads(word: Array, probability: float) -> Array:
-    """Coins tossed with random words: true with this probability, to within 2**-31."""
+    """Return coins from random words: true with this probability, to within 2**-31."""
     return (word >> 1) < jnp.uint32(round(probability * 2**31))
 
 
 def _mix(x: Array) -> Array:
-    """A bijection of 32-bit words in which every input bit reaches every output bit."""
+    """A bijection of 32-bit words in which every input bit affects every output bit."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
     x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
     return x ^ (x >> 16)

@@ -1,7 +1,7 @@
 """Pytrees of arrays as a vector space.
 
-Scalars are cast to the dtype of the leaf they meet, so a step size in float32 never promotes a
-bfloat16 model nor demotes a float64 one.
+Scalars are cast to the dtype of the leaf they multiply, so a step size in float32 neither promotes
+a bfloat16 model nor demotes a float64 one.
 """
 
 import functools
@@ -15,51 +15,62 @@ from fcojax.types import Array, PyTree, Scalar
 
 
 def scale(factor: Scalar, x: PyTree) -> PyTree:
-    """Every leaf times ``factor``, in the leaf's dtype."""
+    """Return every leaf times ``factor``, in the leaf's dtype."""
     return jax.tree.map(lambda leaf: jnp.asarray(factor, leaf.dtype) * leaf, x)
 
 
 def add_scaled(x: PyTree, factor: Scalar, y: PyTree) -> PyTree:
-    """``x + factor * y``, leaf by leaf, in the dtypes of ``x``."""
+    """Return ``x + factor * y``, leaf by leaf, in the dtypes of ``x``."""
     return jax.tree.map(lambda a, b: a + jnp.asarray(factor, a.dtype) * b.astype(a.dtype), x, y)
 
 
 def add(x: PyTree, y: PyTree) -> PyTree:
-    """``x + y``."""
+    """Return ``x + y``."""
     return jax.tree.map(operator.add, x, y)
 
 
 def add_compensated(
     total: PyTree, residue: PyTree, factor: Scalar, increment: PyTree
 ) -> tuple[PyTree, PyTree]:
-    """``total + factor * increment``, and what rounding has left out of all such sums so far.
+    """Return ``total + factor * increment`` and its rounding error, by Kahan's summation.
 
-    Kahan's summation: a sum of many small increments is as accurate as one of few large ones.
+    A sum of many small increments is then as accurate as one of few large ones.
+
+    Args:
+      total: the sum so far.
+      residue: the rounding error that the previous call returned; zeros at first.
+      factor: a scalar.
+      increment: the next term.
     """
 
-    def one(whole, left_out, part):
-        part = jnp.asarray(factor, whole.dtype) * part.astype(whole.dtype) + left_out
-        grown = whole + part
-        return grown, part - (grown - whole)
+    def add_leaf(old, error, part):
+        part = jnp.asarray(factor, old.dtype) * part.astype(old.dtype) + error
+        new = old + part
+        return new, part - (new - old)
 
-    pairs = jax.tree.map(one, total, residue, increment)
+    pairs = jax.tree.map(add_leaf, total, residue, increment)
     return jax.tree.transpose(jax.tree.structure(total), jax.tree.structure((0, 0)), pairs)
 
 
 def sub(x: PyTree, y: PyTree) -> PyTree:
-    """``x - y``."""
+    """Return ``x - y``."""
     return jax.tree.map(operator.sub, x, y)
 
 
 def mean_dtype(dtype: Any) -> Any:
-    """The dtype in which a mean of such numbers is taken: at least float32, floats for integers."""
+    """Return the dtype in which to accumulate a mean: floating point, and at least float32."""
     if not jnp.issubdtype(dtype, jnp.inexact):
         return jnp.result_type(float)
     return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
 
 
 def cast_means(means: PyTree, like: PyTree) -> PyTree:
-    """Means in the dtypes of what they are means of; those of integers stay floats."""
+    """Cast each mean to the dtype of its operands; means of integers remain floating point.
+
+    Args:
+      means: a pytree of means.
+      like: a pytree of their operands.
+    """
 
     def cast(mean, leaf):
         return mean.astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.inexact) else mean
@@ -68,36 +79,36 @@ def cast_means(means: PyTree, like: PyTree) -> PyTree:
 
 
 def zeros_like(x: PyTree) -> PyTree:
-    """The zero vector of the space ``x`` lives in."""
+    """Return zeros with the structure, shapes and dtypes of ``x``."""
     return jax.tree.map(jnp.zeros_like, x)
 
 
 def total(per_leaf: PyTree) -> Array:
-    """The sum of one scalar per leaf; zero for an empty tree."""
+    """Return the sum of one scalar per leaf; zero for an empty tree."""
     leaves = jax.tree.leaves(per_leaf)
     return functools.reduce(operator.add, leaves) if leaves else jnp.zeros(())
 
 
 def vdot(x: PyTree, y: PyTree) -> Array:
-    """The Euclidean inner product over all leaves."""
+    """Return the Euclidean inner product over all leaves."""
     return total(jax.tree.map(lambda a, b: jnp.sum(a * b), x, y))
 
 
 def norm(x: PyTree) -> Array:
-    """The Euclidean norm over all leaves."""
+    """Return the Euclidean norm over all leaves."""
     return jnp.sqrt(vdot(x, x))
 
 
 def where(condition: Array, x: PyTree, y: PyTree) -> PyTree:
-    """``x`` where the scalar ``condition`` holds, else ``y``; what is not taken cannot leak."""
+    """Return ``x`` where the scalar ``condition`` holds, else ``y``; NaN-safe in both."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), x, y)
 
 
 def all_finite(x: PyTree) -> Array:
-    """Whether every entry of every floating leaf is finite.
+    """Return whether every entry of every floating leaf is finite.
 
-    NaN and infinity survive a maximum, and one reduction of floats is several times faster than one
-    of booleans: on a 784 x 62 model the latter cost a quarter of a client's round.
+    NaN and infinity survive a maximum, and reducing floats is several times faster than reducing
+    booleans: on a 784 x 62 model the latter took a quarter of a client's round.
     """
     checks = [
         jnp.isfinite(jnp.max(jnp.abs(leaf)))
@@ -108,5 +119,5 @@ def all_finite(x: PyTree) -> Array:
 
 
 def num_bytes(x: PyTree) -> int:
-    """Bytes of all leaves; works on arrays and on ``jax.ShapeDtypeStruct``."""
+    """Return the bytes of all leaves, which may be arrays or ``jax.ShapeDtypeStruct``."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(x))

@@ -1,6 +1,7 @@
-"""Names used in signatures; no behaviour."""
+"""Names used in signatures: arrays and pytrees, and what a number in an argument may be."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
 
 import jax
 
@@ -9,3 +10,33 @@ Key = jax.Array  # a typed PRNG key, as made by jax.random.key
 Scalar = jax.Array | float
 PyTree = Any
 Params = Any  # a pytree of arrays: the point being optimised
+
+
+class Numbers(NamedTuple):
+    """The numbers that an argument may hold.
+
+    Attributes:
+      needed: the same in words, as in "pass a number above 0".
+      holds: whether an array of finite numbers is among them, entry by entry.
+      whole: whether they have to be whole, and known before tracing.
+    """
+
+    needed: str
+    holds: Callable[[Any], Any] = lambda values: values == values
+    whole: bool = False
+
+
+Real = Annotated[Any, Numbers("a finite number")]
+Positive = Annotated[Any, Numbers("a finite number above 0", lambda values: values > 0)]
+NonNegative = Annotated[Any, Numbers("a finite number, 0 or more", lambda values: values >= 0)]
+Probability = Annotated[
+    Any,
+    Numbers("a number of at least 0 and below 1", lambda values: (values >= 0) & (values < 1)),
+]
+Share = Annotated[
+    Any, Numbers("a number above 0 and at most 1", lambda values: (values > 0) & (values <= 1))
+]
+Count = Annotated[int, Numbers("a whole number of at least 1", lambda count: count >= 1, True)]
+CountOrZero = Annotated[
+    int, Numbers("a whole number of at least 0", lambda count: count >= 0, True)
+]

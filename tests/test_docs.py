@@ -1,6 +1,6 @@
-"""What the pages show runs, and prints what they say; and every public name is on one of them."""
+"""Code on the pages runs and prints what its comments say; every public name is on a page."""
 
-import importlib
+import importlib.util
 import inspect
 import pathlib
 import re
@@ -8,10 +8,21 @@ import subprocess
 import sys
 import typing
 
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from hypothesis import given, settings
+
+import fcojax
+from fcojax import check
+from fcojax.algorithms import fed_avg
+from tests.laws import penalty_laws
 
 ROOT = pathlib.Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+FOLDERS = ("fcojax", "experiments", "tests", "docs", "benchmarks", "configs")
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if "build" not in page.parts]
 MODULES = sorted(
     ".".join(path.parent.relative_to(ROOT).parts)
@@ -22,7 +33,7 @@ MODULES = sorted(
 
 def run(*pages):
     """In a process of its own: the reader's JAX is in its default precision."""
-    command = [sys.executable, str(ROOT / "tests" / "blocks.py"), *map(str, pages)]
+    command = [sys.executable, str(ROOT / "tests" / "support" / "blocks.py"), *map(str, pages)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -55,8 +66,8 @@ def test_every_public_name_has_a_docstring(name):
     for public in module.__all__:
         thing = getattr(module, public)
         if typing.get_origin(thing) is None and (callable(thing) or inspect.ismodule(thing)):
-            told = inspect.getdoc(thing) or ""
-            assert told and not told.startswith(f"{public}("), f"{name}.{public}"
+            doc = inspect.getdoc(thing) or ""
+            assert doc and not doc.startswith(f"{public}("), f"{name}.{public}"
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -71,11 +82,112 @@ def test_every_public_function_and_class_has_an_example(name):
     assert not without
 
 
-def test_every_page_is_in_the_table_of_contents():
-    trees = [page.read_text("utf-8") for page in (DOCS / "index.md", DOCS / "api" / "index.md")]
-    told = "\n".join(trees)
-    for page in PAGES:
-        name = str(page.relative_to(DOCS).with_suffix(""))
-        assert page.stem == "index" or re.search(rf"^({name}|{page.stem})$", told, re.MULTILINE), (
-            page
-        )
+def test_every_page_is_in_a_table_of_contents():
+    listed = {
+        (page.parent / name).resolve()
+        for page in PAGES
+        for tree in re.findall(r"^```{toctree}\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
+        for name in tree.split()
+    }
+    missing = {page.with_suffix("") for page in PAGES} - listed - {DOCS / "index"}
+    assert not missing
+
+
+def test_files_that_pages_name_exist():
+    """A name without a folder is in the folder, or beside it, of the last one in the same line."""
+    missing = []
+    for page in [*PAGES, *ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md"]:
+        lines = [] if page.name == "CHANGELOG.md" else page.read_text("utf-8").splitlines()
+        for line in lines:
+            folder = None
+            for name in re.findall(r"`([\w./]+(?:\.py|\.md|/))`", line):
+                if name.split("/")[0] in FOLDERS:
+                    places = [ROOT / name]
+                elif folder is None:
+                    continue
+                else:
+                    places = [folder / name, folder.parent / name]
+                found = [place for place in places if place.exists()]
+                if found:
+                    folder = found[0] if found[0].is_dir() else found[0].parent
+                elif "NAME" not in name:
+                    missing.append(f"{page.relative_to(ROOT)}: {name}")
+    assert not missing
+
+
+def test_prose_has_one_sentence_a_line():
+    pages = [page for page in PAGES if page.parent.name != "results"] + [*ROOT.glob("*.md")]
+    found = []
+    for page in pages:
+        text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S)
+        prose = [line for line in text.splitlines() if not line.startswith(("|", "    ", "#"))]
+        found += [f"{page.name}: {line}" for line in prose if re.search(r"[a-z`)]\. [A-Z]", line)]
+    assert not found
+
+
+def skeleton(name):
+    """Import a file of docs/skeletons, as somebody who copied it would."""
+    path = DOCS / "skeletons" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"skeleton_{name}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def permissive():
+    """JAX's defaults for mixed dtypes and ranks, which users have and the other tests do not."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("permissive")
+def test_the_algorithm_skeleton_obeys_the_laws_and_ends_near_the_minimiser():
+    subject = check.subject_of(skeleton("algorithm").my_method)
+    failed = [name for name, law in check.LAWS.items() if law(subject).holds is False]
+    assert not failed
+    assert check.limit(subject, num_rounds=1000).word == "neighbourhood"
+
+
+PENALTY = penalty_laws.Row(skeleton("penalty").my_penalty(jnp.array([0.5, 1.0, 2.0])), np.zeros(3))
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_the_prox_of_the_penalty_skeleton_beats_every_other_point(data):
+    example = data.draw(penalty_laws.examples(PENALTY))
+    penalty_laws.prox_beats_every_other_point(PENALTY, *example)
+
+
+@pytest.mark.usefixtures("permissive")
+def test_the_sampler_skeleton_draws_a_cohort_for_a_run():
+    problem = skeleton("problem").my_problem()
+    plan = fcojax.Plan(fcojax.local_steps(1), skeleton("sampler").MySampler(2))
+    algorithm = fed_avg(problem.loss)
+    _, history = fcojax.run(
+        algorithm, algorithm.hparams_type(), problem.init(None), problem.train,
+        jax.random.key(0), plan, num_rounds=4,
+    )  # fmt: skip
+    assert history["participants"].tolist() == [2, 2, 2, 2]
+
+
+@pytest.mark.usefixtures("permissive")
+def test_the_problem_skeleton_is_minimised():
+    problem = skeleton("problem").my_problem()
+    algorithm = fed_avg(problem.loss)
+    w, _ = fcojax.run(
+        algorithm, algorithm.hparams_type(client_lr=0.1), problem.init(None), problem.train,
+        jax.random.key(0), fcojax.local_steps(2), num_rounds=30,
+    )  # fmt: skip
+    start, end = (problem.measures(params)["error"] for params in (problem.init(None), w))
+    assert end < 0.8 * start
+
+
+def test_the_figure_skeleton_draws(tmp_path):
+    rows = [
+        {"algorithm": name, "round": number, "objective": 1.0 / number}
+        for name in ("fed_avg", "mine") for number in (1, 10, 20)
+    ]  # fmt: skip
+    (path,) = skeleton("figure").draw(None, rows, {}, tmp_path)
+    assert path.stat().st_size > 0

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests import lowered
+from tests.support import lowered
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ REST = tuple(name for name in PROGRAMS if name not in SOME)
 def found(names):
     root = pathlib.Path(__file__).parent.parent
     done = subprocess.run(
-        [sys.executable, "-m", "tests.lowered", *names],
+        [sys.executable, "-m", "tests.support.lowered", *names],
         cwd=root, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The same arguments give the same object, so nothing is compiled twice for it."""
+"""Factories called twice with the same arguments return one object, which is compiled once."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import pytest
 import fcojax
 from fcojax import transforms
 from fcojax.memo import memoised
-from tests import federations
+from tests.support import federations
 
 
 def loss(params, rows):
@@ -35,7 +35,7 @@ def test_factories_called_twice_return_one_object(make):
 def test_other_arguments_give_other_objects():
     weights = np.ones(3)
     first = transforms.weighted_l1(weights)
-    weights[0] = 2.0  # contents count, not identity
+    weights[0] = 2.0  # compared by contents, not by identity
     assert transforms.weighted_l1(weights) is not first
     assert transforms.huber(0.5) is not transforms.huber(0.25)
     assert fcojax.algorithms.fed_avg(lambda w, rows: 0) is not fcojax.algorithms.fed_avg(loss)
@@ -59,7 +59,7 @@ def test_an_algorithm_built_twice_is_traced_once():
     assert counts[0] == counts[1] > 0
 
 
-def test_traced_arguments_are_not_remembered():
+def test_traced_arguments_are_not_cached():
     calls = []
     make = memoised(lambda x: calls.append(x) or x)
     jax.jit(lambda x: make(x) + make(x))(jnp.ones(2))

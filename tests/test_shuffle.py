@@ -17,12 +17,12 @@ def whole(key, size, stream=0):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 1000, 4097])
-def test_it_is_a_permutation(size):
+def test_result_is_a_permutation(size):
     order = np.asarray(whole(jax.random.key(size), size))
     assert np.array_equal(np.sort(order), np.arange(size))
 
 
-def test_size_may_be_traced_and_the_answer_is_the_same():
+def test_a_traced_size_gives_the_same_permutation():
     key = jax.random.key(0)
     traced = jax.jit(lambda n: shuffle.permuted(key, n, jnp.zeros(5, int), jnp.arange(5)))(9)
     assert np.array_equal(traced, whole(key, 9)[:5])
@@ -34,7 +34,7 @@ def test_a_large_population_needs_no_table():
     members = permuted(jax.random.key(3), size, jnp.zeros(1000, int), jnp.arange(1000))
     assert len(set(members.tolist())) == 1000
     assert int(members.min()) >= 0 and int(members.max()) < size
-    # Spread over the whole range, not its low end.
+    # Uniform over the whole range.
     assert stats.kstest(np.asarray(members) / size, "uniform").pvalue > 1e-3
 
 
@@ -52,7 +52,7 @@ def test_all_orders_are_equally_likely(size):
 
 
 @pytest.mark.parametrize("lag", [1, 2, 5])
-def test_neighbours_in_position_are_strangers_in_value(lag):
+def test_neighbouring_entries_are_uniform_pairs(lag):
     """Ordered pairs of entries are uniform over the pairs of distinct values."""
     size, count = 11, 60_000
     orders = np.asarray(
@@ -85,8 +85,8 @@ def test_draws_with_replacement_are_uniform():
         (2**30 + 5, 7, [179269819, 44519290, 843091714, 1031608707, 706283137, 821453893]),
     ],
 )
-def test_an_order_is_the_same_for_ever(size, stream, expected):
-    """Results are reproduced from keys, so these numbers hold on every version and device."""
+def test_permutations_do_not_change_between_versions(size, stream, expected):
+    """Results are reproduced from keys, so these numbers must hold on every version and device."""
     positions = jnp.arange(6) % size
     order = shuffle.permuted(jax.random.key(11), size, jnp.full_like(positions, stream), positions)
     assert order.tolist() == expected
@@ -98,20 +98,20 @@ def rows_drawn(key, rows):
 
 
 def test_compile_time_does_not_multiply_with_the_rounds(monkeypatch):
-    """LLVM's vectoriser once followed every path through the rounds, three times more with each."""
+    """LLVM's vectoriser once took three times longer with each round."""
 
     def seconds(num_rounds):
         monkeypatch.setattr(shuffle, "_NUM_ROUNDS", num_rounds)
         program = jax.jit(lambda key, rows: jnp.sum(2 * rows_drawn(key, rows)))
         lowered = program.lower(jax.random.key(0), jnp.ones((50, 3)))
-        began = time.perf_counter()
+        start = time.perf_counter()
         lowered.compile(compiler_options={"xla_backend_optimization_level": 3})
-        return time.perf_counter() - began
+        return time.perf_counter() - start
 
     assert seconds(13) < 0.5 + 4 * seconds(4)
 
 
-def test_what_is_drawn_can_be_differentiated_and_mapped():
+def test_drawn_rows_can_be_differentiated_and_mapped():
     rows, keys = jnp.arange(21.0).reshape(7, 3), jax.random.split(jax.random.key(2), 3)
     one, mapped = jax.jit(rows_drawn), jax.jit(jax.vmap(rows_drawn, in_axes=(0, None)))
     drawn = np.stack([one(key, rows) for key in keys])

@@ -6,7 +6,7 @@ from fcojax import tree
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_one_bad_entry_anywhere_is_seen(bad):
+def test_all_finite_detects_one_bad_entry(bad):
     good = {"a": jnp.arange(3.0), "b": (jnp.array(1e308), jnp.zeros(0), jnp.arange(2))}
     assert tree.all_finite(good)
     assert not tree.all_finite(good | {"a": good["a"].at[1].set(bad)})
@@ -17,7 +17,7 @@ def test_integers_and_empty_trees_are_finite():
     assert tree.all_finite(jnp.arange(3)) and tree.all_finite(())
 
 
-def test_scalars_take_the_dtype_of_the_leaf_they_meet():
+def test_scalars_take_the_dtype_of_the_leaf():
     x = {"half": jnp.ones(2, jnp.bfloat16), "double": jnp.ones(2, jnp.float64)}
     moved = tree.add_scaled(x, jnp.float32(0.5), tree.scale(2.0, x))
     assert moved["half"].dtype == jnp.bfloat16 and moved["double"].dtype == jnp.float64
@@ -30,6 +30,6 @@ def test_inner_product_and_norm_run_over_all_leaves():
     assert tree.num_bytes(x) == 24
 
 
-def test_what_is_not_taken_cannot_leak():
+def test_where_ignores_a_nan_that_is_not_selected():
     chosen = tree.where(jnp.array(True), jnp.array(1.0), jnp.array(jnp.nan))
     assert chosen == 1.0

@@ -1,4 +1,4 @@
-"""Axes in one style, with one legend below them."""
+"""Axes in one style, and one legend below them."""
 
 import logging
 import pathlib
@@ -13,25 +13,25 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import ticker
 
-# It tells of every glyph that it leaves out of a PDF.
+# fontTools logs every glyph that it leaves out of a PDF.
 logging.getLogger("fontTools").setLevel(logging.WARNING)
 
-# Type 42 fonts can be searched and edited; the mathematics is typeset in a font like TeX's.
+# Type 42 fonts can be searched and edited; Computer Modern for mathematics.
 _JOURNAL: dict[Any, Any] = {"pdf.fonttype": 42, "mathtext.fontset": "cm", "svg.fonttype": "none"}
 
-_TITLE_WIDTH = 84  # characters that fit above a figure
+_TITLE_WIDTH = 84  # characters in a line above a figure
 
 
 def panels(num_columns: int, num_lines: int = 1, height: float = 2.6) -> tuple[Any, list[Any]]:
-    """A figure as wide as a text column with ``height`` inches per line, and its axes."""
+    """Return a figure 7 inches wide with ``height`` inches a row of axes, and its axes."""
     figure, grid = plt.subplots(
         num_lines, num_columns, figsize=(7.0, height * num_lines + 0.6), squeeze=False
     )
     return figure, list(grid.flat)
 
 
-def save(figure, path: pathlib.Path) -> pathlib.Path:
-    """Saves a figure as PNG and, beside it, as PDF, and closes it; returns the PNG."""
+def save(figure: Any, path: pathlib.Path) -> pathlib.Path:
+    """Save a figure as PNG and as PDF, and close it; return the path of the PNG."""
     with matplotlib.rc_context(_JOURNAL):
         figure.savefig(path, dpi=150)
         figure.savefig(path.with_suffix(".pdf"))
@@ -40,11 +40,11 @@ def save(figure, path: pathlib.Path) -> pathlib.Path:
 
 
 def describe(
-    axis, horizontal: str, vertical: str, *, title: str = "", log: str = "", whole: bool = False
+    axis: Any, xlabel: str, ylabel: str, *, title: str = "", log: str = "", whole: bool = False
 ) -> None:
-    """Labels axes; ``log`` names the logarithmic ones, as in ``"xy"``; ``whole`` counts upwards."""
-    axis.set_xlabel(horizontal, fontsize=8)
-    axis.set_ylabel(vertical, fontsize=8)
+    """Label axes; ``log`` names the logarithmic ones (``"xy"``), ``whole`` asks for whole ticks."""
+    axis.set_xlabel(xlabel, fontsize=8)
+    axis.set_ylabel(ylabel, fontsize=8)
     axis.set_title(title, fontsize=8.5)
     if "x" in log:
         axis.set_xscale("log")
@@ -59,8 +59,8 @@ def describe(
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def _enough_ticks(axis) -> None:
-    """Ticks at 1, 2 and 5 where an axis spans less than two decades, in plain numbers."""
+def _enough_ticks(axis: Any) -> None:
+    """Put ticks at 1, 2 and 5, in plain numbers, on an axis that spans less than two decades."""
     low, high = axis.get_ylim()
     if low > 0 and high / low < 100:
         axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -68,23 +68,28 @@ def _enough_ticks(axis) -> None:
         axis.yaxis.set_minor_formatter(ticker.NullFormatter())
 
 
+def literal(text: str) -> str:
+    """Return a text that matplotlib draws unchanged, without reading ``$`` as mathematics."""
+    return text.replace("$", r"\$")
+
+
 def shades(num: int) -> list[Any]:
-    """Colours for the values of a parameter, dark to light."""
+    """Return colours for the values of a parameter, dark to light."""
     return [plt.get_cmap("viridis")(place) for place in np.linspace(0, 0.88, num)]
 
 
 def band(
-    axis, x: Sequence[float] | np.ndarray, lines: np.ndarray, line: str = "-", **style: Any
+    axis: Any, x: Sequence[float] | np.ndarray, lines: np.ndarray, line: str = "-", **style: Any
 ) -> None:
-    """Draws the mean over the first axis of ``lines`` (seeds), and their range."""
+    """Draw the mean over the first axis of ``lines`` (the seeds), and the range."""
     axis.plot(x, lines.mean(axis=0), line, **{"linewidth": 1.5, **style})
     if len(lines) > 1:
         low, high = lines.min(axis=0), lines.max(axis=0)
         axis.fill_between(x, low, high, color=style.get("color"), alpha=0.2, linewidth=0)
 
 
-def finish(figure, path: pathlib.Path, title: str, num_columns: int = 3) -> pathlib.Path:
-    """Adds one legend for all axes, saves the figure and closes it."""
+def finish(figure: Any, path: pathlib.Path, title: str, num_columns: int = 3) -> pathlib.Path:
+    """Add one legend for all axes, save the figure and close it."""
     named = {}
     for axis in figure.axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):

@@ -11,17 +11,17 @@ _CONFIDENCE = 0.95
 
 
 class Claim(NamedTuple):
-    """One statement that a number can confirm or refute.
+    """A statement that a number can confirm or refute.
 
     Attributes:
-      text: the statement, which should make sense on its own.
+      text: the statement, understandable by itself.
       measured: the number that decides.
       needed: the threshold.
-      at_least: whether the number has to be at least the threshold, or else at most.
-      interval: where the number lies, given its spread over the seeds; all of it has to be beyond
-        the threshold, so that methods that do the same are not better than each other. ``None``
-        where there is no chance in it.
-      source: whether a source says so; ``False`` for an expectation of our own.
+      at_least: whether the number has to be at least the threshold; at most if ``False``.
+      interval: a confidence interval over the seeds, ``None`` for a deterministic number. The whole
+        interval has to be beyond the threshold: two methods with equal results do not beat each
+        other.
+      source: whether a source makes the claim; ``False`` for an expectation of ours.
       quick: whether a run with ``--quick`` can decide it.
     """
 
@@ -35,7 +35,7 @@ class Claim(NamedTuple):
 
     @property
     def margin(self) -> float:
-        """The distance to the threshold, from the worse end of the interval; negative if wrong."""
+        """The distance from the worse end of the interval to the threshold; negative if wrong."""
         worse = self.measured
         if self.interval is not None:
             worse = self.interval[0 if self.at_least else 1]
@@ -43,37 +43,31 @@ class Claim(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the claim is confirmed; never by a number that is not finite."""
-        return math.isfinite(self.margin) and (self.margin > 0 or self._equality_holds)
-
-    @property
-    def _equality_holds(self) -> bool:
-        return self.interval is None and self.margin == 0
+        """Whether the claim is confirmed; a number that is not finite confirms nothing."""
+        equal = self.interval is None and self.margin == 0
+        return math.isfinite(self.margin) and (self.margin > 0 or equal)
 
     @property
     def relation(self) -> str:
-        """How the number has to lie to the threshold, in words."""
+        """The comparison that the number has to satisfy, in words."""
         if self.interval is None:
             return "at least" if self.at_least else "at most"
         return "above" if self.at_least else "below"
 
     def as_json(self, quick: bool = False) -> dict[str, Any]:
-        """For a summary; ``holds`` is null where a quick run cannot decide.
+        """Return the claim for a summary; ``holds`` is ``None`` if a quick run cannot decide.
 
         Example:
           >>> Claim("two is large", 2.0, 1.5).as_json()["holds"]
           True
         """
         return {
-            "claim": self.text,
-            "measured": _number(self.measured),
+            "claim": self.text, "measured": _number(self.measured),
             "interval": self.interval and [_number(end) for end in self.interval],
-            "relation": self.relation,
-            "needed": self.needed,
+            "relation": self.relation, "needed": self.needed,
             "holds": None if quick and not self.quick else self.holds,
-            "margin": _number(self.margin),
-            "source": self.source,
-        }
+            "margin": _number(self.margin), "source": self.source,
+        }  # fmt: skip
 
 
 def over_seeds(
@@ -84,11 +78,10 @@ def over_seeds(
     *,
     source: bool = True,
 ) -> Claim:
-    """A claim about a mean over seeds, which has to clear the threshold with 95 % confidence.
+    """Return a claim about a mean over seeds: its 95 % interval has to clear the threshold.
 
-    Differences between two methods belong here pair by pair: seeds give both the same cohorts and
-    minibatches, and what these do to both cancels. The interval is Student's. One seed has none,
-    and decides nothing.
+    Pass the paired differences to compare two methods: with one seed both have the same cohorts and
+    minibatches, whose common effect cancels. The interval is Student's; one seed decides nothing.
 
     Example:
       >>> claim = over_seeds("a is larger than b", [0.2, 0.3, 0.25], 0.0)

@@ -1,4 +1,4 @@
-"""What quantities are called in figures and tables: words and symbols, not identifiers."""
+"""Words and symbols for quantities, in place of identifiers, in figures and tables."""
 
 _SYMBOLS = {
     "client_lr": ("client rate", r"\eta_c"),
@@ -19,12 +19,12 @@ _WORDS = {
 
 
 def symbol(name: str) -> str:
-    """A hyperparameter as it stands in a formula, in dollars, or else its name in words."""
+    """Return the symbol of a hyperparameter between dollars, or its name in words."""
     return f"${_SYMBOLS[name][1]}$" if name in _SYMBOLS else words(name)
 
 
 def words(name: str) -> str:
-    """A column in words.
+    """Return the name of a column in words.
 
     Example:
       >>> words("client_lr"), words("f1"), words("sync_prob")
@@ -36,5 +36,5 @@ def words(name: str) -> str:
 
 
 def axis_label(name: str) -> str:
-    """Words and, where there is one, the symbol."""
+    """Return the words and the symbol, if there is one."""
     return f"{words(name)} {symbol(name)}" if name in _SYMBOLS else words(name)

@@ -1,18 +1,18 @@
-"""Draws rows over rounds; nothing is computed here."""
+"""Figures of rows over rounds; nothing is computed here."""
 
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from experiments.report import axes
 from experiments.report.names import symbol
-from experiments.report.rows import Row
+from experiments.report.rows import Row, by_seed, column
 from experiments.report.summary import curves
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart. Each algorithm has one colour
-# everywhere, and a line style for prints in black and white.
+# Okabe and Ito's palette, for colour-blind readers. Each algorithm has one colour in all figures,
+# and a line style for prints in black and white.
 _STYLES = {
     "fed_dual_avg": ("FedDualAvg", "#0072B2", "-"),
     "fed_dual_avg_osp": ("FedDualAvg-OSP", "#56B4E9", "--"),
@@ -28,7 +28,7 @@ _STYLES = {
     "fed_avg_subgradient": ("FedAvg, subgradient", "#999999", "--"),
     "fed_pd": ("FedPD", "#CC79A7", "-"),
     "fed_dyn": ("FedDyn", "#009E73", "--"),
-    # Tol's muted palette: those who correct their drift, which are drawn beside the ones above.
+    # Tol's muted palette, for methods with drift correction, drawn beside those above.
     "composite_fl": ("Composite FL", "#882255", "-"),
     "scaffold": ("SCAFFOLD", "#117733", "-"),
     "mime": ("Mime", "#661100", "-"),
@@ -48,7 +48,7 @@ _STYLES = {
     "centralized": ("centralised", "#000000", ":"),
     "local": ("local, one client", "#CC79A7", ":"),
 }
-# For algorithms that are not in the library.
+# For algorithms outside the library.
 _SPARE_COLOURS = ("#009E73", "#CC79A7", "#E69F00", "#882255", "#44AA99", "#332288", "#DDCC77",
                   "#661100", "#56B4E9", "#D55E00", "#0072B2", "#000000", "#117733", "#AA4499",
                   "#999933", "#6699CC", "#999999", "#555555")  # fmt: skip
@@ -62,7 +62,7 @@ class Panel(NamedTuple):
       measure: the column.
       label: the label of the vertical axis, with the unit if there is one.
       log: whether the vertical axis is logarithmic.
-      whole: whether it counts something, so that its ticks are whole numbers.
+      whole: whether ticks are whole numbers, as for counts.
     """
 
     measure: str
@@ -72,10 +72,10 @@ class Panel(NamedTuple):
 
 
 def style(algorithm: str, among: Iterable[str] = ()) -> tuple[str, str, str]:
-    """Name, colour and line style of an algorithm, the same in every figure.
+    """Return name, colour and line style of an algorithm, the same in every figure.
 
-    One that is not in the library is named by its label, in a colour that none of the others
-    ``among`` which it is drawn has. Where there are more of them than colours, lines differ.
+    An algorithm outside the library is named by its label, in a colour that no other algorithm in
+    ``among`` has. If the colours run out, the line styles differ.
 
     Example:
       >>> style("mine", ["fed_dual_avg", "mine"])[1] != style("fed_dual_avg")[1]
@@ -85,9 +85,9 @@ def style(algorithm: str, among: Iterable[str] = ()) -> tuple[str, str, str]:
         return _STYLES[algorithm]
     known = {_STYLES[label][1] for label in among if label in _STYLES}
     free = [colour for colour in _SPARE_COLOURS if colour not in known] or [*_SPARE_COLOURS]
-    strangers = list(dict.fromkeys(label for label in (*among, algorithm) if label not in _STYLES))
-    turn, place = divmod(strangers.index(algorithm), len(free))
-    return algorithm, free[place], _SPARE_LINES[turn % len(_SPARE_LINES)]
+    unknown = list(dict.fromkeys(label for label in (*among, algorithm) if label not in _STYLES))
+    cycle, position = divmod(unknown.index(algorithm), len(free))
+    return algorithm, free[position], _SPARE_LINES[cycle % len(_SPARE_LINES)]
 
 
 def over_rounds(
@@ -98,18 +98,18 @@ def over_rounds(
     fields: Mapping[str, Sequence[str]],
     optimum: Mapping[str, float] | None = None,
 ) -> pathlib.Path:
-    """Draws one panel per measure, one line per algorithm, and a band where there are seeds.
+    """Draw one panel per measure with one line per algorithm, and a band over the seeds.
 
-    Lines are drawn from wide to narrow, so that one which coincides with another shows beside it. A
-    cross marks where a run diverged.
+    Lines are drawn from wide to narrow, so that lines that coincide stay visible. A cross marks
+    where a run diverged.
 
     Args:
-      path: where the PNG goes; a PDF goes beside it.
-      panels: what to draw, left to right.
-      best_rows: per algorithm, the rows of the point of its grid that is shown.
+      path: the PNG; a PDF is written beside it.
+      panels: the panels, left to right.
+      best_rows: by algorithm, the rows of the point that is shown.
       title: the heading.
-      fields: per algorithm, the names of its hyperparameters, for the legend.
-      optimum: the measures of the optimum, drawn where a panel has one of them.
+      fields: by algorithm, the hyperparameters that the legend names.
+      optimum: measures of the optimum, drawn as a line in their panels.
     """
     columns = 2 if len(panels) > 1 else 1
     figure, places = axes.panels(columns, -(-len(panels) // columns))
@@ -141,18 +141,20 @@ def over_rounds(
     return axes.finish(figure, path, f"{title} ({', '.join(given)})", num_columns=2)
 
 
-def _mark_divergence(axis, rows: Sequence[Row], measure: str, colour: str) -> None:
-    """A cross at the last number of each seed that diverged."""
-    for seed in {row["seed"] for row in rows}:
-        curve = sorted((row for row in rows if row["seed"] == seed), key=lambda row: row["round"])
+def _mark_divergence(axis: Any, rows: Sequence[Row], measure: str, colour: str) -> None:
+    """Draw a cross at the last finite number of each seed that diverged."""
+    for curve in by_seed(rows).values():
+        curve.sort(key=lambda row: row["round"])
         finite = [row for row in curve if row.get(measure) is not None]
         if finite and str(curve[-1]["status"]).startswith("diverged"):
             last = finite[-1]
             axis.plot(last["round"], last[measure], "x", color=colour, markersize=7)
 
 
-def _shared_hparams(best_rows, fields) -> dict[str, float]:
-    """Hyperparameters with the same value for all algorithms, which the legend can leave out."""
+def _shared_hparams(
+    best_rows: Mapping[str, list[Row]], fields: Mapping[str, Sequence[str]]
+) -> dict[str, float]:
+    """Return the hyperparameters whose value all algorithms share, for the title."""
     first = next(iter(best_rows.values()))[0]
     return {
         field: first[field]
@@ -162,12 +164,10 @@ def _shared_hparams(best_rows, fields) -> dict[str, float]:
     }
 
 
-def _stacked(rows: Sequence[Row], fields: Sequence[str], measure: str):
-    """Rounds, and one line of values per seed with gaps where they were not finite."""
+def _stacked(
+    rows: Sequence[Row], fields: Sequence[str], measure: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rounds, and the values with axes [seeds, rounds], NaN where they were null."""
     (seeds,) = curves(rows, fields).values()
-    lines = [
-        [np.nan if row[measure] is None else row[measure] for row in curve]
-        for curve in seeds.values()
-    ]
-    rounds = [row["round"] for row in next(iter(seeds.values()))]
-    return np.array(rounds), np.array(lines, float)
+    lines = [column(curve, measure) for curve in seeds.values()]
+    return column(next(iter(seeds.values())), "round"), np.array(lines)

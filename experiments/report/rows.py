@@ -1,19 +1,20 @@
-"""Tidy rows, one JSON object per line: the record of a run, from which figures are drawn."""
+"""Tidy rows, one JSON object a line: the record of a run, from which figures are drawn."""
 
 import json
 import math
 import os
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 Row = dict[str, Any]
+Summary = dict[str, Any]
 
 
 def append(path: os.PathLike, rows: Iterable[Row]) -> None:
-    """Appends rows to a file; they are on disk when it returns."""
+    """Append rows to a file and wait until they are on disk."""
     with open(path, "a", encoding="utf-8") as file:
         file.writelines(json.dumps(plain(row), allow_nan=False) + "\n" for row in rows)
         file.flush()
@@ -21,12 +22,12 @@ def append(path: os.PathLike, rows: Iterable[Row]) -> None:
 
 
 def load(path: os.PathLike) -> list[Row]:
-    """The rows of a file, without a last line that a crash cut short."""
+    """Return the rows of a file, without an incomplete last line."""
     return list(_complete_rows(path))
 
 
 def write(path: os.PathLike, rows: Iterable[Row]) -> None:
-    """Writes a file with these rows; a crash leaves the one that was there."""
+    """Replace a file by these rows; a crash leaves the old file."""
     path = pathlib.Path(path)
     beside = path.with_suffix(".partial")
     beside.unlink(missing_ok=True)
@@ -34,30 +35,35 @@ def write(path: os.PathLike, rows: Iterable[Row]) -> None:
     beside.replace(path)
 
 
-def select(rows: Iterable[Row], **wanted: Any) -> list[Row]:
-    """The rows in which every named column has the given value.
+def select(rows: Iterable[Row], **values: Any) -> list[Row]:
+    """Return the rows in which every named column has the given value.
 
     Example:
       >>> select([{"part": "bias", "x": 1}, {"part": "rate", "x": 2}], part="rate")
       [{'part': 'rate', 'x': 2}]
     """
-    return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
+    return [row for row in rows if all(row.get(name) == value for name, value in values.items())]
+
+
+def by_seed(rows: Sequence[Row]) -> dict[int, list[Row]]:
+    """Return the rows of each seed, in the order of the seeds."""
+    return {seed: select(rows, seed=seed) for seed in sorted({row["seed"] for row in rows})}
 
 
 def column(rows: Iterable[Row], name: str) -> np.ndarray:
-    """One column of the rows as floats; null is NaN."""
+    """Return one column of the rows as floats; null is NaN."""
     return np.array([row[name] for row in rows], float)
 
 
-def read(path: os.PathLike):
-    """The rows as a pandas frame; needs pandas."""
+def read(path: os.PathLike) -> Any:
+    """Return the rows as a pandas data frame; needs pandas."""
     import pandas  # pyright: ignore[reportMissingImports]
 
     return pandas.DataFrame(load(path))
 
 
 def write_json(path: os.PathLike, content: Any) -> None:
-    """Writes a JSON file atomically."""
+    """Write a JSON file atomically."""
     path = pathlib.Path(path)
     beside = path.with_suffix(".partial")
     with open(beside, "w", encoding="utf-8") as file:
@@ -68,7 +74,7 @@ def write_json(path: os.PathLike, content: Any) -> None:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it: arrays as lists, infinity and NaN as null."""
+    """Return a value that JSON can hold: arrays as lists, infinity and NaN as null."""
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -78,6 +84,21 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def points_of(grid: Any) -> list[dict[str, float]]:
+    """Return the points of a grid as rows name them, to seven digits, as float32 has them.
+
+    Example:
+      >>> from fcojax.algorithms import fed_avg
+      >>> points_of(fed_avg.Hparams(client_lr=[0.1, 1 / 3], server_lr=[1.0, 1.0]))
+      [{'client_lr': 0.1, 'server_lr': 1.0}, {'client_lr': 0.3333333, 'server_lr': 1.0}]
+    """
+    columns = [np.asarray(column).tolist() for column in grid]
+    return [
+        {field: float(f"{value:.7g}") for field, value in zip(grid._fields, point, strict=True)}
+        for point in zip(*columns, strict=True)
+    ]
 
 
 def _complete_rows(path: os.PathLike) -> Iterator[Row]:

@@ -4,19 +4,19 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from experiments.report.rows import Row
+from experiments.report.rows import Row, by_seed
 
 
 class Criterion(NamedTuple):
     """How points of a grid are ranked.
 
     Attributes:
-      measure: the column that counts.
+      measure: the column that is averaged over the last rounds and the seeds.
       goal: ``max`` or ``min``.
-      last_rounds: it is averaged over this many rounds at the end, and over the seeds.
-      within: scores no further than this from the best one are tied with it.
-      reach: ties go to the point whose mean over the seeds is the first to reach this value, and
-        those that are left to the one whose last objective is lowest.
+      last_rounds: the number of rounds at the end that count.
+      within: scores within this distance of the best one are tied with it.
+      reach: a tie goes to the point whose mean over the seeds reaches this value first; then to the
+        lowest last objective.
     """
 
     measure: str
@@ -27,12 +27,12 @@ class Criterion(NamedTuple):
 
 
 def hparams_of(row: Row, fields: Sequence[str]) -> tuple:
-    """The point of the grid a row belongs to."""
+    """Return the point of the grid that a row belongs to."""
     return tuple(row.get(field) for field in fields)
 
 
 def curves(rows: Sequence[Row], fields: Sequence[str]) -> dict[tuple, dict[int, list[Row]]]:
-    """Rows by point of the grid, then by seed, in the order of the rounds."""
+    """Return the rows by point of the grid, then by seed, in the order of the rounds."""
     result: dict[tuple, dict[int, list[Row]]] = {}
     for row in rows:
         result.setdefault(hparams_of(row, fields), {}).setdefault(row["seed"], []).append(row)
@@ -43,7 +43,7 @@ def curves(rows: Sequence[Row], fields: Sequence[str]) -> dict[tuple, dict[int, 
 
 
 def scores(seeds: dict[int, list[Row]], criterion: Criterion) -> list[float]:
-    """The criterion of one point, seed by seed; a run that was not finite or diverged is worst."""
+    """Return a point's score for each seed; infinitely bad if it diverged or was not finite."""
     worst = -math.inf if criterion.goal == "max" else math.inf
     values = []
     for _, curve in sorted(seeds.items()):
@@ -56,13 +56,13 @@ def scores(seeds: dict[int, list[Row]], criterion: Criterion) -> list[float]:
 
 
 def score(seeds: dict[int, list[Row]], criterion: Criterion) -> float:
-    """The criterion of one point, averaged over its seeds."""
+    """Return the score of one point, averaged over its seeds."""
     values = scores(seeds, criterion)
     return sum(values) / len(values)
 
 
 def rank(seeds: dict[int, list[Row]], criterion: Criterion) -> tuple[float, float]:
-    """What points are sorted by, best first; a tie goes to the lower last objective."""
+    """Return the sorting key of a point, best first; a tie goes to the lower last objective."""
     sign = -1 if criterion.goal == "max" else 1
     ends = [curve[-1].get("objective") for curve in seeds.values()]
     return (
@@ -72,7 +72,7 @@ def rank(seeds: dict[int, list[Row]], criterion: Criterion) -> tuple[float, floa
 
 
 def leader(points: dict[tuple, dict[int, list[Row]]], criterion: Criterion) -> tuple:
-    """The best of these points; among those that are tied, the one that ``Criterion`` says."""
+    """Return the best point; ties are broken as ``Criterion`` says."""
     found = {point: score(seeds, criterion) for point, seeds in points.items()}
     top = max(found.values()) if criterion.goal == "max" else min(found.values())
     tied = [
@@ -93,9 +93,9 @@ def leader(points: dict[tuple, dict[int, list[Row]]], criterion: Criterion) -> t
 
 
 def edges(best: dict[str, float], points: Iterable[tuple]) -> dict[str, str]:
-    """The hyperparameters whose best value is the smallest or the largest that was tried.
+    """Return the hyperparameters whose best value is the smallest or largest that was tried.
 
-    Zero is no edge: a momentum of none is what the grid was to compare with, not where it ended.
+    Zero is not an edge: the grid cannot be extended beyond a momentum of zero.
 
     Example:
       >>> edges({"client_lr": 0.1, "server_lr": 1.0}, [(0.01, 1.0), (0.1, 1.0)])
@@ -109,7 +109,7 @@ def edges(best: dict[str, float], points: Iterable[tuple]) -> dict[str, str]:
 
 
 def at_best(rows: Sequence[Row], label: str, best: dict[str, float]) -> list[Row]:
-    """The rows of one algorithm at the hyperparameters that its summary calls best."""
+    """Return the rows of one algorithm at its best hyperparameters."""
     return [
         row
         for row in rows
@@ -118,15 +118,13 @@ def at_best(rows: Sequence[Row], label: str, best: dict[str, float]) -> list[Row
 
 
 def best_scores(rows: Sequence[Row], label: str, entry: dict, criterion: Criterion) -> list[float]:
-    """A criterion of one algorithm at its best point, seed by seed."""
-    by_seed: dict[int, list[Row]] = {}
-    for row in sorted(at_best(rows, label, entry["best"]), key=lambda row: row["round"]):
-        by_seed.setdefault(row["seed"], []).append(row)
-    return scores(by_seed, criterion)
+    """Return the score of one algorithm at its best point for each seed."""
+    shown = sorted(at_best(rows, label, entry["best"]), key=lambda row: row["round"])
+    return scores(by_seed(shown), criterion)
 
 
 def first_round(rows: Sequence[Row], measure: str, threshold: float, goal: str = "max") -> float:
-    """The first round by which the mean over seeds has reached the threshold; infinity if none."""
+    """Return the first round whose mean over the seeds reaches the threshold, or infinity."""
     sign = 1 if goal == "max" else -1
     by_round: dict[int, list[float]] = {}
     for row in rows:
@@ -141,23 +139,19 @@ def first_round(rows: Sequence[Row], measure: str, threshold: float, goal: str =
 def first_rounds(
     rows: Sequence[Row], measure: str, threshold: float, goal: str, never: int
 ) -> list[float]:
-    """``first_round`` seed by seed, and ``never`` for the seeds that do not get there."""
-    by_seed: dict[int, list[Row]] = {}
-    for row in rows:
-        by_seed.setdefault(row["seed"], []).append(row)
+    """Return ``first_round`` for each seed, ``never`` for seeds that do not reach it."""
     return [
-        min(first_round(curve, measure, threshold, goal), never)
-        for _, curve in sorted(by_seed.items())
+        min(first_round(curve, measure, threshold, goal), never) for curve in by_seed(rows).values()
     ]
 
 
 def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) -> dict[str, Any]:
-    """One algorithm's best point, its score and verdict, and which points diverged when.
+    """Return an algorithm's best point with its score and verdict, and the points that diverged.
 
     Args:
       rows: all rows of the algorithm.
       fields: the names of its hyperparameters.
-      criterion: how points are ranked. A point that was left behind on the way is not.
+      criterion: how points are ranked; points that were stopped early are not ranked.
     """
     by_point = curves(rows, fields)
     end = max(row["round"] for row in rows)
@@ -177,7 +171,7 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
     named = dict(zip(fields, best, strict=True))
     return {
         "best": named,
-        # Where all points diverged none of them is best, and the edge says nothing.
+        # If all points diverged, none is best and the edge means nothing.
         "edges": edges(named, finished) if math.isfinite(score(by_point[best], criterion)) else {},
         "criterion": criterion._asdict(),
         "score": score(by_point[best], criterion),
@@ -185,14 +179,11 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
         "last": {
             name: sum(end[name] for end in ends) / len(ends)
             for name in ends[0]
-            if name not in (*fields, "seed", "round") and _are_numbers(name, ends)
+            if name not in (*fields, "seed", "round")
+            and all(isinstance(end.get(name), int | float) for end in ends)
         },
         "points": len(by_point),
         "finished": len(finished),
         "seeds": len(by_point[best]),
         "diverged": diverged,
     }
-
-
-def _are_numbers(name: str, ends: Sequence[Row]) -> bool:
-    return all(isinstance(end.get(name), int | float) for end in ends)

@@ -1,7 +1,7 @@
-"""One file, one paper, one factory."""
+"""Federated algorithms: one file, one paper, one factory."""
 
 from fcojax.algorithms import local_solvers, optimisers
-from fcojax.algorithms.base import Algorithm, ClientResult, Cohort, Public, takes
+from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, takes
 from fcojax.algorithms.composite_fl import composite_fl
 from fcojax.algorithms.fast_fed_dual_avg import fast_fed_dual_avg
 from fcojax.algorithms.fe_dual_ex import fe_dual_ex, fed_mip
@@ -35,32 +35,32 @@ __all__ = [
     "Algorithm",
     "Batch",
     "ClientResult",
-    "Cohort",
+    "Displacement",
     "Local",
     "Public",
     "Work",
     "composite_fl",
+    "fast_fed_dual_avg",
+    "fe_dual_ex",
     "fed_adagrad",
     "fed_adam",
     "fed_admm",
-    "fast_fed_dual_avg",
-    "fe_dual_ex",
     "fed_avg",
     "fed_avg_m",
     "fed_avg_subgradient",
     "fed_dr",
     "fed_dual_avg",
     "fed_dual_avg_osp",
-    "fed_gd",
     "fed_dyn",
     "fed_exp",
     "fed_fw",
+    "fed_gd",
     "fed_manifold",
     "fed_mid",
     "fed_mid_osp",
+    "fed_mip",
     "fed_normal_map",
     "fed_opt",
-    "fed_mip",
     "fed_pd",
     "fed_prox",
     "fed_split",
@@ -73,11 +73,11 @@ __all__ = [
     "mc_fed_dual_avg",
     "mean_gradient",
     "mean_loss",
+    "mime",
     "optimisers",
+    "prox_skip",
     "r_fed_avg",
     "r_fed_prox",
-    "mime",
-    "prox_skip",
     "r_fed_svrg",
     "scaffold",
     "takes",

@@ -1,52 +1,28 @@
-"""The contract: what an algorithm is, and nothing else.
+"""The contract of an algorithm: five pure functions, and what they exchange.
 
-An algorithm is a tuple of pure functions. Numbers that a sweep may vary come in as ``hparams``,
-a NamedTuple of scalars and the first argument of all of them.
+Numbers that a sweep may vary come in as ``hparams``, a NamedTuple of scalars and the first argument
+of each of the functions.
 """
 
 import functools
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, cast
 
-from fcojax.algorithms.arguments import check_arguments
+import jax.numpy as jnp
+
 from fcojax.algorithms.local import Local
+from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.types import Array, Key, Params, PyTree, Scalar
 
 
-class Cohort(NamedTuple):
-    """Who takes part in a round.
-
-    Attributes:
-      members: client indices, or ``None`` for every client in place, with no gather.
-      weights: weights of the mean, one per member; 0 marks one that sits this round out.
-      fraction: the share of the population's weight that takes part. What the server adds up over
-        rounds, such as a control variate, moves by ``fraction`` times the mean over the cohort:
-        that is the mean over the population of what changed.
-      arrives: which members' uploads reach the server, or ``None`` if all do. A client whose
-        upload is lost gets no answer and takes its state back.
-
-    Example:
-      >>> import fcojax, jax, jax.numpy as jnp
-      >>> cohort = fcojax.uniform_cohort(2)(jax.random.key(0), jnp.int32(0), 8)
-      >>> cohort.members.shape, float(cohort.fraction), cohort.arrives
-      ((2,), 0.25, None)
-    """
-
-    members: Array | None
-    weights: Array
-    fraction: Array
-    arrives: Array | None = None
-
-
 class Public(NamedTuple):
-    """A part of an upload that is nobody's secret and small, like a number of steps.
+    """A small, non-sensitive part of an upload, such as a step count, that bypasses the uplink.
 
-    An uplink neither clips nor compresses nor blurs it; its weighted mean is what arrives. A server
-    that takes a prox learns so how many steps the mean upload stands for.
+    An uplink does not clip, compress or perturb it; the server receives its weighted mean.
 
     Attributes:
-      value: numbers, whose mean has to make sense: floats, or a pytree of them.
+      value: floats, or a pytree of them, whose mean makes sense.
 
     Example:
       >>> import jax.numpy as jnp
@@ -60,14 +36,46 @@ class Public(NamedTuple):
     value: PyTree
 
 
-class ClientResult(NamedTuple):
-    """What a client leaves behind.
+class Displacement(NamedTuple):
+    """An upload: how far a client moved, and the steps that it took.
 
     Attributes:
-      state: written back to this client's row, for the next round it takes part in, if the server
-        has heard of it.
-      upload: a difference, so that zero means "nothing happened". Parts wrapped in ``Public`` are
-        averaged as they are, whatever the uplink does to the rest.
+      params: the last point minus the first, in the primal or in the dual.
+      elapsed: the sum of its step sizes or the number of its steps, from which the server computes
+        the weight of a penalty; ``()`` if it does not need it.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax.algorithms import Displacement, Public
+      >>> start, end, num_steps = jnp.array([1.0, 2.0]), jnp.array([1.5, 1.0]), jnp.array(10)
+      >>> upload = Displacement(end - start, Public(1.0 * num_steps))
+      >>> upload.params.tolist(), float(upload.elapsed.value)
+      ([0.5, -1.0], 10.0)
+    """
+
+    params: Params
+    elapsed: Public | tuple
+
+
+def elapsed(local: Local, client_lr: Scalar) -> Public:
+    """Return the sum of a client's step sizes, ``client_lr`` times its number of steps.
+
+    Args:
+      local: the client's handle.
+      client_lr: the size of each step.
+    """
+    client_lr = jnp.asarray(client_lr)
+    return Public(local.num_steps.astype(client_lr.dtype) * client_lr)
+
+
+class ClientResult(NamedTuple):
+    """The result of one client's round.
+
+    Attributes:
+      state: the client's new state, used in the next round it takes part in. If the server does
+        not count the upload, the client keeps its old state.
+      upload: a difference, so that zero means no change. Parts wrapped in ``Public`` bypass the
+        uplink.
       metrics: scalars, averaged over the cohort as the upload is.
 
     Example:
@@ -85,19 +93,40 @@ class ClientResult(NamedTuple):
 
 
 class Init(Protocol):
-    """``(hparams, params) -> (server, client)``: the first states, one client's worth of them."""
+    """``(hparams, params) -> (server, client)``: the initial states.
+
+    Args:
+      hparams: the hyperparameters.
+      params: the start point.
+
+    Returns:
+      The server's state, and the state of one client, which the engine copies for each client.
+    """
 
     def __call__(self, hparams: Any, params: Params) -> tuple[PyTree, PyTree]: ...
 
 
 class Broadcast(Protocol):
-    """``(hparams, server) -> message``: all that goes down the wire."""
+    """``(hparams, server) -> message``: everything that the server sends to each client.
+
+    Args:
+      hparams: the hyperparameters of this round.
+      server: the server's state.
+    """
 
     def __call__(self, hparams: Any, server: PyTree) -> PyTree: ...
 
 
 class ClientUpdate(Protocol):
-    """``(hparams, message, client, local, key) -> ClientResult``: one client's round."""
+    """``(hparams, message, client, local, key) -> ClientResult``: one client's round.
+
+    Args:
+      hparams: the hyperparameters of this round.
+      message: what the server sent.
+      client: the client's state.
+      local: the client's handle on its examples, which runs the local steps.
+      key: PRNG key of this client in this round, independent of the minibatches.
+    """
 
     def __call__(
         self, hparams: Any, message: PyTree, client: PyTree, local: Local, key: Key
@@ -105,49 +134,77 @@ class ClientUpdate(Protocol):
 
 
 class ServerUpdate(Protocol):
-    """``(hparams, server, mean_upload, cohort, key) -> server``: the mean is all that arrives."""
+    """``(hparams, server, mean_upload, fraction, key) -> server``: the server's step.
+
+    Args:
+      hparams: the hyperparameters of this round.
+      server: the server's state.
+      mean_upload: the weighted mean of the uploads that count.
+      fraction: the share of the population's weight behind that mean. A sum over all clients, such
+        as a mean control variate, changes by ``fraction`` times the mean.
+      key: PRNG key of the server in this round.
+
+    Returns:
+      The new state, with the structure, shapes and dtypes of ``server``.
+    """
 
     def __call__(
-        self, hparams: Any, server: PyTree, mean_upload: PyTree, cohort: Cohort, key: Key
+        self, hparams: Any, server: PyTree, mean_upload: PyTree, fraction: Array, key: Key
     ) -> PyTree: ...
 
 
 class Model(Protocol):
-    """``(hparams, server) -> params``: the point we would ship today."""
+    """``(hparams, server) -> params``: the current model.
+
+    Args:
+      hparams: the hyperparameters of this round.
+      server: the server's state.
+    """
 
     def __call__(self, hparams: Any, server: PyTree) -> Params: ...
 
 
 class Sent(Protocol):
-    """``(hparams, before, after) -> (down, up)``: how often a round's messages really travel.
+    """``(hparams, before, after) -> (down, up)``: how many messages a round sends each way.
 
-    ``before`` and ``after`` are the server's states at the round's start and end; 0 and 1 for a
-    message that is only sent in some rounds, which a simulation computes in all of them.
+    Args:
+      hparams: the hyperparameters of this round.
+      before: the server's state at the start of the round.
+      after: the server's state at its end.
+
+    Returns:
+      Two numbers; 0 for a message that is computed in every round and not sent in this one.
     """
 
     def __call__(self, hparams: Any, before: PyTree, after: PyTree) -> tuple[Scalar, Scalar]: ...
 
 
 def once_each(hparams: Any, before: PyTree, after: PyTree) -> tuple[Scalar, Scalar]:
-    """One message down and one up for every client that takes part, the usual exchange."""
+    """Return one message down and one up, the usual exchange."""
     del hparams, before, after
     return 1, 1
 
 
 class Algorithm(NamedTuple):
-    """A federated algorithm.
+    """A federated algorithm: five functions, and four facts that are passed by keyword.
 
-    Beside its five functions: ``needs_everyone`` if every client has to be heard in every round,
-    so that a cohort which leaves clients out or loses uploads is refused; ``sent``, how often
-    messages travel; ``hparams_type``, the type of its hyperparameters, or ``tuple`` for any; and
-    ``entrywise`` if a client could work on some entries alone, as ``lazy`` lets it: it keeps no
-    state, takes its gradients in ``local.scan``, treats each entry of the message by itself, and
-    sends zero for one in which all these gradients are zero.
+    If the server does not count a client's upload, because it was lost or not finite, the client
+    keeps its old state, as if it had been absent. So a sum over rounds on the server must consist
+    of uploads, in proportion to ``fraction``, and a client must not count rounds by itself.
 
-    A client whose upload the server does not use, because it was lost or not finite, takes its
-    state back, as if it had not taken part. So whatever the server adds up over time must consist
-    of uploads, in proportion to ``cohort.fraction``, and a client must not count rounds that it
-    cannot know the server counted.
+    Attributes:
+      init: the initial states; see ``Init``.
+      broadcast: the message to clients; see ``Broadcast``.
+      client_update: one client's round; see ``ClientUpdate``.
+      server_update: the server's step; see ``ServerUpdate``.
+      model: the current model; see ``Model``.
+      needs_everyone: whether it is correct only if all clients take part in every round; the engine
+        then refuses cohorts that leave clients out or lose uploads.
+      sent: how many messages a round sends; see ``Sent``.
+      hparams_type: the type of its hyperparameters; ``tuple`` for any, ``None`` if not known.
+      entrywise: whether a client may work on some entries only, as ``lazy`` lets it: it keeps no
+        state, takes its gradients in ``local.scan``, treats each entry of the message separately,
+        and sends zero for an entry in which all gradients are zero.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -173,11 +230,11 @@ Arguments = ParamSpec("Arguments")
 
 
 class Factory(Protocol, Generic[Arguments]):
-    """A function that builds an algorithm, and says what to build it from.
+    """A function that builds an algorithm, decorated with ``takes``.
 
     Attributes:
       Hparams: the type of its hyperparameters.
-      geometry: what it takes after the loss, in order: names out of ``GEOMETRY``.
+      geometry: the names of its arguments after the loss, from ``GEOMETRY``.
     """
 
     Hparams: type
@@ -186,22 +243,23 @@ class Factory(Protocol, Generic[Arguments]):
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Algorithm: ...
 
 
-# What a factory may ask for beside the loss; a launcher has one of each for a problem.
+# What a factory may take after the loss; the launcher has one of each for a problem.
 GEOMETRY = ("penalty", "mirror", "manifold")
 
 
 def takes(
-    hparams: type, *geometry: str
+    hparams_type: type, *geometry: str
 ) -> Callable[[Callable[Arguments, Algorithm]], Factory[Arguments]]:
-    """Decorates a factory with the type of its hyperparameters and the geometry it takes.
+    """Decorate a factory with the type of its hyperparameters and the geometry it takes.
 
     Programs that build algorithms by name, such as the launcher, call the factory with the loss and
-    then with the pieces of geometry named here, in this order. The same arguments give the same
-    algorithm, so nothing is compiled twice for it. A factory with an argument called ``hparams``
-    lets its caller choose another type there.
+    then with the pieces of geometry named here, in this order. Equal arguments return the same
+    algorithm, so nothing is compiled twice for it, and arguments are checked against their
+    annotations. A factory with an argument ``hparams_type`` lets its caller choose another type. An
+    algorithm of the loss ``None`` can be inspected, and not run.
 
     Args:
-      hparams: a NamedTuple of numbers; becomes ``factory.Hparams``.
+      hparams_type: a NamedTuple of numbers; becomes ``factory.Hparams``.
       geometry: any of ``penalty``, ``mirror`` and ``manifold``; becomes ``factory.geometry``.
 
     Example:
@@ -209,28 +267,29 @@ def takes(
       >>> fcojax.algorithms.fed_mid.geometry
       ('mirror',)
     """
-    if not isinstance(hparams, type):
-        raise ValueError(
-            f"takes was given {hparams!r} as the type of the hyperparameters; pass a named tuple "
-            'first, then the geometry, as in takes(Hparams, "penalty").'
-        )
     unknown = [name for name in geometry if name not in GEOMETRY]
     if unknown:
-        raise ValueError(f"there is no geometry {unknown[0]!r}; pass names out of {GEOMETRY}.")
+        raise ValueError(f"the geometry is {unknown[0]!r}; pass names out of {GEOMETRY}.")
 
     def attach(factory: Callable[Arguments, Algorithm]) -> Factory[Arguments]:
+        checked = validated(factory)
+
         @memoised
         @functools.wraps(factory)
         def build(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Algorithm:
-            check_arguments(factory, args, kwargs)
-            built = factory(*args, **kwargs)
+            given: Any = (_no_loss, *args[1:]) if args and args[0] is None else args
+            built = checked(*given, **kwargs)
             if not isinstance(built, Algorithm) or built.hparams_type is tuple:
                 return built
-            return built._replace(hparams_type=kwargs.get("hparams", hparams))
+            return built._replace(hparams_type=kwargs.get("hparams_type", hparams_type))
 
         typed = cast(Factory[Arguments], build)
-        typed.Hparams = hparams
+        typed.Hparams = hparams_type
         typed.geometry = geometry
         return typed
 
     return attach
+
+
+def _no_loss(params: Params, examples: PyTree) -> Array:
+    raise ValueError("the algorithm was built with the loss None; pass a loss to run it.")

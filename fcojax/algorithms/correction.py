@@ -1,9 +1,10 @@
-r"""Local steps with drift correction: the round that SCAFFOLD and its composite relatives share.
+r"""Local steps with control variates: the round that SCAFFOLD and its composite relatives share.
 
-Every client remembers the mean slope of its last walk, the server the mean of these over all
-clients. A client that adds the difference to its own slopes walks, on average, where the mean loss
-does. Karimireddy, Kale, Mohri, Reddi, Stich and Suresh, "SCAFFOLD: stochastic controlled averaging
-for federated learning", ICML 2020, option II, in a form that sends one vector up.
+Each client stores the mean gradient of its last local steps, its control :math:`c_i`, and the
+server stores the mean c of the controls of all clients. A client that adds :math:`c - c_i` to its
+gradients follows, on average, the gradient of the mean loss. Karimireddy, Kale, Mohri, Reddi, Stich
+and Suresh, "SCAFFOLD: stochastic controlled averaging for federated learning", ICML 2020, option
+II, in a form that uploads one vector.
 """
 
 from collections.abc import Callable
@@ -18,100 +19,104 @@ from fcojax.types import Params, PyTree, Scalar
 
 
 class Corrected(NamedTuple):
-    """What the server keeps.
+    """The server's state.
 
     Attributes:
       point: x.
-      slope: c, the mean over all clients of the slopes that they remember.
-      residue: what rounding has left out of the sum that is c.
-      pull: a subgradient of psi at x, if it is fed back.
+      slope: c, the mean over all clients of their stored gradients.
+      residue: the rounding error of the sum that is c.
+      subgradient: a subgradient of psi at x if it is fed back, else ``()``.
     """
 
     point: Params
     slope: Params
     residue: Params
-    pull: PyTree
+    subgradient: PyTree
 
 
-class Order(NamedTuple):
-    """The message: where to start, and where the walks shall lead on average."""
+class Message(NamedTuple):
+    """The start of the local steps, and the direction that they shall have on average."""
 
     point: Params
     direction: Params
 
 
-class Change(NamedTuple):
-    """What a client sends: how the slope it remembers has changed, and how many steps it took.
+class Upload(NamedTuple):
+    """What a client sends.
 
-    ``excess`` is what its walk's mean slope has beyond the remembered one, if that is another.
+    Attributes:
+      slope: the change of its stored gradient.
+      slope_change: the mean local gradient minus the stored one; ``()`` if the two are the same.
+      num_steps: how many steps it took.
     """
 
     slope: Params
-    excess: PyTree
+    slope_change: PyTree
     num_steps: Public
 
 
 def corrected(
-    walk: Callable[[Any, Params, Params, Local], Params],
-    land: Callable[[Any, Params, Scalar], Params],
+    local_steps: Callable[[Any, Params, Params, Local], Params],
+    server_prox: Callable[[Any, Params, Scalar], Params],
     *,
-    remembered: Callable[[Params, Local], Params] | None = None,
+    stored_gradient: Callable[[Params, Local], Params] | None = None,
     feedback: bool = False,
 ) -> Algorithm:
-    r"""An algorithm made of a client's walk and the server's landing.
+    r"""Build an algorithm with control variates from a client's steps and the server's prox.
 
-    With server step :math:`t_e = \eta_s \eta_c K`, client slopes :math:`c_i` and their mean c, a
-    client of the cohort S walks K steps from x with correction :math:`d - c_i`, and its mean slope
-    is :math:`s_i = (x - x_i) / (\eta_c K) - (d - c_i)`. Then
+    With server step :math:`t_e = \eta_s \eta_c K`, stored gradients :math:`c_i` and their mean c, a
+    client of the cohort S takes K steps from x with correction :math:`d - c_i`. Its mean gradient
+    is :math:`s_i = (x - x_i) / (\eta_c K) - (d - c_i)`, and
 
     .. math:: v = x - t_e \Big(c + \sum_{i \in S} p_i (s_i - c_i)\Big), \quad
-              x \leftarrow \mathrm{land}_{t_e}(v), \quad c_i \leftarrow s_i,
+              x \leftarrow \mathrm{server\_prox}_{t_e}(v), \quad c_i \leftarrow s_i,
 
-    and c moves with the c_i. So :math:`c = \sum_i p_i c_i` over **all** clients, whoever takes part
-    and however many steps each takes; :math:`d = c`, or, with feedback, c plus the subgradient
-    :math:`(v - x) / t_e` of the last landing. For equal K the server's step says the same as
-    averaging the walks' ends, but what has converged cancels before it is rounded. With c a
-    compensated sum, 80,000 rounds in float32 end as near the solution as 5,000.
+    and c changes with the c_i. So :math:`c = \sum_i p_i c_i` over **all** clients, for any cohort
+    and any numbers of steps. The direction d is c, or, with feedback, c plus the subgradient
+    :math:`(v - x) / t_e` of the last prox. For equal K the server's step equals averaging the
+    clients' last points, but quantities that have converged cancel before they are rounded. As c is
+    a compensated sum, 80,000 rounds in float32 end as near the solution as 5,000.
 
     Args:
-      walk: ``(hparams, start, correction, local) -> end``, whose steps are ``client_lr`` times a
-        slope plus the correction.
-      land: ``(hparams, v, t_e) -> x``.
-      remembered: ``(x, local) -> c_i``, if clients remember something else than s_i.
+      local_steps: ``(hparams, start, correction, local) -> end``, steps of ``client_lr`` times a
+        gradient plus the correction.
+      server_prox: ``(hparams, v, t_e) -> x``.
+      stored_gradient: ``(x, local) -> c_i``, if clients store another gradient than s_i.
       feedback: whether local steps also follow the subgradient.
     """
 
     def init(hparams, params):
-        nothing = tree.zeros_like(params)
-        return Corrected(params, nothing, nothing, nothing if feedback else ()), nothing
+        zeros = tree.zeros_like(params)
+        return Corrected(params, zeros, zeros, zeros if feedback else ()), zeros
 
     def broadcast(hparams, server):
-        direction = tree.add(server.slope, server.pull) if feedback else server.slope
-        return Order(server.point, direction)
+        direction = tree.add(server.slope, server.subgradient) if feedback else server.slope
+        return Message(server.point, direction)
 
     def client_update(hparams, message, client, local, key):
         correction = tree.sub(message.direction, client)
-        end = walk(hparams, message.point, correction, local)
+        end = local_steps(hparams, message.point, correction, local)
         num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)
         mean = tree.scale(1 / (hparams.client_lr * num_steps), tree.sub(message.point, end))
-        slope, excess = tree.sub(mean, correction), ()
-        if remembered is not None:
-            walked, slope = slope, remembered(message.point, local)
-            excess = tree.sub(walked, slope)
-        return ClientResult(slope, Change(tree.sub(slope, client), excess, Public(num_steps)), {})
+        slope, slope_change = tree.sub(mean, correction), ()
+        if stored_gradient is not None:
+            local_slope, slope = slope, stored_gradient(message.point, local)
+            slope_change = tree.sub(local_slope, slope)
+        upload = Upload(tree.sub(slope, client), slope_change, Public(num_steps))
+        return ClientResult(slope, upload, {})
 
-    def server_update(hparams, server, mean_upload, cohort, key):
-        length = hparams.server_lr * hparams.client_lr * mean_upload.num_steps.value
-        walked = tree.add(server.slope, mean_upload.slope)
-        if remembered is not None:
-            walked = tree.add(walked, mean_upload.excess)
-        target = tree.add_scaled(server.point, -length, walked)
-        point = land(hparams, target, length)
-        pull = tree.scale(1 / length, tree.sub(target, point)) if feedback else ()
+    def server_update(hparams, server, mean_upload, fraction, key):
+        step = hparams.server_lr * hparams.client_lr * mean_upload.num_steps.value
+        direction = tree.add(server.slope, mean_upload.slope)
+        if stored_gradient is not None:
+            direction = tree.add(direction, mean_upload.slope_change)
+        target = tree.add_scaled(server.point, -step, direction)
+        point = server_prox(hparams, target, step)
+        subgradient = tree.scale(1 / step, tree.sub(target, point)) if feedback else ()
         slope, residue = tree.add_compensated(
-            server.slope, server.residue, cohort.fraction, mean_upload.slope
+            server.slope, server.residue, fraction, mean_upload.slope
         )
-        return Corrected(point, slope, residue, pull)
+        return Corrected(point, slope, residue, subgradient)
 
     def model(hparams, server):
         return server.point

@@ -1,30 +1,30 @@
-r"""FeDualEx and FedMiP: an extra step, in the dual and in the primal, for composite saddle points.
+r"""FeDualEx and FedMiP: extragradient steps, in the dual and in the primal, for saddle points.
 
 Bai and Bullins, "Local composite saddle point optimization", ICLR 2024, Algorithms 1 and 2. With
-``fcojax.problems.saddle`` every algorithm of the library takes descent-ascent steps; these two look
-one step ahead, which is what bilinear problems need.
+``fcojax.problems.saddle`` every algorithm of the library takes descent-ascent steps; these two
+extrapolate, which bilinear problems need.
 """
 
 from collections.abc import Callable
 
-import jax.numpy as jnp
-
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
-from fcojax.algorithms.fed_avg import PenalisedRates
-from fcojax.algorithms.fed_dual_avg import Displacement, DualPoint, fed_dual_avg
-from fcojax.algorithms.fed_mid import Displacement as Move
-from fcojax.algorithms.fed_mid import fed_mid
+from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
+from fcojax.algorithms.fed_dual_avg import DualPoint, FedDualAvgHparams, fed_dual_avg
+from fcojax.algorithms.fed_mid import FedMidHparams, fed_mid
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
 
 
 def extrapolation(loss: Loss, mirror: Mirror) -> Callable:
-    """``(hparams, message) -> (ahead, step)``, both ``(moved, batch) -> moved`` of one client.
+    """Return ``(hparams, message) -> (ahead, step)``, both ``(moved, batch) -> moved``.
 
-    What has moved since the message is a ``DualPoint``. ``ahead`` says where a dual averaging step
-    would lead to, and ``step`` goes along the gradient that is found there.
+    The displacement ``moved`` from the message is a ``DualPoint``. ``ahead`` takes a dual averaging
+    step, and ``step`` a step from ``moved`` along the gradient at the point that ``ahead`` reaches.
+
+    Args:
+      loss: one loss per example.
+      mirror: the geometry, with its penalty.
     """
     gradient = mean_gradient(loss)
 
@@ -43,7 +43,7 @@ def extrapolation(loss: Loss, mirror: Mirror) -> Callable:
     return of_client
 
 
-@takes(PenalisedRates, "mirror")
+@takes(FedDualAvgHparams, "mirror")
 def fe_dual_ex(loss: Loss, mirror: Mirror) -> Algorithm:
     r"""Federated dual extrapolation, with :math:`P_t` the mirror step of ``mirror``.
 
@@ -59,31 +59,43 @@ def fe_dual_ex(loss: Loss, mirror: Mirror) -> Algorithm:
     and the model is :math:`P_{T_r}(z_r)`. For saddle points
     :math:`\min_x \max_y f(x, y) + \psi_1(x) - \psi_2(y)` the loss is one that
     ``fcojax.problems.saddle`` made, with :math:`g = (\nabla_x f, -\nabla_y f)`, and the penalty of
-    the mirror is :math:`\psi_1(x) + \psi_2(y)`. The theorem speaks of an average of the
-    points one step ahead, which is the model of ``fcojax.theory.saddle.extrapolated_average``.
+    the mirror is :math:`\psi_1(x) + \psi_2(y)`. The theorem bounds the gap at an average of the
+    extrapolated points, the model of ``fcojax.theory.saddle.extrapolated_average``.
 
-    Both gradients of a step are of the step's batch; the paper draws one for each.
+    Both gradients of a step use the same batch; the paper draws one for each. A local step takes
+    two proxes.
+
+    Args:
+      loss: one loss per example.
+      mirror: the geometry, with its penalty.
 
     Example:
-      >>> import fcojax
-      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fe_dual_ex))
-      >>> cost.client_proxes  # two for each of ten local steps
-      20
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> from fcojax.transforms import euclidean, zero
+      >>> data = fcojax.from_rows({"a": np.array([2.0, 4.0])}, [1, 1])
+      >>> bilinear = lambda params, rows: params["x"] * params["y"] - rows["a"] * params["x"]
+      >>> algorithm = fcojax.algorithms.fe_dual_ex(
+      ...     fcojax.problems.saddle(bilinear), euclidean(zero()))
+      >>> start = {"x": jnp.array(1.0), "y": jnp.array(0.0)}
+      >>> plan, key = fcojax.local_steps(2), jax.random.key(0)
+      >>> point, _ = fcojax.run(
+      ...     algorithm, algorithm.hparams_type(0.3), start, data, key, plan, num_rounds=200)
+      >>> round(float(point["y"]), 3), abs(round(float(point["x"]), 3))
+      (3.0, 0.0)
     """
     averaging, ahead_of = fed_dual_avg(loss, mirror), extrapolation(loss, mirror)
 
     def client_update(hparams, message, client, local, key):
         _, step = ahead_of(hparams, message)
         end = local.scan(step, tree.zeros_like(message))
-        elapsed = local.num_steps.astype(message.elapsed.dtype) * hparams.client_lr
-        return ClientResult(client, Displacement(end.dual, Public(elapsed)), {})
+        return ClientResult(client, Displacement(end.dual, elapsed(local, hparams.client_lr)), {})
 
     return averaging._replace(client_update=client_update)
 
 
-@takes(PenalisedRates, "mirror")
+@takes(FedMidHparams, "mirror")
 def fed_mip(loss: Loss, mirror: Mirror, *, server_prox: bool = True) -> Algorithm:
-    r"""Federated mirror prox, FeDualEx's primal twin: FedMiD with the extra step.
+    r"""Federated mirror prox, the primal form of FeDualEx: FedMiD with extragradient steps.
 
     .. math::
        w_{k + 1/2} &= P_{\eta_c}\big(\nabla h(w_k) - \eta_c g(w_k)\big), \qquad
@@ -92,13 +104,25 @@ def fed_mip(loss: Loss, mirror: Mirror, *, server_prox: bool = True) -> Algorith
        \qquad \bar e = \sum_m p_m \eta_c K_m
 
     As in FedMiD as printed, the penalty is applied on the clients and once more on the server, so
-    that the limit is that of twice the penalty, unless ``server_prox`` is switched off.
+    the limit is that of twice the penalty unless ``server_prox`` is switched off. A local step
+    takes two proxes, the server one.
+
+    Args:
+      loss: one loss per example.
+      mirror: the geometry, with its penalty.
+      server_prox: whether the server step applies the penalty.
 
     Example:
-      >>> import fcojax
-      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_mip))
-      >>> cost.client_proxes, cost.server_proxes  # two for each of ten local steps
-      (20, 1)
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> from fcojax.transforms import euclidean, l1
+      >>> data = fcojax.from_rows({"a": np.array([2.0, 4.0])}, [1, 1])
+      >>> algorithm = fcojax.algorithms.fed_mip(
+      ...     lambda w, rows: (w - rows["a"]) ** 2 / 2, euclidean(l1()), server_prox=False)
+      >>> hparams = algorithm.hparams_type(client_lr=0.1, penalty_scale=0.5)
+      >>> plan, key = fcojax.local_steps(3), jax.random.key(0)
+      >>> w, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=100)
+      >>> round(float(w), 3)  # the mean of 2 and 4, soft thresholded at 0.5
+      2.5
     """
     descending = fed_mid(loss, mirror, server_prox=server_prox)
     gradient = mean_gradient(loss)
@@ -112,9 +136,7 @@ def fed_mip(loss: Loss, mirror: Mirror, *, server_prox: bool = True) -> Algorith
             ahead = along(gradient(w, batch))
             return along(gradient(ahead, batch))
 
-        end = local.scan(step, message)
-        client_lr = jnp.asarray(hparams.client_lr)
-        elapsed = local.num_steps.astype(client_lr.dtype) * client_lr
-        return ClientResult(client, Move(tree.sub(end, message), Public(elapsed)), {})
+        moved = tree.sub(local.scan(step, message), message)
+        return ClientResult(client, Displacement(moved, elapsed(local, hparams.client_lr)), {})
 
     return descending._replace(client_update=client_update)

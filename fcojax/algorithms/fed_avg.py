@@ -14,27 +14,27 @@ from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Scalar
+from fcojax.types import NonNegative, Positive
 
 
-class Rates(NamedTuple):
+class FedAvgHparams(NamedTuple):
     """``client_lr`` is eta_c, ``server_lr`` is eta_s."""
 
-    client_lr: Scalar = 0.01
-    server_lr: Scalar = 1.0
+    client_lr: Positive = 0.01
+    server_lr: Positive = 1.0
 
 
-class PenalisedRates(NamedTuple):
+class FedAvgSubgradientHparams(NamedTuple):
     """``client_lr`` is eta_c, ``server_lr`` is eta_s, ``penalty_scale`` is the strength of psi."""
 
-    client_lr: Scalar = 0.01
-    server_lr: Scalar = 1.0
-    penalty_scale: Scalar = 0.1
+    client_lr: Positive = 0.01
+    server_lr: Positive = 1.0
+    penalty_scale: NonNegative = 0.1
 
 
-@takes(Rates)
+@takes(FedAvgHparams)
 def fed_avg(loss: Loss) -> Algorithm:
-    r"""Federated averaging, for a loss with no penalty.
+    r"""Federated averaging, for a loss without a penalty.
 
     With K local steps and cohort S_r a round is
 
@@ -42,6 +42,9 @@ def fed_avg(loss: Loss) -> Algorithm:
               w_{r+1} = w_r + \eta_s \sum_{m \in S_r} p_m (w^m_K - w_r).
 
     Its server state and its message are the parameters; clients keep no state.
+
+    Args:
+      loss: one loss per example.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -61,28 +64,33 @@ def fed_avg(loss: Loss) -> Algorithm:
     return _averaging(step)._replace(entrywise=True)
 
 
-@takes(PenalisedRates, "penalty")
+@takes(FedAvgSubgradientHparams, "penalty")
 def fed_avg_subgradient(
     loss: Loss, penalty: Penalty, *, after_gradient_step: bool = True
 ) -> Algorithm:
-    r"""FedAvg on the loss plus a subgradient of the penalty, with no prox anywhere.
+    r"""FedAvg on the loss plus a subgradient of the penalty, without any prox.
 
-    The local step adds :math:`s \in \partial \psi` to the gradient. The subgradient is the one
-    that automatic differentiation of ``penalty.value`` picks, which for l1 is
-    :math:`\lambda\,\mathrm{sign}(w)` with sign(0) = 0. An indicator has no use for it: its
-    value has gradient zero inside its set.
+    The local step adds :math:`s \in \partial \psi` to the gradient. The subgradient is the one that
+    automatic differentiation of ``penalty.value`` returns, which for l1 is
+    :math:`\lambda\,\mathrm{sign}(w)` with sign(0) = 0. An indicator has no effect: its value has
+    gradient zero inside its set.
 
     Args:
       loss: one loss per example.
       penalty: psi; only its value is used.
-      after_gradient_step: take the subgradient at the point that the gradient step has reached,
-        as the reference code does; otherwise at the same point as the gradient, as printed.
+      after_gradient_step: take the subgradient at the point after the gradient step, as the
+        reference code does; otherwise at the same point as the gradient, as printed.
 
     Example:
-      >>> import fcojax
-      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_avg_subgradient))
-      >>> cost.client_proxes, cost.server_proxes
-      (0, 0)
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
+      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # minimiser with |x|: 2
+      >>> algorithm = fcojax.algorithms.fed_avg_subgradient(loss, fcojax.transforms.l1())
+      >>> hparams = algorithm.hparams_type(client_lr=0.1, penalty_scale=1.0)
+      >>> plan, key = fcojax.local_steps(2), jax.random.key(0)
+      >>> x, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=100)
+      >>> round(float(x), 2)
+      1.94
 
     References:
       Yuan, Zaheer and Reddi, 2021, section 1 and Figure 1, where it is called FedAvg(d).
@@ -113,7 +121,7 @@ def _averaging(step) -> Algorithm:
         end = local.scan(lambda w, batch: step(hparams, w, batch), message)
         return ClientResult(client, tree.sub(end, message), {})
 
-    def server_update(hparams, server, mean_upload, cohort, key):
+    def server_update(hparams, server, mean_upload, fraction, key):
         return tree.add_scaled(server, hparams.server_lr, mean_upload)
 
     def model(hparams, server):

@@ -8,37 +8,37 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
-from fcojax.algorithms.fed_avg import PenalisedRates
+from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
-from fcojax.types import Array, Params
+from fcojax.types import Array, NonNegative, Params, Positive
+
+
+class FedDualAvgHparams(NamedTuple):
+    """``client_lr`` is eta_c, ``server_lr`` is eta_s, ``penalty_scale`` is the strength of psi."""
+
+    client_lr: Positive = 0.01
+    server_lr: Positive = 1.0
+    penalty_scale: NonNegative = 0.1
 
 
 class DualPoint(NamedTuple):
-    """A dual point z, and the total step size behind it, with which psi enters the model."""
+    """A dual point z, and the total step size so far, the weight of psi in the model."""
 
     dual: Params
     elapsed: Array
 
 
-class Displacement(NamedTuple):
-    """What a client sends: how far its dual moved, and the sum of the steps it took."""
-
-    dual: Params
-    elapsed: Public
-
-
 class DualSums(NamedTuple):
-    """The server's dual point, and what rounding has left out of its two sums so far."""
+    """The server's dual point, and the rounding errors of its two sums so far."""
 
     dual: Params
     elapsed: Array
     residue: DualPoint
 
 
-@takes(PenalisedRates, "mirror")
+@takes(FedDualAvgHparams, "mirror")
 def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Algorithm:
     r"""Federated dual averaging, with :math:`P_t` the mirror step of ``mirror``.
 
@@ -50,20 +50,20 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
        z_{r+1} &= z_r + \eta_s \sum_m p_m (z^m_K - z_r), \qquad
        T_{r+1} = T_r + \eta_s \sum_m p_m \eta_c K_m
 
-    and the model is :math:`P_{T_r}(z_r)`. Gradients are taken at primal points and added up in the
-    dual, where averaging keeps the sparsity that averaging models destroys. The elapsed time is
-    never reset, so the penalty keeps its weight against the sum of all gradients. A schedule of
-    ``penalty_scale`` applies the strength of the moment to all of the elapsed time.
+    and the model is :math:`P_{T_r}(z_r)`. Gradients are taken at primal points and summed in the
+    dual, where averaging keeps the sparsity that averaging models destroys. T is never reset, so
+    the penalty keeps its weight against the sum of all gradients. With a schedule of
+    ``penalty_scale`` the current strength applies to all of T.
 
-    Both sums grow for as long as the run lasts while their increments do not. Clients therefore
-    add up displacements, and the server's sums are compensated, so that in float32 the error of
-    the model stays that of rounding z and T once, however many rounds there were.
+    Both sums grow with the number of rounds while their increments do not. Clients therefore sum
+    displacements, and the server's sums are compensated: in float32 the error of the model stays
+    that of rounding z and T once, for any number of rounds.
 
     Args:
       loss: one loss per example.
       mirror: the geometry, with its penalty.
-      client_prox: whether clients read the model through the penalty, or through
-        :math:`\nabla h^*` alone as FedDualAvg-OSP does.
+      client_prox: whether clients map dual points to the primal with the penalty, or with
+        :math:`\nabla h^*` only, as FedDualAvg-OSP does.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -87,8 +87,8 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
         return model(hparams, point) if client_prox else mirror.from_dual(point.dual)
 
     def init(hparams, params):
-        dual, elapsed = mirror.to_dual(params), jnp.zeros_like(jnp.asarray(hparams.client_lr))
-        return DualSums(dual, elapsed, tree.zeros_like(DualPoint(dual, elapsed))), ()
+        point = DualPoint(mirror.to_dual(params), jnp.zeros_like(jnp.asarray(hparams.client_lr)))
+        return DualSums(*point, tree.zeros_like(point)), ()
 
     def broadcast(hparams, server):
         return DualPoint(server.dual, server.elapsed)
@@ -102,12 +102,11 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
             )
 
         end = local.scan(step, tree.zeros_like(message))
-        elapsed = local.num_steps.astype(message.elapsed.dtype) * hparams.client_lr
-        return ClientResult(client, Displacement(end.dual, Public(elapsed)), {})
+        return ClientResult(client, Displacement(end.dual, elapsed(local, hparams.client_lr)), {})
 
-    def server_update(hparams, server, mean_upload, cohort, key):
+    def server_update(hparams, server, mean_upload, fraction, key):
         sums = DualPoint(server.dual, server.elapsed)
-        increment = DualPoint(mean_upload.dual, mean_upload.elapsed.value)
+        increment = DualPoint(mean_upload.params, mean_upload.elapsed.value)
         sums, residue = tree.add_compensated(sums, server.residue, hparams.server_lr, increment)
         return DualSums(sums.dual, sums.elapsed, residue)
 
@@ -115,21 +114,34 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
     return Algorithm(*functions, entrywise=mirror.separable)
 
 
-@takes(PenalisedRates, "mirror")
+@takes(FedDualAvgHparams, "mirror")
 def fed_dual_avg_osp(loss: Loss, mirror: Mirror) -> Algorithm:
-    """FedDualAvg-OSP, "only server proximal": clients never see the penalty.
+    """FedDualAvg-OSP, "only server proximal": clients do not use the penalty.
 
-    Its dual sequence is FedAvg's sequence of models for any penalty, while the penalty's weight
-    grows with time. With l1 the model therefore tends to zero: the result depends on when one
-    stops, and there is no right fixed point.
+    Its dual sequence is FedAvg's sequence of models for any penalty, while the weight of the
+    penalty grows with the rounds. With l1 the model therefore tends to zero: the result depends on
+    the number of rounds, and the minimiser is no fixed point.
 
-    With ``entropic_simplex`` all gradients are taken on the simplex of sum 1 whatever
-    ``penalty_scale`` is: use ``fed_dual_avg`` for another sum.
+    With ``entropic_simplex`` all gradients are taken on the simplex of sum 1 for every
+    ``penalty_scale``: use ``fed_dual_avg`` for another sum.
+
+    Args:
+      loss: one loss per example.
+      mirror: the geometry, with its penalty.
 
     Example:
-      >>> import fcojax
-      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_dual_avg_osp))
-      >>> cost.client_proxes, cost.server_proxes
-      (0, 1)
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> from fcojax.transforms import euclidean, l1
+      >>> data = fcojax.from_rows({"a": np.array([2.0, 4.0])}, [1, 1])
+      >>> loss = lambda w, rows: (w - rows["a"]) ** 2 / 2  # minimiser with |w| / 2: 2.5
+      >>> algorithm = fcojax.algorithms.fed_dual_avg_osp(loss, euclidean(l1()))
+      >>> hparams = algorithm.hparams_type(client_lr=0.1, penalty_scale=0.5)
+      >>> plan, key = fcojax.local_steps(1), jax.random.key(0)
+      >>> for num_rounds in (20, 80):
+      ...     w, _ = fcojax.run(
+      ...         algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=num_rounds)
+      ...     print(round(float(w), 2))
+      1.64
+      0.0
     """
     return fed_dual_avg(loss, mirror, client_prox=False)

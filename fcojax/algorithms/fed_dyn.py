@@ -4,7 +4,7 @@ Acar, Zhao, Matas Navarro, Mattina, Whatmough and Saligrama, "Federated learning
 regularization", ICLR 2021.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,24 +16,22 @@ from fcojax.algorithms.local_solvers import LocalProblem, Solver, gd
 from fcojax.problems.problem import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Array, Params, PyTree, Scalar
-
-_REPORTS = ("server", "sampled", "all")
+from fcojax.types import Array, NonNegative, Params, Positive, PyTree
 
 
-class ProximalRates(NamedTuple):
+class FedDynHparams(NamedTuple):
     """``client_lr`` is the local solver's step; ``prox_step`` is eta, 1/alpha in the paper.
 
     ``penalty_scale`` is the strength of psi.
     """
 
-    client_lr: Scalar = 0.01
-    prox_step: Scalar = 1.0
-    penalty_scale: Scalar = 0.1
+    client_lr: Positive = 0.01
+    prox_step: Positive = 1.0
+    penalty_scale: NonNegative = 0.1
 
 
 class Drift(NamedTuple):
-    """The model x_0, the drift h, and the mean of client models that is reported, if one is."""
+    """The model x_0, the drift h, and the mean of client models if that is reported."""
 
     center: Params
     drift: Params
@@ -41,7 +39,7 @@ class Drift(NamedTuple):
 
 
 class DualClient(NamedTuple):
-    """x_i and lambda_i of the client's last round, and what its solver remembers."""
+    """x_i and lambda_i of the client's last round, and the memory of its solver."""
 
     model: Params
     dual: Params
@@ -49,24 +47,24 @@ class DualClient(NamedTuple):
 
 
 class Moves(NamedTuple):
-    """What a client sends: x_i - x_0, and how far x_i moved if all x_i are averaged."""
+    """The upload: x_i - x_0, and the change of x_i if the mean of all x_i is the model."""
 
     from_center: Params
     from_last: PyTree
 
 
-@takes(ProximalRates, "penalty")
+@takes(FedDynHparams, "penalty")
 def fed_dyn(
     loss: Loss,
     penalty: Penalty | None = None,
     *,
     solver: Solver | None = None,
-    report: str = "server",
+    report: Literal["server", "sampled", "all"] = "server",
 ) -> Algorithm:
     r"""Federated dynamic regularisation of the mean loss plus psi, with any cohort.
 
-    A client of the cohort P minimises its augmented Lagrangian, then moves its dual; the others
-    keep what they have:
+    A client of the cohort P minimises its augmented Lagrangian, then updates its dual; the others
+    keep their state:
 
     .. math:: x_i \approx \arg\min_x f_i(x) + \langle \lambda_i, x - x_0 \rangle
                          + \tfrac{1}{2 \eta} |x - x_0|^2, \qquad
@@ -79,32 +77,36 @@ def fed_dyn(
                   \frac{\sum_{i \in P} p_i x_i}{\sum_{i \in P} p_i} + \eta h\Big).
 
     The drift h equals the mean of the duals of all clients in every round, if it does so in the
-    first: both receive the same increments. An offset b between them is never forgotten, and the
-    method then converges to where the mean gradient is b. So duals and drift start at zero, and
-    ``with_duals`` computes the drift of any others. In the paper's symbols the client's gradient
+    first: both receive the same increments. A difference b between them persists, and the method
+    then converges to where the mean gradient is b. So duals and drift start at zero, and
+    ``with_duals`` computes the drift for other duals. In the paper's symbols the client's gradient
     state is minus the dual, the server's is minus h, and alpha is 1 / eta.
 
-    With everyone, the same solver and the same start this is FedPD without skipping.
+    With everyone, the same solver and the same start this is FedPD without skipping. One vector
+    goes up and one down; a client stores two, :math:`x_i` and :math:`\lambda_i`.
 
     Args:
       loss: one loss per example.
       penalty: psi, applied on the server; none by default.
-      solver: of the local problems; by default ``gd(warm_start=False)``, as in the authors' code.
-      report: which model is returned: that of the ``"server"``, x_0; the mean of the ``"sampled"``
-        clients' x_i; or the mean of the last x_i of ``"all"`` clients, which is the smoothest and
-        for which alone clients send a second model's worth of numbers. The iterates and the
-        limit are the same.
+      solver: the solver of the local problems; by default ``gd(warm_start=False)``, as in the
+        authors' code.
+      report: the model that is returned: ``"server"`` for x_0; ``"sampled"`` for the mean of the
+        cohort's x_i; or ``"all"`` for the mean of the last x_i of all clients, which varies least
+        and needs a second vector up. The iterates and the limit are the same.
 
     Example:
-      >>> import fcojax
-      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_dyn))
-      >>> cost.up, cost.state, cost.needs_everyone  # a client keeps x_i and lambda_i
-      ('1 d', '2 d', False)
+      >>> import fcojax, jax, numpy as np
+      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
+      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # minimiser with |x|: 2
+      >>> algorithm = fcojax.algorithms.fed_dyn(loss, fcojax.transforms.l1())
+      >>> hparams = algorithm.hparams_type(client_lr=0.2, prox_step=0.5, penalty_scale=1.0)
+      >>> plan, key = fcojax.local_steps(5), jax.random.key(0)
+      >>> x, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=200)
+      >>> round(float(x), 3)
+      2.0
     """
     gradient, penalty = mean_gradient(loss), penalty or zero()
     solver = solver or gd(warm_start=False)
-    if report not in _REPORTS:
-        raise ValueError(f"report is {report!r}; pass one of {', '.join(_REPORTS)}.")
 
     def init(hparams, params):
         average = () if report == "server" else params
@@ -122,14 +124,14 @@ def fed_dyn(
         from_last = tree.sub(model, client.model) if report == "all" else ()
         return ClientResult(DualClient(model, dual, memory), Moves(from_center, from_last), {})
 
-    def server_update(hparams, server, mean_upload, cohort, key):
-        increment = cohort.fraction / hparams.prox_step
+    def server_update(hparams, server, mean_upload, fraction, key):
+        increment = fraction / hparams.prox_step
         drift = tree.add_scaled(server.drift, increment, mean_upload.from_center)
         sampled = tree.add(server.center, mean_upload.from_center)
         target = tree.add_scaled(sampled, hparams.prox_step, drift)
         center = penalty.prox(target, hparams.prox_step, hparams.penalty_scale)
         if report == "all":
-            average = tree.add_scaled(server.average, cohort.fraction, mean_upload.from_last)
+            average = tree.add_scaled(server.average, fraction, mean_upload.from_last)
         else:
             average = sampled if report == "sampled" else ()
         return Drift(center, drift, average)
@@ -141,16 +143,21 @@ def fed_dyn(
 
 
 def with_duals(state: Any, duals: Params, weights: Array) -> Any:
-    """The engine's ``State`` with other duals, one row a client, and the drift that goes with them.
+    """Return the engine's ``State`` with other duals and the drift that belongs to them.
 
-    For warm starts, say from the duals of an earlier run. ``weights`` are those of the clients.
+    For warm starts, for example from the duals of an earlier run.
+
+    Args:
+      state: of a run of ``fed_dyn``.
+      duals: lambda_i, one row per client.
+      weights: the weights of the clients.
 
     Example:
       >>> import fcojax, numpy as np
       >>> data = fcojax.from_clients([{"a": np.ones(1)}] * 2, weights=[1.0, 3.0])
       >>> algorithm = fcojax.algorithms.fed_dyn(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
       >>> state = fcojax.start(
-      ...     algorithm, ProximalRates(), jnp.zeros(()), data, jax.random.key(0),
+      ...     algorithm, FedDynHparams(), jnp.zeros(()), data, jax.random.key(0),
       ...     fcojax.local_steps(1))
       >>> with_duals(state, jnp.array([2.0, -2.0]), data.weights).server.drift.tolist()
       -1.0

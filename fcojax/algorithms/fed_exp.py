@@ -1,50 +1,54 @@
-r"""FedExP: FedAvg whose server step is as long as the clients disagree.
+r"""FedExP: FedAvg with a server step that grows with the disagreement of the clients.
 
 Jhunjhunwala, Wang and Joshi, "FedExP: speeding up federated averaging via extrapolation", ICLR
 2023 (arXiv 2301.09604).
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
+from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Array, Params, PyTree, Scalar
+from fcojax.types import Array, NonNegative, Params, Positive, PyTree
 
 
-class ExtrapolationRates(NamedTuple):
+class FedExPHparams(NamedTuple):
     """``client_lr`` is eta_c; ``epsilon`` keeps the server's step finite.
 
     ``penalty_scale`` is the strength of psi.
     """
 
-    client_lr: Scalar = 0.01
-    epsilon: Scalar = 1e-3
-    penalty_scale: Scalar = 0.1
+    client_lr: Positive = 0.01
+    epsilon: NonNegative = 1e-3
+    penalty_scale: NonNegative = 0.1
 
 
 class LastTwo(NamedTuple):
-    """The model, and the one before it, if their mean is reported."""
+    """The point of the last round, and the one before it if their mean is the model, or ``()``."""
 
     point: Params
     previous: PyTree
 
 
-class Displacement(NamedTuple):
-    """What a client sends: how far it moved, that squared, and the sum of the steps it took."""
+class Upload(NamedTuple):
+    """A client's displacement, and its squared norm."""
 
-    params: Params
+    displacement: Displacement
     squared: Array
-    elapsed: Public
 
 
-@takes(ExtrapolationRates, "penalty")
-def fed_exp(loss: Loss, penalty: Penalty | None = None, *, report: str = "average") -> Algorithm:
+@takes(FedExPHparams, "penalty")
+def fed_exp(
+    loss: Loss,
+    penalty: Penalty | None = None,
+    *,
+    report: Literal["average", "last"] = "average",
+) -> Algorithm:
     r"""FedAvg with an adaptive server step, and a prox of the server if there is a penalty.
 
     Clients move by :math:`d_i` in K local steps from w, as in FedAvg, and with S the cohort
@@ -53,28 +57,31 @@ def fed_exp(loss: Loss, penalty: Penalty | None = None, *, report: str = "averag
                                         {2 (|\sum_{i \in S} p_i d_i|^2 + \epsilon)}\Big), \qquad
               w \leftarrow \mathrm{prox}_{\eta_s \eta_c K \psi}\Big(w + \eta_s \sum_i p_i d_i\Big).
 
-    The more the clients' directions cancel, the longer the step. Iterates swing, and the paper
-    reports the mean of the last two. Its limit is off by the drift of the local steps, as that of
-    FedAvg is. The squared length is a fact about a client's data like :math:`d_i` itself, and an
-    uplink treats it so.
+    The more the clients' directions cancel, the longer the step. Iterates oscillate, and the paper
+    reports the mean of the last two. The limit is off by the drift of the local steps, as for
+    FedAvg. The squared norm depends on a client's data as :math:`d_i` does, and an uplink treats
+    it in the same way: it is one number more to send, and the number of steps another.
 
     Args:
       loss: one loss per example.
       penalty: psi, applied on the server; none by default.
-      report: which model is returned: the ``"average"`` of the last two, or the ``"last"``, which
-        has the zeros that the prox made.
+      report: the model that is returned: the ``"average"`` of the last two points, or the
+        ``"last"`` one, which has the zeros of the prox.
 
     Example:
-      >>> import fcojax
-      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_exp))
-      >>> cost.up, cost.server_proxes  # the way, its squared length and the sum of the steps
-      ('1 d + 2', 1)
+      >>> import fcojax, jax, numpy as np
+      >>> data = fcojax.from_rows({"a": np.array([2.0, 4.0])}, [1, 1])
+      >>> algorithm = fcojax.algorithms.fed_exp(
+      ...     lambda w, rows: (w - rows["a"]) ** 2 / 2, fcojax.transforms.l1())
+      >>> hparams = algorithm.hparams_type(client_lr=0.1, penalty_scale=0.5)
+      >>> plan, key = fcojax.local_steps(1), jax.random.key(0)
+      >>> w, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=100)
+      >>> round(float(w), 3)  # the mean of 2 and 4, soft thresholded at 0.5
+      2.5
 
     References:
       Jhunjhunwala, Wang and Joshi, 2023, Algorithm 1. The prox is ours.
     """
-    if report not in ("average", "last"):
-        raise ValueError(f"report is {report!r}; pass one of average, last.")
     gradient, penalty, average = mean_gradient(loss), penalty or zero(), report == "average"
 
     def init(hparams, params):
@@ -88,18 +95,16 @@ def fed_exp(loss: Loss, penalty: Penalty | None = None, *, report: str = "averag
             return tree.add_scaled(w, -hparams.client_lr, gradient(w, batch))
 
         moved = tree.sub(local.scan(step, message), message)
-        client_lr = jnp.asarray(hparams.client_lr)
-        elapsed = Public(local.num_steps.astype(client_lr.dtype) * client_lr)
-        return ClientResult(client, Displacement(moved, tree.vdot(moved, moved), elapsed), {})
+        displacement = Displacement(moved, elapsed(local, hparams.client_lr))
+        return ClientResult(client, Upload(displacement, tree.vdot(moved, moved)), {})
 
-    def server_update(hparams, server, mean_upload, cohort, key):
-        mean, elapsed = mean_upload.params, mean_upload.elapsed.value
-        together = tree.vdot(mean, mean)
-        agreement = 2 * (together + jnp.asarray(hparams.epsilon, together.dtype))
+    def server_update(hparams, server, mean_upload, fraction, key):
+        mean, steps = mean_upload.displacement.params, mean_upload.displacement.elapsed.value
+        squared = tree.vdot(mean, mean)
+        agreement = 2 * (squared + jnp.asarray(hparams.epsilon, squared.dtype))
         server_lr = jnp.maximum(1, mean_upload.squared / agreement)
         target = tree.add_scaled(server.point, server_lr, mean)
-        length = server_lr.astype(elapsed.dtype) * elapsed
-        point = penalty.prox(target, length, hparams.penalty_scale)
+        point = penalty.prox(target, server_lr.astype(steps.dtype) * steps, hparams.penalty_scale)
         return LastTwo(point, server.point if average else ())
 
     def model(hparams, server):

@@ -1,4 +1,4 @@
-r"""FedFW: federated Frank-Wolfe, for constraints that are cheaper to walk along than to project on.
+r"""FedFW: federated Frank-Wolfe, for sets whose vertices are cheaper than their projection.
 
 Dadras, Banerjee, Prakhya and Yurtsever, "Federated Frank-Wolfe algorithm", ECML PKDD 2024 (arXiv
 2408.10090), written from its abstract and from memory.
@@ -12,17 +12,16 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.fields import shown
 from fcojax.problems.problem import Loss
 from fcojax.transforms.constraints.vertices import l1_vertex
-from fcojax.types import Array, Params, Scalar
+from fcojax.types import Array, NonNegative, Params, Scalar
 
 
-class PullRates(NamedTuple):
+class FedFWHparams(NamedTuple):
     """``pull_scale`` is lambda_0, ``penalty_scale`` the radius of the set."""
 
-    pull_scale: Scalar = 1.0
-    penalty_scale: Scalar = 1.0
+    pull_scale: NonNegative = 1.0
+    penalty_scale: NonNegative = 1.0
 
 
 class Round(NamedTuple):
@@ -33,27 +32,27 @@ class Round(NamedTuple):
 
 
 class Averaged(NamedTuple):
-    """The mean of a round's gradients, and how many there were so far."""
+    """The mean of a round's gradients so far, and their number."""
 
     slope: Params
     count: Array
 
 
-@takes(PullRates)
+@takes(FedFWHparams)
 def fed_fw(loss: Loss, *, vertex: Callable[[Params, Scalar], Params] = l1_vertex) -> Algorithm:
-    r"""Minimises the mean loss over a bounded convex set D, without projections and step sizes.
+    r"""Minimise the mean loss over a bounded convex set D, without projections and step sizes.
 
-    Clients keep points :math:`x_i` of D and send a vertex of it, the server their mean x: with
-    :math:`s_t = 2 / (t + 1)` and t = 1, 2, ...
+    Clients keep points :math:`x_i` of D and send a vertex of D, the server keeps the mean x of
+    these points: with :math:`s_t = 2 / (t + 1)` and t = 1, 2, ...
 
     .. math:: g_i = \nabla f_i(x_i) + \lambda_0 \sqrt{t + 1}\,(x_i - x), \quad
               v_i \in \arg\min_{v \in D} \langle g_i, v \rangle, \quad
               x_i \leftarrow x_i + s_t (v_i - x_i), \quad
               x \leftarrow x + s_t \Big(\sum_i p_i v_i - x\Big).
 
-    The pull towards the mean grows, so that clients agree in the end; with everyone x is the mean
-    of the :math:`x_i`. The first step goes all the way to a vertex. The gap falls as
-    :math:`1 / \sqrt{t}` for convex losses: this is for sets whose projection is out of reach.
+    The weight of the distance to the mean grows, so that clients agree in the limit; with everyone
+    x is the mean of the :math:`x_i`. The first step ends at a vertex. The gap falls as
+    :math:`1 / \sqrt{t}` for convex losses: use it where a projection is too expensive.
 
     With several local steps the gradient is the mean over their batches, all taken at
     :math:`x_i`.
@@ -68,11 +67,9 @@ def fed_fw(loss: Loss, *, vertex: Callable[[Params, Scalar], Params] = l1_vertex
       >>> algorithm = fcojax.algorithms.fed_fw(loss, vertex=fcojax.transforms.nuclear_vertex)
       >>> hparams = algorithm.hparams_type(penalty_scale=2.0)
       >>> server, client = algorithm.init(hparams, jnp.zeros((3, 2)))
-      >>> int(server.count), client.shape  # a client keeps its own point of the set
+      >>> int(server.count), client.shape  # a client stores its own point of the set
       (1, (3, 2))
     """
-    if not callable(vertex):
-        raise ValueError(f"vertex is {shown(vertex)}; pass a function such as l1_vertex.")
     gradient = mean_gradient(loss)
 
     def step_of(hparams, count):
@@ -93,13 +90,13 @@ def fed_fw(loss: Loss, *, vertex: Callable[[Params, Scalar], Params] = l1_vertex
             return Averaged(tree.add_scaled(mean.slope, 1 / count, change), count)
 
         slope = local.scan(add_batch, Averaged(tree.zeros_like(client), jnp.zeros_like(size))).slope
-        pull = hparams.pull_scale * jnp.sqrt(2 / size)
-        slope = tree.add_scaled(slope, pull, tree.sub(client, message.point))
+        weight = hparams.pull_scale * jnp.sqrt(2 / size)
+        slope = tree.add_scaled(slope, weight, tree.sub(client, message.point))
         target = vertex(slope, hparams.penalty_scale)
         moved = tree.add_scaled(client, size, tree.sub(target, client))
         return ClientResult(moved, tree.sub(target, message.point), {})
 
-    def server_update(hparams, server, mean_upload, cohort, key):
+    def server_update(hparams, server, mean_upload, fraction, key):
         size = step_of(hparams, server.count)
         return Round(tree.add_scaled(server.point, size, mean_upload), server.count + 1)
 

@@ -1,7 +1,7 @@
 r"""FedNMap: corrected local steps along the normal map of a composite problem.
 
-Huang and Pu, arXiv 2602.03357, 2026, whose abstract alone was at hand: the normal map is theirs,
-how clients' walks are corrected is ours.
+Huang and Pu, arXiv 2602.03357, 2026, of which only the abstract was available: the normal map is
+theirs, the correction of the local steps is ours.
 """
 
 from typing import NamedTuple
@@ -12,24 +12,24 @@ from fcojax.algorithms.correction import corrected
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Scalar
+from fcojax.types import NonNegative, Positive
 
 
-class NormalRates(NamedTuple):
+class FedNormalMapHparams(NamedTuple):
     r"""``client_lr`` is eta_c, ``server_lr`` is eta_s, ``prox_step`` is gamma.
 
     ``penalty_scale`` is the strength of psi.
     """
 
-    client_lr: Scalar = 0.01
-    server_lr: Scalar = 1.0
-    prox_step: Scalar = 0.1
-    penalty_scale: Scalar = 0.1
+    client_lr: Positive = 0.01
+    server_lr: Positive = 1.0
+    prox_step: Positive = 0.1
+    penalty_scale: NonNegative = 0.1
 
 
-@takes(NormalRates, "penalty")
+@takes(FedNormalMapHparams, "penalty")
 def fed_normal_map(loss: Loss, penalty: Penalty) -> Algorithm:
-    r"""Minimises the mean loss plus psi by walking before the prox; exact, with any cohort.
+    r"""Minimise the mean loss plus psi by steps before the prox; exact, with any cohort.
 
     The normal map of client i at z has a zero, on average over the clients, exactly where
     :math:`w = \mathrm{prox}_{\gamma \psi}(z)` is a solution:
@@ -38,13 +38,17 @@ def fed_normal_map(loss: Loss, penalty: Penalty) -> Algorithm:
               w = \mathrm{prox}_{\gamma \psi}(z).
 
     Clients take K steps :math:`y \leftarrow y - \eta_c (N_i(y) + c - c_i)` from z, where
-    :math:`c_i` is the mean slope of their last walk and c the mean of all :math:`c_i`; the server
-    takes :math:`z + \eta_s \sum_i p_i (y_i - z)`, and the model is
-    :math:`\mathrm{prox}_{\gamma \psi}(z)`. With one local step and
-    :math:`\eta_s \eta_c = \gamma` this is proximal gradient descent.
+    :math:`c_i` is the mean normal map of their last local steps and c the mean of all :math:`c_i`;
+    the server takes :math:`z + \eta_s \sum_i p_i (y_i - z)`, and the model is
+    :math:`\mathrm{prox}_{\gamma \psi}(z)`. With one local step and :math:`\eta_s \eta_c = \gamma`
+    this is proximal gradient descent.
 
     The prox need not be convex: for a weakly convex psi, :math:`\gamma` below one over its modulus
     keeps w unique. Steps are safe for :math:`\eta_c K \le 1 / L` and :math:`\eta_c \le \gamma`.
+
+    Args:
+      loss: one loss per example.
+      penalty: psi.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -52,27 +56,27 @@ def fed_normal_map(loss: Loss, penalty: Penalty) -> Algorithm:
       >>> algorithm = fcojax.algorithms.fed_normal_map(loss, fcojax.transforms.l1())
       >>> hparams = algorithm.hparams_type(prox_step=0.5, penalty_scale=1.0)
       >>> server, client = algorithm.init(hparams, jnp.array([2.0, 0.25]))
-      >>> algorithm.model(hparams, server).tolist()  # behind the prox, at threshold 0.5
+      >>> algorithm.model(hparams, server).tolist()  # after the prox, with threshold 0.5
       [1.5, 0.0]
     """
     gradient = mean_gradient(loss)
 
-    def read(hparams, z):
+    def prox(hparams, z):
         return penalty.prox(z, hparams.prox_step, hparams.penalty_scale)
 
-    def walk(hparams, start, correction, local):
+    def local_steps(hparams, start, correction, local):
         def step(y, batch):
-            w = read(hparams, y)
+            w = prox(hparams, y)
             slope = tree.add(gradient(w, batch), correction)
             slope = tree.add_scaled(slope, 1 / hparams.prox_step, tree.sub(y, w))
             return tree.add_scaled(y, -hparams.client_lr, slope)
 
         return local.scan(step, start)
 
-    def land(hparams, target, length):
+    def server_prox(hparams, target, step):
         return target
 
     def model(hparams, server):
-        return read(hparams, server.point)
+        return prox(hparams, server.point)
 
-    return corrected(walk, land)._replace(model=model)
+    return corrected(local_steps, server_prox)._replace(model=model)

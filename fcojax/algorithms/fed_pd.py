@@ -16,19 +16,19 @@ from fcojax.algorithms.local_solvers import LocalProblem, Solver, gd
 from fcojax.problems.problem import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Array, Params, PyTree, Scalar
+from fcojax.types import Array, NonNegative, Params, Positive, Probability, PyTree
 
 
-class SkippingRates(NamedTuple):
+class FedPDHparams(NamedTuple):
     """``client_lr`` is the local solver's step; ``prox_step`` is eta.
 
     ``skip_probability`` is p, and ``penalty_scale`` is the strength of psi.
     """
 
-    client_lr: Scalar = 0.01
-    prox_step: Scalar = 1.0
-    skip_probability: Scalar = 0.0
-    penalty_scale: Scalar = 0.1
+    client_lr: Positive = 0.01
+    prox_step: Positive = 1.0
+    skip_probability: Probability = 0.0
+    penalty_scale: NonNegative = 0.1
 
 
 class Center(NamedTuple):
@@ -39,7 +39,7 @@ class Center(NamedTuple):
 
 
 class SkippingClient(NamedTuple):
-    """x_i, lambda_i, the client's own copy of x_0, and what its solver remembers."""
+    """x_i, lambda_i, the client's own copy of x_0, and the memory of its solver."""
 
     model: Params
     dual: Params
@@ -47,48 +47,53 @@ class SkippingClient(NamedTuple):
     memory: PyTree
 
 
-@takes(SkippingRates, "penalty")
+@takes(FedPDHparams, "penalty")
 def fed_pd(
     loss: Loss, penalty: Penalty | None = None, *, solver: Solver | None = None
 ) -> Algorithm:
     r"""Federated primal-dual optimisation of the mean loss plus psi, with every client each round.
 
-    A client minimises its augmented Lagrangian, then moves its dual:
+    A client minimises its augmented Lagrangian, then updates its dual:
 
     .. math:: x_i \approx \arg\min_x f_i(x) + \langle \lambda_i, x - x_{0,i} \rangle
                          + \tfrac{1}{2 \eta} |x - x_{0,i}|^2, \qquad
               \lambda_i \leftarrow \lambda_i + (x_i - x_{0,i}) / \eta,
 
-    and offers :math:`m_i = x_i + \eta \lambda_i`. One coin for the whole federation then decides:
-    with probability 1 - p all continue from
-    :math:`x_0 = \mathrm{prox}_{\eta \psi}(\sum_i p_i m_i)`, otherwise each from its own
-    :math:`m_i`. At the fixed point :math:`x_i = x_0` and :math:`\lambda_i = -\nabla f_i(x_0)`.
+    and proposes :math:`m_i = x_i + \eta \lambda_i`. With probability 1 - p, one draw for all
+    clients, all continue from :math:`x_0 = \mathrm{prox}_{\eta \psi}(\sum_i p_i m_i)`, otherwise
+    each from its own :math:`m_i`. At the fixed point :math:`x_i = x_0` and
+    :math:`\lambda_i = -\nabla f_i(x_0)`.
 
-    For convex losses every :math:`\eta` works if p = 0. With p > 0 the clients walk towards their
-    own minimisers while they skip, and the model stalls at a distance that grows with
-    :math:`\eta` and p; a schedule of ``skip_probability`` that falls to zero removes it.
+    For convex losses every :math:`\eta` converges if p = 0. With p > 0 the clients approach their
+    own minimisers while they skip, and the model stalls at a distance that grows with :math:`\eta`
+    and p; a schedule of ``skip_probability`` that falls to zero removes it.
 
-    In a skipped round nothing is sent, and the engine's traffic counts nothing: uploads are those
-    of the rounds that end with an exchange, downloads those of the rounds after one, the start
-    included. The model is that of the last exchange.
+    In a skipped round nothing is sent, and the engine counts no traffic: uploads are those of the
+    rounds that end with an exchange, downloads those of the rounds after one and of the first. The
+    model is that of the last exchange.
 
-    Duals start at zero. Others, say those of an earlier run, go into ``clients.dual`` of the
-    engine's ``State``, one row a client.
+    Duals start at zero. To start from others, for example those of an earlier run, set
+    ``clients.dual`` of the engine's ``State``, one row per client. A client stores three vectors.
 
     Args:
       loss: one loss per example.
       penalty: psi, applied on the server, which makes the method FedADMM; none by default.
-      solver: of the local problems; ``local_solvers.gd()`` by default.
+      solver: the solver of the local problems; ``local_solvers.gd()`` by default.
 
     Example:
-      >>> import fcojax
-      >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_pd))
-      >>> cost.state, cost.needs_everyone  # a client keeps x_i, lambda_i and its own copy of x_0
-      ('3 d', True)
+      >>> import fcojax, numpy as np
+      >>> data = fcojax.from_clients([{"h": np.ones(1)}, {"h": 3 * np.ones(1)}])
+      >>> loss = lambda x, rows: rows["h"] / 2 * (x - rows["h"]) ** 2  # minimiser with |x|: 2
+      >>> algorithm = fcojax.algorithms.fed_pd(loss, fcojax.transforms.l1())
+      >>> hparams = algorithm.hparams_type(client_lr=0.2, prox_step=0.5, penalty_scale=1.0)
+      >>> plan, key = fcojax.local_steps(5), jax.random.key(0)
+      >>> x, _ = fcojax.run(algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=200)
+      >>> round(float(x), 3)
+      2.0
 
     References:
       Wang, Marella and Anderson, "FedADMM: a federated primal-dual algorithm allowing partial
-      participation", 2022 (arXiv 2203.15104), for the penalty. The authors' MATLAB code offers
+      participation", 2022 (arXiv 2203.15104), for the penalty. The authors' MATLAB code proposes
       :math:`x_i + \eta \lambda_i` with the old dual; this is the paper's, with the new one.
     """
     gradient, penalty, solver = mean_gradient(loss), penalty or zero(), solver or gd()
@@ -105,14 +110,14 @@ def fed_pd(
         problem = LocalProblem(gradient, anchor, client.dual, hparams.prox_step)
         model, memory = solver.solve(hparams, problem, client.model, client.memory, local)
         dual = tree.add_scaled(client.dual, 1 / hparams.prox_step, tree.sub(model, anchor))
-        offer = tree.add_scaled(model, hparams.prox_step, dual)
+        proposal = tree.add_scaled(model, hparams.prox_step, dual)
         return ClientResult(
-            SkippingClient(model, dual, offer, memory),
-            tree.sub(offer, message.center),
+            SkippingClient(model, dual, proposal, memory),
+            tree.sub(proposal, message.center),
             {},
         )
 
-    def server_update(hparams, server, mean_upload, cohort, key):
+    def server_update(hparams, server, mean_upload, fraction, key):
         synced = ~jax.random.bernoulli(key, hparams.skip_probability)
         mean = tree.add(server.center, mean_upload)
         center = penalty.prox(mean, hparams.prox_step, hparams.penalty_scale)

@@ -1,4 +1,4 @@
-r"""FedProx: FedAvg whose clients are held near the model they were sent.
+r"""FedProx: FedAvg with a proximal term that keeps clients near the model they received.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, "Federated optimization in heterogeneous networks",
 MLSys 2020.
@@ -10,22 +10,22 @@ from fcojax.algorithms.base import Algorithm, takes
 from fcojax.algorithms.fed_opt import fed_opt
 from fcojax.problems.problem import Loss
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Scalar
+from fcojax.types import NonNegative, Positive
 
 
-class HeldRates(NamedTuple):
+class FedProxHparams(NamedTuple):
     """``client_lr`` is eta_c, ``server_lr`` is eta_s, ``prox_scale`` is mu.
 
-    ``penalty_scale`` is the strength of psi, where there is one.
+    ``penalty_scale`` is the strength of psi.
     """
 
-    client_lr: Scalar = 0.01
-    server_lr: Scalar = 1.0
-    prox_scale: Scalar = 0.1
-    penalty_scale: Scalar = 0.1
+    client_lr: Positive = 0.01
+    server_lr: Positive = 1.0
+    prox_scale: NonNegative = 0.1
+    penalty_scale: NonNegative = 0.1
 
 
-@takes(HeldRates, "penalty")
+@takes(FedProxHparams, "penalty")
 def fed_prox(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     r"""FedProx: clients take steps on their own objective plus a proximal term.
 
@@ -33,12 +33,16 @@ def fed_prox(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
               w_{r+1} = w_r + \eta_s \sum_{m \in S_r} p_m (w^m_K - w_r)
 
     A local step is :math:`w \leftarrow \mathrm{prox}_{\eta_c \psi}(w - \eta_c (\nabla f_m(w) +
-    \mu (w - w_r)))`; how many there are, and that clients may differ in it, is the engine's
-    ``work``. With mu = 0 it is FedAvg, or FedMiD without its server's prox. The term lowers the
-    drift of clients and does not end it: nothing is remembered, so the limit is off by the order
+    \mu (w - w_r)))`; the engine's ``work`` fixes their number, which may differ between clients.
+    With mu = 0 it is FedAvg, or FedMiD without its server's prox. The term reduces the drift of
+    clients and does not remove it: there are no control variates, so the limit is off by the order
     of ``client_lr``. The model is a mean of sparse models, and so it is dense.
 
-    For the term beside another optimiser, ``fed_opt(..., proximal_term=True)``.
+    For the term with another optimiser, use ``fed_opt(..., proximal_term=True)``.
+
+    Args:
+      loss: one loss per example.
+      penalty: psi, applied after each local step; none by default.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -54,5 +58,6 @@ def fed_prox(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
       2.43
     """
     return fed_opt(
-        loss, penalty, hparams=HeldRates, proximal_term=True, client_prox=True, server_prox=False
-    )
+        loss, penalty, hparams_type=FedProxHparams, proximal_term=True, client_prox=True,
+        server_prox=False,
+    )  # fmt: skip

@@ -1,7 +1,7 @@
 r"""FedGD and Local SGD: local gradient steps, averaged; the step size may follow the global step.
 
 Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-iid data", ICLR 2020, with
-full participation. ``fcojax.theory`` has their bound, and where these methods end up.
+full participation. ``fcojax.theory`` has their bound, and the limits of these methods.
 """
 
 from collections.abc import Callable
@@ -10,41 +10,34 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
+from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, takes
 from fcojax.algorithms.fed_avg import fed_avg
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
-from fcojax.types import Array, Params, Scalar
+from fcojax.types import Array, NonNegative, Params, Positive, Scalar
 
 
-class ConstantRate(NamedTuple):
+class FedGDHparams(NamedTuple):
     """``client_lr`` is s, the size of every local step."""
 
-    client_lr: Scalar = 0.01
+    client_lr: Positive = 0.01
 
 
-class DecayingRate(NamedTuple):
+class LocalSGDHparams(NamedTuple):
     r"""``client_lr`` is :math:`s_0`, the size of the first local step; ``decay`` 0 keeps it."""
 
-    client_lr: Scalar = 0.01
-    decay: Scalar = 0.0
+    client_lr: Positive = 0.01
+    decay: NonNegative = 0.0
 
 
-class Advance(NamedTuple):
-    """What a client sends: how far it moved, and in how many steps."""
-
-    params: Params
-    num_steps: Public
-
-
-class Progress(NamedTuple):
-    """A point, and how many local steps led to it."""
+class CountedPoint(NamedTuple):
+    """A point, and the number of local steps so far."""
 
     params: Params
     step: Array
 
 
-@takes(ConstantRate)
+@takes(FedGDHparams)
 def fed_gd(loss: Loss) -> Algorithm:
     r"""Federated gradient descent: E full local gradient steps, then the weighted average.
 
@@ -53,7 +46,10 @@ def fed_gd(loss: Loss) -> Algorithm:
     This is FedAvg with full gradients and a server rate of one. E is the ``num_steps`` of
     ``local_steps(num_steps)``; work with minibatches is refused. For E > 1 the limit depends on s
     and E and is in general not the minimiser of :math:`\sum_k p_k f_k`; for quadratic clients
-    ``fcojax.theory.least_squares`` knows it, and every iterate, in closed form.
+    ``fcojax.theory.least_squares`` computes it, and every iterate, in closed form.
+
+    Args:
+      loss: one loss per example.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -77,13 +73,13 @@ def fed_gd(loss: Loss) -> Algorithm:
             )
         return averaging.client_update(hparams, message, client, local, key)
 
-    def server_update(hparams, server, mean_upload, cohort, key):
+    def server_update(hparams, server, mean_upload, fraction, key):
         return tree.add(server, mean_upload)
 
     return averaging._replace(client_update=client_update, server_update=server_update)
 
 
-def inverse_time(hparams: DecayingRate, step: Array) -> Scalar:
+def inverse_time(hparams: LocalSGDHparams, step: Array) -> Scalar:
     r"""The step size :math:`s_t = s_0 / (1 + d t)`, with s_0 the ``client_lr`` and d the ``decay``.
 
     The schedule :math:`2 / (\alpha (\gamma + t))` of the theorem has :math:`s_0 = 2 / (\alpha
@@ -92,7 +88,7 @@ def inverse_time(hparams: DecayingRate, step: Array) -> Scalar:
     return hparams.client_lr / (1 + hparams.decay * step)
 
 
-@takes(DecayingRate)
+@takes(LocalSGDHparams)
 def local_sgd(loss: Loss, *, step_size: Callable[[Any, Array], Scalar] = inverse_time) -> Algorithm:
     r"""Local SGD: local steps whose size depends on the global step t, then the weighted average.
 
@@ -106,8 +102,8 @@ def local_sgd(loss: Loss, *, step_size: Callable[[Any, Array], Scalar] = inverse
 
     Args:
       loss: one loss per example.
-      step_size: ``(hparams, t) -> s_t`` with t a float. A schedule with numbers of its own takes
-        them from ``hparams``, which may then be any named tuple.
+      step_size: ``(hparams, t) -> s_t`` with t a float. A schedule with other numbers reads them
+        from ``hparams``, which may then be any named tuple.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -125,7 +121,7 @@ def local_sgd(loss: Loss, *, step_size: Callable[[Any, Array], Scalar] = inverse
     gradient = mean_gradient(loss)
 
     def init(hparams, params):
-        return Progress(params, jnp.zeros((), jnp.int32)), ()
+        return CountedPoint(params, jnp.zeros((), jnp.int32)), ()
 
     def broadcast(hparams, server):
         return server
@@ -134,18 +130,18 @@ def local_sgd(loss: Loss, *, step_size: Callable[[Any, Array], Scalar] = inverse
         def descend(at, batch):
             slope = gradient(at.params, batch)
             size = step_size(hparams, at.step.astype(jnp.result_type(float)))
-            return Progress(tree.add_scaled(at.params, -size, slope), at.step + 1)
+            return CountedPoint(tree.add_scaled(at.params, -size, slope), at.step + 1)
 
         end = local.scan(descend, message)
-        moved = Advance(tree.sub(end.params, message.params), Public(local.num_steps))
+        moved = Displacement(tree.sub(end.params, message.params), Public(local.num_steps))
         return ClientResult(client, moved, {})
 
-    def server_update(hparams, server, mean_upload, cohort, key):
-        num_steps = jnp.round(mean_upload.num_steps.value).astype(server.step.dtype)
-        return Progress(tree.add(server.params, mean_upload.params), server.step + num_steps)
+    def server_update(hparams, server, mean_upload, fraction, key):
+        num_steps = jnp.round(mean_upload.elapsed.value).astype(server.step.dtype)
+        return CountedPoint(tree.add(server.params, mean_upload.params), server.step + num_steps)
 
     def model(hparams, server):
         return server.params
 
-    any_numbers = None if step_size is inverse_time else tuple
-    return Algorithm(init, broadcast, client_update, server_update, model, hparams_type=any_numbers)
+    functions = init, broadcast, client_update, server_update, model
+    return Algorithm(*functions, hparams_type=None if step_size is inverse_time else tuple)

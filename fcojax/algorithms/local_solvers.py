@@ -1,11 +1,11 @@
-r"""How a client minimises its augmented Lagrangian, for FedPD and FedDyn.
+r"""Solvers of the local problems of FedPD, FedDyn and the splitting methods.
 
 With prox step :math:`\eta`, anchor :math:`x_0` and dual :math:`\lambda`, the local problem is
 
 .. math:: \min_x \; L(x) = f_i(x) + \langle \lambda, x - x_0 \rangle + |x - x_0|^2 / (2 \eta),
 
-which is the prox of :math:`\eta f_i` at :math:`x_0 - \eta \lambda`. Where a solver starts is part
-of the algorithm: another start is another trajectory, with the same limit.
+which is the prox of :math:`\eta f_i` at :math:`x_0 - \eta \lambda`. The start of a solver is part
+of the algorithm: another start gives another trajectory, with the same limit.
 
 Zhang, Hong, Dhople, Yin and Liu, "FedPD: a federated learning framework with adaptivity to
 non-IID data", IEEE Trans. Signal Process. 2021 (arXiv 2005.11418), Oracles I and II.
@@ -20,13 +20,13 @@ from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
 from fcojax.algorithms.local import Batch, Local
-from fcojax.algorithms.work import checked_count
-from fcojax.branches import either
+from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.problems.quadratic import Factored
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Array, Params, PyTree, Scalar
+from fcojax.types import Array, Count, Params, PyTree, Scalar
+from fcojax.xla.conditionals import cond_unbatched
 
 
 class LocalProblem(NamedTuple):
@@ -34,7 +34,7 @@ class LocalProblem(NamedTuple):
 
     Attributes:
       gradient: ``(x, batch) -> slope`` of the client's own loss.
-      anchor: x_0, the model that the client left from.
+      anchor: x_0, the model that the client received.
       dual: lambda.
       prox_step: eta.
     """
@@ -46,18 +46,20 @@ class LocalProblem(NamedTuple):
 
     def slope(self, x: Params, loss_slope: Params) -> Params:
         """The gradient of L at x, given an estimate of the gradient of the loss."""
-        pull = tree.add_scaled(self.dual, 1 / self.prox_step, tree.sub(x, self.anchor))
-        return tree.add(loss_slope, pull)
+        terms = tree.add_scaled(self.dual, 1 / self.prox_step, tree.sub(x, self.anchor))
+        return tree.add(loss_slope, terms)
 
 
 class Solver(NamedTuple):
-    """A way to minimise a ``LocalProblem``, nearly.
+    """An approximate solver of ``LocalProblem``.
 
     Attributes:
-      init: ``(params) -> memory``, what a client carries from round to round for the solver.
+      init: ``(params) -> memory``, the solver's part of a client's state.
       solve: ``(hparams, problem, model, memory, local) -> (model, memory)``, where ``model`` is
-        the client's answer of the last round it took part in.
+        the client's solution in the last round it took part in.
     """
+
+    example = "gd()"
 
     init: Callable[[Params], PyTree]
     solve: Callable[[Any, LocalProblem, Params, PyTree, Local], tuple[Params, PyTree]]
@@ -65,20 +67,19 @@ class Solver(NamedTuple):
 
 @memoised
 def exact() -> Solver:
-    """The minimiser itself, for quadratic losses whose clients ``problems.factored`` has factored.
+    """The exact minimiser, for quadratic losses of clients factored by ``problems.factored``.
 
-    A scaling along the client's axes, which serves every prox step; ``client_lr`` and the steps of
-    the engine's ``work`` go unused.
+    A scaling along the client's axes, for any prox step; ``client_lr`` and the steps of the
+    engine's ``work`` are unused.
     """
 
     def solve(hparams, problem, model, memory, local):
         rows = local.full().examples
         if not isinstance(rows, Factored) or local.max_size != 1:
             raise ValueError(
-                f"the solver exact() was given examples of type {type(rows).__name__}, up to "
-                f"{local.max_size} a client, but it needs one factored quadratic a client; pass "
-                "data = problems.factored(loss, data, params) and the loss "
-                "problems.factored_loss, or take gradient steps with gd()."
+                f"a client has up to {local.max_size} examples of type {type(rows).__name__}, but "
+                "exact() needs one factored quadratic; pass data=problems.factored(loss, data, "
+                "params) with the loss problems.factored_loss, or use gd()."
             )
         axes, curvatures, slopes, _ = jax.tree.map(lambda leaf: leaf[0], rows)
         target, unravel = ravel_pytree(
@@ -95,28 +96,29 @@ def exact() -> Solver:
 def gd(*, warm_start: bool = True) -> Solver:
     r"""Gradient steps :math:`x \leftarrow x - s \nabla L(x)` with s the ``client_lr``.
 
-    As many as the engine's ``work`` says, on minibatches if it says so (Oracle I of FedPD). With
+    The engine's ``work`` fixes their number and the size of minibatches (Oracle I of FedPD). With
     losses of smoothness L, :math:`s = 1 / (L + 1/\eta)` is safe.
 
     Args:
-      warm_start: start at the client's own last answer, as FedPD does; otherwise at the anchor, as
+      warm_start: start at the client's last solution, as FedPD does; otherwise at the anchor, as
         the code of FedDyn does.
     """
     return proxgd(zero(), warm_start=warm_start)
 
 
 @memoised
+@validated
 def proxgd(penalty: Penalty, *, warm_start: bool = True) -> Solver:
-    r"""Proximal gradient steps on :math:`L + \psi`, so that clients answer with sparse models.
+    r"""Proximal gradient steps on :math:`L + \psi`, so that the clients' models are sparse.
 
     .. math:: x \leftarrow \mathrm{prox}_{s \psi}(x - s \nabla L(x))
 
-    Its psi has the strength ``penalty_scale``. Leave the algorithm's own penalty, which is the
-    server's, at ``zero()``: psi is otherwise applied twice.
+    Its psi has the strength ``penalty_scale``. Leave the algorithm's penalty, which is applied on
+    the server, at ``zero()``: psi is otherwise applied twice.
 
     Args:
       penalty: psi.
-      warm_start: as in ``gd``.
+      warm_start: start at the client's last solution; otherwise at the anchor.
     """
 
     def solve(hparams, problem, model, memory, local):
@@ -131,15 +133,16 @@ def proxgd(penalty: Penalty, *, warm_start: bool = True) -> Solver:
 
 
 class GradientMemory(NamedTuple):
-    """The estimate of the gradient at the client's model, and the rounds behind it."""
+    """The estimate of the gradient at the client's model, and the number of rounds so far."""
 
     estimate: Params
     rounds: Array
 
 
 @memoised
-def variance_reduced(*, refresh_every: int) -> Solver:
-    r"""Oracle II of FedPD: minibatch steps whose gradient estimate is corrected, not redrawn.
+@validated
+def variance_reduced(*, refresh_every: Count) -> Solver:
+    r"""Oracle II of FedPD: minibatch steps with a recursive estimate of the gradient.
 
     .. math:: x^+ = x - s \big(g + \lambda + (x - x_0) / \eta\big), \qquad
               g^+ = g + \nabla f(x^+; \xi) - \nabla f(x; \xi)
@@ -147,12 +150,11 @@ def variance_reduced(*, refresh_every: int) -> Solver:
     with one minibatch at both points, and g the full gradient at the start of each round whose
     number ``refresh_every`` divides. It starts at the client's own model, because g belongs to it.
     The paper writes the step with :math:`\gamma`, where :math:`s = \eta \gamma / (\eta + \gamma)`
-    is the ``client_lr``. Clients side by side compute the full gradient when one of them needs it.
+    is the ``client_lr``. All clients of a chunk compute the full gradient if one of them needs it.
 
     Args:
       refresh_every: I, rounds from one full gradient to the next.
     """
-    refresh_every = checked_count("refresh_every", refresh_every)
 
     def init(params):
         return GradientMemory(tree.zeros_like(params), jnp.zeros((), jnp.int32))
@@ -164,7 +166,7 @@ def variance_reduced(*, refresh_every: int) -> Solver:
             change = tree.sub(problem.gradient(moved, batch), problem.gradient(x, batch))
             return moved, tree.add(estimate, change)
 
-        estimate = either(
+        estimate = cond_unbatched(
             memory.rounds % refresh_every == 0,
             lambda: problem.gradient(model, local.full()),
             lambda: memory.estimate,

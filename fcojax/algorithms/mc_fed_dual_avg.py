@@ -9,28 +9,36 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
-from fcojax.algorithms.fast_fed_dual_avg import read_strongly
-from fcojax.algorithms.fed_dual_avg import Displacement, DualPoint
+from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, takes
+from fcojax.algorithms.fast_fed_dual_avg import strongly_convex_model
+from fcojax.algorithms.fed_dual_avg import DualPoint
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Array, PyTree, Scalar
+from fcojax.types import Array, NonNegative, Positive, PyTree
 
 
-class StagedRates(NamedTuple):
-    r""":math:`\eta = 1/\gamma`; mu; strength and radius of the last stage; length of others."""
+class MCFedDualAvgHparams(NamedTuple):
+    r"""Hyperparameters of ``mc_fed_dual_avg``.
 
-    client_lr: Scalar = 0.01
-    strong_convexity: Scalar = 0.1
-    penalty_scale: Scalar = 0.1
-    radius: Scalar = 1e4
-    stage_rounds: Scalar = 250.0
+    Attributes:
+      client_lr: :math:`\eta = 1/\gamma`.
+      strong_convexity: mu.
+      penalty_scale: the strength of psi in the last stage.
+      radius: of the ball in the last stage.
+      stage_rounds: the number of rounds of each stage but the last.
+    """
+
+    client_lr: Positive = 0.01
+    strong_convexity: NonNegative = 0.1
+    penalty_scale: NonNegative = 0.1
+    radius: NonNegative = 1e4
+    stage_rounds: NonNegative = 250.0
 
 
 class Stage(NamedTuple):
-    """The sums of a stage, the centre of its ball (if there is one), and the round of the run."""
+    """The sums of a stage, the centre of its ball (``()`` without a ball), and the round."""
 
     point: DualPoint
     residue: DualPoint
@@ -38,7 +46,7 @@ class Stage(NamedTuple):
     round: Array
 
 
-@takes(StagedRates, "mirror")
+@takes(MCFedDualAvgHparams, "mirror")
 def mc_fed_dual_avg(
     loss: Loss,
     mirror: Mirror,
@@ -46,10 +54,10 @@ def mc_fed_dual_avg(
     penalty_factors: Sequence[float] = (1.0,),
     ball: Penalty | None = None,
 ) -> Algorithm:
-    r"""Constrained federated dual averaging in stages; by default one, which is C-FedDualAvg.
+    r"""Constrained federated dual averaging in stages; with one, the default, C-FedDualAvg.
 
-    A stage starts at the model c of the last: :math:`z = \nabla h(c), T = 0`. A round first counts
-    the server's point w for all K steps ahead; then clients add up gradients:
+    A stage starts at the model c of the last: :math:`z = \nabla h(c), T = 0`. A round first adds
+    the terms of the server's point w for all K steps; then clients sum gradients:
 
     .. math::
        z &\leftarrow z + \tfrac{\mu}{2} \eta K \nabla h(w), \qquad T \leftarrow T + \eta K, \qquad
@@ -58,30 +66,40 @@ def mc_fed_dual_avg(
        w_{k+1} = \Pi\big(P_{T / b}(z_{k+1} / b)\big), \quad b = 1 + \mu T / 2,
 
     with :math:`P_t` the mirror step of ``mirror`` and :math:`\Pi` the projection on the ball around
-    c. The server averages z and T, and reads its model from them in the same way. Where the ball
-    binds, that is not the minimiser over it, but it is what the authors' code does. The last stage
-    goes on for ever; rounds without uploads do not count.
+    c. The server averages z and T, and computes its model from them in the same way. Where the ball
+    is active, that is not the minimiser over it; we follow the authors' code. The last stage does
+    not end; rounds without uploads do not count. A round of K steps takes K + 1 proxes on a client.
 
     Args:
       loss: one loss per example.
       mirror: the geometry, with its penalty.
-      penalty_factors: times ``penalty_scale``, by stage; radii are 1, 2, 4... from the last one on.
-      ball: as in ``l1_ball()`` or ``nuclear_ball()``; none by default.
+      penalty_factors: multiples of ``penalty_scale``, one per stage; radii double from each stage
+        to the one before it.
+      ball: a set such as ``l1_ball()`` or ``nuclear_ball()``; none by default.
 
     Example:
-      >>> import fcojax
-      >>> subject = fcojax.check.subject_of(fcojax.algorithms.mc_fed_dual_avg)
-      >>> fcojax.check.facts(subject).client_proxes  # of ten local steps, and of the start
-      11
+      >>> import fcojax, jax, numpy as np
+      >>> from fcojax.transforms import euclidean, l1
+      >>> data = fcojax.from_rows({"a": np.array([2.0, 4.0])}, [1, 1])
+      >>> algorithm = fcojax.algorithms.mc_fed_dual_avg(
+      ...     lambda w, rows: (w - rows["a"]) ** 2 / 2, euclidean(l1()), penalty_factors=(4.0, 1.0))
+      >>> hparams = algorithm.hparams_type(0.1, strong_convexity=1.0, penalty_scale=0.5)
+      >>> plan, key = fcojax.local_steps(3), jax.random.key(0)
+      >>> for num_rounds in (250, 500):  # a stage of strength 2, then one of strength 0.5
+      ...     w, _ = fcojax.run(
+      ...         algorithm, hparams, jnp.array(0.0), data, key, plan, num_rounds=num_rounds)
+      ...     print(round(float(w), 2))
+      1.01
+      2.5
     """
     factors, gradient = tuple(map(float, penalty_factors)), mean_gradient(loss)
     if not factors or min(factors) < 0:
-        raise ValueError(f"penalty_factors is {factors}; pass one factor of at least 0 a stage.")
+        raise ValueError(f"penalty_factors is {factors}; pass numbers of at least 0, one a stage.")
     last = len(factors) - 1
 
     def read(hparams, point, centre, stage):
         scale = hparams.penalty_scale * jnp.asarray(factors, point.elapsed.dtype)[stage]
-        w = read_strongly(mirror, hparams, point.dual, point.elapsed, scale)
+        w = strongly_convex_model(mirror, hparams, point.dual, point.elapsed, scale)
         if ball is None:
             return w
         radius = hparams.radius * 2.0 ** (last - stage).astype(point.elapsed.dtype)
@@ -115,8 +133,8 @@ def mc_fed_dual_avg(
         _, moved = local.scan(step, (w, ahead))
         return ClientResult(client, Displacement(moved, Public(elapsed)), {})
 
-    def server_update(hparams, server, mean_upload, cohort, key):
-        increment = DualPoint(mean_upload.dual, mean_upload.elapsed.value)
+    def server_update(hparams, server, mean_upload, fraction, key):
+        increment = DualPoint(mean_upload.params, mean_upload.elapsed.value)
         sums = tree.add_compensated(server.point, server.residue, 1, increment)
         after = Stage(*sums, server.centre, server.round + 1)
         now, then = (stage_of(hparams, state.round) for state in (server, after))

@@ -11,27 +11,27 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.algorithms.r_fed_svrg import Anchor, Order
-from fcojax.branches import either
+from fcojax.algorithms.r_fed_svrg import Anchor, PhaseMessage
 from fcojax.problems.problem import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Array, Params, Scalar
+from fcojax.types import Array, NonNegative, Params, Positive, Probability
+from fcojax.xla.conditionals import cond_unbatched
 
 
-class MimeRates(NamedTuple):
+class MimeHparams(NamedTuple):
     r"""``client_lr`` is eta_c, ``server_lr`` eta_s, ``momentum`` beta, in [0, 1).
 
     ``penalty_scale`` is the strength of psi.
     """
 
-    client_lr: Scalar = 0.01
-    server_lr: Scalar = 1.0
-    momentum: Scalar = 0.0
-    penalty_scale: Scalar = 0.1
+    client_lr: Positive = 0.01
+    server_lr: Positive = 1.0
+    momentum: Probability = 0.0
+    penalty_scale: NonNegative = 0.1
 
 
-class Mimicked(NamedTuple):
+class MimeServer(NamedTuple):
     """The model w, the momentum s, and whether clients take steps in this round."""
 
     point: Params
@@ -39,7 +39,7 @@ class Mimicked(NamedTuple):
     stepping: Array
 
 
-@takes(MimeRates, "penalty")
+@takes(MimeHparams, "penalty")
 def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     r"""Corrected local steps with the momentum of the server: one round is **two** of the engine.
 
@@ -51,9 +51,9 @@ def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
               (\nabla f_i(x_i; \xi) - \nabla f_i(w; \xi)) + s\big)\Big),
 
     and :math:`w \leftarrow w + \eta_s \sum_i p_i (x_i - w)`. Without momentum, the default, this is
-    MimeSVRG, whose correction is FedLin's: exact with full batches, and where clients' Hessians are
-    alike a round is worth many of gradient descent. Each of the two exchanges sends one vector each
-    way. It needs the gradients of everyone: those of a cohort would leave a floor of their noise.
+    MimeSVRG, whose correction is FedLin's: exact with full batches, and if clients' Hessians are
+    similar a round does as much as many of gradient descent. Both exchanges send one vector each
+    way. It needs the gradients of all clients: with a cohort, their noise would leave a floor.
 
     Args:
       loss: one loss per example.
@@ -69,20 +69,20 @@ def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     gradient, penalty = mean_gradient(loss), penalty or zero()
 
     def init(hparams, params):
-        nothing = tree.zeros_like(params)
-        return Mimicked(params, nothing, jnp.zeros((), bool)), Anchor(params, nothing)
+        zeros = tree.zeros_like(params)
+        return MimeServer(params, zeros, jnp.zeros((), bool)), Anchor(params, zeros)
 
     def broadcast(hparams, server):
         content = tree.where(server.stepping, server.momentum, server.point)
-        return Order(content, server.stepping)
+        return PhaseMessage(content, server.stepping)
 
     def client_update(hparams, message, client, local, key):
         def steps():
             def step(x, batch):
-                there = client.slope
+                at_start = client.slope
                 if local.work.batch_size is not None:
-                    there = gradient(client.point, batch)
-                change = tree.sub(gradient(x, batch), there)
+                    at_start = gradient(client.point, batch)
+                change = tree.sub(gradient(x, batch), at_start)
                 slope = tree.add_scaled(message.content, 1 - hparams.momentum, change)
                 x = tree.add_scaled(x, -hparams.client_lr, slope)
                 return penalty.prox(x, hparams.client_lr, hparams.penalty_scale)
@@ -93,14 +93,14 @@ def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
             slope = gradient(message.content, local.full())
             return Anchor(message.content, slope), slope
 
-        state, upload = either(message.stepping, steps, slopes)
+        state, upload = cond_unbatched(message.stepping, steps, slopes)
         return ClientResult(state, upload, {})
 
-    def server_update(hparams, server, mean_upload, cohort, key):
+    def server_update(hparams, server, mean_upload, fraction, key):
         moved = tree.add_scaled(server.point, hparams.server_lr, mean_upload)
         kept = tree.scale(hparams.momentum, server.momentum)
         momentum = tree.add_scaled(kept, 1 - hparams.momentum, mean_upload)
-        return Mimicked(
+        return MimeServer(
             tree.where(server.stepping, moved, server.point),
             tree.where(server.stepping, server.momentum, momentum),
             ~server.stepping,

@@ -10,21 +10,20 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
-from fcojax.algorithms.fed_avg import Rates
-from fcojax.algorithms.riemannian import maps_of, slope_of
-from fcojax.branches import either
+from fcojax.algorithms.riemannian import MapNames, RFedAvgHparams, gradient_on, maps_of
 from fcojax.problems.problem import Loss
 from fcojax.transforms.manifolds.manifold import Manifold, transport
 from fcojax.types import Array, Params
+from fcojax.xla.conditionals import cond_unbatched
 
 
 class Anchored(NamedTuple):
-    """What the server keeps.
+    """The server's state.
 
     Attributes:
       point: the model x.
       slope: G, the mean of the clients' full gradients at x.
-      stepping: whether clients take steps in this round, or compute gradients at x.
+      stepping: whether clients take steps in this round, or send gradients at x.
     """
 
     point: Params
@@ -32,22 +31,22 @@ class Anchored(NamedTuple):
     stepping: Array
 
 
-class Order(NamedTuple):
-    """The message: x for clients that compute gradients, G for clients that step."""
+class PhaseMessage(NamedTuple):
+    """The message: x in rounds that collect gradients, G in rounds of local steps."""
 
     content: Params
     stepping: Array
 
 
 class Anchor(NamedTuple):
-    """What a client remembers between its two rounds: x and its own gradient there."""
+    """A client's state between the two rounds: x and its own gradient at x."""
 
     point: Params
     slope: Params
 
 
-@takes(Rates, "manifold")
-def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> Algorithm:
+@takes(RFedAvgHparams, "manifold")
+def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: MapNames = "retraction") -> Algorithm:
     r"""RFedAvg with variance reduced gradients: one round of it is **two** rounds of the engine.
 
     In even rounds, counted from zero, clients send :math:`\mathrm{grad} f_m(x)` with all of their
@@ -63,7 +62,8 @@ def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> A
     Args:
       loss: one loss per example.
       manifold: M; the start point is projected on it.
-      maps: as for ``r_fed_avg``.
+      maps: R and its inverse, ``"geodesic"``, ``"retraction"`` or ``"projection"``; see
+        ``r_fed_avg``.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -74,7 +74,7 @@ def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> A
       ([0.0, 1.0], False)
     """
     move, back = maps_of(manifold, maps)
-    gradient = slope_of(loss, manifold)
+    gradient = gradient_on(manifold, loss)
 
     def init(hparams, params):
         point = manifold.project(params)
@@ -82,7 +82,9 @@ def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> A
         return Anchored(point, slope, jnp.zeros((), bool)), Anchor(point, slope)
 
     def broadcast(hparams, server):
-        return Order(tree.where(server.stepping, server.slope, server.point), server.stepping)
+        return PhaseMessage(
+            tree.where(server.stepping, server.slope, server.point), server.stepping
+        )
 
     def client_update(hparams, message, client, local, key):
         def steps():
@@ -90,9 +92,9 @@ def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> A
                 at_anchor = client.slope
                 if local.work.batch_size is not None:
                     at_anchor = gradient(client.point, batch)
-                excess = tree.sub(at_anchor, message.content)
-                carried = transport(manifold, client.point, z, excess)
-                slope = tree.sub(gradient(z, batch), carried)
+                difference = tree.sub(at_anchor, message.content)
+                transported = transport(manifold, client.point, z, difference)
+                slope = tree.sub(gradient(z, batch), transported)
                 return move(z, tree.scale(-hparams.client_lr, slope))
 
             return client, back(client.point, local.scan(step, client.point))
@@ -101,10 +103,10 @@ def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> A
             slope = gradient(message.content, local.full())
             return Anchor(message.content, slope), slope
 
-        state, upload = either(message.stepping, steps, slopes)
+        state, upload = cond_unbatched(message.stepping, steps, slopes)
         return ClientResult(state, upload, {})
 
-    def server_update(hparams, server, mean_upload, cohort, key):
+    def server_update(hparams, server, mean_upload, fraction, key):
         moved = move(server.point, tree.scale(hparams.server_lr, mean_upload))
         return Anchored(
             tree.where(server.stepping, moved, server.point),

@@ -6,23 +6,31 @@ sign, which drives clients apart.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
-from fcojax.algorithms.fed_avg import Rates
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
 from fcojax.transforms.manifolds.manifold import Manifold, riemannian_gradient
-from fcojax.types import Params, Scalar
+from fcojax.types import NonNegative, Params, Positive
+
+MapNames = Literal["geodesic", "retraction", "projection"]
 
 
-class TetheredRates(NamedTuple):
+class RFedAvgHparams(NamedTuple):
+    """``client_lr`` is eta, ``server_lr`` is eta_g."""
+
+    client_lr: Positive = 0.01
+    server_lr: Positive = 1.0
+
+
+class RFedProxHparams(NamedTuple):
     """``client_lr`` is eta, ``server_lr`` is eta_g, ``prox_scale`` is mu."""
 
-    client_lr: Scalar = 0.01
-    server_lr: Scalar = 1.0
-    prox_scale: Scalar = 1.0
+    client_lr: Positive = 0.01
+    server_lr: Positive = 1.0
+    prox_scale: NonNegative = 1.0
 
 
 class Maps(NamedTuple):
@@ -32,8 +40,8 @@ class Maps(NamedTuple):
     back: Callable[[Params, Params], Params]
 
 
-@takes(Rates, "manifold")
-def r_fed_avg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> Algorithm:
+@takes(RFedAvgHparams, "manifold")
+def r_fed_avg(loss: Loss, manifold: Manifold, *, maps: MapNames = "retraction") -> Algorithm:
     r"""Riemannian federated averaging.
 
     .. math:: z^m_{k+1} = R_{z^m_k}\bigl(-\eta\, \mathrm{grad} f(z^m_k; \xi^m_k)\bigr),
@@ -60,7 +68,7 @@ def r_fed_avg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> Al
       [0.0, 1.0]
     """
     move, back = maps_of(manifold, maps)
-    gradient = slope_of(loss, manifold)
+    gradient = gradient_on(manifold, loss)
 
     def step(hparams, start, z, batch):
         return move(z, tree.scale(-hparams.client_lr, gradient(z, batch)))
@@ -68,34 +76,35 @@ def r_fed_avg(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> Al
     return _averaging(manifold, Maps(move, back), step)
 
 
-@takes(TetheredRates, "manifold")
-def r_fed_prox(loss: Loss, manifold: Manifold, *, maps: str = "retraction") -> Algorithm:
+@takes(RFedProxHparams, "manifold")
+def r_fed_prox(loss: Loss, manifold: Manifold, *, maps: MapNames = "retraction") -> Algorithm:
     r"""RFedAvg whose clients also descend :math:`(\mu / 2)\,\mathrm{dist}^2(z, x_r)`.
 
     .. math:: z^m_{k+1} = R_{z^m_k}\bigl(-\eta\,(\mathrm{grad} f(z^m_k; \xi^m_k)
                                          - \mu R_{z^m_k}^{-1}(x_r))\bigr)
 
-    The gradient of the squared distance is minus the way back, so clients are pulled to x. That
-    lowers RFedAvg's floor once :math:`\mu \eta K` exceeds 1, and slows the method down as much.
+    The gradient of half the squared distance is :math:`-R_z^{-1}(x)`. The term lowers RFedAvg's
+    floor once :math:`\mu \eta K` exceeds 1, and slows the method down by as much.
 
     Args:
       loss: one loss per example.
       manifold: M; the start point is projected on it.
-      maps: as for ``r_fed_avg``.
+      maps: R and its inverse, ``"geodesic"``, ``"retraction"`` or ``"projection"``; see
+        ``r_fed_avg``.
 
     Example:
       >>> import fcojax
       >>> fcojax.algorithms.r_fed_prox.Hparams(prox_scale=5.0)
-      TetheredRates(client_lr=0.01, server_lr=1.0, prox_scale=5.0)
+      RFedProxHparams(client_lr=0.01, server_lr=1.0, prox_scale=5.0)
       >>> fcojax.algorithms.r_fed_prox.geometry
       ('manifold',)
     """
     move, back = maps_of(manifold, maps)
-    gradient = slope_of(loss, manifold)
+    gradient = gradient_on(manifold, loss)
 
     def step(hparams, start, z, batch):
-        pull = tree.add_scaled(gradient(z, batch), -hparams.prox_scale, back(z, start))
-        return move(z, tree.scale(-hparams.client_lr, pull))
+        slope = tree.add_scaled(gradient(z, batch), -hparams.prox_scale, back(z, start))
+        return move(z, tree.scale(-hparams.client_lr, slope))
 
     return _averaging(manifold, Maps(move, back), step)
 
@@ -113,7 +122,7 @@ def _averaging(manifold: Manifold, maps: Maps, step) -> Algorithm:
         end = local.scan(lambda z, batch: step(hparams, message, z, batch), message)
         return ClientResult(client, maps.back(message, end), {})
 
-    def server_update(hparams, server, mean_upload, cohort, key):
+    def server_update(hparams, server, mean_upload, fraction, key):
         return maps.move(server, tree.scale(hparams.server_lr, mean_upload))
 
     def model(hparams, server):
@@ -122,26 +131,24 @@ def _averaging(manifold: Manifold, maps: Maps, step) -> Algorithm:
     return Algorithm(init, broadcast, client_update, server_update, model)
 
 
-def slope_of(loss: Loss, manifold: Manifold):
-    """``(z, batch) -> the Riemannian gradient at z`` of the mean loss over the batch."""
+def gradient_on(manifold: Manifold, loss: Loss):
+    """Return ``(z, batch) -> gradient``, the Riemannian gradient at z of the mean loss."""
     gradient = mean_gradient(loss)
     return lambda z, batch: riemannian_gradient(manifold, z, gradient(z, batch))
 
 
-def maps_of(manifold: Manifold, maps: str) -> Maps:
-    """The maps of that name, or a refusal if the manifold has none."""
+def maps_of(manifold: Manifold, maps: MapNames) -> Maps:
+    """Return the maps of that name; raise ``ValueError`` if the manifold has none."""
     choices = {
-        "geodesic": (manifold.exp, manifold.log, "exp and log"),
-        "retraction": (manifold.retract, manifold.inverse_retract, "an inverse retraction"),
-        "projection": (manifold.retract, lambda x, y: manifold.to_tangent(x, tree.sub(y, x)), ""),
+        "geodesic": (manifold.exp, manifold.log),
+        "retraction": (manifold.retract, manifold.inverse_retract),
+        "projection": (manifold.retract, lambda x, y: manifold.to_tangent(x, tree.sub(y, x))),
     }
-    if maps not in choices:
-        raise ValueError(f"maps is {maps!r}; choose one of {', '.join(choices)}.")
-    move, back, needed = choices[maps]
+    move, back = choices[maps]
     if move is None or back is None:
-        there = [name for name, (move, back, _) in choices.items() if move and back]
+        known = [repr(name) for name, (move, back) in choices.items() if move and back]
         raise ValueError(
-            f"maps is {maps!r}, which needs {needed}, and this manifold has none in closed form; "
-            f"use {' or '.join(there)}."
+            f"maps is {maps!r}, which this manifold does not have in closed form; pass "
+            f"{' or '.join(known)}."
         )
     return Maps(move, back)

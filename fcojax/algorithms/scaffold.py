@@ -1,25 +1,36 @@
-r"""SCAFFOLD: local steps with control variates, and what becomes of them under a penalty.
+r"""SCAFFOLD: local steps with control variates, and where a penalty may enter.
 
 Karimireddy, Kale, Mohri, Reddi, Stich and Suresh, "SCAFFOLD: stochastic controlled averaging for
 federated learning", ICML 2020.
 """
 
+from typing import Literal, NamedTuple
+
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, takes
 from fcojax.algorithms.correction import corrected
-from fcojax.algorithms.fed_avg import PenalisedRates
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
-
-_PROXES = ("client", "server", "feedback")
-_CONTROLS = ("steps", "gradient")
+from fcojax.types import NonNegative, Positive
 
 
-@takes(PenalisedRates, "penalty")
+class ScaffoldHparams(NamedTuple):
+    """``client_lr`` is eta_c, ``server_lr`` is eta_s, ``penalty_scale`` is the strength of psi."""
+
+    client_lr: Positive = 0.01
+    server_lr: Positive = 1.0
+    penalty_scale: NonNegative = 0.1
+
+
+@takes(ScaffoldHparams, "penalty")
 def scaffold(
-    loss: Loss, penalty: Penalty | None = None, *, prox: str = "client", control: str = "steps"
+    loss: Loss,
+    penalty: Penalty | None = None,
+    *,
+    prox: Literal["client", "server", "feedback"] = "client",
+    control: Literal["steps", "gradient"] = "steps",
 ) -> Algorithm:
     r"""Stochastic controlled averaging of the mean loss plus psi, with any cohort.
 
@@ -29,16 +40,16 @@ def scaffold(
     .. math:: x_i \leftarrow x_i - \eta_c (\nabla f_i(x_i) - c_i + c + s), \qquad
               v = x + \eta_s \sum_i p_i (x_i - x + \eta_c K s),
 
-    where s is zero but for ``prox="feedback"``. Where psi enters is a choice:
+    where s is zero except for ``prox="feedback"``. The penalty may enter in three ways:
 
-    - ``"client"``: a prox of step :math:`\eta_c` after each local step, and :math:`x = v`. Exact;
-      K proxes a client, and a model that is an average, not sparse.
-    - ``"server"``: :math:`x = \mathrm{prox}_{t_e \psi}(v)` with :math:`t_e = \eta_s \eta_c K`
-      alone. Plain local steps leave the solution along :math:`\nabla F \ne 0`, so the limit is off
-      in proportion to :math:`\eta_c (K - 1)`.
-    - ``"feedback"``: the same, and local steps follow the subgradient
-      :math:`s = (v - x) / t_e` of the last prox. At the solution :math:`\nabla F + s = 0`, so
-      clients stand still: exact, with one prox a round and a sparse model.
+    - ``"client"``: a prox of step :math:`\eta_c` after each local step, and :math:`x = v`. Exact; K
+      proxes per client, and a model that is an average, not sparse.
+    - ``"server"``: only :math:`x = \mathrm{prox}_{t_e \psi}(v)` with :math:`t_e = \eta_s \eta_c K`.
+      Local steps leave the solution along :math:`\nabla F \ne 0`, so the limit is off in proportion
+      to :math:`\eta_c (K - 1)`.
+    - ``"feedback"``: the same, and local steps follow the subgradient :math:`s = (v - x) / t_e` of
+      the last prox. At the solution :math:`\nabla F + s = 0`, so the local steps vanish: exact,
+      with one prox per round and a sparse model.
 
     With one local step the latter two are proximal gradient descent.
 
@@ -46,9 +57,9 @@ def scaffold(
       loss: one loss per example.
       penalty: psi; none by default.
       prox: where psi enters.
-      control: what a client's control is from then on: the mean slope of its ``"steps"`` (option
-        II of the paper, one vector up), or its full ``"gradient"`` at x (option I, two vectors up
-        and a pass through all examples).
+      control: a client's new control: the mean gradient of its ``"steps"`` (option II of the paper,
+        one vector up), or its full ``"gradient"`` at x (option I, two vectors up and a pass over
+        all examples).
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -64,13 +75,9 @@ def scaffold(
     References:
       Karimireddy et al., 2020, Algorithm 1. The feedback of a subgradient is ours.
     """
-    if prox not in _PROXES:
-        raise ValueError(f"prox is {prox!r}; pass one of {', '.join(_PROXES)}.")
-    if control not in _CONTROLS:
-        raise ValueError(f"control is {control!r}; pass one of {', '.join(_CONTROLS)}.")
     gradient, penalty = mean_gradient(loss), penalty or zero()
 
-    def walk(hparams, start, correction, local):
+    def local_steps(hparams, start, correction, local):
         def step(x, batch):
             slope = tree.add(gradient(x, batch), correction)
             x = tree.add_scaled(x, -hparams.client_lr, slope)
@@ -80,17 +87,17 @@ def scaffold(
 
         return local.scan(step, start)
 
-    def land(hparams, target, length):
+    def server_prox(hparams, target, step):
         if prox == "client":
             return target
-        return penalty.prox(target, length, hparams.penalty_scale)
+        return penalty.prox(target, step, hparams.penalty_scale)
 
     def full_gradient(x, local):
         return gradient(x, local.full())
 
     return corrected(
-        walk,
-        land,
-        remembered=full_gradient if control == "gradient" else None,
+        local_steps,
+        server_prox,
+        stored_gradient=full_gradient if control == "gradient" else None,
         feedback=prox == "feedback",
     )

@@ -1,4 +1,4 @@
-r"""FedAvgM, FedAdagrad, FedAdam and FedYogi: plain clients, a server that remembers.
+r"""FedAvgM, FedAdagrad, FedAdam and FedYogi: gradient steps on clients, momentum on the server.
 
 Hsu, Qi and Brown, "Measuring the effects of non-identical data distribution for federated visual
 classification", 2019 (arXiv 1909.06335), for FedAvgM; Reddi et al., "Adaptive federated
@@ -11,75 +11,86 @@ from fcojax.algorithms import optimisers
 from fcojax.algorithms.base import Algorithm, takes
 from fcojax.algorithms.fed_opt import fed_opt
 from fcojax.problems.problem import Loss
-from fcojax.transforms.calculus.entries import sum_over_entries
+from fcojax.transforms.calculus.per_entry import sum_over_entries
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Scalar
+from fcojax.types import NonNegative, Positive, Probability
 
 
-class MomentumRates(NamedTuple):
+class FedAvgMHparams(NamedTuple):
     """``client_lr`` is eta_c, ``server_lr`` is eta_s, ``momentum`` is beta.
 
-    ``penalty_scale`` is the strength of psi, where there is one.
+    ``penalty_scale`` is the strength of psi.
     """
 
-    client_lr: Scalar = 0.01
-    server_lr: Scalar = 1.0
-    momentum: Scalar = 0.9
-    penalty_scale: Scalar = 0.1
+    client_lr: Positive = 0.01
+    server_lr: Positive = 1.0
+    momentum: Probability = 0.9
+    penalty_scale: NonNegative = 0.1
 
 
-class AdagradRates(NamedTuple):
-    """``client_lr`` is eta_l, ``server_lr`` is eta, ``b1`` is beta_1, ``adaptivity`` is tau > 0.
+class FedAdagradHparams(NamedTuple):
+    """``client_lr`` is eta_l, ``server_lr`` is eta, ``b1`` is beta_1, ``adaptivity`` is tau.
 
-    ``penalty_scale`` is the strength of psi, where there is one.
+    ``penalty_scale`` is the strength of psi.
     """
 
-    client_lr: Scalar = 0.01
-    server_lr: Scalar = 0.1
-    b1: Scalar = 0.0
-    adaptivity: Scalar = 1e-3
-    penalty_scale: Scalar = 0.1
+    client_lr: Positive = 0.01
+    server_lr: Positive = 0.1
+    b1: Probability = 0.0
+    adaptivity: NonNegative = 1e-3
+    penalty_scale: NonNegative = 0.1
 
 
-class AdaptiveRates(NamedTuple):
-    """As ``AdagradRates``, and ``b2`` is beta_2."""
+class FedAdamHparams(NamedTuple):
+    """``client_lr`` is eta_l, ``server_lr`` is eta, ``b1`` and ``b2`` are beta_1 and beta_2.
 
-    client_lr: Scalar = 0.01
-    server_lr: Scalar = 0.01
-    b1: Scalar = 0.9
-    b2: Scalar = 0.99
-    adaptivity: Scalar = 1e-3
-    penalty_scale: Scalar = 0.1
+    ``adaptivity`` is tau, ``penalty_scale`` is the strength of psi.
+    """
+
+    client_lr: Positive = 0.01
+    server_lr: Positive = 0.01
+    b1: Probability = 0.9
+    b2: Probability = 0.99
+    adaptivity: NonNegative = 1e-3
+    penalty_scale: NonNegative = 0.1
 
 
-@takes(MomentumRates, "penalty")
+@takes(FedAvgMHparams, "penalty")
 def fed_avg_m(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     r"""FedAvgM: FedAvg whose server has momentum.
 
     .. math:: m_{r+1} = \beta m_r + \Delta_r, \qquad w_{r+1} = w_r + \eta_s m_{r+1}, \qquad
               \Delta_r = \sum_m p_m (w^m_K - w_r)
 
-    With beta = 0 it is FedAvg. In the long run a displacement counts 1 / (1 - beta) times.
+    With beta = 0 it is FedAvg. Over all later rounds a displacement counts 1 / (1 - beta) times.
 
     With a penalty, which may be any, the server's step is
     :math:`\mathrm{prox}_{\eta_s t \psi}(w_r + \eta_s m_{r+1})` with
     :math:`t_{r+1} = \beta t_r + \sum_m p_m \eta_c K_m`; with beta = 0 that is FedMiD-OSP.
 
+    Args:
+      loss: one loss per example.
+      penalty: psi, applied on the server; none by default.
+
     Example:
       >>> import fcojax
       >>> hparams = fcojax.algorithms.fed_avg_m.Hparams(momentum=0.75)
-      >>> 1 / (1 - hparams.momentum)  # what a displacement counts in the long run
+      >>> 1 / (1 - hparams.momentum)  # how often a displacement counts over all later rounds
       4.0
     """
-    return fed_opt(loss, penalty, server=_heavy_ball, hparams=MomentumRates)
+    return fed_opt(loss, penalty, server=_heavy_ball, hparams_type=FedAvgMHparams)
 
 
-@takes(AdagradRates, "penalty")
+@takes(FedAdagradHparams, "penalty")
 def fed_adagrad(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
-    r"""FedAdagrad: as ``fed_adam``, with :math:`v_{r+1} = v_r + \Delta_r^2`.
+    r"""FedAdagrad: ``fed_adam`` with :math:`v_{r+1} = v_r + \Delta_r^2`.
 
-    The paper runs it with beta_1 = 0. Steps shrink as rounds go by; with a penalty, whose
-    minimiser is no zero of the gradient, they do so for ever.
+    The paper runs it with beta_1 = 0. Steps shrink with the rounds; with a penalty, whose minimiser
+    is no zero of the gradient, they tend to zero.
+
+    Args:
+      loss: one loss per example.
+      penalty: psi, a sum over entries, applied on the server; none by default.
 
     Example:
       >>> import fcojax
@@ -89,14 +100,15 @@ def fed_adagrad(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
       >>> fcojax.algorithms.fed_adagrad(lambda w, rows: rows @ w, fcojax.transforms.nuclear())
       Traceback (most recent call last):
           ...
-      ValueError: fed_adagrad ...
+      ValueError: the penalty of fed_adagrad couples entries, ...
     """
-    return fed_opt(loss, _by_entry(penalty, "fed_adagrad"), server=_adagrad, hparams=AdagradRates)
+    penalty = _separable(penalty, "fed_adagrad")
+    return fed_opt(loss, penalty, server=_adagrad, hparams_type=FedAdagradHparams)
 
 
-@takes(AdaptiveRates, "penalty")
+@takes(FedAdamHparams, "penalty")
 def fed_adam(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
-    r"""FedAdam: FedAvg's clients, and Adam on the server.
+    r"""FedAdam: gradient steps on the clients, Adam on the server.
 
     With :math:`\Delta_r = \sum_m p_m (w^m_K - w_r)`, squares and roots entry by entry,
 
@@ -105,8 +117,8 @@ def fed_adam(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
        v_{r+1} = \beta_2 v_r + (1 - \beta_2) \Delta_r^2 \\
        w_{r+1} &= w_r + s\, m_{r+1}, \qquad s = \eta / (\sqrt{v_{r+1}} + \tau)
 
-    from m = 0 and v = tau^2, as printed: ``optax.adam`` also corrects the bias of the first steps,
-    and is had by ``fed_opt(loss, server=lambda h: optax.adam(h.server_lr), ...)``.
+    from m = 0 and v = tau^2, as printed; for ``optax.adam``, which also corrects the bias of the
+    first steps, use ``fed_opt(loss, server=lambda h: optax.adam(h.server_lr), ...)``.
 
     With a penalty, a sum over entries, the server's step is the prox in the metric of s,
 
@@ -114,9 +126,12 @@ def fed_adam(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
                         + \sum_j (x_j - w_{r,j})^2 / 2 s_j, \qquad
               t_{r+1} = \beta_1 t_r + (1 - \beta_1) \sum_m p_m \eta_c K_m,
 
-    for l1 soft thresholding of entry j at :math:`s_j t \lambda`. Everyone with one full local step
-    then has the minimiser of F + psi as its fixed point. The Euclidean prox has another one.
-    Other penalties are refused.
+    for l1 soft thresholding of entry j at :math:`s_j t \lambda`. With everyone and one full local
+    step the minimiser of F + psi is then the fixed point. The Euclidean prox has another one.
+
+    Args:
+      loss: one loss per example.
+      penalty: psi, a sum over entries, applied on the server; none by default.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -129,26 +144,32 @@ def fed_adam(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
       >>> print(np.asarray(w).round(2))
       [1.5 0. ]
     """
-    return fed_opt(loss, _by_entry(penalty, "fed_adam"), server=_adam, hparams=AdaptiveRates)
+    penalty = _separable(penalty, "fed_adam")
+    return fed_opt(loss, penalty, server=_adam, hparams_type=FedAdamHparams)
 
 
-@takes(AdaptiveRates, "penalty")
+@takes(FedAdamHparams, "penalty")
 def fed_yogi(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
-    r"""FedYogi: as ``fed_adam``, with a second moment that is slower to forget large steps.
+    r"""FedYogi: ``fed_adam`` with a second moment that decreases more slowly after large steps.
 
     .. math:: v_{r+1} = v_r - (1 - \beta_2) \Delta_r^2\, \mathrm{sign}(v_r - \Delta_r^2)
+
+    Args:
+      loss: one loss per example.
+      penalty: psi, a sum over entries, applied on the server; none by default.
 
     Example:
       >>> import fcojax
       >>> fcojax.algorithms.fed_yogi.Hparams(server_lr=0.03)
-      AdaptiveRates(client_lr=0.01, server_lr=0.03, b1=0.9, b2=0.99, adaptivity=0.001,
-                    penalty_scale=0.1)
+      FedAdamHparams(client_lr=0.01, server_lr=0.03, b1=0.9, b2=0.99, adaptivity=0.001,
+                     penalty_scale=0.1)
     """
-    return fed_opt(loss, _by_entry(penalty, "fed_yogi"), server=_yogi, hparams=AdaptiveRates)
+    penalty = _separable(penalty, "fed_yogi")
+    return fed_opt(loss, penalty, server=_yogi, hparams_type=FedAdamHparams)
 
 
-def _by_entry(penalty: Penalty | None, whose: str) -> Penalty | None:
-    return None if penalty is None else sum_over_entries(penalty, whose)
+def _separable(penalty: Penalty | None, name: str) -> Penalty | None:
+    return None if penalty is None else sum_over_entries(penalty, name)
 
 
 def _heavy_ball(hparams):

@@ -1,7 +1,7 @@
-"""One side of a federated method, the clients or the server, at work with an optimiser.
+"""Steps of clients or of the server with an optimiser, and the prox in its metric.
 
-Steps are taken in the widest dtype of the model, float32 at least: so are the optimiser's state and
-the numbers it is made of, and only the model is rounded.
+Steps, hyperparameters and the optimiser's state have the widest dtype of the model, at least
+float32; only the model is rounded to its own dtypes.
 """
 
 from collections.abc import Callable
@@ -13,18 +13,18 @@ import optax
 
 from fcojax import tree
 from fcojax.algorithms.optimisers import Optimiser, from_optax
-from fcojax.problems.fields import shown
-from fcojax.transforms.calculus.entries import sum_over_entries
+from fcojax.arguments import shown
+from fcojax.transforms.calculus.per_entry import sum_over_entries
 from fcojax.transforms.penalty import Penalty, steps_like
 from fcojax.types import Params, PyTree, Scalar
 
 
 class Side(NamedTuple):
-    """Who steps, with which optimiser, and with which penalty if any.
+    """The optimiser and the penalty of the clients or of the server.
 
     Attributes:
       name: ``"client"`` or ``"server"``.
-      choose: ``(hparams) -> optimiser``, one of ours or of optax.
+      choose: ``(hparams) -> optimiser``, from ``fcojax.algorithms.optimisers`` or optax.
       penalty: psi, or ``None``; its strength is ``penalty_scale``.
     """
 
@@ -40,16 +40,21 @@ class Side(NamedTuple):
         return optimiser.init(_cast(params, dtype))
 
     def step(
-        self, hparams: Any, w: Params, gradient: Params, time: Scalar, state: PyTree
+        self, hparams: Any, w: Params, gradient: Params, weight: Scalar, state: PyTree
     ) -> tuple[Params, PyTree]:
-        """The point after one step from w, and the optimiser's next state.
+        """Return the point after one step from w, and the optimiser's next state.
 
-        ``time`` is the weight of psi that belongs to the gradient.
+        Args:
+          hparams: the hyperparameters.
+          w: the point.
+          gradient: the gradient at w.
+          weight: the weight of psi against the gradient.
+          state: the optimiser's state.
         """
         dtype = _dtype_of(w)
         optimiser = self._optimiser(hparams, dtype)
-        wide, gradient, time = _cast((w, gradient, time), dtype)
-        step, state = optimiser.update(gradient, time, state, wide)
+        wide, gradient, weight = _cast((w, gradient, weight), dtype)
+        step, state = optimiser.update(gradient, weight, state, wide)
         rates = steps_like(wide, step.rates)
         moved = jax.tree.map(lambda x, s, m: x - s * m, wide, rates, step.direction)
         if prox := self._prox(optimiser):
@@ -58,30 +63,24 @@ class Side(NamedTuple):
         return jax.tree.map(lambda new, old: new.astype(old.dtype), moved, w), state
 
     def _optimiser(self, hparams: Any, dtype: Any) -> Optimiser:
-        try:
-            chosen = self.choose(_cast_floats(hparams, dtype))
-        except AttributeError as error:
-            raise ValueError(
-                f"{self.name}= cannot be made of {type(hparams).__name__}"
-                f"({', '.join(hparams._fields)}): {error}; pass a type that has it as hparams=."
-            ) from None
+        chosen = self.choose(_cast_floats(hparams, dtype))
         if isinstance(chosen, optax.GradientTransformation):
             return from_optax(chosen)
         if not isinstance(chosen, Optimiser):
             raise ValueError(
-                f"{self.name}= returned {shown(chosen)}; return an optimiser of optax or of "
-                "fcojax.algorithms.optimisers."
+                f"{self.name} returned {shown(chosen)}; pass a function of hparams that returns an "
+                f"optimiser, as in {self.name}=lambda h: optax.adam(h.{self.name}_lr)."
             )
         return chosen
 
     def _prox(self, optimiser: Optimiser) -> Callable[..., Params] | None:
-        """The penalty's prox in the metric of the optimiser, or a refusal."""
+        """The penalty's prox in the metric of the optimiser."""
         if self.penalty is None:
             return None
         if optimiser.metric == "unknown":
             raise ValueError(
-                f"the {self.name} has an optimiser of optax, whose metric nobody can tell, and any "
-                "other prox has a wrong limit; pass one of fcojax.algorithms.optimisers, or "
+                f"the optimiser of the {self.name} is one of optax, whose metric is unknown, so "
+                "its prox would have a wrong limit; pass one of fcojax.algorithms.optimisers, or "
                 f"{self.name}_prox=False."
             )
         if optimiser.metric == "scalar":
@@ -90,7 +89,7 @@ class Side(NamedTuple):
 
 
 def _dtype_of(params: Params) -> Any:
-    """The widest dtype of a model's leaves, float32 at least."""
+    """The widest dtype of a model's leaves, at least float32."""
     dtypes = [tree.mean_dtype(jnp.result_type(leaf)) for leaf in jax.tree.leaves(params)]
     return max(dtypes, key=lambda dtype: jnp.finfo(dtype).bits)
 
@@ -100,7 +99,7 @@ def _cast(numbers: PyTree, dtype: Any) -> PyTree:
 
 
 def _cast_floats(numbers: PyTree, dtype: Any) -> PyTree:
-    """The same numbers, whole ones as they are."""
+    """The numbers, with floating-point ones in the given dtype."""
 
     def cast(number):
         number = jnp.asarray(number)

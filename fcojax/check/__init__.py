@@ -1,4 +1,4 @@
-"""Laws for algorithms, one's own included: ``python -m fcojax.check my_module:my_algorithm``."""
+"""Laws that every algorithm obeys, checked on any: ``fcojax check my_module:my_algorithm``."""
 
 from fcojax.check.facts import Facts, facts
 from fcojax.check.laws import LAWS

@@ -1,15 +1,17 @@
-"""The laws on an algorithm, in plain words.
+"""Check the laws on an algorithm, and report its limit and its costs.
 
-    python -m fcojax.check my_module:my_algorithm [--FIELD=NUMBER ...] [--rounds=6000] [--laws]
+    fcojax check my_module:my_algorithm [--FIELD=NUMBER ...] [--rounds=6000] [--laws]
 
-FIELD is a hyperparameter of the algorithm, checked at this number; ``--laws`` leaves out where it
-ends up, which takes most of the time. The exit code is 1 if a law does not hold.
+FIELD is a hyperparameter of the algorithm, and NUMBER its value; ``--laws`` leaves out the limit,
+which takes most of the time. The exit code is 1 if a law does not hold.
 """
 
 import os
 import sys
+from typing import Any
 
 import jax
+from absl import flags
 
 from fcojax.check.facts import Facts, facts
 from fcojax.check.laws import LAWS, contract
@@ -17,9 +19,9 @@ from fcojax.check.limits import limits
 from fcojax.check.subject import (
     Finding,
     Subject,
+    check_buildable,
     found_factory,
     located,
-    refuse_what_cannot_be_built,
     subject_of,
 )
 
@@ -27,49 +29,50 @@ _MARKS = {True: "holds", False: "FAILS", None: "-"}
 
 
 def main(arguments: list[str]) -> int:
-    """Checks what the arguments name; returns the exit code."""
-    names = [argument for argument in arguments if not argument.startswith("--")]
-    if len(names) != 1 or "--help" in arguments:
+    """Check the algorithm that the arguments name; return the exit code."""
+    if {"--help", "-h"} & set(arguments) or not arguments:
         print(__doc__)
         return 2
     try:
-        numbers = _numbers(arguments)
-        num_rounds = _even(numbers.pop("rounds", 6000.0))
-        subject = subject_of(found_factory(names[0]), **numbers)
-        refuse_what_cannot_be_built(subject)
-    except ValueError as error:
+        name, given, numbers = _parse(arguments)
+        num_rounds: Any = given["rounds"].value
+        if num_rounds % 2:
+            raise ValueError(f"--rounds is {num_rounds}; pass an even number.")
+        subject = subject_of(found_factory(name), **numbers)
+        check_buildable(subject)
+    except (ValueError, flags.Error) as error:
         print(error)
         return 2
     failed = 0
-    print(f"{names[0]} at {_shown(subject)}\n")
-    for name, law in LAWS.items():
+    print(f"{name} at {_shown(subject)}\n")
+    for law_name, law in LAWS.items():
         try:
             found, raised = law(subject), False
-        except Exception as error:  # whatever a stranger's code raises
+        except Exception as error:  # code of the user may raise anything
             found, raised = Finding(False, located(error)), True
         failed += found.holds is False
-        print(f"  {_MARKS[found.holds]:7}{name:19}{found.sentence}", flush=True)
+        print(f"  {_MARKS[found.holds]:7}{law_name:19}{found.sentence}", flush=True)
         if raised and law is contract:
-            print("\nWithout the contract the other laws cannot be asked.")
+            print("\nWithout the contract the other laws cannot be checked.")
             return 1
     if failed:
         print(f"\n{failed} of {len(LAWS)} laws do not hold.")
-    print("\nWhat it is:\n")
+    print("\nProperties:\n")
     try:
-        if "--laws" not in arguments:
+        if not given["laws"].value:
             for name, found in limits(subject, num_rounds=num_rounds).items():
                 print(f"  {name:18}{found.sentence}", flush=True)
-        for name, sentence in told(facts(subject)).items():
+        for name, sentence in sentences(facts(subject)).items():
             print(f"  {name:18}{sentence}")
     except Exception as error:
         if not failed:
             raise
-        print(f"  cannot be told: {located(error)}")
+        print(f"  unknown: {located(error)}")
     return int(failed > 0)
 
 
-def told(found: Facts) -> dict[str, str]:
-    """The facts for a reader."""
+def sentences(found: Facts) -> dict[str, str]:
+    """Return the costs in words."""
     return {
         "sent down": f"{found.down} numbers a client and round",
         "sent up": f"{found.up} numbers a client and round",
@@ -80,29 +83,25 @@ def told(found: Facts) -> dict[str, str]:
     }
 
 
-def _numbers(arguments: list[str]) -> dict[str, float]:
-    """The numbers of ``--NAME=NUMBER``, by name; raises at any other flag."""
-    found = {}
-    for argument in arguments:
-        if not argument.startswith("--") or argument == "--laws":
-            continue
-        name, equals, value = argument[2:].partition("=")
-        if not equals:
-            raise ValueError(
-                f"there is no flag --{name}; there are --laws, --rounds=NUMBER and --FIELD=NUMBER."
-            )
-        try:
-            found[name] = float(value)
-        except ValueError:
-            raise ValueError(f"--{name} is {value!r}; pass a number.") from None
-    return found
-
-
-def _even(number: float) -> int:
-    """Rounds with a look halfway."""
-    if not (number >= 2 and number % 2 == 0):
-        raise ValueError(f"--rounds is {number:g}; pass an even number, at least 2.")
-    return int(number)
+def _parse(arguments: list[str]) -> tuple[str, flags.FlagValues, dict[str, Any]]:
+    """Return the algorithm's name, the flags, and its hyperparameters that were passed."""
+    given = flags.FlagValues()
+    flags.DEFINE_bool("laws", False, "Leave out the limit.", flag_values=given)
+    flags.DEFINE_integer("rounds", 6000, "Rounds to the limit.", lower_bound=2, flag_values=given)
+    words = given(["check", *arguments], known_only=True)[1:]
+    names = [word for word in words if not word.startswith("-")]
+    if len(names) != 1:
+        raise ValueError(f"pass one MODULE:FACTORY, not {len(names)}; --help shows how.")
+    fields = found_factory(names[0]).Hparams._fields
+    for field in fields:
+        flags.DEFINE_float(field, None, "A hyperparameter.", flag_values=given)
+    try:
+        given(["check", *arguments])
+    except flags.UnrecognizedFlagError as error:
+        known = ", ".join(f"--{flag}" for flag in (*fields, "laws", "rounds"))
+        raise ValueError(f"there is no flag --{error.flagname}; pass some of {known}.") from None
+    numbers = {field: given[field].value for field in fields if given[field].present}
+    return names[0], given, numbers
 
 
 def _shown(subject: Subject) -> str:
@@ -115,7 +114,7 @@ if __name__ == "__main__":
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads has seen enough
+    except BrokenPipeError:  # as of fcojax check fed_avg | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     sys.exit(code)

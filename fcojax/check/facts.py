@@ -1,36 +1,35 @@
-"""What an algorithm costs, read off its programs: numbers sent, state kept, proxes computed."""
+"""Costs of an algorithm, read off its programs: numbers sent, state kept, proxes computed."""
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from fcojax.algorithms.base import Cohort
 from fcojax.algorithms.work import local_steps
 from fcojax.check.population import quadratic, quadratic_clients
 from fcojax.check.subject import COUNTED, Subject
-from fcojax.engine.luck import local_handle
+from fcojax.engine.client_loop import local_handle
 from fcojax.problems.clients import from_clients
-from fcojax.programs import inner_programs
+from fcojax.xla.jaxprs import inner_programs
 
 _DIM, _NUM_STEPS = 4, 10
 
 
 class Facts(NamedTuple):
-    """What a round of K = 10 local steps costs one client, and what is asked of it.
+    """Costs of a round of K = 10 local steps, for one client and for the server.
 
     Attributes:
-      down: what is sent to it, in models and numbers beyond.
-      up: what it sends, likewise.
-      state: what it keeps, likewise.
-      client_proxes: proxes, or mirror steps, that it computes.
-      server_proxes: those of the server, reading the model included.
+      down: numbers sent to the client, as models of d numbers and further numbers.
+      up: numbers that the client sends.
+      state: numbers that the client keeps between rounds.
+      client_proxes: proxes, or mirror steps, of the client.
+      server_proxes: proxes, or mirror steps, of the server, reading the model included.
       needs_everyone: whether every client has to take part in every round.
 
     Example:
       >>> import fcojax
       >>> cost = fcojax.check.facts(fcojax.check.subject_of(fcojax.algorithms.fed_dual_avg))
-      >>> cost.down, cost.up  # a model of d numbers, and one number beyond
+      >>> cost.down, cost.up  # a model of d numbers, and one more number
       ('1 d + 1', '1 d + 1')
     """
 
@@ -43,7 +42,10 @@ class Facts(NamedTuple):
 
 
 def facts(subject: Subject) -> Facts:
-    """Reads them off, without running anything.
+    """Return the costs of an algorithm without running it.
+
+    Args:
+      subject: the algorithm, as ``subject_of`` makes it.
 
     Example:
       >>> import fcojax
@@ -56,38 +58,38 @@ def facts(subject: Subject) -> Facts:
     point, index = jnp.full(_DIM, 0.5), jnp.zeros((), jnp.int32)
     server, client = algorithm.init(hparams, point)
 
-    def of_client(server, client):
+    def client_round(server, client):
         local = local_handle(data, local_steps(_NUM_STEPS), jax.random.key(0), index, index, index)
         message = algorithm.broadcast(hparams, server)
         return message, algorithm.client_update(hparams, message, client, local, jax.random.key(0))
 
-    message, result = jax.eval_shape(of_client, server, client)
+    message, result = jax.eval_shape(client_round, server, client)
     upload = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), result.upload)
 
-    def of_server(server, upload):
-        cohort, key = Cohort(None, jnp.ones(2), jnp.ones(())), jax.random.key(0)
-        after = algorithm.server_update(hparams, server, upload, cohort, key)
+    def server_round(server, upload):
+        key = jax.random.key(0)
+        after = algorithm.server_update(hparams, server, upload, jnp.ones(()), key)
         return algorithm.model(hparams, after)
 
     return Facts(
         _size(message),
         _size(result.upload),
         _size(client),
-        _proxes(jax.make_jaxpr(of_client)(server, client).jaxpr),
-        _proxes(jax.make_jaxpr(of_server)(server, upload).jaxpr),
+        _proxes(jax.make_jaxpr(client_round)(server, client).jaxpr),
+        _proxes(jax.make_jaxpr(server_round)(server, upload).jaxpr),
         algorithm.needs_everyone,
     )
 
 
 def _size(payload: Any) -> str:
-    """So many models, and so many numbers beside them."""
+    """Return a number of entries as multiples of d and a remainder."""
     sizes = [leaf.size for leaf in jax.tree.leaves(payload)]
     models, rest = divmod(sum(sizes), _DIM)
     return f"{models} d" + (f" + {rest}" if rest else "") if sum(sizes) else "0"
 
 
 def _proxes(jaxpr: Any) -> int:
-    """How often the prox is computed when a traced program is run: at most, where it branches."""
+    """Count the proxes in a traced program, as often as it runs; of branches the largest."""
     total = 0
     for equation in jaxpr.eqns:
         if equation.params.get("name") == COUNTED:

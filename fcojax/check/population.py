@@ -1,4 +1,4 @@
-r"""The clients on which algorithms are checked: quadratics, and a heterogeneous lasso."""
+r"""The clients on which algorithms are checked: quadratics and a heterogeneous lasso."""
 
 import functools
 from typing import NamedTuple
@@ -6,23 +6,23 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.engine.reference import fista
 from fcojax.problems.clients import ClientData, from_clients
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.problems.problem import population_loss
 from fcojax.problems.quadratic import factored, factored_loss
+from fcojax.reference import fista
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array
 
 
 def quadratic(w, rows) -> Array:
-    """Every row holds one example's f(w) = w'Aw/2 - c'w."""
+    """Return f(w) = w'Aw/2 - c'w for each row."""
     return 0.5 * jnp.einsum("i,nij,j->n", w, rows["A"], w) - rows["c"] @ w
 
 
 @functools.cache
 def quadratic_clients(sizes=(5, 2, 7, 3, 6), dim=4, seed=0, low=0.4, high=1.6) -> list[dict]:
-    """Heterogeneous quadratics: own axes and optima, curvatures between ``low`` and ``high``."""
+    """Return heterogeneous quadratics with curvatures between ``low`` and ``high``."""
     rng = np.random.default_rng(seed)
 
     def curvature():
@@ -44,18 +44,18 @@ def regression_clients(
     spread: float = 0.6,
     own_axes: bool = True,
 ) -> list[dict]:
-    """Clients with features ``x`` and targets ``y``, who differ in covariance and in truth.
+    """Return regression clients that differ in their covariances and true weights.
 
-    The covariance of the features has a geometric spectrum, and axes that each client has for
-    itself or that all share. Targets follow a sparse truth plus a dense deviation of each client.
+    The covariance of the features ``x`` has a geometric spectrum. The targets ``y`` follow sparse
+    true weights plus a dense deviation of each client.
 
     Args:
-      rng: where the data are drawn from.
-      sizes: clients, examples of each, features.
-      spectrum: the least and the largest variance of a feature.
-      num_true: entries of the truth that are not zero.
-      spread: size of the deviations.
-      own_axes: whether each client has its own axes.
+      rng: the random generator.
+      sizes: the numbers of clients, examples of each, and features.
+      spectrum: the least and the largest variance along a principal axis.
+      num_true: nonzero entries of the true weights.
+      spread: standard deviation of the deviations.
+      own_axes: whether each client has its own principal axes.
     """
     num_clients, _, dim = sizes
     q = np.linalg.qr(rng.standard_normal((num_clients if own_axes else 1, dim, dim)))[0]
@@ -68,10 +68,10 @@ def regression_clients(
 
 
 class Task(NamedTuple):
-    """A problem of which everything is known.
+    """A problem with a known minimiser.
 
     Attributes:
-      data: the clients, factored, for ``factored_loss``.
+      data: the clients, with factored examples for ``factored_loss``.
       scale: the strength of the penalty.
       smoothness: the largest curvature of any client.
       optimum: the minimiser.
@@ -88,10 +88,7 @@ _OBJECTIVE = functools.partial(population_loss, factored_loss)
 
 @functools.cache
 def heterogeneous_lasso(penalty: Penalty, scale: float = 0.8, seed: int = 0) -> Task:
-    """Eight clients with 40 examples of 20 features, all as unlike as ``regression_clients`` are.
-
-    In double precision, if that is switched on.
-    """
+    """Return eight ``regression_clients`` with 40 examples of 20 features, and the minimiser."""
     clients = regression_clients(np.random.default_rng(seed), (8, 40, 20))
     start = jnp.zeros(20)
     data = factored(half_squared_error, from_clients(clients), start)

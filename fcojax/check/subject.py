@@ -1,8 +1,7 @@
-"""What is checked: a factory, the geometry it is given, and hyperparameters to try it at."""
+"""Subjects of a check: a factory, the geometry it is given, and hyperparameters."""
 
 import difflib
 import importlib
-import inspect
 import os
 import sys
 import sysconfig
@@ -14,22 +13,19 @@ import jax
 
 import fcojax.algorithms
 from fcojax.algorithms.base import Algorithm, Factory
-from fcojax.engine.check import check_hparams
+from fcojax.arguments import field_annotations, numbers_of, shown, validated
+from fcojax.engine.validation import require_hparams
 from fcojax.problems.problem import Loss
 from fcojax.transforms import Mirror, Penalty, euclidean, flat, l1, sphere
-
-# Rates by which a server scales what it has heard; clients do not know them.
-NOT_OF_CLIENTS = ("server_lr",)
-
-_BUILT = "an algorithm that has been built"
+from fcojax.types import Positive
 
 
 class Finding(NamedTuple):
-    """What came of one law.
+    """The result of one law.
 
     Attributes:
       holds: whether it holds, or ``None`` if it does not apply.
-      sentence: what was found, for a reader.
+      sentence: the result in words.
 
     Example:
       >>> import fcojax
@@ -43,15 +39,15 @@ class Finding(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """An algorithm, as it is checked.
+    """An algorithm with the geometry and the hyperparameters at which it is checked.
 
     Attributes:
-      name: what it is called.
-      build: ``(loss) -> Algorithm``, with a penalty or on a manifold if it takes one.
-      in_plain_space: the same, with the flat manifold in place of a curved one.
-      counting: the same, with proxes that can be told in a traced program by their name.
+      name: the factory's name.
+      build: ``(loss) -> Algorithm``, with its penalty, mirror or manifold.
+      in_plain_space: the same, with Euclidean space in place of a manifold.
+      counting: the same, with proxes that have a name in a traced program, to count them.
       numbers: hyperparameters by name; the others have their defaults.
-      takes: which geometry it takes: ``penalty``, ``mirror``, ``manifold`` or nothing.
+      takes: the geometry that it takes: ``penalty``, ``mirror``, ``manifold`` or nothing.
 
     Example:
       >>> import fcojax
@@ -69,70 +65,76 @@ class Subject(NamedTuple):
 
     @property
     def composite(self) -> bool:
-        """Whether it minimises a penalty as well."""
+        """Whether the objective has a penalty."""
         return bool({"penalty", "mirror"} & {*self.takes})
 
+    @property
+    def client_rates(self) -> list[str]:
+        """The hyperparameters that are rates or steps of the clients.
+
+        They are the fields annotated ``Positive`` and, in any case, ``client_lr``; not
+        ``server_lr``, which only the server knows.
+        """
+        kind = self.build(None).hparams_type
+        kinds = (kind, *getattr(kind, "extends", ()))
+        positive = {
+            name
+            for annotations in map(field_annotations, kinds)
+            for name, annotation in annotations.items()
+            if numbers_of(annotation) == numbers_of(Positive)
+        }
+        rates = (positive | {"client_lr"}) - {"server_lr"}
+        return [name for name in kind._fields if name in rates]
+
     def hparams(self, **numbers: float) -> Any:
-        """Its hyperparameters at these numbers, as far as it has them."""
+        """Return the hyperparameters at these numbers; names that it lacks are ignored.
+
+        Args:
+          numbers: hyperparameters by name; those of the subject take precedence.
+        """
         kind = self.build(None).hparams_type
         known = {name: value for name, value in numbers.items() if name in kind._fields}
         return kind(**(known | self.numbers))
 
 
+@validated
 def subject_of(factory: Factory, geometry: Any = None, /, **numbers: float) -> Subject:
-    """The subject that a factory makes.
+    """Return a factory's algorithms as a subject of checks.
 
     Args:
-      factory: decorated with ``takes``.
-      geometry: what it is given after the loss; by default what it says that it takes: an l1 norm,
-        its Euclidean mirror, or the sphere.
-      numbers: hyperparameters to check it at.
+      factory: the function that builds the algorithm from a loss, decorated with ``takes``.
+      geometry: its argument after the loss; by default an l1 norm, the Euclidean mirror of one, or
+        the sphere, as the factory takes.
+      numbers: hyperparameters by name; the others have their defaults.
 
     Example:
       >>> import fcojax
       >>> subject = fcojax.check.subject_of(
       ...     fcojax.algorithms.scaffold, fcojax.transforms.elastic_net(0.5), client_lr=0.05)
       >>> subject.hparams()
-      PenalisedRates(client_lr=0.05, server_lr=1.0, penalty_scale=0.1)
+      ScaffoldHparams(client_lr=0.05, server_lr=1.0, penalty_scale=0.1)
     """
-    _refuse_no_factory(factory)
-    wanted = tuple(getattr(factory, "geometry", ()))
-    given: dict[str, Any] = {"penalty": l1(), "mirror": euclidean(l1()), "manifold": sphere()}
-    pieces = [given[name] for name in wanted]
-    pieces = pieces if geometry is None else [geometry]
+    takes = tuple(getattr(factory, "geometry", ()))
+    defaults: dict[str, Any] = {"penalty": l1(), "mirror": euclidean(l1()), "manifold": sphere()}
+    pieces = [defaults[name] for name in takes] if geometry is None else [geometry]
     plain = [
-        flat() if name == "manifold" else one for name, one in zip(wanted, pieces, strict=True)
+        flat() if name == "manifold" else piece for name, piece in zip(takes, pieces, strict=True)
     ]
-    unknown = [name for name in numbers if name not in factory.Hparams._fields]  # pyright: ignore
-    if unknown:
-        fields = ", ".join(factory.Hparams._fields)  # pyright: ignore
-        raise ValueError(f"there is no hyperparameter {unknown[0]}; pass some of {fields}.")
     return Subject(
         getattr(factory, "__name__", "algorithm"),
         lambda loss: factory(loss, *pieces),
         lambda loss: factory(loss, *plain),
-        lambda loss: factory(loss, *map(_counted, pieces)),
+        lambda loss: factory(loss, *map(_with_named_prox, pieces)),
         numbers,
-        wanted,
+        takes,
     )
-
-
-def _refuse_no_factory(given: Any) -> None:
-    """Raises ``ValueError`` at an algorithm, a name, or anything else that cannot be called."""
-    wanted = "pass its factory, the function that builds it from a loss"
-    if isinstance(given, Algorithm):
-        raise ValueError(f"subject_of was given {_BUILT}; {wanted}.")
-    if isinstance(given, str):
-        raise ValueError(f"subject_of was given the name {given!r}; {wanted}.")
-    if not callable(given):
-        raise ValueError(f"subject_of was given a {type(given).__name__}; {wanted}.")
 
 
 COUNTED = "prox_to_be_counted"
 
 
-def _counted(piece: Any) -> Any:
-    """The same penalty or mirror, whose prox is a function of this name in traced programs."""
+def _with_named_prox(piece: Any) -> Any:
+    """Return a penalty or mirror whose prox is called ``COUNTED`` in traced programs."""
     field = {Penalty: "prox", Mirror: "to_primal"}.get(type(piece))
     if field is None:
         return piece
@@ -146,57 +148,53 @@ def _counted(piece: Any) -> Any:
 
 
 def found_factory(name: str) -> Factory:
-    """The factory that a name in ``fcojax.algorithms``, or ``MODULE:FACTORY``, means."""
+    """Return the factory named in ``fcojax.algorithms``, or by ``MODULE:FACTORY``."""
     module_name, colon, attribute = name.rpartition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-    if module_name.endswith(".py"):
-        dotted = module_name.removesuffix(".py").replace(os.sep, ".")
-        raise ValueError(f"{name} names a file; write it without .py, as {dotted}:{attribute}.")
     try:
         module = importlib.import_module(module_name) if colon else fcojax.algorithms
-    except Exception as error:  # whatever a stranger's module raises
+    except Exception as error:  # a module of the user may raise anything
         raise ValueError(f"{name} cannot be imported: {_why_not(error, module_name)}") from None
     if not hasattr(module, attribute):
         known = [known for known in vars(module) if not known.startswith("_")]
         close = difflib.get_close_matches(attribute, known, n=1)
-        own = "" if colon else " For one of your own write MODULE:FACTORY, as in mine:scaffold."
-        advice = f"did you mean {close[0]}?" if close else "name one of its factories."
+        own = "" if colon else " For one of your own pass MODULE:FACTORY, as in mine:scaffold."
+        advice = f"did you mean {close[0]}?" if close else "pass one of its factories."
         raise ValueError(f"{module.__name__} has no {attribute}; {advice}{own}")
     factory = getattr(module, attribute)
-    if isinstance(factory, Algorithm):
-        raise ValueError(f"{name} is {_BUILT}; name its factory.")
     if not callable(factory) or not hasattr(getattr(factory, "Hparams", None), "_fields"):
         raise ValueError(
-            f"{name} is no factory with Hparams; decorate the function that builds the algorithm "
-            "with fcojax.algorithms.takes(HPARAMS)."
+            f"{name} is {shown(factory)}; pass a factory, a function (loss, ...) -> Algorithm that "
+            "is decorated with fcojax.algorithms.takes(HPARAMS)."
         )
-    if not inspect.signature(factory).parameters:
-        raise ValueError(f"{name} takes no loss; give it one as its first argument.")
     return factory  # pyright: ignore[reportReturnType]
 
 
 def _why_not(error: Exception, module_name: str) -> str:
-    """What a module that cannot be imported lacks."""
+    """Return the reason why a module cannot be imported."""
     package = module_name.partition(".")[0]
+    if module_name.endswith(".py"):
+        dotted = module_name.removesuffix(".py").replace(os.sep, ".")
+        return f"it is a file; pass its module, {dotted}."
     if isinstance(error, ModuleNotFoundError) and error.name in (package, module_name):
         return f"there is no module {error.name}; run it in the folder that {error.name}.py is in."
     return str(error) if isinstance(error, SyntaxError) else located(error)
 
 
-def refuse_what_cannot_be_built(subject: Subject) -> None:
-    """Raises ``ValueError`` unless the factory builds an algorithm whose numbers are all fit.
+def check_buildable(subject: Subject) -> None:
+    """Raise ``ValueError`` unless the factory builds an algorithm with valid hyperparameters.
 
     Example:
       >>> import fcojax
       >>> subject = fcojax.check.subject_of(fcojax.algorithms.fed_avg)
-      >>> refuse_what_cannot_be_built(subject._replace(build=lambda loss: None))
+      >>> check_buildable(subject._replace(build=lambda loss: None))
       Traceback (most recent call last):
       ValueError: fed_avg returned a NoneType; return a fcojax.algorithms.Algorithm.
     """
     try:
         built = subject.build(None)
-    except Exception as error:  # whatever a stranger's factory raises
+    except Exception as error:  # a factory of the user may raise anything
         raise ValueError(f"{subject.name} cannot be built: {located(error)}") from None
     if not isinstance(built, Algorithm):
         raise ValueError(
@@ -210,18 +208,15 @@ def refuse_what_cannot_be_built(subject: Subject) -> None:
         raise ValueError(
             f"{subject.name} needs {missing[0]}, which has no default; pass --{missing[0]}=NUMBER."
         )
-    check_hparams(subject.hparams(client_lr=0.05))
+    require_hparams(subject.hparams(client_lr=0.05))
 
 
 def located(error: BaseException) -> str:
-    """The error in a line, with the last line of its own code that a stranger can change."""
+    """Return an error in one line, with the innermost line of the user's own code."""
     frames = traceback.extract_tb(error.__traceback__)
-    installed = (sysconfig.get_paths()[name] for name in _INSTALLED)
-    ours = (os.path.dirname(fcojax.__file__), "<frozen", *installed)
-    theirs = [frame for frame in frames if not frame.filename.startswith(ours)] or frames
-    where = f" in {os.path.basename(theirs[-1].filename)}, line {theirs[-1].lineno}"
-    said = str(error).strip().splitlines()
-    return f"{type(error).__name__}{where}: {said[0] if said else 'no message'}"
-
-
-_INSTALLED = ("stdlib", "purelib", "platlib")
+    installed = (sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+    libraries = (os.path.dirname(fcojax.__file__), "<frozen", *installed)
+    own = [frame for frame in frames if not frame.filename.startswith(libraries)] or frames
+    line = f"{os.path.basename(own[-1].filename)}, line {own[-1].lineno}"
+    message = str(error).strip().splitlines()
+    return f"{type(error).__name__} in {line}: {message[0] if message else 'no message'}"

@@ -1,4 +1,4 @@
-"""Grids of hyperparameters: tuples of numbers with one leading axis of points, made on the host."""
+"""Grids of hyperparameters: named tuples with a leading axis of points, made on the host."""
 
 import itertools
 import math
@@ -8,21 +8,25 @@ from typing import Any
 import jax
 import numpy as np
 
-from fcojax.algorithms.work import as_number, checked_count
-from fcojax.engine.check import check_hparams
+from fcojax.arguments import shown, validated
 from fcojax.engine.hparams import Schedule, as_arrays, checked_type, is_schedule
-from fcojax.problems.fields import shown
-from fcojax.types import PyTree
+from fcojax.engine.validation import require_hparams
+from fcojax.types import Count, CountOrZero, Positive, PyTree
 
 
 def product(hparams_type: type, **values: Sequence[float]) -> PyTree:
-    """All combinations of the given values.
+    """Return the grid of all combinations of the given values.
 
     The last field varies fastest. Fields that are not named keep their defaults.
 
+    Args:
+      hparams_type: a type of hyperparameters.
+      **values: a list of values for each field that varies.
+
     Example:
       >>> import fcojax
-      >>> grid = product(fcojax.algorithms.fed_avg.Hparams, client_lr=[0.5, 1.0], server_lr=[2.0])
+      >>> hparams_type = fcojax.algorithms.fed_avg.Hparams
+      >>> grid = fcojax.grid.product(hparams_type, client_lr=[0.5, 1.0], server_lr=[2.0])
       >>> grid.client_lr.tolist(), grid.server_lr.tolist()
       ([0.5, 1.0], [2.0, 2.0])
     """
@@ -31,11 +35,16 @@ def product(hparams_type: type, **values: Sequence[float]) -> PyTree:
 
 
 def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
-    """The first values of all fields together, then the second ones, and so on.
+    """Return the grid of the first values of all fields, the second values of all fields, ....
+
+    Args:
+      hparams_type: a type of hyperparameters.
+      **values: a list of values for each field that varies, all of the same length.
 
     Example:
       >>> import fcojax
-      >>> grid = zipped(fcojax.algorithms.fed_avg.Hparams, client_lr=[0.5, 1.0], server_lr=[2, 3])
+      >>> hparams_type = fcojax.algorithms.fed_avg.Hparams
+      >>> grid = fcojax.grid.zipped(hparams_type, client_lr=[0.5, 1.0], server_lr=[2, 3])
       >>> grid.client_lr.tolist(), grid.server_lr.tolist()
       ([0.5, 1.0], [2.0, 3.0])
     """
@@ -53,36 +62,45 @@ def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
     return _grid(hparams_type, list(zip(*columns, strict=True)))
 
 
-def log_spaced(low: float, high: float, num: int) -> list[float]:
-    """``num`` values from ``low`` to ``high``, both included, with equal ratios between them.
+@validated
+def log_spaced(low: Positive, high: Positive, num: Count) -> list[float]:
+    """Return values from ``low`` to ``high``, both included, with equal ratios between them.
 
-    Example:
-      >>> log_spaced(0.01, 1.0, 3)
-      [0.01, 0.1, 1.0]
-    """
-    num = checked_count("num", num)
-    if not 0 < as_number(low) <= as_number(high) < math.inf:
-        raise ValueError(
-            f"low is {shown(low)}, high {shown(high)}, num {num}; pass 0 < low <= high."
-        )
-    return [float(f"{value:.7g}") for value in np.geomspace(low, high, num)]
-
-
-def random_draws(
-    hparams_type: type, num: int, seed: int, **ranges: tuple[float, float] | float
-) -> PyTree:
-    """``num`` random points, each field log-uniform between the two ends of its range.
-
-    A field given as one number has that value everywhere; fields that are not named keep their
-    defaults.
+    Args:
+      low: the first value.
+      high: the last value.
+      num: the number of values.
 
     Example:
       >>> import fcojax
-      >>> grid = random_draws(fcojax.algorithms.fed_avg.Hparams, 5, seed=0, client_lr=(1e-3, 1.0))
+      >>> fcojax.grid.log_spaced(0.01, 1.0, 3)
+      [0.01, 0.1, 1.0]
+    """
+    if low > high:
+        raise ValueError(f"low is {low}, above high = {high}; pass low <= high.")
+    return [float(f"{value:.7g}") for value in np.geomspace(low, high, num)]
+
+
+@validated
+def random_draws(
+    hparams_type: type, num: Count, seed: CountOrZero, **ranges: tuple[float, float] | float
+) -> PyTree:
+    """Return a grid of random points, each field log-uniform in its range.
+
+    Args:
+      hparams_type: a type of hyperparameters.
+      num: number of points.
+      seed: of numpy's generator.
+      **ranges: the two ends of each field's range, or one number for a constant field. Fields that
+        are not named keep their defaults.
+
+    Example:
+      >>> import fcojax
+      >>> hparams_type = fcojax.algorithms.fed_avg.Hparams
+      >>> grid = fcojax.grid.random_draws(hparams_type, 5, seed=0, client_lr=(1e-3, 1.0))
       >>> grid.client_lr.shape, bool((grid.client_lr > 1e-3).all())
       ((5,), True)
     """
-    num, seed = checked_count("num", num), checked_count("seed", seed, least=0)
     rng = np.random.default_rng(seed)
     ends = _with_defaults(
         hparams_type, {name: _ends(name, given) for name, given in ranges.items()}
@@ -97,10 +115,10 @@ def random_draws(
 
 
 def _ends(name: str, given: Any) -> list:
-    """The two ends of a range, or one number twice over."""
+    """Return the two ends of a range, or one number."""
     several = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str)
     ends = list(given) if several else [given]
-    low, high = (as_number(ends[0]), as_number(ends[-1])) if ends else (math.nan, math.nan)
+    low, high = (_as_number(ends[0]), _as_number(ends[-1])) if ends else (math.nan, math.nan)
     if len(ends) > 2 or not (0 < low <= high < math.inf or low == high):
         raise ValueError(
             f"{name} has range {shown(given)}; pass a number, or two with 0 < low <= high."
@@ -108,18 +126,27 @@ def _ends(name: str, given: Any) -> list:
     return [ends[0]] if low == high else [low, high]
 
 
+def _as_number(value: Any) -> float:
+    """Return the value as a Python float, or NaN if it is no single number."""
+    try:
+        alone = np.ndim(value) == 0 and not isinstance(value, str | bytes)
+        return float(value) if alone else float("nan")
+    except (TypeError, ValueError):
+        return float("nan")
+
+
 def num_points(grid: PyTree) -> int:
-    """Points of a grid."""
+    """Return the number of points of a grid."""
     return jax.tree.leaves(grid)[0].shape[0]
 
 
 def take(grid: PyTree, points: Any) -> PyTree:
-    """Some points of a grid: one for a number, a smaller grid for a slice or several numbers."""
+    """Return one point of a grid for an index, or a grid for a slice or several indices."""
     return jax.tree.map(lambda column: column[points], grid)
 
 
 def _as_lists(values: dict[str, Any]) -> dict[str, list]:
-    """The values of each field as a list; raises for a number alone, and for none at all."""
+    """Return the values of each field as a list."""
     lists = {}
     for name, column in values.items():
         try:
@@ -137,7 +164,7 @@ def _as_lists(values: dict[str, Any]) -> dict[str, list]:
 
 
 def _with_defaults(hparams_type: type, values: dict[str, list]) -> list[list]:
-    """One list a field, in order: the values, or the default alone."""
+    """Return one list per field, in order: its values, or its default alone."""
     fields = checked_type(hparams_type)._fields
     unknown = sorted(set(values) - set(fields))
     if unknown:
@@ -156,14 +183,14 @@ def _with_defaults(hparams_type: type, values: dict[str, list]) -> list[list]:
 
 def _grid(hparams_type: type, points: list[tuple]) -> PyTree:
     for point in points:
-        check_hparams(hparams_type(*point))
+        require_hparams(hparams_type(*point))
     columns = zip(*points, strict=True)
     names = hparams_type._fields  # pyright: ignore[reportAttributeAccessIssue]
     return as_arrays(hparams_type(*map(_stacked, names, columns)))
 
 
 def _stacked(name: str, column: tuple) -> Any:
-    """The values of all points in one array, or in one schedule."""
+    """Stack the values of all points in one array, or in one schedule."""
     scheduled = {is_schedule(value) for value in column}
     if scheduled == {True}:
         return Schedule(_stacked(name, tuple(value.values for value in column)))

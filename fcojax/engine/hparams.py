@@ -1,4 +1,4 @@
-"""Hyperparameters: scalars by name, schedules over rounds, and types that carry a few more."""
+"""Hyperparameters: named tuples of numbers, schedules over rounds, and extended types."""
 
 import typing
 from collections.abc import Callable
@@ -9,24 +9,24 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from fcojax.algorithms.work import checked_count
-from fcojax.problems.fields import shown
-from fcojax.types import Array, PyTree
+from fcojax.arguments import field_annotations, shown, validated
+from fcojax.types import Array, Count, PyTree, Real
 
 
 class Schedule(NamedTuple):
-    """A hyperparameter with a value of its own for each round; see ``schedule``."""
+    """A hyperparameter with one value per round; see ``schedule``."""
 
     values: Array
 
 
-def schedule(values: Any, num_rounds: int | None = None) -> Schedule:
-    """A hyperparameter that changes from round to round, in place of a number.
+@validated
+def schedule(values: Any, num_rounds: Count | None = None) -> Schedule:
+    """Make a hyperparameter that changes from round to round, in place of a number.
 
     Args:
-      values: one for each round; after the last the last is kept. Or a function of the round, as
-        optax makes them, with ``num_rounds``.
-      num_rounds: how many rounds a function is evaluated for.
+      values: one value for each round, at least as many as rounds are run; or a function of the
+        round, such as an optax schedule, with ``num_rounds``.
+      num_rounds: number of rounds for which a function is evaluated.
 
     Example:
       >>> import optax
@@ -36,7 +36,7 @@ def schedule(values: Any, num_rounds: int | None = None) -> Schedule:
     if callable(values):
         if num_rounds is None:
             raise ValueError("a schedule made from a function needs num_rounds as well; pass it.")
-        values = _tabulated(values, checked_count("num_rounds", num_rounds))
+        values = _tabulated(values, num_rounds)
     elif num_rounds is not None:
         raise ValueError(
             "num_rounds goes with a function; pass an array alone, which has a length."
@@ -50,7 +50,7 @@ def schedule(values: Any, num_rounds: int | None = None) -> Schedule:
 
 
 def _tabulated(function: Callable, num_rounds: int) -> Array:
-    """What a function says of each round."""
+    """Evaluate a function at each round."""
 
     def one(index):
         value = function(index)
@@ -74,10 +74,15 @@ def _numbers(values: Any) -> Array:
 
 
 def extended(base: type, name: str, **defaults: Any) -> type:
-    """The hyperparameters of ``base`` with more fields behind them, in one flat named tuple.
+    """Return the hyperparameter type ``base`` with additional fields, as one flat named tuple.
 
-    For what wraps an algorithm and has numbers of its own: they sweep, and stand in rows, as the
-    algorithm's do, and the algorithm reads its own by name without noticing.
+    For wrappers of an algorithm that have numbers of their own: these can be swept like the
+    algorithm's, which still reads its own fields by name.
+
+    Args:
+      base: a type of hyperparameters.
+      name: name of the new type.
+      **defaults: the additional fields with their defaults.
 
     Example:
       >>> from fcojax.algorithms import fed_avg
@@ -86,7 +91,8 @@ def extended(base: type, name: str, **defaults: Any) -> type:
       Clipped(client_lr=0.1, server_lr=1.0, clip_norm=1.0)
     """
     _check_extension(base, name, defaults)
-    fields = [(field, Any) for field in (*base._fields, *defaults)]  # pyright: ignore
+    annotations = field_annotations(base)
+    fields = [(field, annotations.get(field, Real)) for field in (*base._fields, *defaults)]  # pyright: ignore
     known = dict(base._field_defaults) | defaults  # pyright: ignore
     both = typing.NamedTuple(name, fields)  # pyright: ignore
     both.__new__.__defaults__ = tuple(known[field] for field, _ in fields if field in known)
@@ -109,25 +115,25 @@ def _check_extension(base: Any, name: Any, defaults: dict[str, Any]) -> None:
 
 
 def checked_type(hparams_type: Any) -> Any:
-    """The type itself, if it is one of hyperparameters."""
+    """Return a type of hyperparameters; raise ``ValueError`` for anything else."""
     if isinstance(hparams_type, type) and hasattr(hparams_type, "_fields"):
         return hparams_type
     inside = getattr(hparams_type, "Hparams", None)
-    pass_what = (
+    needed = (
         f"{hparams_type.__name__}.Hparams"
         if isinstance(inside, type)
         else "the type of an algorithm's hyperparameters, as in fed_avg.Hparams"
     )
-    raise ValueError(f"hparams_type is {shown(hparams_type)}; pass {pass_what}.")
+    raise ValueError(f"hparams_type is {shown(hparams_type)}; pass {needed}.")
 
 
 def is_schedule(value: Any) -> bool:
-    """Whether a hyperparameter has a value of its own for each round."""
+    """Return whether a hyperparameter has one value per round."""
     return isinstance(value, Schedule)
 
 
 def at_round(hparams: PyTree, index: Array | int) -> PyTree:
-    """The hyperparameters of one round."""
+    """Return the hyperparameters of one round."""
     return jax.tree.map(
         lambda value: value.values[index] if is_schedule(value) else value,
         hparams,
@@ -136,10 +142,9 @@ def at_round(hparams: PyTree, index: Array | int) -> PyTree:
 
 
 def as_arrays(hparams: PyTree) -> PyTree:
-    """Hyperparameters as arrays, so that no number is a new trace.
+    """Return hyperparameters as arrays, so that a new number does not cause a new trace.
 
-    Numbers become floats of the default type; a field whose default is a whole number keeps whole
-    numbers.
+    Numbers become floats of the default type, except in fields whose default is an integer.
     """
     if not hasattr(type(hparams), "_field_defaults"):
         raise ValueError(f"hparams is {shown(hparams)}; pass a named tuple of numbers.")
@@ -159,5 +164,5 @@ def as_arrays(hparams: PyTree) -> PyTree:
 
 
 def _is_real(default: Any) -> bool:
-    """Whether a default is made of floats, one or several."""
+    """Return whether a default consists of floats."""
     return jnp.issubdtype(getattr(default, "dtype", type(default)), jnp.floating)

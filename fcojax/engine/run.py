@@ -9,18 +9,18 @@ from jax.core import Tracer
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
-from fcojax.engine.axes import is_sweep
-from fcojax.engine.check import (
-    check_observe,
-    check_rounds,
-    check_run,
-    check_schedules,
-    checked_params,
-)
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.state import Observe
-from fcojax.engine.stepper import advanced, model_of, started
+from fcojax.engine.program import Program
+from fcojax.engine.state import Observe, is_sweep
+from fcojax.engine.stepper import advance_traced, read_model_traced, start_traced
+from fcojax.engine.validation import (
+    as_params,
+    as_round_counts,
+    require_observer,
+    require_run,
+    require_schedules,
+)
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 
@@ -38,21 +38,22 @@ def run(
     observe: Observe | None = None,
     context: PyTree = None,
 ) -> tuple[Params, dict[str, Array]]:
-    """Runs ``num_rounds`` rounds; pure, so it can be mapped, nested and differentiated.
+    """Run an algorithm; a pure function, so it can be vmapped, jitted and differentiated.
 
     Args:
-      algorithm: what to run.
-      hparams: its hyperparameters, numbers by name, or ``fcojax.schedule`` of them.
+      algorithm: the algorithm.
+      hparams: its hyperparameters: a named tuple of numbers, or of ``fcojax.schedule`` of them.
       params: the start point.
       data: the clients.
-      key: all the luck of the run. Cohorts and minibatches depend on it and on nothing else, so
-        runs with one key can be compared pair by pair.
+      key: PRNG key, the only source of randomness. Two runs with the same key use the same cohorts
+        and minibatches.
       plan: how rounds are driven: a ``Plan``, or only how much clients work, ``local_steps(...)``
         or ``local_epochs(...)``, if everyone takes part.
-      num_rounds: R.
-      eval_every: rounds between two looks; must divide ``num_rounds``.
-      observe: ``(hparams, model, context) -> dict``, asked after every ``eval_every`` rounds.
-      context: arrays that ``observe`` needs, say a validation set.
+      num_rounds: number of rounds.
+      eval_every: rounds between two evaluations; must divide ``num_rounds``.
+      observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after every
+        ``eval_every`` rounds.
+      context: arrays that ``observe`` needs, such as a validation set.
 
     Returns:
       The model after the last round, and the history as ``fcojax.advance`` returns it.
@@ -68,38 +69,40 @@ def run(
       2.0
     """
     plan = as_plan(plan)
-    num_rounds, eval_every = check_rounds(num_rounds, eval_every)
+    num_rounds, eval_every = as_round_counts(num_rounds, eval_every)
     if is_sweep(key):
         raise ValueError(
-            f"keys is a vector of {key.size}: pass one key to run, or use fcojax.sweep."
+            f"key is a vector of {key.size} keys; pass one key to run, or use fcojax.sweep."
         )
-    check_run(algorithm, plan, hparams, data, key)
-    params = checked_params(params)
-    check_schedules(hparams, num_rounds)
-    check_observe(observe, context, optional=True)
-    static = (algorithm, plan, observe, num_rounds // eval_every, eval_every)
-    model, history = whole(*static, as_arrays(hparams), params, data, key, context)
-    warn_of_losses(history)
+    require_run(algorithm, plan, hparams, data, key)
+    params = as_params(params)
+    require_schedules(hparams, num_rounds)
+    require_observer(observe, context, optional=True)
+    program = Program(algorithm, plan, observe, num_rounds // eval_every, eval_every)
+    model, history = run_compiled(program, as_arrays(hparams), params, data, key, context)
+    warn_if_nonfinite(history)
     return model, history
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def whole(
-    algorithm, plan, observe, num_looks, eval_every, hparams, params, data, key, context
+@functools.partial(jax.jit, static_argnums=0)
+def run_compiled(
+    program: Program, hparams: PyTree, params: Params, data: ClientData, key: Key, context: PyTree
 ) -> tuple[Params, PyTree]:
-    """Start, advance and read the model; for a vector of keys with axes [seeds, points]."""
-    state = started(algorithm, plan, None, hparams, params, data, key)
-    state, history = advanced(
-        algorithm, plan, observe, num_looks, eval_every, hparams, data, state, context
-    )
-    return model_of(algorithm, hparams, state), history
+    """Start, advance and read the model; for a vector of keys with axes [points, seeds]."""
+    state = start_traced(program.algorithm, program.plan, None, hparams, params, data, key)
+    state, history = advance_traced(program, hparams, data, state, context)
+    return read_model_traced(program.algorithm, hparams, state), history
 
 
-def warn_of_losses(history: dict[str, Array], grid: PyTree = None) -> None:
-    """Warns, once, if in some look of a finished run nobody's upload or no server step was finite.
+def warn_if_nonfinite(history: dict[str, Array], grid: PyTree = None) -> None:
+    """Warn once if between two evaluations no upload, or no server step, was finite.
 
-    Names points of the grid, if it is a sweep. Says nothing while tracing, nor where a part is in
-    other processes. Waits for the run.
+    Does nothing while tracing, or where a part of the history is in other processes. Waits for the
+    run.
+
+    Args:
+      history: history of a run or a sweep.
+      grid: the grid of a sweep, whose failed points the warning names.
     """
     counts = [history[name] for name in ("participants", "dropped", "refused")]
     if any(isinstance(count, Tracer) or not count.is_fully_addressable for count in counts):
@@ -118,8 +121,8 @@ def warn_of_losses(history: dict[str, Array], grid: PyTree = None) -> None:
         )
 
 
-def _points(grid: PyTree, places: np.ndarray) -> str:
-    """The first three of these points of a grid, by the numbers in which the grid's points differ.
+def _points(grid: PyTree, indices: np.ndarray) -> str:
+    """Name the first three of these points by the fields in which the grid's points differ.
 
     Example:
       >>> import collections
@@ -132,14 +135,14 @@ def _points(grid: PyTree, places: np.ndarray) -> str:
     varied = {name: column for name, column in columns.items() if (column != column[0]).any()}
     if not varied:
         return ""
-    shown = [
-        ", ".join(f"{name}={column[place]:g}" for name, column in varied.items())
-        for place in places[:3]
+    names = [
+        ", ".join(f"{name}={column[index]:g}" for name, column in varied.items())
+        for index in indices[:3]
     ]
-    return f" ({'; '.join(shown)}{'; ...' if len(places) > 3 else ''})"
+    return f" ({'; '.join(names)}{'; ...' if len(indices) > 3 else ''})"
 
 
 def _is_plain(column: PyTree) -> bool:
-    """Whether it has one number for each point, which this process can read."""
+    """Return whether a field has one number per point, which this process can read."""
     readable = getattr(column, "is_fully_addressable", True)
     return readable and np.ndim(column) == 1

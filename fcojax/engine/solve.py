@@ -1,4 +1,4 @@
-"""Rounds until the problem is solved: blocks of the stepper with a certificate between them."""
+"""Rounds until a certificate holds: blocks of the stepper with an evaluation between them."""
 
 import functools
 from typing import NamedTuple
@@ -6,38 +6,41 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm
-from fcojax.algorithms.work import Work, checked_count
-from fcojax.engine import axes
-from fcojax.engine.certificates import VIOLATION
-from fcojax.engine.check import check_observe, check_run, check_schedules, checked_params
-from fcojax.engine.cohort import Everyone
+from fcojax.algorithms.work import Work
+from fcojax.arguments import validated
+from fcojax.engine import compaction
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.hparams import as_arrays
-from fcojax.engine.luck import COHORT
+from fcojax.engine.optimality import VIOLATION
+from fcojax.engine.participation.samplers import Everyone
 from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.state import Observe, State
-from fcojax.engine.stepper import advanced, model_of, started
+from fcojax.engine.program import Program
+from fcojax.engine.randomness import COHORT
+from fcojax.engine.state import PER_POINT, PER_RUN, SHARED, Observe, State, is_sweep, over_grid
+from fcojax.engine.status import Status
+from fcojax.engine.stepper import advance_traced, read_model_traced, start_traced
+from fcojax.engine.validation import as_params, require_observer, require_run, require_schedules
 from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import shown
-from fcojax.types import Array, Key, Params, PyTree, Scalar
+from fcojax.types import Array, Count, Key, NonNegative, Params, PyTree, Scalar
+
+_BLOW_UP = 1e8  # a violation that has grown by this factor counts as divergence
 
 
 class Outcome(NamedTuple):
-    """How a solve ended, and what it sent.
+    """How a solve ended, and its traffic.
 
     Attributes:
-      violation: of the model, as the certificate last found it.
-      rounds: rounds taken.
-      checks: how often the certificate was asked; each time every client is sent the model and
-        answers with a gradient.
-      solved: whether the violation came down to the tolerance.
-      diverged: whether it was not finite, had grown beyond all measure, or nobody was heard.
-      bytes_down: what each client was sent, the certificate included.
-      bytes_up: what each client sent.
+      violation: the last violation of the optimality conditions.
+      rounds: number of rounds.
+      checks: number of evaluations of the certificate; in each of them every client receives the
+        model and sends a gradient.
+      solved: whether the violation reached the tolerance.
+      diverged: whether it became non-finite or grew without bound, or a whole round was non-finite.
+      bytes_down: bytes sent to each client, the certificate included.
+      bytes_up: bytes sent by each client.
     """
 
     violation: Array
@@ -48,21 +51,32 @@ class Outcome(NamedTuple):
     bytes_down: Array
     bytes_up: Array
 
+    def statuses(self) -> list[Status]:
+        """Return the status of each run, points first."""
+        columns = (np.ravel(np.asarray(column)) for column in (self.solved, self.diverged))
+        return [
+            Status.DIVERGED if diverged else Status.SOLVED if solved else Status.UNSOLVED
+            for solved, diverged in zip(*columns, strict=True)
+        ]
+
     def verdicts(self) -> list[str]:
-        """A sentence for each point and seed."""
-        names = ("violation", "rounds", "solved", "diverged")
-        columns = [np.ravel(np.asarray(getattr(self, name))) for name in names]
-        return [_sentence(*row) for row in zip(*columns, strict=True)]
+        """Return a sentence for each run, points first."""
+        columns = (np.ravel(np.asarray(column)) for column in (self.rounds, self.violation))
+        return [
+            status.sentence(int(rounds), f"the violation is {violation:.3g}")
+            for status, rounds, violation in zip(self.statuses(), *columns, strict=True)
+        ]
 
 
 class Progress(NamedTuple):
-    """Where a solve stands: the state of the stepper, and its outcome so far."""
+    """A solve between two blocks: the state, the violation at the start, the outcome so far."""
 
     state: State
-    first: Array  # the violation at the start
+    first_violation: Array
     outcome: Outcome
 
 
+@validated
 def solve(
     algorithm: Algorithm,
     hparams: PyTree,
@@ -72,28 +86,27 @@ def solve(
     plan: Plan | Work,
     *,
     certificate: Observe,
-    tolerance: Scalar = 1e-6,
-    check_every: int = 10,
-    max_rounds: int = 10_000,
+    tolerance: NonNegative = 1e-6,
+    eval_every: Count = 10,
+    max_rounds: Count = 10_000,
 ) -> tuple[Params, Outcome]:
-    """Runs rounds until a certificate says that the problem is solved.
+    """Run rounds until a certificate shows that the problem is solved.
 
-    The certificate is asked at the start, so that a start that solves the problem costs no round,
-    and then after every ``check_every`` rounds, inside the compiled program. Points of a sweep that
-    are solved stand still; once half of them do, only the others go on.
+    The certificate is evaluated at the start, so that a start point that solves the problem costs
+    no round, and then after every ``eval_every`` rounds, inside the compiled program. Runs of a
+    sweep that are solved are frozen; once half of the points are, only the others continue.
 
     Args:
-      algorithm: what to run, and so are the next five as they are for ``fcojax.run``; with a vector
-        of keys and a grid as they are for ``fcojax.sweep``.
-      hparams: its hyperparameters, or a grid of them.
+      algorithm: the algorithm.
+      hparams: its hyperparameters; for a sweep a grid of them, with a leading axis of points.
       params: the start point.
       data: the clients.
-      key: all the luck of the run; a vector of keys for a sweep.
-      plan: how rounds are driven.
+      key: PRNG key, the only source of randomness; for a sweep a vector with one key per seed.
+      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
       certificate: ``(hparams, model, data) -> {"violation": number}``, such as ``fcojax.kkt``.
-      tolerance: the violation at which a point counts as solved.
-      check_every: rounds between two looks.
-      max_rounds: after which it gives up, with ``solved`` false; rounded up to whole blocks.
+      tolerance: the violation at which a run counts as solved.
+      eval_every: rounds between two evaluations of the certificate.
+      max_rounds: the largest number of rounds, rounded up to a multiple of ``eval_every``.
 
     Returns:
       The model, and the outcome; in a sweep with leading axes [points, seeds].
@@ -110,187 +123,154 @@ def solve(
       (1.5, ['solved by round 30: the violation is ...'])
     """
     plan = as_plan(plan)
-    check_every = checked_count("check_every", check_every)
-    max_rounds = -(-checked_count("max_rounds", max_rounds) // check_every) * check_every
-    if not isinstance(tolerance, Tracer) and not float(tolerance) >= 0:
-        raise ValueError(f"tolerance is {shown(tolerance)}; pass a number of at least 0.")
-    check_run(algorithm, plan, hparams, data, key)
-    check_observe(certificate)
-    sweeping = axes.is_sweep(key)
-    check_schedules(hparams, max_rounds, sweeping=sweeping)
-    hparams, params = as_arrays(hparams), checked_params(params)
-    static = algorithm, plan, certificate, check_every, max_rounds
+    max_rounds = -(-max_rounds // eval_every) * eval_every
+    require_run(algorithm, plan, hparams, data, key)
+    require_observer(certificate)
+    sweeping = is_sweep(key)
+    require_schedules(hparams, max_rounds, sweeping=sweeping)
+    hparams, params = as_arrays(hparams), as_params(params)
+    program = Program(algorithm, plan, certificate, 1, eval_every)
     if not sweeping:
-        return _solve(*static, hparams, params, data, key, tolerance)
-    progress = _begin(*static[:3], hparams, params, data, key, tolerance)
-    progress = _with_leaving(static, hparams, data, progress, tolerance)
-    model = model_of(algorithm, hparams, progress.state)
-    return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), (model, progress.outcome))
+        return _solve_compiled(program, max_rounds, hparams, params, data, key, tolerance)
+    progress = _begin_compiled(program, hparams, params, data, key, tolerance)
+    progress = _solve_grid(program, max_rounds, hparams, data, progress, tolerance)
+    return read_model_traced(algorithm, hparams, progress.state), progress.outcome
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
-def _solve(algorithm, plan, certificate, check_every, max_rounds, *given):
-    return solved(algorithm, plan, certificate, check_every, max_rounds, *given)
-
-
-def solved(
-    algorithm, plan, certificate, check_every, max_rounds, hparams, params, data, key, tolerance
+def solve_traced(
+    program: Program, max_rounds: int, hparams, params, data, key, tolerance
 ) -> tuple[Params, Outcome]:
-    """``solve`` of one point with everything checked, as a part of a larger program."""
-    progress = begun(algorithm, plan, certificate, hparams, params, data, key, tolerance)
-    static = algorithm, plan, certificate, check_every, max_rounds
-    progress = continued(*static, hparams, data, progress, tolerance, 0)
-    return model_of(algorithm, hparams, progress.state), progress.outcome
+    """Body of ``solve`` for one run."""
+    progress = _begin_traced(program, hparams, params, data, key, tolerance)
+    progress = _continue_traced(program, max_rounds, hparams, data, progress, tolerance, 0)
+    return read_model_traced(program.algorithm, hparams, progress.state), progress.outcome
 
 
-def begun(algorithm, plan, certificate, hparams, params, data, key, tolerance) -> Progress:
-    """The first state, and what the certificate says of it."""
-    state = started(algorithm, plan, None, hparams, params, data, key)
-    see = functools.partial(_violation, certificate)
-    if axes.is_sweep(key):
-        given = (axes.PER_POINT, axes.OWN)
-        see = axes.over_grid(see, data, (*given, axes.SHARED), axes.OWN)
-    model = model_of(algorithm, hparams, state)
-    violation = see(hparams, model, data)
-    none = jnp.zeros(violation.shape, jnp.int32)
-    down, up = _check_bytes(model, violation, data)
-    outcome = Outcome(violation, none, none + 1, none > 0, none > 0, down, up)
-    return Progress(state, violation, _judged(outcome, violation, none > 0, tolerance))
+_solve_compiled = jax.jit(solve_traced, static_argnums=(0, 1))
 
 
-_begin = jax.jit(begun, static_argnums=(0, 1, 2))
+def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> Progress:
+    """Return the first state and its violation."""
+    state = start_traced(program.algorithm, program.plan, None, hparams, params, data, key)
+    violation_of = functools.partial(_violation, program.observe)
+    if is_sweep(key):
+        violation_of = over_grid(violation_of, data, (PER_POINT, PER_RUN, SHARED), PER_RUN)
+    model = read_model_traced(program.algorithm, hparams, state)
+    violation = violation_of(hparams, model, data)
+    zero = jnp.zeros(violation.shape, jnp.int32)
+    down, up = _certificate_bytes(model, violation, data)
+    outcome = Outcome(violation, zero, zero + 1, zero > 0, zero > 0, down, up)
+    return Progress(state, violation, _with_verdict(outcome, violation, zero > 0, tolerance))
 
 
-def continued(
-    algorithm, plan, certificate, check_every, max_rounds, hparams, data, progress, tolerance, idle
+_begin_compiled = jax.jit(_begin_traced, static_argnums=0)
+
+
+def _continue_traced(
+    program: Program, max_rounds: int, hparams, data, progress: Progress, tolerance, num_idle: int
 ) -> Progress:
-    """Blocks of rounds until no more than ``idle`` points go on, or the rounds are used up."""
+    """Run blocks until at most ``num_idle`` points are active, or ``max_rounds`` is reached."""
 
-    def going(progress):
-        count = jnp.sum(_points_going_on(progress.outcome), dtype=jnp.int32)
-        return (count > idle) & (progress.state.round < max_rounds)
+    def unfinished(progress):
+        count = jnp.sum(_active_points(progress.outcome), dtype=jnp.int32)
+        return (count > num_idle) & (progress.state.round < max_rounds)
 
     def block(progress):
-        state, history = advanced(
-            algorithm, plan, certificate, 1, check_every, hparams, data, progress.state, data
-        )
-        return _after_block(algorithm, plan, hparams, data, progress, state, history, tolerance)
+        state, history = advance_traced(program, hparams, data, progress.state, data)
+        return _after_block(program, hparams, data, progress, state, history, tolerance)
 
-    return jax.lax.while_loop(going, block, progress)
+    return jax.lax.while_loop(unfinished, block, progress)
 
 
-_continue = jax.jit(continued, static_argnums=(0, 1, 2, 3, 4))
+_continue_compiled = jax.jit(_continue_traced, static_argnums=(0, 1))
 
 
-def _after_block(algorithm, plan, hparams, data, before: Progress, state, history, tolerance):
-    """The progress after one more block; points that were done stay as they were."""
-    model = jax.eval_shape(lambda state: model_of(algorithm, hparams, state), state)
-    seen = {name: jnp.squeeze(column, -1) for name, column in history.items() if column.ndim}
-    violation, old = seen[VIOLATION], before.outcome
+def _after_block(program, hparams, data, before: Progress, state, history, tolerance) -> Progress:
+    """Return the progress after one more block; finished runs keep their state."""
+    model = jax.eval_shape(
+        lambda state: read_model_traced(program.algorithm, hparams, state), state
+    )
+    last = {name: jnp.squeeze(column, -1) for name, column in history.items() if column.ndim}
+    violation, old = last[VIOLATION], before.outcome
     num_rounds = state.round - before.state.round
-    down, up = _check_bytes(model, violation, data)
-    taken = _rounds_of_clients(plan, data, before.state, num_rounds)
+    down, up = _certificate_bytes(model, violation, data)
+    taken = _rounds_of_clients(program.plan, data, before.state, num_rounds)
     taken = jnp.broadcast_to(taken, down.shape)
-    each = taken / jnp.maximum(seen["participants"], 1).astype(down.dtype)[..., None]
-    silent = (seen["participants"] > 0) & (seen["dropped"] >= seen["participants"])
-    lost = silent | (seen["refused"] > 0) | (violation > 1e8 * before.first)
+    each = taken / jnp.maximum(last["participants"], 1).astype(down.dtype)[..., None]
+    none_finite = (last["participants"] > 0) & (last["dropped"] >= last["participants"])
+    failed = none_finite | (last["refused"] > 0) | (violation > _BLOW_UP * before.first_violation)
     new = old._replace(
         violation=violation,
         rounds=jnp.broadcast_to(state.round, old.rounds.shape),
         checks=old.checks + 1,
-        bytes_down=old.bytes_down + down + each * seen["bytes_down"].astype(down.dtype)[..., None],
-        bytes_up=old.bytes_up + up + each * seen["bytes_up"].astype(up.dtype)[..., None],
+        bytes_down=old.bytes_down + down + each * last["bytes_down"].astype(down.dtype)[..., None],
+        bytes_up=old.bytes_up + up + each * last["bytes_up"].astype(up.dtype)[..., None],
     )
-    new = _judged(new, violation, lost, tolerance)
-    goes_on = _going_on(old)
-    keep = functools.partial(_where_going, goes_on)
+    new = _with_verdict(new, violation, failed, tolerance)
+    keep = functools.partial(_where_active, _active(old))
     kept = state._replace(
         server=keep(state.server, before.state.server),
         clients=keep(state.clients, before.state.clients),
         residuals=keep(state.residuals, before.state.residuals),
     )
-    return Progress(kept, before.first, keep(new, old))
+    return Progress(kept, before.first_violation, keep(new, old))
 
 
-def _with_leaving(static, hparams, data, progress: Progress, tolerance) -> Progress:
-    """All points of a grid to their ends; those that are done leave once they are half of them."""
-    everyone, points = progress, np.arange(num_points(hparams))
-    max_rounds = static[-1]
+def _solve_grid(
+    program: Program, max_rounds: int, hparams, data, progress: Progress, tolerance
+) -> Progress:
+    """Finish all points of a grid; those that are done are dropped once they are half of them."""
+    whole, points = progress, np.arange(num_points(hparams))
     while True:
-        # Points that are shared between devices stay, so that all have equally many.
-        idle = points.size // 2 if data.num_sweep_shards == 1 else 0
+        # On a mesh that shares the points all stay, so that devices have equally many.
+        num_idle = points.size // 2 if data.num_sweep_shards == 1 else 0
         some = take(hparams, points)
-        progress = _continue(*static, some, data, progress, tolerance, idle)
-        everyone = _put(everyone, progress, points)
-        left = np.flatnonzero(_points_going_on(progress.outcome))
+        progress = _continue_compiled(
+            program, max_rounds, some, data, progress, tolerance, num_idle
+        )
+        whole = Progress(
+            compaction.put_points(whole.state, progress.state, points),
+            whole.first_violation,
+            compaction.put_leaves(whole.outcome, progress.outcome, points),
+        )
+        left = np.flatnonzero(_active_points(progress.outcome))
         if not left.size or int(progress.state.round) >= max_rounds:
-            return everyone
-        # Sizes halve, so there are few programs; places that are free repeat the last point.
-        size = points.size
-        while size > left.size and -(-size // 2) >= left.size:
-            size = -(-size // 2)
-        here = np.concatenate([left, np.repeat(left[-1:], size - left.size)])
-        points, progress = points[here], _points_of(progress, here)
-
-
-def _points_of(progress: Progress, here) -> Progress:
-    pick = functools.partial(jax.tree.map, lambda leaf: leaf[:, here])
-    state = progress.state
-    return Progress(
-        state._replace(
-            server=pick(state.server),
-            clients=pick(state.clients),
-            residuals=pick(state.residuals),
-        ),
-        pick(progress.first),
-        pick(progress.outcome),
-    )
-
-
-def _put(everyone: Progress, some: Progress, points) -> Progress:
-    """What some points came to, among all."""
-
-    def put(whole, part):
-        return jax.tree.map(lambda a, b: a.at[:, points].set(b), whole, part)
-
-    state = everyone.state._replace(
-        server=put(everyone.state.server, some.state.server),
-        clients=put(everyone.state.clients, some.state.clients),
-        residuals=put(everyone.state.residuals, some.state.residuals),
-        round=some.state.round,
-    )
-    return Progress(state, everyone.first, put(everyone.outcome, some.outcome))
+            return whole
+        kept = compaction.padded(left, compaction.halved(points.size, left.size))
+        first, outcome = compaction.take_leaves((progress.first_violation, progress.outcome), kept)
+        state = compaction.take_points(progress.state, kept)
+        points, progress = points[kept], Progress(state, first, outcome)
 
 
 def _violation(certificate, hparams, model, data) -> Array:
     return certificate(hparams, model, data)[VIOLATION]
 
 
-def _judged(outcome: Outcome, violation: Array, lost: Array, tolerance: Scalar) -> Outcome:
-    diverged = lost | ~jnp.isfinite(violation)
-    enough = violation <= jnp.asarray(tolerance, violation.dtype)
-    return outcome._replace(solved=enough & ~diverged, diverged=diverged)
+def _with_verdict(outcome: Outcome, violation: Array, failed: Array, tolerance: Scalar) -> Outcome:
+    diverged = failed | ~jnp.isfinite(violation)
+    small = violation <= jnp.asarray(tolerance, violation.dtype)
+    return outcome._replace(solved=small & ~diverged, diverged=diverged)
 
 
-def _going_on(outcome: Outcome) -> Array:
+def _active(outcome: Outcome) -> Array:
     return ~(outcome.solved | outcome.diverged)
 
 
-def _points_going_on(outcome: Outcome) -> Array:
-    """Of a sweep, the points of which some seed goes on."""
-    goes_on = _going_on(outcome)
-    return jnp.any(goes_on, axis=0) if goes_on.ndim else goes_on
+def _active_points(outcome: Outcome) -> Array:
+    """Return the points of a sweep of which some seed is active."""
+    active = _active(outcome)
+    return jnp.any(active, axis=1) if active.ndim else active
 
 
-def _where_going(goes_on: Array, new: PyTree, old: PyTree) -> PyTree:
+def _where_active(active: Array, new: PyTree, old: PyTree) -> PyTree:
     def choose(a, b):
-        return jnp.where(goes_on.reshape(goes_on.shape + (1,) * (a.ndim - goes_on.ndim)), a, b)
+        return jnp.where(active.reshape(active.shape + (1,) * (a.ndim - active.ndim)), a, b)
 
     return jax.tree.map(choose, new, old)
 
 
-def _check_bytes(model: PyTree, violation: Array, data: ClientData) -> tuple[Array, Array]:
-    """One exchange of the model for a gradient, with every client that counts."""
+def _certificate_bytes(model: PyTree, violation: Array, data: ClientData) -> tuple[Array, Array]:
+    """Return the bytes down and up of one certificate, for each client of positive weight."""
     size = tree.num_bytes(model) // max(violation.size, 1)
     counts = data.weights[: data.num_clients] > 0
     each = jnp.where(counts, float(size), 0.0)
@@ -299,7 +279,7 @@ def _check_bytes(model: PyTree, violation: Array, data: ClientData) -> tuple[Arr
 
 
 def _rounds_of_clients(plan: Plan, data: ClientData, state: State, num_rounds: Array) -> Array:
-    """In how many of the next rounds each client takes part, a seed's for all its points."""
+    """Return in how many of the next rounds each client takes part; equal for all points."""
     counts = data.weights[: data.num_clients] > 0
     number = jnp.result_type(float)
     if isinstance(plan.cohort, Everyone):
@@ -307,28 +287,14 @@ def _rounds_of_clients(plan: Plan, data: ClientData, state: State, num_rounds: A
 
     def of_seed(key):
         def add(index, total):
-            law = jax.random.fold_in(key, COHORT)
-            cohort = plan.cohort(law, state.round + index, data.num_clients, data.sizes)
-            members = cohort.members
+            cohort_key = jax.random.fold_in(key, COHORT)
+            drawn = plan.cohort.draw(cohort_key, state.round + index, data.num_clients, data.sizes)
+            members = drawn.members
             if members is None:
                 members = jnp.arange(data.num_clients, dtype=jnp.int32)
-            here = (cohort.weights > 0).astype(number)
-            return total.at[members].add(here, mode="drop")
+            return total.at[members].add(drawn.present.astype(number), mode="drop")
 
         total = jax.lax.fori_loop(0, num_rounds, add, jnp.zeros(data.num_clients, number))
         return jnp.where(counts, total, 0)
 
-    if axes.is_sweep(state.key):
-        return jax.vmap(of_seed)(state.key)[:, None]
-    return of_seed(state.key)
-
-
-def _sentence(violation, rounds, is_solved, diverged) -> str:
-    if diverged:
-        return f"diverged by round {rounds}: the violation is {violation:.3g}; take a smaller rate"
-    if is_solved:
-        return f"solved by round {rounds}: the violation is {violation:.3g}"
-    return (
-        f"not solved after {rounds} rounds: the violation is {violation:.3g}; allow more rounds, "
-        "or take a method or a plan that is exact"
-    )
+    return jax.vmap(of_seed)(state.key) if is_sweep(state.key) else of_seed(state.key)

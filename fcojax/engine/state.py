@@ -1,17 +1,102 @@
-"""All that a run needs to go on, and who may look at it."""
+"""The state of a run, the axes that a sweep puts in front of it, and observers of it.
 
+All points of a grid share their cohorts and minibatches, which is right for comparing them and lets
+a minibatch be gathered once for all. Inside a sweep seeds are the outer axis, so that the points of
+one seed meet its minibatch in one matrix product. A value that is shared has no axis at all, so it
+cannot be drawn twice. At every public boundary the axes are [points, seeds].
+"""
+
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
-from fcojax.engine import axes
+from fcojax.arguments import shown
 from fcojax.problems.clients import ClientData
-from fcojax.types import Array, Params, PyTree
+from fcojax.types import Array, Key, Params, PyTree
 
 
-class OfState(NamedTuple):
-    """An observer of the whole state, where the model alone does not tell enough.
+@dataclasses.dataclass(frozen=True)
+class Axes:
+    """Where a value has the axes of a sweep; a leaf of prefix trees over arguments."""
+
+    points: int | None
+    seeds: int | None
+
+
+PER_RUN = Axes(points=0, seeds=1)
+PER_POINT = Axes(points=0, seeds=None)
+PER_SEED = Axes(points=None, seeds=0)
+SHARED = Axes(points=None, seeds=None)
+
+
+def is_sweep(key: Key) -> bool:
+    """Return whether a key is a vector with one key per seed; raise ``ValueError`` for no key."""
+    dtype = getattr(key, "dtype", jnp.dtype(bool))
+    if not jnp.issubdtype(dtype, jax.dtypes.prng_key) or key.ndim > 1:
+        raise ValueError(
+            f"key is {shown(key)}; pass a key as jax.random.key(0) makes it for a run, or a vector "
+            "of keys, as in jax.random.split(jax.random.key(0), 3), for a sweep over three seeds."
+        )
+    return key.ndim == 1
+
+
+def over_grid(
+    function: Callable, data: ClientData | None, in_axes: tuple, out_axes: PyTree
+) -> Callable:
+    """Map a function of one point and one seed over points and over seeds.
+
+    On a mesh with an axis ``sweep`` the points are sharded over it.
+
+    Args:
+      function: the function.
+      data: the population, which knows the mesh; ``None`` to leave the sharding open.
+      in_axes: for each argument a prefix tree of ``Axes``.
+      out_axes: a prefix tree of ``Axes`` for the result.
+    """
+    mesh = None if data is None else data.mesh
+    axis = None if mesh is None or "sweep" not in mesh.shape else "sweep"
+    points, seeds = (
+        jax.tree.map(lambda axes, name=name: getattr(axes, name), (in_axes, out_axes))
+        for name in ("points", "seeds")
+    )
+    over_points = _over_axis(function, points[0], points[1], axis)
+    return _over_axis(over_points, seeds[0], seeds[1], None)
+
+
+def _over_axis(
+    function: Callable, in_axes: tuple, out_axes: PyTree, spmd_axis_name: str | None
+) -> Callable:
+    """Return ``vmap``, except for an axis of size one, which would only slow down compilation."""
+
+    def mapped(*args):
+        sizes = _at_axes(lambda leaf, axis: leaf.shape[axis], in_axes, args, unmapped=None)
+        if jax.tree.leaves(sizes)[0] > 1 or spmd_axis_name is not None:
+            return jax.vmap(function, in_axes, out_axes, spmd_axis_name=spmd_axis_name)(*args)
+        single = _at_axes(lambda leaf, axis: leaf[(slice(None),) * axis + (0,)], in_axes, args)
+        return _at_axes(jnp.expand_dims, out_axes, function(*single))
+
+    return mapped
+
+
+_KEPT = object()
+
+
+def _at_axes(change: Callable, axes: PyTree, value: Any, unmapped: Any = _KEPT) -> Any:
+    """Apply ``change(leaf, axis)`` to mapped leaves; keep or replace the others."""
+
+    def one(axis, part):
+        if axis is None:
+            return part if unmapped is _KEPT else unmapped
+        return jax.tree.map(lambda leaf: change(leaf, axis), part)
+
+    return jax.tree.map(one, axes, value, is_leaf=lambda axis: axis is None)
+
+
+class StateObserver(NamedTuple):
+    """An observer of the whole state, for quantities that the model alone does not determine.
 
     Attributes:
       function: ``(hparams, state, context) -> dict``.
@@ -23,7 +108,7 @@ class OfState(NamedTuple):
       >>> algorithm = fcojax.algorithms.fed_dual_avg(lambda w, rows: w * rows["a"], euclidean(l1()))
       >>> hparams, plan = algorithm.hparams_type(), fcojax.local_steps(1)
       >>> state = fcojax.start(algorithm, hparams, jnp.array(2.0), data, jax.random.key(0), plan)
-      >>> dual = fcojax.OfState(lambda hparams, state, context: {"dual": state.server.dual})
+      >>> dual = fcojax.StateObserver(lambda hparams, state, context: {"dual": state.server.dual})
       >>> float(fcojax.look(algorithm, hparams, state, dual)["dual"])
       2.0
     """
@@ -31,23 +116,23 @@ class OfState(NamedTuple):
     function: Callable[[PyTree, Any, PyTree], dict[str, Array]]
 
 
-Observe = Callable[[PyTree, Params, PyTree], dict[str, Array]] | OfState
+Observe = Callable[[PyTree, Params, PyTree], dict[str, Array]] | StateObserver
 
 
 class State(NamedTuple):
-    """All that a run needs to go on.
+    """Everything that a run needs to continue.
 
-    The state of a sweep has axes [seeds, points] in front of ``server``, ``clients``, ``residuals``
-    and ``bound``, and [seeds] in front of ``key``. The round is one number for all of them, and a
-    seed's key one for all points, so that points share their cohorts and minibatches.
+    In a sweep ``server``, ``clients``, ``residuals`` and ``bound`` have leading axes
+    [points, seeds], and ``key`` has [seeds]: the points of a seed share its cohorts and
+    minibatches. The round is one number for all runs.
 
     Attributes:
       server: the algorithm's server state.
-      clients: one row of the algorithm's client state per client.
-      residuals: one row of what the uplink keeps per client.
-      round: how many rounds are behind it.
-      key: all the luck of the run.
-      bound: the norm that the plan's guard lets uploads have; nothing without a guard.
+      clients: the algorithm's client state, with one row per client.
+      residuals: the state of the uplink's encoders, with one row per client.
+      round: number of rounds so far.
+      key: PRNG key, the only source of randomness.
+      bound: the largest norm of an upload that is no outlier; ``()`` without an outlier rule.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -63,20 +148,24 @@ class State(NamedTuple):
     server: PyTree
     clients: PyTree
     residuals: PyTree
-    round: Any  # an array; of the same type, a tree of axes or of placements has them instead
+    round: Any  # an array; in trees of axes or of shardings one of those
     key: Any
     bound: Any = ()
 
 
-# Which parts of a sweep's state have which axes in front.
-ALONG = State(axes.OWN, axes.OWN, axes.OWN, axes.SHARED, axes.PER_SEED, axes.OWN)
+# Axes of a sweep in each part of its state.
+STATE_AXES = State(PER_RUN, PER_RUN, PER_RUN, SHARED, PER_SEED, PER_RUN)
 
 
-def laid_out(state: State, data: ClientData, leading: tuple) -> State:
-    """The first state on its mesh as ``advance`` leaves those that follow.
+def on_mesh(state: State, data: ClientData, leading: tuple) -> State:
+    """Shard a first state as ``advance`` shards those that follow.
 
-    Else the second block of rounds would be another program than the first. ``leading`` says along
-    which axis of the mesh those in front of a run's own are cut.
+    Otherwise the second block of rounds would be another program than the first.
+
+    Args:
+      state: the state.
+      data: the population, which knows the mesh.
+      leading: for each leading axis of a sweep the axis of the mesh that shards it, or ``None``.
     """
     mesh = data.mesh
     if mesh is None:

@@ -1,7 +1,10 @@
-"""Rounds, one after the other: start, advance, look, read the model.
+"""The loop over rounds: start, advance, look, read the model.
 
-This is the only loop over rounds. ``run`` and ``sweep`` are a few lines on top of it, and anybody's
-own loop may be another few: a ``State`` is all that a run needs to go on.
+This is the only loop over rounds. ``run``, ``sweep``, ``solve`` and ``Stream`` are thin layers on
+top of it, and so is a loop of one's own: a ``State`` is all that a run needs to continue.
+
+Names in this and the next modules: the public function checks its arguments, ``_compiled`` is the
+jitted program, and ``_traced`` is its body, for use inside larger programs.
 """
 
 import functools
@@ -13,33 +16,40 @@ import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
-from fcojax.device import in_full_precision
-from fcojax.engine import axes
-from fcojax.engine.check import (
-    check_observe,
-    check_reading,
-    check_rounds,
-    check_run,
-    checked_init,
-    checked_pair,
-    checked_params,
-    checked_sight,
-    refuse_no_state,
-)
-from fcojax.engine.chunks import Round, Rows
-from fcojax.engine.grid import num_points
+from fcojax.engine.client_loop import RoundContext, Rows, first_residual
 from fcojax.engine.hparams import as_arrays, at_round
-from fcojax.engine.layout import sized
-from fcojax.engine.luck import local_handle
-from fcojax.engine.memory import shapes_of
-from fcojax.engine.outliers import bound_after
+from fcojax.engine.placement.chunk_size import with_chunk_size
+from fcojax.engine.placement.mesh import with_auto_axes
 from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.round import merged, one_round, summed_up
-from fcojax.engine.state import ALONG, Observe, OfState, State, laid_out
-from fcojax.engine.surroundings import under_any_mesh
-from fcojax.engine.uplink import split
+from fcojax.engine.program import Program
+from fcojax.engine.round import merged, one_round, reduced_over_rounds
+from fcojax.engine.state import (
+    PER_POINT,
+    PER_RUN,
+    PER_SEED,
+    STATE_AXES,
+    Observe,
+    State,
+    StateObserver,
+    is_sweep,
+    on_mesh,
+    over_grid,
+)
+from fcojax.engine.uploads.outliers import bound_after
+from fcojax.engine.validation import (
+    as_first_states,
+    as_params,
+    as_round_counts,
+    evaluated,
+    require_init,
+    require_observer,
+    require_run,
+    require_state,
+    require_state_of,
+)
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
+from fcojax.xla.rules import in_full_precision
 
 
 def start(
@@ -50,15 +60,18 @@ def start(
     key: Key,
     plan: Plan | Work,
 ) -> State:
-    """The state before the first round.
+    """Return the state before the first round.
 
     Args:
-      algorithm: what to run.
+      algorithm: the algorithm.
       hparams: its hyperparameters; for a sweep a grid of them, with a leading axis of points.
-      params: the start point, or ``(key) -> params`` that makes one for each seed.
+      params: the start point, or a function ``(key) -> params`` that makes one for each seed.
       data: the clients.
-      key: all the luck of the run; for a sweep a vector of keys, one a seed.
-      plan: how rounds will be driven, or only how much clients work.
+      key: PRNG key, the only source of randomness; for a sweep a vector with one key per seed.
+      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
+
+    Returns:
+      The state; in a sweep with leading axes [points, seeds].
 
     Example:
       >>> import jax, jax.numpy as jnp, numpy as np, fcojax
@@ -67,60 +80,59 @@ def start(
       >>> hparams, plan = fed_avg.hparams_type(client_lr=0.5), fcojax.local_steps(1)
       >>> state = start(fed_avg, hparams, jnp.array(0.0), data, jax.random.key(0), plan)
       >>> while look(fed_avg, hparams, state, lambda hparams, w, _: {"w": w})["w"] < 1.9:
-      ...     state, history = advance(fed_avg, hparams, data, state, plan, num_rounds=2)
+      ...     state, history = advance(fed_avg, hparams, state, data, plan, num_rounds=2)
       >>> int(state.round), round(float(read_model(fed_avg, hparams, state)), 3)
       (6, 1.969)
     """
     plan = as_plan(plan)
-    check_run(algorithm, plan, hparams, data, key)
+    require_run(algorithm, plan, hparams, data, key)
     hparams = as_arrays(hparams)
     # A fixed start point is an argument of the compiled program; a function is part of it.
     if callable(params):
-        init, fixed = checked_init(params), None
+        init, fixed = require_init(params), None
     else:
-        init, fixed = None, checked_params(params)
-    return _start(algorithm, plan, init, hparams, fixed, data, key)
+        init, fixed = None, as_params(params)
+    return _start_compiled(algorithm, plan, init, hparams, fixed, data, key)
 
 
 def advance(
     algorithm: Algorithm,
     hparams: PyTree,
-    data: ClientData,
     state: State,
+    data: ClientData,
     plan: Plan | Work,
-    num_rounds: int,
     *,
+    num_rounds: int,
     eval_every: int = 1,
     observe: Observe | None = None,
     context: PyTree = None,
     donate: bool = False,
 ) -> tuple[State, dict[str, Array]]:
-    """``num_rounds`` rounds from ``state``, in one compiled program.
+    """Advance a state by a number of rounds, in one compiled program.
 
-    Ten rounds are five and five: the state that comes out is the same to the last bit, and the
+    Ten rounds equal five and five: the resulting state is the same to the last bit, and the
     histories are two halves of one.
 
     Args:
-      algorithm: what runs, and so are the next three as they were for ``start``.
-      hparams: the hyperparameters, or the grid.
+      algorithm: the algorithm, as for ``start``.
+      hparams: its hyperparameters, or a grid of them.
+      state: the state to continue from.
       data: the clients.
-      state: where to go on from.
-      plan: how rounds are driven.
-      num_rounds: how many.
-      eval_every: rounds between two looks; must divide ``num_rounds``.
-      observe: ``(hparams, model, context) -> dict``, asked after every ``eval_every`` rounds; or
-        ``OfState`` of a function of the whole state.
-      context: arrays that ``observe`` needs, say a validation set.
-      donate: whether ``state`` may be overwritten, for those who do not look at it again.
+      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
+      num_rounds: number of rounds.
+      eval_every: rounds between two evaluations; must divide ``num_rounds``.
+      observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after every
+        ``eval_every`` rounds; or a ``StateObserver`` of the whole state.
+      context: arrays that ``observe`` needs, such as a validation set.
+      donate: whether the memory of ``state`` may be reused, after which it is invalid.
 
     Returns:
-      The state, and the history: one entry per look of what ``observe`` said, of the clients'
-      metrics (means over the rounds in which somebody was heard, NaN if there were none), and of
-      the engine's counts since the last look: ``participants``, uploads ``dropped`` because they
+      The new state, and the history, with one entry per evaluation: what ``observe`` returned; the
+      clients' metrics (means over the rounds in which any client counts, NaN if there is none); the
+      counts since the last evaluation, which are ``participants``, uploads ``dropped`` because they
       were not finite, uploads ``lost``, server steps ``refused`` because they were not finite,
-      ``bytes_down`` and ``bytes_up`` of everybody together; with a guard ``outliers``, uploads
-      that it dropped; and the ``round``. Entries of a sweep
-      have axes [seeds, points] in front.
+      ``bytes_down`` and ``bytes_up`` of all clients together, and with an outlier rule
+      ``outliers``; and ``round``. In a sweep with leading axes [points, seeds].
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -129,27 +141,37 @@ def advance(
       >>> hparams, plan = fed_avg.hparams_type(client_lr=0.5), fcojax.local_steps(1)
       >>> state = fcojax.start(fed_avg, hparams, jnp.array(0.0), data, jax.random.key(0), plan)
       >>> state, history = fcojax.advance(
-      ...     fed_avg, hparams, data, state, plan, 4, eval_every=2,
+      ...     fed_avg, hparams, state, data, plan, num_rounds=4, eval_every=2,
       ...     observe=lambda hparams, w, context: {"w": w})
       >>> history["round"].tolist(), history["w"].tolist()
       ([2, 4], [1.5, 1.875])
     """
     plan = as_plan(plan)
-    num_rounds, eval_every = check_rounds(num_rounds, eval_every)
-    refuse_no_state(state)
-    check_run(algorithm, plan, hparams, data, state.key)
-    check_observe(observe, context, optional=True)
+    num_rounds, eval_every = as_round_counts(num_rounds, eval_every)
+    require_state(state)
+    require_run(algorithm, plan, hparams, data, state.key)
+    require_observer(observe, context, optional=True)
     hparams = as_arrays(hparams)
-    _check_state(algorithm, plan, hparams, data, state)
-    static = (algorithm, plan, observe, num_rounds // eval_every, eval_every)
-    program = advance_donated if donate else advance_kept
-    return program(*static, hparams, data, state, context)
+    _require_matching_state(algorithm, plan, hparams, data, state)
+    program = Program(algorithm, plan, observe, num_rounds // eval_every, eval_every)
+    compiled = advance_donating if donate else advance_compiled
+    return compiled(program, hparams, data, state, context)
 
 
 def look(
     algorithm: Algorithm, hparams: PyTree, state: State, observe: Observe, context: PyTree = None
 ) -> dict[str, Array]:
-    """What ``observe`` says of the model as it is now; in a sweep of every seed and point.
+    """Evaluate a state once.
+
+    Args:
+      algorithm: the algorithm.
+      hparams: its hyperparameters, or a grid of them.
+      state: the state.
+      observe: ``(hparams, model, context) -> dict`` of arrays, or a ``StateObserver``.
+      context: arrays that ``observe`` needs.
+
+    Returns:
+      What ``observe`` returned; in a sweep with leading axes [points, seeds].
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -157,17 +179,25 @@ def look(
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
       >>> hparams, plan = fed_avg.hparams_type(), fcojax.local_steps(1)
       >>> state = fcojax.start(fed_avg, hparams, jnp.array(3.0), data, jax.random.key(0), plan)
-      >>> seen = fcojax.look(fed_avg, hparams, state, lambda hparams, w, context: {"square": w**2})
-      >>> float(seen["square"])
+      >>> found = fcojax.look(fed_avg, hparams, state, lambda hparams, w, context: {"square": w**2})
+      >>> float(found["square"])
       9.0
     """
-    check_reading(algorithm, hparams, state)
-    check_observe(observe, context)
-    return _look(algorithm, observe, as_arrays(hparams), state, context)
+    require_state_of(algorithm, hparams, state)
+    require_observer(observe, context)
+    return _look_compiled(algorithm, observe, as_arrays(hparams), state, context)
 
 
 def read_model(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
-    """The model as it is now: what one would ship today.
+    """Return the current model.
+
+    Args:
+      algorithm: the algorithm.
+      hparams: its hyperparameters, or a grid of them.
+      state: the state.
+
+    Returns:
+      The parameters; in a sweep with leading axes [points, seeds].
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -178,209 +208,171 @@ def read_model(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
       >>> float(fcojax.read_model(fed_avg, hparams, state))
       3.0
     """
-    check_reading(algorithm, hparams, state)
-    return _read(algorithm, as_arrays(hparams), state)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _start(algorithm, plan, init, hparams, params, data, key) -> State:
-    return started(algorithm, plan, init, hparams, params, data, key)
+    require_state_of(algorithm, hparams, state)
+    return _read_model_compiled(algorithm, as_arrays(hparams), state)
 
 
 @in_full_precision
-@under_any_mesh
-def started(algorithm, plan, init, hparams, params, data, key) -> State:
-    """``start`` with everything checked, as a part of a larger program."""
+@with_auto_axes
+def start_traced(algorithm, plan, init, hparams, params, data, key) -> State:
+    """Body of ``start``; ``init`` makes the start point from a key, or is ``None``."""
 
     def one(hparams, key):
         now = at_round(hparams, 0)
-        point = params if init is None else checked_params(init(key))
-        server, client = checked_pair(algorithm.init(now, point))
-        residual = _first_residual(algorithm, plan, now, (server, client), data)
+        point = params if init is None else as_params(init(key))
+        server, client = as_first_states(algorithm.init(now, point))
+        residual = first_residual(algorithm, plan, now, (server, client), data)
         num_rows = data.clients_per_shard * data.num_shards
         clients, residuals = jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (num_rows, *jnp.shape(leaf))), (client, residual)
         )
-        bound = () if plan.guard is None else plan.guard.first()
+        bound = () if plan.outliers is None else plan.outliers.first()
         return State(server, clients, residuals, jnp.zeros((), jnp.int32), key, bound)
 
-    if not axes.is_sweep(key):
-        return laid_out(one(hparams, key), data, ())
-    start_of = axes.over_grid(one, data, (axes.PER_POINT, axes.PER_SEED), ALONG)
-    return laid_out(start_of(hparams, key), data, (None, "sweep"))
+    if not is_sweep(key):
+        return on_mesh(one(hparams, key), data, ())
+    starts = over_grid(one, data, (PER_POINT, PER_SEED), STATE_AXES)
+    return on_mesh(starts(hparams, key), data, ("sweep", None))
 
 
-def _first_residual(algorithm, plan, hparams, states, data):
-    """What the uplink of one client keeps before its first upload."""
-    if plan.uplink is None:
-        return ()
-
-    def upload(hparams, states, data):
-        server, client = states
-        key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)
-        local = local_handle(data.local(), plan.work, key, zero, zero, zero)
-        message = algorithm.broadcast(hparams, server)
-        return algorithm.client_update(hparams, message, client, local, key).upload
-
-    payload, _, _ = split(jax.eval_shape(upload, hparams, states, data))
-    return plan.uplink.init([jnp.zeros(leaf.shape, leaf.dtype) for leaf in payload])
+_start_compiled = jax.jit(start_traced, static_argnums=(0, 1, 2))
 
 
 @in_full_precision
-@under_any_mesh
-def advanced(
-    algorithm, plan, observe, num_looks, eval_every, hparams, data, state, context
+@with_auto_axes
+def advance_traced(
+    program: Program, hparams: PyTree, data: ClientData, state: State, context: PyTree
 ) -> tuple[State, dict[str, Array]]:
-    """``advance`` with everything checked, as a part of a larger program."""
-    plan = with_sizes(algorithm, plan, hparams, data, state)
+    """Body of ``advance``."""
+    plan = with_chunk_size(program.plan, program.algorithm, hparams, data, state)
+    program = program._replace(plan=plan)
 
     def one(hparams, state):
-        def to_next_look(state, _):
-            state, metrics = _rounds(algorithm, plan, eval_every, hparams, data, state)
-            seen = {} if observe is None else _see(algorithm, observe, hparams, state, context)
-            return state, merged(seen, metrics | {"round": state.round}, "observe")
+        def to_next_evaluation(state, _):
+            state, metrics = _rounds(program, hparams, data, state)
+            measures = {}
+            if program.observe is not None:
+                measures = _evaluate(program.algorithm, program.observe, hparams, state, context)
+            return state, merged(measures, metrics | {"round": state.round}, "observe")
 
-        return jax.lax.scan(to_next_look, state, length=num_looks)
+        return jax.lax.scan(to_next_evaluation, state, length=program.num_evaluations)
 
-    if not axes.is_sweep(state.key):
+    if not is_sweep(state.key):
         return one(hparams, state)
-    given, found = (axes.PER_POINT, ALONG), (ALONG, axes.OWN)
-    return axes.over_grid(one, data, given, found)(hparams, state)
+    return over_grid(one, data, (PER_POINT, STATE_AXES), (STATE_AXES, PER_RUN))(hparams, state)
 
 
-_STATIC = (0, 1, 2, 3, 4)
-advance_kept = jax.jit(advanced, static_argnums=_STATIC)
-advance_donated = jax.jit(advanced, static_argnums=_STATIC, donate_argnames=("state",))
-
-
-def with_sizes(algorithm, plan, hparams, data, state) -> Plan:
-    """The plan with a chunk size, for as many points as there are."""
-
-    def lower(size):
-        static = algorithm, plan._replace(client_chunk_size=size), None, 1, 1
-        on_mesh = data.mesh and jax.sharding.NamedSharding(data.mesh, data.shard_spec)
-        shapes = shapes_of(hparams), shapes_of(data, on_mesh), shapes_of(state)
-        return advance_kept.lower(*static, *shapes, None)
-
-    now, server, points = at_round(hparams, 0), state.server, 1
-    if axes.is_sweep(state.key):
-        points = num_points(hparams)
-        now, server = jax.eval_shape(
-            lambda hparams, server: (
-                jax.tree.map(lambda leaf: leaf[0], hparams),
-                jax.tree.map(lambda leaf: leaf[0, 0], server),
-            ),
-            now,
-            server,
-        )
-    return sized(plan, algorithm, now, server, data, points, lower)
+advance_compiled = jax.jit(advance_traced, static_argnums=0)
+advance_donating = jax.jit(advance_traced, static_argnums=0, donate_argnames=("state",))
 
 
 def _rounds(
-    algorithm: Algorithm,
-    plan: Plan,
-    num_rounds: int,
-    hparams: PyTree,
-    data: ClientData,
-    state: State,
+    program: Program, hparams: PyTree, data: ClientData, state: State
 ) -> tuple[State, dict[str, Array]]:
-    """``num_rounds`` rounds, with the metrics of the clients over all of them."""
+    """Scan the rounds up to the next evaluation, with the clients' metrics reduced over them."""
+    outliers = program.plan.outliers
 
     def scan(hparams, data, state):
         def body(state, _):
             now = at_round(hparams, state.round)
-            this = Round(algorithm, plan, now, data, state.key, state.round, state.bound)
+            context = RoundContext(
+                program.algorithm, program.plan, now, data, state.key, state.round, state.bound
+            )
             rows = Rows(state.clients, state.residuals)
-            server, rows, metrics = one_round(this, state.server, rows)
+            server, rows, metrics = one_round(context, state.server, rows)
             after = state._replace(
                 server=server,
                 clients=rows.states,
                 residuals=rows.residuals,
                 round=state.round + 1,
-                bound=bound_after(plan.guard, state.bound, metrics),
+                bound=bound_after(outliers, state.bound, metrics),
             )
             return after, metrics
 
-        state, metrics = jax.lax.scan(body, state, length=num_rounds)
-        return state, summed_up(metrics)
+        state, metrics = jax.lax.scan(body, state, length=program.rounds_per_evaluation)
+        return state, reduced_over_rounds(metrics)
 
     if data.mesh is None:
         return scan(hparams, data, state)
     everywhere = jax.sharding.PartitionSpec()
-    along = State(everywhere, data.shard_spec, data.shard_spec, *(everywhere,) * 3)
+    specs = State(everywhere, data.shard_spec, data.shard_spec, *(everywhere,) * 3)
     return jax.shard_map(
         scan,
         mesh=data.mesh,
-        in_specs=(everywhere, data.shard_spec, along),
-        out_specs=(along, everywhere),
+        in_specs=(everywhere, data.shard_spec, specs),
+        out_specs=(specs, everywhere),
         # Every device computes the same server state from the same mean; that is not inferred
         # through a scan whose carry starts out replicated.
         check_vma=False,
     )(hparams, data, state)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
 @in_full_precision
-@under_any_mesh
-def _look(algorithm, observe, hparams, state, context):
+@with_auto_axes
+def _look_traced(algorithm, observe, hparams, state, context):
     def one(hparams, state):
-        return _see(algorithm, observe, hparams, state, context)
+        return _evaluate(algorithm, observe, hparams, state, context)
 
-    return _of_each(one, hparams, state)
+    return _for_each_run(one, hparams, state)
+
+
+_look_compiled = jax.jit(_look_traced, static_argnums=(0, 1))
 
 
 @in_full_precision
-@under_any_mesh
-def model_of(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
-    """``read_model`` as a part of a larger program."""
-    return _of_each(lambda hparams, state: _model(algorithm, hparams, state)[1], hparams, state)
+@with_auto_axes
+def read_model_traced(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
+    """Body of ``read_model``."""
+    return _for_each_run(
+        lambda hparams, state: _model(algorithm, hparams, state)[1], hparams, state
+    )
 
 
-_read = jax.jit(model_of, static_argnums=0)
+_read_model_compiled = jax.jit(read_model_traced, static_argnums=0)
 
 
-def _of_each(one: Callable, hparams: PyTree, state: State) -> Any:
-    """``one(hparams, state)``, in a sweep for every seed and point."""
-    if not axes.is_sweep(state.key):
+def _for_each_run(one: Callable, hparams: PyTree, state: State) -> Any:
+    """Apply ``one(hparams, state)``, in a sweep for every point and seed."""
+    if not is_sweep(state.key):
         return one(hparams, state)
-    # No mesh is needed here: what is cut along one stays cut.
-    return axes.over_grid(one, None, (axes.PER_POINT, ALONG), axes.OWN)(hparams, state)
+    # Without a mesh: arrays keep the sharding that they have.
+    return over_grid(one, None, (PER_POINT, STATE_AXES), PER_RUN)(hparams, state)
 
 
-def _see(algorithm, observe, hparams, state, context) -> dict[str, Array]:
+def _evaluate(algorithm, observe, hparams, state, context) -> dict[str, Array]:
     now, model = _model(algorithm, hparams, state)
-    of_state = isinstance(observe, OfState)
-    function, what = (observe.function, state) if of_state else (observe, model)
-    return checked_sight(function, now, what, context)
+    whole = isinstance(observe, StateObserver)
+    function, argument = (observe.function, state) if whole else (observe, model)
+    return evaluated(function, now, argument, context)
 
 
 def _model(algorithm, hparams, state):
-    """The hyperparameters of the last round, and the model."""
+    """Return the hyperparameters of the last round, and the model."""
     now = at_round(hparams, jnp.maximum(state.round - 1, 0))
     return now, algorithm.model(now, state.server)
 
 
-def _check_state(algorithm, plan, hparams, data, state) -> None:
-    """Raises unless the state is one that ``start`` makes of the other arguments."""
+def _require_matching_state(algorithm, plan, hparams, data, state) -> None:
+    """Raise ``ValueError`` unless ``start`` makes such a state of the other arguments."""
     try:
-        fresh = _remade.eval_shape(algorithm, plan, hparams, data, state)
+        fresh = _restarted.eval_shape(algorithm, plan, hparams, data, state)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            "the state is none of this algorithm: its model cannot be read from it "
+            "the state does not belong to this algorithm: its model cannot be read "
             f"({str(error).splitlines()[0]}); pass one that fcojax.start made with it."
         ) from error
-    culprits = {
+    origins = {
         "server": "another algorithm, another start point or another grid",
         "clients": f"another algorithm or another population than these {data.num_clients} clients",
-        "residuals": "another plan, whose uplink keeps something else",
-        "bound": "another plan, whose guard is another",
+        "residuals": "another plan, with another uplink",
+        "bound": "another plan, with another outlier rule",
         "key": "another number of seeds",
     }
-    for name, whose in culprits.items():
-        wanted, found = getattr(fresh, name), getattr(state, name)
-        if jax.tree.map(_form, wanted) != jax.tree.map(_form, found):
+    for name, origin in origins.items():
+        expected, found = getattr(fresh, name), getattr(state, name)
+        if jax.tree.map(_form, expected) != jax.tree.map(_form, found):
             raise ValueError(
-                f"the state's {name} do not fit: they are of {whose}; pass a state that "
+                f"the state's {name} do not fit: they are of {origin}; pass a state that "
                 "fcojax.start made of the same arguments."
             )
 
@@ -390,11 +382,11 @@ def _form(leaf) -> tuple:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _remade(algorithm, plan, hparams, data, state) -> State:
-    """What ``start`` makes of the state's own model."""
+def _restarted(algorithm, plan, hparams, data, state) -> State:
+    """Return what ``start`` makes of the state's own model."""
     one_hparams, one_state = hparams, state
-    if axes.is_sweep(state.key):
+    if is_sweep(state.key):
         one_hparams = jax.tree.map(lambda leaf: leaf[0], hparams)
         one_state = state._replace(server=jax.tree.map(lambda leaf: leaf[0, 0], state.server))
     params = _model(algorithm, one_hparams, one_state)[1]
-    return started(algorithm, plan, None, hparams, params, data, state.key)
+    return start_traced(algorithm, plan, None, hparams, params, data, state.key)

@@ -1,28 +1,24 @@
-"""A sweep: the same program with two leading axes, seeds and points of a grid."""
-
-from collections.abc import Callable
+"""A sweep: runs over a grid of hyperparameters and over seeds, in one compiled program."""
 
 import jax
 import jax.numpy as jnp
 
-from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
-from fcojax.engine.axes import is_sweep
-from fcojax.engine.check import (
-    check_observe,
-    check_rounds,
-    check_run,
-    check_schedules,
-    checked_params,
-)
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.hparams import as_arrays
-from fcojax.engine.memory import points_that_fit, shapes_of
+from fcojax.engine.placement.chunk_size import sized
 from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.run import warn_of_losses, whole
-from fcojax.engine.state import Observe
-from fcojax.engine.stepper import started
+from fcojax.engine.program import Program
+from fcojax.engine.run import run_compiled, warn_if_nonfinite
+from fcojax.engine.state import Observe, is_sweep
+from fcojax.engine.validation import (
+    as_params,
+    as_round_counts,
+    require_observer,
+    require_run,
+    require_schedules,
+)
 from fcojax.problems.clients import ClientData
 from fcojax.types import Key, Params, PyTree
 
@@ -40,30 +36,33 @@ def sweep(
     observe: Observe | None = None,
     context: PyTree = None,
 ) -> tuple[Params, PyTree]:
-    """``run`` for every point of a grid and every key, in one compiled program.
+    """Run every point of a grid for every key, in one compiled program.
 
     The points of a seed share its cohorts and minibatches.
 
     Args:
-      algorithm: what to run.
-      grid: its hyperparameters with a leading axis of points, as ``fcojax.product`` makes them.
-      params: the start point, the same for all.
-      data: the clients. On a mesh with an axis ``sweep`` each device takes its share of the points.
-      keys: one key per seed.
-      plan: as in ``run``; its ``point_chunk_size`` says how many points run side by side.
-      num_rounds: as in ``run``, and so are those that follow.
-      eval_every: rounds between two looks.
-      observe: what to look at.
-      context: arrays that ``observe`` needs.
+      algorithm: the algorithm.
+      grid: its hyperparameters with a leading axis of points, as ``fcojax.grid.product`` makes
+        them.
+      params: the start point of all runs.
+      data: the clients. On a mesh with an axis ``sweep`` the points are sharded over it.
+      keys: a vector of PRNG keys, one per seed.
+      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part. Its
+        ``point_chunk_size`` is the number of points that run together.
+      num_rounds: number of rounds.
+      eval_every: rounds between two evaluations; must divide ``num_rounds``.
+      observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after every
+        ``eval_every`` rounds.
+      context: arrays that ``observe`` needs, such as a validation set.
 
     Returns:
-      What ``run`` returns, with leading axes [points, seeds].
+      The models and the history of all runs, with leading axes [points, seeds].
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
       >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, [1, 1])
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> grid = fcojax.product(fed_avg.hparams_type, client_lr=[0.25, 0.5, 1.0])
+      >>> grid = fcojax.grid.product(fed_avg.hparams_type, client_lr=[0.25, 0.5, 1.0])
       >>> models, history = fcojax.sweep(
       ...     fed_avg, grid, jnp.array(0.0), data, jax.random.split(jax.random.key(0), 2),
       ...     fcojax.local_steps(1), num_rounds=2)
@@ -71,7 +70,7 @@ def sweep(
       [[0.875, 0.875], [1.5, 1.5], [2.0, 2.0]]
     """
     plan = as_plan(plan)
-    num_rounds, eval_every = check_rounds(num_rounds, eval_every)
+    num_rounds, eval_every = as_round_counts(num_rounds, eval_every)
     if not is_sweep(keys):
         raise ValueError(
             "keys is a single key; pass one for each seed, as in "
@@ -79,57 +78,63 @@ def sweep(
         )
     if not keys.size:
         raise ValueError("keys is empty; pass one for each seed.")
-    check_run(algorithm, plan, grid, data, keys)
-    check_schedules(grid, num_rounds, sweeping=True)
-    params = checked_params(params)
-    check_observe(observe, context, optional=True)
+    require_run(algorithm, plan, grid, data, keys)
+    require_schedules(grid, num_rounds, sweeping=True)
+    params = as_params(params)
+    require_observer(observe, context, optional=True)
     grid = as_arrays(grid)
     points = num_points(grid)
-    static = (algorithm, plan, observe, num_rounds // eval_every, eval_every)
-
-    def lower(size):
-        return whole.lower(*static, *shapes_of((pad(grid, size), params, data, keys, context)))
-
-    at_once = plan.point_chunk_size
-    if at_once is None:
-        first = jax.eval_shape(
-            lambda *given: started(algorithm, plan, None, *given),
-            pad(grid, 1), params, data, keys,
-        )  # fmt: skip
-        at_once = points_at_once(lower, points, tree.num_bytes(first), data)
+    at_once = points_at_once(algorithm, grid, params, data, plan, keys.size)
     num_chunks = -(-points // at_once)
-    at_once = -(-min(at_once, points) // data.num_sweep_shards) * data.num_sweep_shards
     padded = pad(grid, num_chunks * at_once)
+    program = Program(algorithm, plan, observe, num_rounds // eval_every, eval_every)
 
-    def ends(part):
-        found = whole(*static, part, params, data, keys, context)
-        return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), found)
+    def run_points(part):
+        return run_compiled(program, part, params, data, keys, context)
 
     if num_chunks == 1:
-        found = ends(padded)
+        found = run_points(padded)
     else:
         parts = jax.tree.map(
             lambda column: column.reshape(num_chunks, at_once, *column.shape[1:]), padded
         )
         found = jax.tree.map(
             lambda leaf: leaf.reshape(num_chunks * at_once, *leaf.shape[2:]),
-            jax.lax.map(ends, parts),
+            jax.lax.map(run_points, parts),
         )
     model, history = take(found, slice(points))
-    warn_of_losses(history, grid)
+    warn_if_nonfinite(history, grid)
     return model, history
 
 
 def points_at_once(
-    lower: Callable[[int], jax.stages.Lowered], points: int, point_bytes: int, data: ClientData
+    algorithm: Algorithm,
+    grid: PyTree,
+    params: Params,
+    data: ClientData,
+    plan: Plan,
+    num_seeds: int,
 ) -> int:
-    """How many points fit into memory side by side, over all devices that share them."""
-    devices = data.num_sweep_shards
-    fit = points_that_fit(lambda size: lower(size * devices), -(-points // devices), point_bytes)
-    return min(points, fit * devices)
+    """Return how many points of a grid run together, a multiple of the devices that share them.
+
+    Args:
+      algorithm: the algorithm.
+      grid: the grid.
+      params: the start point, or its shapes.
+      data: the clients.
+      plan: how rounds are driven.
+      num_seeds: number of seeds.
+    """
+    points = num_points(grid)
+    chosen = sized(
+        algorithm, take(grid, 0), params, data, plan, num_points=points, num_seeds=num_seeds
+    ).point_chunk_size
+    assert chosen is not None
+    shards = data.num_sweep_shards
+    return -(-min(chosen, points) // shards) * shards
 
 
 def pad(grid: PyTree, size: int) -> PyTree:
-    """The grid with its last point repeated up to ``size`` points."""
+    """Repeat the last point of a grid up to ``size`` points."""
     index = jnp.minimum(jnp.arange(size, dtype=jnp.int32), num_points(grid) - 1)
     return take(grid, index)

@@ -1,8 +1,8 @@
-"""How many clients side by side are fastest here: timed for a program, and remembered in a file.
+"""Time client chunk sizes on this machine, and remember the fastest in a file.
 
 ``run`` and ``sweep`` choose by a rule that was measured on other machines. Sums over clients are
-rounded in an order that depends on the choice, so a run is repeated to the last bit only with
-the same number; for that reason nothing is timed unless somebody asks.
+rounded in an order that depends on the chunk size, so a run is reproduced to the last bit only with
+the same size; for that reason nothing is timed unless it is asked for.
 """
 
 import hashlib
@@ -11,28 +11,28 @@ import os
 import pathlib
 import statistics
 import time
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm
-from fcojax.algorithms.work import Work, checked_count
-from fcojax.engine.check import check_run
+from fcojax.algorithms.work import Work
+from fcojax.arguments import checked_value, validated
 from fcojax.engine.hparams import as_arrays, at_round
-from fcojax.engine.layout import sized
-from fcojax.engine.memory import needed_bytes, room
+from fcojax.engine.placement.chunk_size import choose_chunk_size, needed_bytes, room
 from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.stepper import advance_kept, start
+from fcojax.engine.program import Program
+from fcojax.engine.stepper import advance_compiled, start
+from fcojax.engine.validation import require_run
 from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import shown
-from fcojax.types import Params, PyTree
+from fcojax.types import Count, Params, PyTree
 
 _NUM_ROUNDS = 4
 _REPEATS = 5
 _STEP = 4  # from one candidate to the next
 
 
+@validated
 def fastest_chunk_size(
     algorithm: Algorithm,
     hparams: PyTree,
@@ -40,26 +40,26 @@ def fastest_chunk_size(
     data: ClientData,
     plan: Plan | Work,
     *,
-    num_points: int = 1,
-    num_seeds: int = 1,
+    num_points: Count = 1,
+    num_seeds: Count = 1,
     candidates: tuple[int, ...] | None = None,
     remember: str | os.PathLike | None = None,
 ) -> int:
-    """The ``client_chunk_size`` with which rounds take least time on this machine.
+    """Return the ``client_chunk_size`` with which rounds take least time on this machine.
 
-    Every candidate is compiled and timed over a few rounds, in turn; with a file to remember it in,
-    once for the same program on the same kind of device.
+    Every candidate is compiled and timed over a few rounds, in turn; with ``remember`` only once
+    for the same program on the same kind of device.
 
     Args:
-      algorithm: as for ``run``, and so are the next four.
-      hparams: of one run; of a schedule the first round's.
+      algorithm: the algorithm.
+      hparams: hyperparameters of one run; the first values of schedules are used.
       params: the start point.
-      data: the clients, spread over devices or not.
-      plan: how rounds are driven.
-      num_points: points of a sweep that run side by side.
-      num_seeds: keys of a sweep.
+      data: the clients, on one device or on a mesh.
+      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
+      num_points: points of a sweep that run together.
+      num_seeds: seeds of a sweep.
       candidates: sizes to try; by default 1, 4, 16, ... up to the whole cohort, and the rule's.
-      remember: a JSON file, read if it is there and written if it lacks the answer.
+      remember: a JSON file of earlier results, which is read and updated.
 
     Example:
       >>> import jax.numpy as jnp, numpy as np, fcojax
@@ -71,10 +71,8 @@ def fastest_chunk_size(
       True
     """
     plan = as_plan(plan)
-    num_points = checked_count("num_points", num_points)
-    num_seeds = checked_count("num_seeds", num_seeds)
     keys = jax.random.split(jax.random.key(0), num_seeds)
-    check_run(algorithm, plan, hparams, data, keys[0])
+    require_run(algorithm, plan, hparams, data, keys[0])
     hparams = at_round(as_arrays(hparams), 0)
     shards = data.num_sweep_shards
     points = -(-num_points // shards) * shards
@@ -83,13 +81,17 @@ def fastest_chunk_size(
     places = plan.cohort.size(data.num_clients)
     if candidates is None:
         server, _ = jax.eval_shape(algorithm.init, hparams, params)
-        by_rule = sized(plan, algorithm, hparams, server, data, num_points * num_seeds)
-        candidates = tuple(sorted({*_geometric(places), by_rule.client_chunk_size or places}))
-    candidates = _checked_sizes(candidates)
+        number = num_points * num_seeds
+        by_rule = choose_chunk_size(plan, algorithm, hparams, server, data, number)
+        candidates = tuple(sorted({*_geometric(places), plan.client_chunk_size or by_rule}))
+    candidates = tuple(checked_value("a candidate", size, Count) for size in candidates)
+    if not candidates:
+        raise ValueError("candidates are empty; pass at least one size.")
 
     def lower(size):
-        fixed = (algorithm, plan._replace(client_chunk_size=size), None, 1, _NUM_ROUNDS)
-        return advance_kept.lower(*fixed, grid, data, state, None)
+        sized = plan._replace(client_chunk_size=size)
+        program = Program(algorithm, sized, rounds_per_evaluation=_NUM_ROUNDS)
+        return advance_compiled.lower(program, grid, data, state, None)
 
     lowered = {size: lower(size) for size in candidates}
     file = None if remember is None else pathlib.Path(remember)
@@ -102,18 +104,6 @@ def fastest_chunk_size(
     return min(known[name], key=lambda size: known[name][size])
 
 
-def _checked_sizes(candidates: Any) -> tuple[int, ...]:
-    try:
-        sizes = tuple(checked_count("a candidate", size) for size in candidates)
-    except (TypeError, ValueError):
-        sizes = ()
-    if not sizes:
-        raise ValueError(
-            f"candidates are {shown(candidates)}; pass at least one size, each at least 1."
-        )
-    return sizes
-
-
 def _geometric(places: int) -> list[int]:
     sizes = [places]
     size = 1
@@ -124,14 +114,14 @@ def _geometric(places: int) -> list[int]:
 
 
 def _name_of(lowered: dict[int, jax.stages.Lowered]) -> str:
-    """What the programs are, and where they run."""
+    """Return a hash of the programs and of the machine they run on."""
     where = f"{jax.__version__} {jax.devices()[0].device_kind} {os.cpu_count()}"
     texts = (f"{size} {program.as_text()}" for size, program in lowered.items())
     return hashlib.sha256("\n".join((where, *texts)).encode()).hexdigest()
 
 
 def _seconds_a_round(lowered: dict[int, jax.stages.Lowered], arrays: tuple) -> dict[int, float]:
-    """The median of a few runs of each program that fits into memory, in turn."""
+    """Return the median over a few runs of each program that fits into memory, in turn."""
     programs = {}
     for size, program in lowered.items():
         compiled = program.compile()

@@ -1,58 +1,40 @@
-"""The fields of a pytree of examples: their names, their rows, and what is wrong with them."""
+"""Checks of the fields of a pytree of examples: names, rows, numbers and labels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax.arguments import shown
 from fcojax.types import PyTree
 
-_MOST_LETTERS = 80
-
-
-def shown(value: Any) -> str:
-    """The value in an error message: on one line, and not long."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 3] + "..."
+SPLITS = ("the training data", "the validation data")
 
 
 def by_field(trees: Sequence[PyTree]):
-    """Pairs a field's name with its array in each of the trees."""
+    """Yield each field's name with its array in every tree."""
     columns = [jax.tree_util.tree_flatten_with_path(tree)[0] for tree in trees]
     for entries in zip(*columns, strict=True):
         name = jax.tree_util.keystr(entries[0][0], simple=True, separator=".") or "examples"
         yield name, *(leaf for _, leaf in entries)
 
 
-def num_rows(examples: PyTree, whose: str) -> int:
-    """The rows that all fields have in common; raises if they differ or there are none."""
-    fields = list(by_field([examples]))
-    if not fields:
-        raise ValueError(f"the fields of {whose} have no arrays; pass at least one, rows first.")
-    for name, leaf in fields:
-        if not np.ndim(leaf) or not hasattr(leaf, "dtype"):
-            raise ValueError(
-                f"field {name} of {whose} is {shown(leaf)}; pass arrays, rows first, as "
-                "numpy.asarray makes them."
-            )
-    counts = {name: np.shape(leaf)[0] for name, leaf in fields}
-    if 0 in counts.values() or len(set(counts.values())) > 1:
+def num_rows(examples: PyTree, owner: str) -> int:
+    """Return the number of rows that all fields have; raise ``ValueError`` if they differ."""
+    shapes = {name: np.shape(leaf) for name, leaf in by_field([examples])}
+    counts = {shape[:1] for shape in shapes.values()}
+    if len(counts) != 1 or counts & {(), (0,)}:
         raise ValueError(
-            f"the fields of {whose} have {counts} rows; all need the same number, at least one."
+            f"the fields of {owner} have shapes {shown(shapes)}; pass arrays with the same number "
+            "of rows, at least one."
         )
-    return next(iter(counts.values()))
+    return counts.pop()[0]
 
 
 def check_fields(examples: PyTree, *needed: str) -> None:
-    """Raises ``ValueError`` unless the examples have these fields.
-
-    Example:
-      >>> check_fields({"X": np.ones((2, 3)), "y": np.ones(2)}, "x", "y")
-      Traceback (most recent call last):
-      ValueError: the population has fields X, y; the problem needs x and y.
-    """
+    """Raise ``ValueError`` unless the examples have these fields."""
     known = examples if isinstance(examples, Mapping) else {}
     if any(name not in known for name in needed):
         has = f"fields {', '.join(map(str, known))}" if known else "no fields by name"
@@ -60,78 +42,91 @@ def check_fields(examples: PyTree, *needed: str) -> None:
 
 
 def check_features(*populations: Any, beside: Sequence[str] = ("y",)) -> None:
-    """Raises ``ValueError`` unless each has a matrix ``x`` and the fields beside it.
-
-    A population may be ``None``.
-    """
-    for data in populations:
-        if data is None:
-            continue
-        check_population(data)
+    """Raise ``ValueError`` unless each population has a matrix ``x`` and the fields ``beside``."""
+    for data in filter(None, populations):
         check_fields(data.examples, "x", *beside)
         if len(shape := data.examples["x"].shape) != 2:
             raise ValueError(f"x has shape {shape}; pass [rows, features].")
 
 
-def check_population(data: Any) -> None:
-    """Raises ``ValueError`` unless it has examples of clients."""
-    if not hasattr(data, "examples"):
-        raise ValueError(
-            f"the clients are {shown(data)}; pass a population made by fcojax.from_clients, "
-            "from_rows or open_clients."
-        )
-
-
 def row_bytes(examples: PyTree) -> int:
-    """Bytes of one row of all fields."""
+    """Return the bytes of one row of all fields."""
     return sum(leaf.nbytes // leaf.shape[0] for leaf in jax.tree.leaves(examples))
 
 
-def refuse_bad_numbers(examples: PyTree, offsets: np.ndarray, ids: np.ndarray) -> None:
-    """Raises ``ValueError`` at the first field with an entry that the device cannot hold.
+def check_numbers(examples: PyTree, offsets: np.ndarray, ids: np.ndarray) -> None:
+    """Raise ``ValueError`` if an entry is not finite, or cannot be held in the precision in use.
 
-    That is one that is no finite number, or none any more in the 32 bits it has without
-    ``jax_enable_x64``.
+    Without ``jax_enable_x64`` numbers have 32 bits. Arrays that are not numeric pass: JAX refuses
+    them when it stores them.
     """
     for name, leaf in by_field([examples]):
         leaf = np.asarray(leaf)
-        if not jnp.issubdtype(leaf.dtype, jnp.number) and leaf.dtype != bool:
-            raise ValueError(f"field {name} has dtype {leaf.dtype}; pass numbers.")
-        if leaf.size == 0 or leaf.dtype == bool:
+        if leaf.size == 0 or not jnp.issubdtype(leaf.dtype, jnp.number):
             continue
         # NaN and infinity survive max and min, which need no copy of the array.
         low, high = leaf.min(), leaf.max()
         if not (np.isfinite(low) and np.isfinite(high)):
             finite = np.isfinite(leaf).reshape(leaf.shape[0], -1).all(axis=1)
-            where = place(int(np.argmin(finite)), offsets, ids)
+            client, row = locate(int(np.argmin(finite)), offsets, ids)
             raise ValueError(
-                f"field {name} of {where[0]} is not finite in its row {where[1]}; clean the data "
+                f"field {name} of client {client} is not finite in its row {row}; clean the data "
                 "before building the population."
             )
         used = jax.dtypes.canonicalize_dtype(leaf.dtype)
         if used != leaf.dtype and leaf.dtype.kind in "iuf":
-            _refuse_what_is_lost(name, leaf, (low, high), used, offsets, ids)
+            index = np.argmax(leaf) if float(high) >= -float(low) else np.argmin(leaf)
+            largest = leaf.reshape(-1)[index]
+            limits = jnp.finfo(used) if leaf.dtype.kind == "f" else jnp.iinfo(used)
+            vanishes = leaf.dtype.kind == "f" and 0 < abs(largest) < jnp.finfo(used).tiny
+            if vanishes or not (limits.min <= low and high <= limits.max):
+                client, row = locate(int(index) // (leaf.size // leaf.shape[0]), offsets, ids)
+                raise ValueError(
+                    f"field {name} of client {client} is {largest} in its row {row}, out of the "
+                    f"range of {used}; scale the data, drop the row, or set jax_enable_x64."
+                )
 
 
-def _refuse_what_is_lost(name, leaf, ends, used, offsets, ids) -> None:
-    """Raises if the field's least or largest number is none of the dtype that will be used."""
-    limits = jnp.finfo(used) if leaf.dtype.kind == "f" else jnp.iinfo(used)
-    for end, index in zip(ends, (np.argmin, np.argmax), strict=True):
-        if not limits.min <= end <= limits.max:
-            where = place(int(index(leaf)) // (leaf.size // leaf.shape[0]), offsets, ids)
-            raise ValueError(
-                f"field {name} of {where[0]} is {end} in its row {where[1]}, out of the range of "
-                f"{used}; scale the data, drop the row, or set jax_enable_x64."
-            )
-    largest = max(abs(float(end)) for end in ends)
-    if leaf.dtype.kind == "f" and 0 < largest < jnp.finfo(used).tiny:
+def locate(row: int, offsets: np.ndarray, ids: np.ndarray) -> tuple[Any, int]:
+    """Return the id of the client that has this row of the population, and the row within it."""
+    client = int(np.searchsorted(offsets, row, side="right")) - 1
+    return ids[client], row - int(offsets[client])
+
+
+def check_labels(
+    labels, num_classes: int, owner: str, place: Callable[[int], str] = "row {}".format
+) -> None:
+    """Raise ``ValueError`` unless every label is one of 0, ..., num_classes - 1.
+
+    Args:
+      labels: one per example.
+      num_classes: number of classes.
+      owner: name of the data in the message.
+      place: ``(row) -> str``, the name of a row in the message.
+    """
+    labels = np.asarray(labels)
+    if labels.ndim != 1:
+        raise ValueError(f"the labels of {owner} have shape {labels.shape}; pass one per example.")
+    wrong = (labels < 0) | (labels >= num_classes) | (labels != np.floor(labels))
+    if wrong.any():
+        row = int(np.argmax(wrong))
         raise ValueError(
-            f"field {name} is at most {largest} in size, below the range of {used}; pass it "
-            "scaled, or set jax_enable_x64."
+            f"label {labels[row]} in {place(row)} of {owner} is none of the {num_classes} classes; "
+            f"pass whole numbers from 0 to {num_classes - 1}."
         )
 
 
-def place(row: int, offsets: np.ndarray, ids: np.ndarray) -> tuple[str, int]:
-    """Whose row of the population this is, in words, and which of that client's rows."""
-    client = int(np.searchsorted(offsets, row, side="right")) - 1
-    return f"client {ids[client]}", row - int(offsets[client])
+def check_splits(train: Any, validation: Any, num_classes: int) -> None:
+    """Check the field ``y`` of a training and, if there is one, a validation set for labels."""
+    for data, owner in zip((train, validation), SPLITS, strict=True):
+        if data is None:
+            continue
+        check_fields(data.examples, "x", "y")
+
+        def place(row, data=data):
+            if data.mesh is not None or data.ids is None:
+                return f"row {row}"
+            client, row = locate(row, np.asarray(data.offsets), data.ids)
+            return f"row {row} of client {client}"
+
+        check_labels(data.examples["y"], num_classes, owner, place)

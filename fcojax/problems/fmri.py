@@ -1,37 +1,40 @@
-r"""A synthetic stand-in for decoding what somebody sees from a scan of the brain.
+r"""Synthetic brain scans of two stimuli, for the task of decoding the stimulus.
 
-Made after the experiment of Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021,
-section 5.3, on the data of Haxby et al., Science 2001: same sizes, no files.
+Modelled on the experiment of Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021,
+section 5.3, on the data of Haxby et al., Science 2001: the same sizes, without files.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from fcojax.problems.clients import ClientData, from_rows
+from fcojax.arguments import validated
+from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.logistic import logistic
 from fcojax.problems.measures import at_cuts, support_recovery
 from fcojax.problems.problem import Problem
+from fcojax.types import Count, NonNegative, Share
 
 
+@validated
 def fmri_surrogate(
     *,
     sessions: Sequence[int] = (12, 12, 12, 12, 11, 12),
-    num_scans: int = 18,
+    num_scans: Count = 18,
     grid: tuple[int, int, int] = (40, 64, 64),
-    num_voxels: int = 39_912,
-    num_blobs: int = 8,
-    share_true: float = 0.01,
+    num_voxels: Count = 39_912,
+    num_blobs: Count = 8,
+    share_true: Share = 0.01,
     effect: float = 0.5,
-    effect_spread: float = 0.0,
-    subject_scale: float = 1.0,
-    session_scale: float = 0.5,
-    smoothing: float = 1.5,
+    effect_spread: NonNegative = 0.0,
+    subject_scale: NonNegative = 1.0,
+    session_scale: NonNegative = 0.5,
+    smoothing: NonNegative = 1.5,
     standardise: bool = True,
     cuts: Sequence[float] = (1e-4, 1e-2),
     seed: int = 0,
 ) -> Problem:
-    r"""Scans of two kinds in which a few contiguous blobs of voxels tell which kind it is.
+    r"""Classification of synthetic scans whose label shifts a few contiguous blobs of voxels.
 
     A scan of subject s in session c with label y is
 
@@ -39,27 +42,29 @@ def fmri_surrogate(
 
     with a and c normal, g normal noise smoothed in space to unit variance, and :math:`\pi` one on
     the blobs and zero elsewhere. Half of a session's labels are 1. The voxels are
-    ``brain_voxels(grid, num_voxels)``. Sessions are the clients; those of the last subject judge.
+    ``brain_voxels(grid, num_voxels)``. Sessions are the clients; the last subject's sessions are
+    the validation data.
 
     The measures are ``accuracy``, the ``density`` of the kernel, and precision, recall and F1
     against the blobs.
 
     Args:
-      sessions: how many sessions each subject has; the last subject is held out.
-      num_scans: scans of a session, an even number.
+      sessions: number of sessions of each subject; the last subject is held out.
+      num_scans: number of scans per session, even.
       grid: the shape of a scan.
-      num_voxels: features.
-      num_blobs: contiguous regions that matter.
-      share_true: the share of voxels in them.
+      num_voxels: number of voxels, the features.
+      num_blobs: number of contiguous regions that depend on the label.
+      share_true: share of the voxels in them.
       effect: e, in units of the noise.
-      effect_spread: standard deviation of v, by which subjects differ in the effect.
+      effect_spread: standard deviation of v, the variation of the effect between subjects.
       subject_scale: standard deviation of a.
       session_scale: standard deviation of c.
       smoothing: standard deviation of the Gaussian kernel, in voxels.
-      standardise: subtract each voxel's mean over a session and divide by its deviation, as is done
-        with real scans; it removes a and c.
-      cuts: magnitudes above which a weight counts as found.
-      seed: what the data are drawn from.
+      standardise: whether to subtract each voxel's mean over a session and divide by its standard
+        deviation, as is done with real scans; this removes a and c.
+      cuts: magnitudes above which a weight counts as nonzero; measures at the first are named
+        ``density``, ``f1`` and so on, those at others have the cut in their name.
+      seed: seed of the data.
 
     Example:
       >>> import fcojax
@@ -70,13 +75,18 @@ def fmri_surrogate(
       (2, (8, 80))
     """
     num_true = round(share_true * num_voxels)
-    _refuse_bad_numbers(sessions, num_scans, grid, num_voxels, num_blobs, num_true)
+    if num_scans % 2:
+        raise ValueError(f"num_scans is {num_scans}; pass an even number, half for each label.")
+    if num_blobs > num_true:
+        raise ValueError(
+            f"num_blobs is {num_blobs} for {num_true} voxels; pass fewer, or raise share_true."
+        )
     rng = np.random.default_rng(seed)
     voxels = brain_voxels(grid, num_voxels)
     pattern = _blobs(rng, voxels, num_blobs, num_true)
     kernels = [_gaussian(size, smoothing) for size in grid]
-    # Neighbouring voxels share noise, so its variance is that of an average, the same away from
-    # the border; there it is larger, and each voxel is divided by its own.
+    # Smoothed noise has the variance of an average, which is larger at the border of the grid;
+    # each voxel is divided by its own standard deviation.
     deviation = np.sqrt(np.einsum("i,j,k->ijk", *((kernel**2).sum(axis=1) for kernel in kernels)))[
         tuple(voxels.T)
     ]
@@ -100,8 +110,8 @@ def fmri_surrogate(
                 if standardise:
                     scan = (scan - scan.mean(axis=0)) / scan.std(axis=0)
                 x.append(scan.astype(np.float32))
-                y.append(labels.astype(np.int32))
-        return from_rows({"x": np.concatenate(x), "y": np.concatenate(y)}, [num_scans] * len(x))
+                y.append(labels)
+        return from_stacked(x=np.stack(x), y=np.stack(y))
 
     last = len(sessions) - 1
     problem = logistic(draw(range(last)), draw([last]), cuts=cuts)
@@ -113,10 +123,15 @@ def fmri_surrogate(
     return problem._replace(measures=measures)
 
 
-def brain_voxels(grid: Sequence[int], num_voxels: int) -> np.ndarray:
-    """The places (i, j, k) of the cells nearest to the centre of a grid, in the grid's order.
+@validated
+def brain_voxels(grid: Sequence[int], num_voxels: Count) -> np.ndarray:
+    """Return the indices (i, j, k) of the cells nearest to the centre of a grid, in its order.
 
     Distances are measured with the grid stretched to a cube, so the shape is an ellipsoid.
+
+    Args:
+      grid: number of cells along each axis.
+      num_voxels: number of cells to return.
 
     Example:
       >>> brain_voxels((3, 3, 1), 5).tolist()
@@ -129,7 +144,12 @@ def brain_voxels(grid: Sequence[int], num_voxels: int) -> np.ndarray:
 
 
 def on_grid(weights, voxels: np.ndarray, grid: Sequence[int]) -> np.ndarray:
-    """Weights per feature as an image on the grid, NaN outside the brain.
+    """Arrange one weight per feature as an image on the grid, NaN outside the voxels.
+
+    Args:
+      weights: one number per voxel.
+      voxels: indices (i, j, k) of each voxel, as ``brain_voxels`` returns them.
+      grid: number of cells along each axis.
 
     Example:
       >>> on_grid(np.array([1.0, 2.0]), np.array([[0, 1], [1, 0]]), (2, 2)).tolist()
@@ -141,7 +161,7 @@ def on_grid(weights, voxels: np.ndarray, grid: Sequence[int]) -> np.ndarray:
 
 
 def _blobs(rng, voxels, num_blobs, num_true) -> np.ndarray:
-    """One on the voxels nearest to ``num_blobs`` random ones, ``num_true`` voxels in all."""
+    """Mark the ``num_true`` voxels nearest to ``num_blobs`` random ones with 1."""
     centres = voxels[rng.choice(len(voxels), num_blobs, replace=False)]
     distance = ((voxels[:, None, :] - centres) ** 2).sum(axis=2).min(axis=1)
     pattern = np.zeros(len(voxels), np.float32)
@@ -150,22 +170,9 @@ def _blobs(rng, voxels, num_blobs, num_true) -> np.ndarray:
 
 
 def _gaussian(size: int, deviation: float) -> np.ndarray:
-    """The matrix that averages over neighbours along one axis, rows of sum one."""
+    """The matrix of Gaussian smoothing along one axis, with rows of sum one."""
     if deviation == 0:
         return np.eye(size, dtype=np.float32)
     place = np.arange(size)
     kernel = np.exp(-(((place[:, None] - place) / deviation) ** 2) / 2)
     return (kernel / kernel.sum(axis=1, keepdims=True)).astype(np.float32)
-
-
-def _refuse_bad_numbers(sessions, num_scans, grid, num_voxels, num_blobs, num_true) -> None:
-    if len(sessions) < 2 or min(sessions) < 1:
-        raise ValueError(f"sessions are {tuple(sessions)}; pass one count for at least 2 subjects.")
-    if num_scans < 2 or num_scans % 2:
-        raise ValueError(f"num_scans is {num_scans}; pass an even number, half of each label.")
-    if not 0 < num_voxels <= np.prod(grid):
-        raise ValueError(f"num_voxels is {num_voxels}; a grid {grid} holds {np.prod(grid)}.")
-    if not 0 < num_blobs <= num_true:
-        raise ValueError(
-            f"{num_blobs} blobs cannot share {num_true} voxels; raise share_true, lower num_blobs."
-        )

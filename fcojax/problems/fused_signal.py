@@ -1,35 +1,38 @@
-"""A piecewise constant signal seen through random projections, for total variation."""
+"""Random linear measurements of a piecewise constant signal, for total variation."""
 
 from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.problems.clients import ClientData, from_rows
+from fcojax.arguments import validated
+from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.problems.measures import at_cuts, support_recovery
 from fcojax.problems.problem import Problem
+from fcojax.types import Count, CountOrZero, NonNegative
 
 
+@validated
 def fused_signal(
     *,
-    num_clients: int = 20,
-    num_examples: int = 50,
-    dim: int = 200,
-    num_jumps: int = 8,
-    share_zero: float = 0.5,
-    jump_scale: float = 1.0,
-    mean_scale: float = 0.1,
-    noise_scale: float = 0.5,
-    num_validation: int = 20,
+    num_clients: Count = 20,
+    num_examples: Count = 50,
+    dim: Count = 200,
+    num_jumps: CountOrZero = 8,
+    share_zero: NonNegative = 0.5,
+    jump_scale: NonNegative = 1.0,
+    mean_scale: NonNegative = 0.1,
+    noise_scale: NonNegative = 0.5,
+    num_validation: Count = 20,
     cuts: Sequence[float] = (1e-2, 1e-4),
     seed: int = 0,
 ) -> Problem:
-    r"""Linear measurements of a signal that is constant but for ``num_jumps`` jumps.
+    r"""Regression on a piecewise constant signal with ``num_jumps`` jumps.
 
     The levels of the pieces are normal; a share of the pieces, drawn at random, has level zero, so
-    that ``transforms.fused_lasso`` has something to find beyond ``total_variation``. Two
-    neighbouring pieces never have the same level. Client m draws :math:`x = \mu_m + \delta` with
+    that ``transforms.fused_lasso`` differs from ``total_variation``. Neighbouring pieces never have
+    the same level. Client m draws :math:`x = \mu_m + \delta` with
     :math:`\mu_m \sim N(0, s^2 I)` and :math:`\delta \sim N(0, I)`, and observes
     :math:`y = x^T w + \varepsilon`; the loss is :math:`(x^T w - y)^2 / 2`. Params are the signal.
 
@@ -37,18 +40,18 @@ def fused_signal(
     of its jumps, as ``jump_f1`` and so on.
 
     Args:
-      num_clients: M.
-      num_examples: measurements a client trains on.
+      num_clients: number of clients M.
+      num_examples: training measurements per client.
       dim: length of the signal.
-      num_jumps: jumps, at random places.
-      share_zero: the share of pieces whose level is zero, at most one half.
-      jump_scale: standard deviation of the levels that are not zero.
+      num_jumps: number of jumps, at random places.
+      share_zero: share of pieces whose level is zero, at most one half.
+      jump_scale: standard deviation of the nonzero levels.
       mean_scale: s, the standard deviation of the client means.
       noise_scale: standard deviation of the observation noise.
-      num_validation: fresh measurements a client is judged on.
-      cuts: differences above which neighbours count as a jump. The first one's measures are called
-        ``jump_f1`` and so on, the others' carry the cut in the name.
-      seed: what the data are drawn from.
+      num_validation: validation measurements per client.
+      cuts: differences above which neighbours count as a jump; measures at the first are named
+        ``jump_f1`` and so on, those at others have the cut in their name.
+      seed: seed of the data.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp
@@ -57,14 +60,10 @@ def fused_signal(
       >>> float(measures["jump_recall"]), float(measures["jump_density"])  # no jump is found
       (0.0, 0.0)
     """
-    if not 0 <= num_jumps < dim:
-        raise ValueError(f"num_jumps is {num_jumps} for length {dim}; pass 0 to {dim - 1}.")
-    if not 0 <= share_zero <= 0.5:
+    if share_zero > 0.5:
         raise ValueError(
-            f"share_zero is {share_zero}; pass 0 to 0.5, for two zero pieces cannot touch."
+            f"share_zero is {share_zero}; pass 0 to 0.5, since two zero pieces cannot touch."
         )
-    if min(jump_scale, mean_scale, noise_scale) < 0:
-        raise ValueError("a standard deviation is negative; pass zero or more.")
     rng = np.random.default_rng(seed)
     truth = _piecewise_constant(rng, dim, num_jumps, share_zero, jump_scale)
     means = mean_scale * rng.standard_normal((num_clients, 1, dim))
@@ -72,9 +71,7 @@ def fused_signal(
     def draw(count: int) -> ClientData:
         x = (means + rng.standard_normal((num_clients, count, dim))).reshape(-1, dim)
         y = x @ truth + noise_scale * rng.standard_normal(x.shape[0])
-        return from_rows(
-            {"x": x.astype(np.float32), "y": y.astype(np.float32)}, [count] * num_clients
-        )
+        return from_stacked(x=x.reshape(num_clients, count, dim), y=y.reshape(num_clients, count))
 
     def measures(signal):
         def jumps(cut):
@@ -95,7 +92,7 @@ def fused_signal(
 def _piecewise_constant(rng, dim, num_jumps, share_zero, jump_scale) -> np.ndarray:
     places = np.sort(rng.choice(np.arange(1, dim), num_jumps, replace=False))
     levels = jump_scale * rng.standard_normal(num_jumps + 1)
-    # Zero pieces lie apart: one of every other piece, so that each jump stays a jump.
+    # Choose among every other piece, so that no two zero pieces are neighbours.
     every_other = np.arange(rng.integers(2) if num_jumps else 0, num_jumps + 1, 2)
     num_zero = min(round(share_zero * (num_jumps + 1)), every_other.size)
     levels[rng.choice(every_other, num_zero, replace=False)] = 0.0

@@ -3,14 +3,24 @@
 import jax
 import numpy as np
 
+from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_rows, ids_of
-from fcojax.types import Key
+from fcojax.types import Key, Share
 
 
-def hold_out_examples(data: ClientData, share: float, key: Key) -> tuple[ClientData, ClientData]:
-    """Every client's rows split at random: the training data, and ``share`` of them to validate.
+@validated
+def hold_out_examples(data: ClientData, share: Share, key: Key) -> tuple[ClientData, ClientData]:
+    """Split every client's rows at random into training and validation data.
 
-    Both have the same clients, with their ids and weights; each keeps at least one row in either.
+    Both have the same clients, with their ids and weights, and at least one row of each.
+
+    Args:
+      data: clients with at least two examples each.
+      share: fraction of each client's rows to hold out for validation.
+      key: PRNG key of the split.
+
+    Returns:
+      The training data and the validation data.
 
     Raises:
       ValueError: if a client has only one row, which cannot be split.
@@ -22,7 +32,6 @@ def hold_out_examples(data: ClientData, share: float, key: Key) -> tuple[ClientD
       >>> train.sizes.tolist(), validation.sizes.tolist(), validation.ids.tolist()
       ([6, 3], [2, 1], ['ann', 'bob'])
     """
-    _refuse_share(share)
     sizes = np.asarray(data.sizes)
     if sizes.min() < 2:
         few = ids_of(data)[int(np.argmin(sizes))]
@@ -32,9 +41,9 @@ def hold_out_examples(data: ClientData, share: float, key: Key) -> tuple[ClientD
         )
     examples, _ = data.rows_of(np.arange(data.num_clients))
     owner = np.repeat(np.arange(data.num_clients), sizes)
-    luck = np.asarray(jax.random.bits(key, (owner.size,), "uint32"))
+    priority = np.asarray(jax.random.bits(key, (owner.size,), "uint32"))
     # The rows that come first in a random order of each client's are held out.
-    order = np.lexsort((luck, owner))
+    order = np.lexsort((priority, owner))
     rank = np.arange(owner.size) - (np.cumsum(sizes) - sizes)[owner]
     num_held = np.clip(np.rint(share * sizes).astype(int), 1, sizes - 1)
     held = np.empty(owner.size, bool)
@@ -48,10 +57,19 @@ def hold_out_examples(data: ClientData, share: float, key: Key) -> tuple[ClientD
     return part(~held, sizes - num_held), part(held, num_held)
 
 
-def hold_out_clients(data: ClientData, share: float, key: Key) -> tuple[ClientData, ClientData]:
-    """The clients split at random: those to train on, and ``share`` of them that no one has seen.
+@validated
+def hold_out_clients(data: ClientData, share: Share, key: Key) -> tuple[ClientData, ClientData]:
+    """Split the clients at random into those to train on and those to validate on.
 
-    At least one client is on either side. All keep their ids and weights.
+    All keep their ids and weights; at least one client is on either side.
+
+    Args:
+      data: at least two clients.
+      share: fraction of the clients to hold out for validation.
+      key: PRNG key of the split.
+
+    Returns:
+      The training data and the validation data.
 
     Example:
       >>> from fcojax.problems import from_rows
@@ -60,17 +78,21 @@ def hold_out_clients(data: ClientData, share: float, key: Key) -> tuple[ClientDa
       >>> train.num_clients, unseen.num_clients
       (7, 3)
     """
-    _refuse_share(share)
     if data.num_clients < 2:
-        raise ValueError("there is 1 client; holding out clients needs at least 2.")
-    luck = np.asarray(jax.random.bits(key, (data.num_clients,), "uint32"))
+        raise ValueError("there is 1 client; pass at least 2, of which one is held out.")
+    priority = np.asarray(jax.random.bits(key, (data.num_clients,), "uint32"))
     num_held = int(np.clip(np.rint(share * data.num_clients), 1, data.num_clients - 1))
-    order = np.argsort(luck, kind="stable")
+    order = np.argsort(priority, kind="stable")
     return data.select(order[num_held:]), data.select(order[:num_held])
 
 
+@validated
 def check_same_clients(train: ClientData, validation: ClientData) -> None:
-    """Raises ``ValueError`` unless both have the same clients, as after a split by example.
+    """Raise ``ValueError`` unless both have the same clients, as after ``hold_out_examples``.
+
+    Args:
+      train: the training data.
+      validation: the validation data.
 
     Example:
       >>> import fcojax, numpy as np
@@ -78,8 +100,7 @@ def check_same_clients(train: ClientData, validation: ClientData) -> None:
       >>> validation = fcojax.from_rows({"a": np.arange(2.0)}, [1, 1], ids=["bob", "cy"])
       >>> fcojax.problems.check_same_clients(train, validation)
       Traceback (most recent call last):
-          ...
-      ValueError: ...
+      ValueError: client ann is in the training data and not in the validation data; ...
     """
     for one, other, names in (
         (train, validation, ("training", "validation")),
@@ -93,26 +114,24 @@ def check_same_clients(train: ClientData, validation: ClientData) -> None:
             )
 
 
+@validated
 def check_unseen_clients(train: ClientData, validation: ClientData) -> None:
-    """Raises ``ValueError`` if a client is in both, which a split by client must not do.
+    """Raise ``ValueError`` if a client is in both, as it must not be after ``hold_out_clients``.
+
+    Args:
+      train: the training data.
+      validation: the validation data.
 
     Example:
       >>> import fcojax, numpy as np
-      >>> train = fcojax.from_rows({"a": np.arange(3.0)}, [2, 1], ids=["ann", "bob"])
-      >>> validation = fcojax.from_rows({"a": np.arange(2.0)}, [1, 1], ids=["bob", "cy"])
-      >>> fcojax.problems.check_unseen_clients(train, validation)
+      >>> data = fcojax.from_rows({"a": np.arange(3.0)}, [2, 1], ids=["ann", "bob"])
+      >>> fcojax.problems.check_unseen_clients(data.select([0]), data)
       Traceback (most recent call last):
-          ...
-      ValueError: ...
+      ValueError: client ann is in the training data and in the validation data; ...
     """
     both = np.intersect1d(ids_of(train), ids_of(validation))
     if both.size:
         raise ValueError(
-            f"client {both[0]} is in the training data and in the validation data; clients that "
-            "are held out must be in one only."
+            f"client {both[0]} is in the training data and in the validation data; held-out "
+            "clients must be in one only."
         )
-
-
-def _refuse_share(share: float) -> None:
-    if not 0 < share < 1:
-        raise ValueError(f"share is {share}; pass a number strictly between 0 and 1.")

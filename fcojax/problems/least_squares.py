@@ -1,4 +1,4 @@
-r"""Least squares and ridge regression: the problem on which everything has a closed form."""
+r"""Least squares and ridge regression: the problem a problem with a closed form."""
 
 import functools
 from collections.abc import Callable
@@ -6,17 +6,18 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.problems.clients import ClientData, from_rows
+from fcojax.arguments import validated
+from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.fields import check_features
-from fcojax.problems.moments import second_moment
 from fcojax.problems.problem import Problem
-from fcojax.problems.second_moments import second_moments
+from fcojax.problems.second_moments import least_squares_summary, second_moment
 from fcojax.problems.sparse import SparseRows
-from fcojax.types import Array
+from fcojax.types import Array, Count, NonNegative, Positive
 
 
+@validated
 def least_squares(
-    train: ClientData, validation: ClientData | None = None, *, ridge: float = 0.0
+    train: ClientData, validation: ClientData | None = None, *, ridge: NonNegative = 0.0
 ) -> Problem:
     r"""Linear regression on fields ``x`` and ``y``, with no bias; the start point is zero.
 
@@ -24,13 +25,13 @@ def least_squares(
               + \tfrac{\rho}{2} |w|^2
 
     The ridge term makes F strongly convex and is part of the loss; ``transforms.l2_squared`` is the
-    same term as a penalty whose strength can be swept. Where the minimiser is unique there are
-    measures: ``error``, the distance to it, and ``suboptimality``; with ``SparseRows``, which may
-    have too many features for a matrix of all pairs, there are none.
+    same term as a penalty whose strength can be swept. If the minimiser is unique, the measures
+    are ``error``, the distance to it, and ``suboptimality``. There are none for ``SparseRows``,
+    which may have too many features for a Gram matrix.
 
     Args:
-      train: the clients.
-      validation: clients that only judge.
+      train: training data.
+      validation: validation data, or ``None``.
       ridge: rho.
 
     Example:
@@ -40,8 +41,6 @@ def least_squares(
       >>> round(float(problem.measures(jnp.zeros(2))["error"]), 4)  # to the minimiser (3, 4)
       5.0
     """
-    if ridge < 0:
-        raise ValueError(f"ridge is {ridge}; pass zero or more.")
     check_features(train, validation)
     x = train.examples["x"]
     loss = functools.partial(half_squared_error, ridge=ridge) if ridge else half_squared_error
@@ -49,12 +48,12 @@ def least_squares(
     init = lambda key: jnp.zeros(x.shape[1], dtype)  # noqa: E731
     if isinstance(x, SparseRows):
         return Problem(loss, train, validation, init)
-    measures, summary = _distances(train, ridge), second_moments(ridge=ridge)
+    measures, summary = _distances(train, ridge), least_squares_summary(ridge=ridge)
     return Problem(loss, train, validation, init, measures, summary)
 
 
 def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, Array]]:
-    """The measures, nothing where the minimiser is not unique."""
+    """The measures; none if the minimiser is not unique."""
     hessian, slope = normal_equations(train, ridge)
     if np.linalg.matrix_rank(hessian, hermitian=True) < slope.size:
         return lambda w: {}
@@ -69,13 +68,13 @@ def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, A
 
 
 def half_squared_error(w, rows, ridge: float = 0.0) -> Array:
-    """``(x^T w - y)^2 / 2 + ridge |w|^2 / 2`` for each row."""
+    """Return ``(x^T w - y)^2 / 2 + ridge |w|^2 / 2`` for each row."""
     losses = (rows["x"] @ w - rows["y"]) ** 2 / 2
     return losses + ridge / 2 * jnp.sum(w**2) if ridge else losses
 
 
 def normal_equations(data: ClientData, ridge: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    r"""H and h of the population's :math:`F(w) = w^T H w / 2 - h^T w + const`, in float64.
+    r"""Return H and h of the population's :math:`F(w) = w^T H w / 2 - h^T w + const`, in float64.
 
     .. math:: H = \sum_m p_m X_m^T X_m / n_m + \rho I, \qquad h = \sum_m p_m X_m^T y_m / n_m
 
@@ -85,37 +84,38 @@ def normal_equations(data: ClientData, ridge: float = 0.0) -> tuple[np.ndarray, 
     return hessian + ridge * np.eye(hessian.shape[0]), second_moment(data, "x", "y")[:, 0]
 
 
+@validated
 def synthetic_least_squares(
     *,
-    num_clients: int = 10,
-    num_examples: int = 50,
-    dim: int = 20,
-    condition: float = 10.0,
-    covariance_spread: float = 0.0,
-    truth_spread: float = 0.0,
-    noise_scale: float = 0.1,
-    num_validation: int = 20,
-    ridge: float = 0.0,
+    num_clients: Count = 10,
+    num_examples: Count = 50,
+    dim: Count = 20,
+    condition: Positive = 10.0,
+    covariance_spread: NonNegative = 0.0,
+    truth_spread: NonNegative = 0.0,
+    noise_scale: NonNegative = 0.1,
+    num_validation: Count = 20,
+    ridge: NonNegative = 0.0,
     seed: int = 0,
 ) -> Problem:
-    r"""Gaussian regression in which clients may differ in their features and in their truths.
+    r"""Gaussian regression whose clients may differ in their features and their true weights.
 
     Client m draws :math:`x \sim N(0, \mathrm{diag}(s_m))`, where the variances run geometrically
     from 1 to 1 / ``condition``, each times :math:`\exp(c z)` with z normal, and observes
     :math:`y = x^T (w + t\, u_m) + \varepsilon` with w and :math:`u_m` standard normal. With both
-    spreads zero all clients see the same distribution.
+    spreads zero all clients have the same distribution.
 
     Args:
-      num_clients: M.
-      num_examples: examples a client trains on.
+      num_clients: number of clients M.
+      num_examples: training examples per client.
       dim: number of features.
       condition: the condition number of the common covariance.
       covariance_spread: c, the log-normal spread of a client's variances.
-      truth_spread: t, how far the clients' truths lie from the common one.
+      truth_spread: t, the standard deviation of the clients' true weights around w.
       noise_scale: standard deviation of the observation noise.
-      num_validation: fresh examples a client is judged on.
+      num_validation: validation examples per client.
       ridge: rho of ``least_squares``.
-      seed: what the data are drawn from.
+      seed: seed of the data.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -123,10 +123,6 @@ def synthetic_least_squares(
       >>> problem.train.examples["x"].shape, sorted(problem.measures(jnp.zeros(2)))
       ((24, 2), ['error', 'suboptimality'])
     """
-    if condition < 1:
-        raise ValueError(f"condition is {condition}; pass at least 1.")
-    if min(covariance_spread, truth_spread, noise_scale) < 0:
-        raise ValueError("a spread or the noise is negative; pass zero or more.")
     rng = np.random.default_rng(seed)
     truth = rng.standard_normal(dim) + truth_spread * rng.standard_normal((num_clients, dim))
     spread = np.exp(covariance_spread * rng.standard_normal((num_clients, dim)))
@@ -136,10 +132,6 @@ def synthetic_least_squares(
         x = deviations[:, None] * rng.standard_normal((num_clients, count, dim))
         y = np.einsum("mnd,md->mn", x, truth)
         y += noise_scale * rng.standard_normal((num_clients, count))
-        examples = {"x": x.reshape(-1, dim), "y": y.reshape(-1)}
-        return from_rows(
-            {name: values.astype(np.float32) for name, values in examples.items()},
-            [count] * num_clients,
-        )
+        return from_stacked(x=x, y=y)
 
     return least_squares(draw(num_examples), draw(num_validation), ridge=ridge)

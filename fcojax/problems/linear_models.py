@@ -1,4 +1,4 @@
-r"""Linear models of other targets: counts, outliers, quantiles, margins.
+r"""Linear models with other losses: Poisson, Huber, quantile and squared hinge.
 
 All have the parameters ``kernel`` and ``bias``, read the fields ``x`` and ``y``, and start at zero.
 """
@@ -7,24 +7,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import check_features
-from fcojax.problems.labels import check_splits
+from fcojax.problems.fields import check_features, check_splits
 from fcojax.problems.measures import at_cuts, density
 from fcojax.problems.problem import Loss, Problem
-from fcojax.problems.second_moments import second_moments
+from fcojax.problems.second_moments import least_squares_summary
 from fcojax.problems.sparse import SparseRows
-from fcojax.types import Array
+from fcojax.types import Array, Positive, Probability
 
 
 def predictor(params, rows) -> Array:
-    """``x^T kernel + bias`` for each row."""
+    """Return ``x^T kernel + bias`` for each row."""
     return rows["x"] @ params["kernel"] + params["bias"]
 
 
 def linear_model(loss: Loss, train: ClientData, validation: ClientData | None = None) -> Problem:
-    """A problem of a loss of ``kernel`` and ``bias``; its measure is the density of the kernel."""
+    """The problem of a loss of ``kernel`` and ``bias``; the measure is the kernel's density."""
     check_features(train, validation)
     x = train.examples["x"]
 
@@ -38,8 +38,13 @@ def linear_model(loss: Loss, train: ClientData, validation: ClientData | None = 
     return Problem(loss, train, validation, init, measures)
 
 
+@validated
 def linear(train: ClientData, validation: ClientData | None = None) -> Problem:
     r"""Least squares with a bias, :math:`f = (x^T w + b - y)^2 / 2`.
+
+    Args:
+      train: training data, with fields ``x`` and ``y``.
+      validation: validation data, or ``None``.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -52,24 +57,23 @@ def linear(train: ClientData, validation: ClientData | None = None) -> Problem:
     problem = linear_model(half_square, train, validation)
     if isinstance(train.examples["x"], SparseRows):
         return problem
-    return problem._replace(summary=second_moments(bias=True))
+    return problem._replace(summary=least_squares_summary(bias=True))
 
 
 def half_square(params, rows) -> Array:
-    """``(x^T kernel + bias - y)^2 / 2`` for each row.
-
-    Example:
-      >>> params = {"kernel": jnp.array([1.0]), "bias": jnp.array(0.0)}
-      >>> half_square(params, {"x": jnp.array([[3.0]]), "y": jnp.array([1.0])}).tolist()
-      [2.0]
-    """
+    """Return ``(x^T kernel + bias - y)^2 / 2`` for each row."""
     return 0.5 * (predictor(params, rows) - rows["y"]) ** 2
 
 
+@validated
 def poisson(train: ClientData, validation: ClientData | None = None) -> Problem:
     r"""Poisson regression of counts y with a log link.
 
     .. math:: f(w, b; x, y) = \exp(x^T w + b) - y (x^T w + b)
+
+    Args:
+      train: training data, with fields ``x`` and ``y``, counts.
+      validation: validation data, or ``None``.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -82,12 +86,18 @@ def poisson(train: ClientData, validation: ClientData | None = None) -> Problem:
     check_features(train, validation)
     for data in (train, validation):
         if data is not None and float(np.min(np.asarray(data.examples["y"]))) < 0:
-            raise ValueError("poisson was given a negative y; counts are at least 0.")
+            raise ValueError("field y has negative values; pass counts, at least 0.")
     return linear_model(poisson_loss, train, validation)
 
 
 def poisson_loss(params, rows) -> Array:
-    """``exp(z) - y z`` for each row, with z = x^T kernel + bias: up to ``log y!`` minus log p(y).
+    """Return ``exp(z) - y z`` for each row, with z = x^T kernel + bias.
+
+    It is the negative log-likelihood of the counts up to a constant.
+
+    Args:
+      params: dict of ``kernel`` and ``bias``.
+      rows: dict of ``x`` and ``y``.
 
     Example:
       >>> params = {"kernel": jnp.array([0.0]), "bias": jnp.array(0.0)}
@@ -98,16 +108,22 @@ def poisson_loss(params, rows) -> Array:
     return jnp.exp(z) - rows["y"].astype(z.dtype) * z
 
 
+@validated
 def huber_regression(
-    train: ClientData, validation: ClientData | None = None, *, knee: float = 1.345
+    train: ClientData, validation: ClientData | None = None, *, knee: Positive = 1.345
 ) -> Problem:
-    r"""Regression that outliers do not rule: quadratic up to a residual of ``knee``, then linear.
+    r"""Robust regression: the loss is quadratic up to a residual of ``knee``, then linear.
 
     .. math:: f = r^2 / 2 \text{ for } |r| \le \delta, \text{ else } \delta (|r| - \delta / 2),
               \qquad r = x^T w + b - y
 
-    With a knee of 1.345 and noise of standard deviation 1 it has 95 percent of the efficiency of
-    least squares; scale y so that the noise has about that size.
+    With a knee of 1.345 and normal noise of standard deviation 1 it has 95 percent of the
+    efficiency of least squares; scale y so that the noise has about that size.
+
+    Args:
+      train: training data, with fields ``x`` and ``y``.
+      validation: validation data, or ``None``.
+      knee: delta, in the unit of y.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -123,16 +139,10 @@ def huber_regression(
     return linear_model(huber_loss(knee), train, validation)
 
 
+@validated
 @memoised
-def huber_loss(knee: float) -> Loss:
-    """See ``huber_regression``.
-
-    Example:
-      >>> params = {"kernel": jnp.array([1.0]), "bias": jnp.array(0.0)}
-      >>> huber_loss(1.0)(params, {"x": jnp.array([[3.0]]), "y": jnp.array([0.0])}).tolist()
-      [2.5]
-    """
-    _refuse_not_positive("knee", knee)
+def huber_loss(knee: Positive) -> Loss:
+    """Return the loss of ``huber_regression``."""
 
     def loss(params, rows):
         residual = predictor(params, rows) - rows["y"]
@@ -142,14 +152,15 @@ def huber_loss(knee: float) -> Loss:
     return loss
 
 
+@validated
 def quantile_regression(
     train: ClientData,
     validation: ClientData | None = None,
     *,
-    level: float = 0.5,
-    width: float = 0.1,
+    level: Probability = 0.5,
+    width: Positive = 0.1,
 ) -> Problem:
-    r"""Regression of a quantile, with the kink of the check loss smoothed over ``width``.
+    r"""Quantile regression, with the kink of the check loss smoothed over ``width``.
 
     .. math:: f = \begin{cases} r^2 / 2 h & -(1 - \tau) h \le r \le \tau h \\
                   \tau r - \tau^2 h / 2 & r > \tau h \\
@@ -157,13 +168,13 @@ def quantile_regression(
               \qquad r = y - x^T w - b
 
     the Moreau envelope with parameter h of the check loss :math:`\max(\tau r, (\tau - 1) r)`, which
-    is above it by at most :math:`h \max(\tau, 1 - \tau)^2 / 2`.
+    exceeds it by at most :math:`h \max(\tau, 1 - \tau)^2 / 2`.
 
     Args:
-      train: the clients.
-      validation: clients that only judge.
-      level: tau, strictly between 0 and 1; 1/2 for the median, where f is half the absolute error.
-      width: h, positive, in the unit of y.
+      train: training data.
+      validation: validation data, or ``None``.
+      level: tau, the quantile; 1/2 for the median, where f is half the absolute error.
+      width: h, in the unit of y.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -177,19 +188,10 @@ def quantile_regression(
     return linear_model(quantile_loss(level, width), train, validation)
 
 
+@validated
 @memoised
-def quantile_loss(level: float, width: float) -> Loss:
-    """See ``quantile_regression``.
-
-    Example:
-      >>> params = {"kernel": jnp.array([1.0]), "bias": jnp.array(0.0)}
-      >>> rows = {"x": jnp.array([[1.0]]), "y": jnp.array([3.0])}
-      >>> quantile_loss(0.5, 1.0)(params, rows).tolist()
-      [0.875]
-    """
-    _refuse_not_positive("width", width)
-    if not 0 < level < 1:
-        raise ValueError(f"level is {level}; pass a number strictly between 0 and 1.")
+def quantile_loss(level: Probability, width: Positive) -> Loss:
+    """Return the loss of ``quantile_regression``."""
 
     def loss(params, rows):
         residual = rows["y"] - predictor(params, rows)
@@ -199,10 +201,15 @@ def quantile_loss(level: float, width: float) -> Loss:
     return loss
 
 
+@validated
 def squared_hinge(train: ClientData, validation: ClientData | None = None) -> Problem:
     r"""A linear support vector machine with a smooth loss, for labels y in {0, 1}.
 
     .. math:: f(w, b; x, y) = \max(1 - s (x^T w + b), 0)^2, \qquad s = 2 y - 1
+
+    Args:
+      train: training data, with fields ``x`` and ``y``.
+      validation: validation data, or ``None``.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -217,17 +224,6 @@ def squared_hinge(train: ClientData, validation: ClientData | None = None) -> Pr
 
 
 def squared_hinge_loss(params, rows) -> Array:
-    """``max(1 - s (x^T kernel + bias), 0)^2`` for each row, with s = 2 y - 1.
-
-    Example:
-      >>> params = {"kernel": jnp.array([1.0]), "bias": jnp.array(0.0)}
-      >>> squared_hinge_loss(params, {"x": jnp.array([[-1.0]]), "y": jnp.array([1])}).tolist()
-      [4.0]
-    """
+    """Return ``max(1 - s (x^T kernel + bias), 0)^2`` for each row, with s = 2 y - 1."""
     z = predictor(params, rows)
     return jax.nn.relu(1 - (2 * rows["y"].astype(z.dtype) - 1) * z) ** 2
-
-
-def _refuse_not_positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise ValueError(f"{name} is {value}; pass a positive number.")

@@ -1,4 +1,4 @@
-r"""Binary logistic regression: sparse classification, with a bias that no penalty touches."""
+r"""Binary logistic regression, with a bias without penalty."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.problems.clients import ClientData, from_rows
-from fcojax.problems.fields import check_features
-from fcojax.problems.labels import check_splits
+from fcojax.arguments import validated
+from fcojax.problems.clients import ClientData, from_stacked
+from fcojax.problems.fields import check_features, check_splits
 from fcojax.problems.measures import accuracy, at_cuts, density, support_recovery
 from fcojax.problems.problem import Problem
-from fcojax.types import Array
+from fcojax.types import Array, Count, NonNegative
 
 
+@validated
 def logistic(
     train: ClientData,
     validation: ClientData | None = None,
@@ -28,10 +29,10 @@ def logistic(
     the kernel.
 
     Args:
-      train: the clients.
-      validation: clients that only judge.
-      cuts: magnitudes above which a weight counts as nonzero. The first one's measure is called
-        ``density``, the others' carry the cut in the name.
+      train: training data.
+      validation: validation data, or ``None``.
+      cuts: magnitudes above which a weight counts as nonzero; the measure at the first is named
+        ``density``, those at others have the cut in their name.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -45,22 +46,26 @@ def logistic(
     check_splits(train, validation, 2)
     check_features(train, validation)
     dim = train.examples["x"].shape[1]
-    right = accuracy(predict, validation)
+    correct = accuracy(predict, validation)
 
     def init(key):
         kernel = jax.nn.initializers.glorot_uniform()(key, (dim, 1), jnp.float32)
         return {"kernel": kernel[:, 0], "bias": jnp.zeros((), jnp.float32)}
 
     def measures(params):
-        return right(params) | at_cuts(lambda cut: density(params["kernel"], cut), cuts)
+        return correct(params) | at_cuts(lambda cut: density(params["kernel"], cut), cuts)
 
     return Problem(logistic_loss, train, validation, init, measures)
 
 
 def logistic_loss(params, rows) -> Array:
-    """``log(1 + exp(-s (x^T kernel + bias)))`` for each row, with s = 2 y - 1.
+    """Return ``log(1 + exp(-s (x^T kernel + bias)))`` for each row, with s = 2 y - 1.
 
-    It is accurate at any margin, and so is its gradient.
+    Value and gradient are accurate at any margin.
+
+    Args:
+      params: dict of ``kernel`` and ``bias``.
+      rows: dict of ``x`` and ``y``.
 
     Example:
       >>> params = {"kernel": jnp.array([1.0]), "bias": jnp.array(0.0)}
@@ -73,21 +78,22 @@ def logistic_loss(params, rows) -> Array:
 
 
 def predict(params, rows) -> Array:
-    """The more probable label of each row."""
+    """Return the more probable label of each row."""
     return (rows["x"] @ params["kernel"] + params["bias"] > 0).astype(rows["y"].dtype)
 
 
+@validated
 def synthetic_logistic(
     *,
-    num_clients: int = 50,
-    num_examples: int = 100,
-    dim: int = 200,
-    num_true: int = 20,
-    weight_scale: float = 1.0,
-    mean_scale: float = 0.1,
-    truth_spread: float = 0.0,
-    bias_scale: float = 0.0,
-    num_validation: int = 50,
+    num_clients: Count = 50,
+    num_examples: Count = 100,
+    dim: Count = 200,
+    num_true: Count = 20,
+    weight_scale: NonNegative = 1.0,
+    mean_scale: NonNegative = 0.1,
+    truth_spread: NonNegative = 0.0,
+    bias_scale: NonNegative = 0.0,
+    num_validation: Count = 50,
     cuts: Sequence[float] = (1e-2, 1e-4),
     seed: int = 0,
 ) -> Problem:
@@ -99,17 +105,18 @@ def synthetic_logistic(
     support. The measures are those of ``logistic`` and the recovery of the support.
 
     Args:
-      num_clients: M.
-      num_examples: examples a client trains on.
+      num_clients: number of clients M.
+      num_examples: training examples per client.
       dim: number of features.
-      num_true: features that matter, the first ones.
+      num_true: number of nonzero weights, the first ones.
       weight_scale: magnitude of the true weights.
       mean_scale: s, the standard deviation of the client means.
-      truth_spread: t, how far the clients' true weights lie from the common ones.
+      truth_spread: t, the standard deviation of the clients' true weights around w.
       bias_scale: standard deviation of the true bias.
-      num_validation: fresh examples a client is judged on.
-      cuts: magnitudes above which a weight counts as found.
-      seed: what the data are drawn from.
+      num_validation: validation examples per client.
+      cuts: magnitudes above which a weight counts as nonzero; measures at the first are named
+        ``density``, ``f1`` and so on, those at others have the cut in their name.
+      seed: seed of the data.
 
     Example:
       >>> import fcojax
@@ -118,10 +125,6 @@ def synthetic_logistic(
       >>> problem.train.examples["x"].shape, set(problem.train.examples["y"].tolist()) <= {0, 1}
       ((12, 6), True)
     """
-    if not 0 < num_true <= dim:
-        raise ValueError(f"num_true is {num_true} of {dim} features; pass at least 1, at most dim.")
-    if min(weight_scale, mean_scale, truth_spread, bias_scale) < 0:
-        raise ValueError("a scale or the spread is negative; pass zero or more.")
     rng = np.random.default_rng(seed)
     truth = np.where(np.arange(dim) < num_true, weight_scale * rng.choice([-1.0, 1.0], dim), 0.0)
     own = truth + truth_spread * rng.standard_normal((num_clients, dim)) * (truth != 0)
@@ -133,7 +136,7 @@ def synthetic_logistic(
         logits = np.einsum("mnd,md->mn", x, own) + bias
         # A standard logistic variable is below z with probability 1 / (1 + exp(-z)).
         y = (rng.logistic(size=logits.shape) < logits).astype(np.int32)
-        return from_rows({"x": x.reshape(-1, dim), "y": y.reshape(-1)}, [count] * num_clients)
+        return from_stacked(x=x, y=y)
 
     problem = logistic(draw(num_examples), draw(num_validation), cuts=cuts)
 

@@ -9,32 +9,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.problems.clients import ClientData, from_rows
+from fcojax.arguments import validated
+from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.measures import at_cuts, rank
 from fcojax.problems.problem import Problem
-from fcojax.types import Array
+from fcojax.types import Array, Count, NonNegative
 
 
 def matrix_squared_error(params, rows) -> Array:
-    """``(<x, kernel> + bias - y)^2`` for each row, without the factor 1/2."""
+    """Return ``(<x, kernel> + bias - y)^2`` for each row, without the factor 1/2."""
     flat = rows["x"].reshape(rows["x"].shape[0], -1)
     return (flat @ params["kernel"].reshape(-1) + params["bias"] - rows["y"]) ** 2
 
 
+@validated
 def low_rank(
     *,
-    num_clients: int = 64,
-    num_examples: int = 128,
+    num_clients: Count = 64,
+    num_examples: Count = 128,
     shape: tuple[int, int] = (32, 32),
-    true_rank: int = 16,
-    mean_scale: float = 0.1,
-    bias_scale: float = 1.0,
-    noise_scale: float = 1.0,
-    num_validation: int = 32,
+    true_rank: Count = 16,
+    mean_scale: NonNegative = 0.1,
+    bias_scale: NonNegative = 1.0,
+    noise_scale: NonNegative = 1.0,
+    num_validation: Count = 32,
     cuts: Sequence[float] = (1e-2, 1e-4),
     seed: int = 0,
 ) -> Problem:
-    r"""The planted problem: ones on the first ``true_rank`` entries of the diagonal, else zeros.
+    r"""Regression on a matrix with ones on the first ``true_rank`` diagonal entries, else zeros.
 
     Client m draws matrices :math:`X = \mu_m + \Delta` with the entries of :math:`\mu_m` from
     :math:`N(0, s^2)`, fixed, and those of :math:`\Delta` from N(0, 1), and observes
@@ -43,17 +45,17 @@ def low_rank(
     The measures are the ``rank`` at each cut and ``error_fro``, the distance of the kernel to W.
 
     Args:
-      num_clients: M.
-      num_examples: examples a client trains on.
+      num_clients: number of clients M.
+      num_examples: training examples per client.
       shape: rows and columns of W.
       true_rank: rank of W.
       mean_scale: s, the standard deviation of the entries of the client means.
       bias_scale: standard deviation of the true bias.
       noise_scale: standard deviation of the observation noise.
-      num_validation: fresh examples a client is judged on.
-      cuts: magnitudes above which a singular value counts. The first one's measure is called
-        ``rank``, the others' carry the cut in the name.
-      seed: what the data are drawn from.
+      num_validation: validation examples per client.
+      cuts: magnitudes above which a singular value counts; the measure at the first is named
+        ``rank``, those at others have the cut in their name.
+      seed: seed of the data.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -64,10 +66,8 @@ def low_rank(
       >>> int(measures["rank"]), float(measures["error_fro"])
       (2, 0.0)
     """
-    if not 0 < true_rank <= min(shape):
-        raise ValueError(f"true_rank is {true_rank} in a matrix of shape {shape}; it must fit.")
-    if min(mean_scale, bias_scale, noise_scale) < 0:
-        raise ValueError("a standard deviation is negative; pass zero or more.")
+    if true_rank > min(shape):
+        raise ValueError(f"true_rank is {true_rank}; pass at most {min(shape)} for shape {shape}.")
     rng = np.random.default_rng(seed)
     truth = np.zeros(shape, np.float32)
     np.fill_diagonal(truth[:true_rank, :true_rank], 1.0)
@@ -79,7 +79,9 @@ def low_rank(
         x = (x + means.astype(np.float32)).reshape(-1, *shape)
         noise = noise_scale * rng.standard_normal(x.shape[0], dtype=np.float32)
         y = np.tensordot(x, truth) + bias + noise
-        return from_rows({"x": x, "y": y.astype(np.float32)}, [count] * num_clients)
+        return from_stacked(
+            x=x.reshape(num_clients, count, *shape), y=y.reshape(num_clients, count)
+        )
 
     def init(key):
         limit = (6 / (truth.size + 1)) ** 0.5

@@ -1,22 +1,24 @@
-"""A matrix from some of its entries, by the nuclear norm."""
+"""Matrix completion for the nuclear norm."""
 
 from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_rows
 from fcojax.problems.measures import at_cuts, rank
 from fcojax.problems.problem import Problem, population_loss
-from fcojax.types import Array
+from fcojax.types import Array, Count, CountOrZero, NonNegative, Share
 
 
 def entry_loss(matrix, rows) -> Array:
-    """``(matrix[row, column] - value)^2 / 2`` for each observed entry."""
+    """Return ``(matrix[row, column] - value)^2 / 2`` for each observed entry."""
     entries = matrix.at[rows["row"], rows["column"]].get(mode="promise_in_bounds")
     return (entries - rows["value"]) ** 2 / 2
 
 
+@validated
 def matrix_completion(
     train: ClientData,
     validation: ClientData | None = None,
@@ -24,7 +26,7 @@ def matrix_completion(
     shape: tuple[int, int],
     cuts: Sequence[float] = (1e-2, 1e-4),
 ) -> Problem:
-    r"""A matrix from some of its entries, for the penalty ``transforms.nuclear``.
+    r"""Estimate a matrix from some of its entries, for the penalty ``transforms.nuclear``.
 
     .. math:: F(W) = \sum_m p_m \tfrac{1}{n_m} \sum_{(i, j) \in \Omega_m} \tfrac12
               (W_{ij} - v_{ij})^2
@@ -34,10 +36,11 @@ def matrix_completion(
     ``rmse``, the root of the mean squared error there.
 
     Args:
-      train: the clients.
-      validation: entries that only judge.
+      train: training data.
+      validation: validation data, or ``None``.
       shape: rows and columns of W.
-      cuts: magnitudes above which a singular value counts.
+      cuts: magnitudes above which a singular value counts; the measure at the first is named
+        ``rank``, those at others have the cut in their name.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -53,7 +56,7 @@ def matrix_completion(
             if not whole or index.min() < 0 or index.max() >= size:
                 raise ValueError(
                     f"field {name} has type {index.dtype} and runs from {index.min()} to "
-                    f"{index.max()}; a matrix of shape {shape} needs whole numbers below {size}."
+                    f"{index.max()}; pass whole numbers below {size} for shape {shape}."
                 )
 
     def init(key):
@@ -69,19 +72,20 @@ def matrix_completion(
     return Problem(entry_loss, train, validation, init, measures)
 
 
+@validated
 def synthetic_matrix_completion(
     *,
-    num_clients: int = 10,
+    num_clients: Count = 10,
     shape: tuple[int, int] = (100, 200),
-    true_rank: int = 5,
-    share_seen: float = 0.3,
-    own_scale: float = 0.0,
-    noise_scale: float = 0.1,
-    num_validation: int = 100,
+    true_rank: Count = 5,
+    share_seen: Share = 0.3,
+    own_scale: NonNegative = 0.0,
+    noise_scale: NonNegative = 0.1,
+    num_validation: CountOrZero = 100,
     cuts: Sequence[float] = (1e-2, 1e-4),
     seed: int = 0,
 ) -> Problem:
-    r"""Entries of a matrix of low rank, seen at random places; every client has some columns.
+    r"""Matrix completion with random observed entries; every client has some of the columns.
 
     .. math:: A_m = (L + s E_m) R_m + \varepsilon
 
@@ -89,15 +93,16 @@ def synthetic_matrix_completion(
     the distance to the matrix without the noise.
 
     Args:
-      num_clients: M, by which the number of columns is to be divisible.
+      num_clients: number of clients M, a divisor of the number of columns.
       shape: rows and columns of the matrix.
-      true_rank: columns of L.
-      share_seen: share of the entries that a client trains on.
-      own_scale: s, how much the clients' column spaces differ; with s > 0 the rank is larger.
+      true_rank: number of columns of L, fewer than the matrix has rows and columns.
+      share_seen: share of its entries that a client trains on.
+      own_scale: s, the spread of the clients' column spaces; with s > 0 the rank is larger.
       noise_scale: standard deviation of the noise on an entry.
-      num_validation: further entries that a client is judged on.
-      cuts: magnitudes above which a singular value counts.
-      seed: what the data are drawn from.
+      num_validation: validation entries per client.
+      cuts: magnitudes above which a singular value counts; the measure at the first is named
+        ``rank``, those at others have the cut in their name.
+      seed: seed of the data.
 
     Example:
       >>> import fcojax
@@ -110,12 +115,10 @@ def synthetic_matrix_completion(
     _, left = draw_factors(rng, num_clients, shape, true_rank, own_scale)
     num_own = shape[0] * shape[1] // num_clients
     num_seen = round(share_seen * num_own)
-    if noise_scale < 0:
-        raise ValueError(f"noise_scale is {noise_scale}; pass zero or more.")
     if not 0 < num_seen <= num_own - num_validation:
         raise ValueError(
-            f"a client has {num_own} entries, too few to see {num_seen} and be judged on "
-            f"{num_validation}; lower share_seen or num_validation."
+            f"a client has {num_own} entries, too few to train on {num_seen} and validate on "
+            f"{num_validation}; pass a smaller share_seen or num_validation."
         )
     columns = draw_columns(rng, left, shape[1] // num_clients)
     truth = columns.reshape(-1, shape[0]).T
@@ -149,20 +152,17 @@ def synthetic_matrix_completion(
 def draw_factors(
     rng, num_clients: int, shape: tuple[int, int], rank: int, own_scale: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The common left factor L, and those of the clients, L + s E_m; all entries are normal."""
+    """Draw the common left factor L and those of the clients, L + s E_m, with normal entries."""
     if shape[1] % num_clients:
         raise ValueError(
-            f"{num_clients} clients cannot share {shape[1]} columns evenly; pass a divisor."
+            f"num_clients is {num_clients}, which does not divide {shape[1]} columns evenly; pass "
+            "a divisor."
         )
-    if not 0 < rank < min(shape):
-        raise ValueError(f"true_rank is {rank} in a matrix of shape {shape}; it must fit.")
-    if own_scale < 0:
-        raise ValueError(f"own_scale is {own_scale}; pass zero or more.")
     common = rng.standard_normal((shape[0], rank))
     return common, common + own_scale * rng.standard_normal((num_clients, shape[0], rank))
 
 
 def draw_columns(rng, left: np.ndarray, count: int) -> np.ndarray:
-    """``count`` columns of every client from its left factor, of shape (clients, count, rows)."""
+    """Draw columns of every client from its left factor, of shape [clients, count, rows]."""
     right = rng.standard_normal((len(left), count, left.shape[2]))
     return right @ left.transpose(0, 2, 1)

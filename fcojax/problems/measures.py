@@ -1,4 +1,4 @@
-"""How good a point is beyond its loss: jittable functions of the parameters."""
+"""Measures of a point other than its loss: jittable functions of the parameters."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,16 +6,20 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from fcojax.factorisations import singular_values
 from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import population_loss
 from fcojax.types import Array, Params, PyTree
+from fcojax.xla.linalg import singular_values
 
 Predict = Callable[[Params, PyTree], Array]  # (params, examples) -> one label per example
 
 
 def at_cuts(measure: Callable[[float], dict[str, Array]], cuts: Sequence[float]) -> dict:
-    """What ``measure`` says at each cut: at the first by its own names, then with the cut in them.
+    """Evaluate a measure at several cuts, with the cut in the names at all but the first.
+
+    Args:
+      measure: ``(cut) -> dict`` of measures.
+      cuts: thresholds.
 
     Example:
       >>> at_cuts(lambda cut: {"rank": 3 if cut < 0.1 else 2}, (1.0, 1e-4))
@@ -28,11 +32,19 @@ def at_cuts(measure: Callable[[float], dict[str, Array]], cuts: Sequence[float])
 
 
 def support_recovery(estimate: Array, truth: ArrayLike, cut: float) -> dict[str, Array]:
-    r"""How well the support of ``estimate`` matches that of ``truth``.
+    r"""Compare the support of ``estimate`` with that of ``truth``.
 
     With :math:`A = \{i: |w_i| > cut\}` and T the support of the truth: density :math:`|A| / d`,
     precision :math:`|A \cap T| / |A|`, recall :math:`|A \cap T| / |T|`, and F1, the harmonic mean
-    of the two. A quotient of zero by zero counts as zero.
+    of the two. Zero divided by zero counts as zero.
+
+    Args:
+      estimate: array of weights w.
+      truth: array of the same shape.
+      cut: magnitude above which an entry of the estimate counts as nonzero.
+
+    Returns:
+      A dict of ``density``, ``precision``, ``recall`` and ``f1``.
 
     Example:
       >>> found = support_recovery(jnp.array([2.0, 0.1, 0.0, 1.0]), jnp.array([1, 1, 0, 0]), 0.05)
@@ -52,7 +64,7 @@ def support_recovery(estimate: Array, truth: ArrayLike, cut: float) -> dict[str,
 
 
 def density(kernels: PyTree, cut: float) -> dict[str, Array]:
-    """The share of entries, over all leaves, of magnitude above ``cut``.
+    """Return the share of entries, over all leaves, with a magnitude above ``cut``.
 
     Example:
       >>> float(density([jnp.array([2.0, 0.0]), jnp.array([0.0, -1.0])], cut=1e-4)["density"])
@@ -65,19 +77,19 @@ def density(kernels: PyTree, cut: float) -> dict[str, Array]:
 
 
 def rank(matrix: Array, cut: float) -> dict[str, Array]:
-    """The number of singular values above ``cut``, zero if the matrix is not finite.
+    """Count the singular values above ``cut``; zero if the matrix is not finite.
 
     Example:
       >>> int(rank(jnp.diag(jnp.array([3.0, 0.5, 1e-6])), cut=1e-2)["rank"])
       2
     """
-    # LAPACK would print a line for each matrix that it cannot decompose.
+    # LAPACK prints a line for each matrix that it cannot decompose.
     matrix = jnp.where(jnp.all(jnp.isfinite(matrix)), matrix, 0)
     return {"rank": jnp.sum(singular_values(matrix) > cut, dtype=jnp.int32)}
 
 
 def accuracy(predict: Predict, validation: ClientData | None) -> Callable[[Params], dict]:
-    """The share of validation examples whose label ``y`` is predicted, as a measure.
+    """Return the measure ``accuracy``: the share of validation labels ``y`` that are predicted.
 
     Clients count with the weights of ``validation``: equally by default, by their number of
     examples if it was built with ``weights="examples"``. Without validation there is no measure.
@@ -85,30 +97,38 @@ def accuracy(predict: Predict, validation: ClientData | None) -> Callable[[Param
     if validation is None:
         return lambda params: {}
 
-    def is_right(params, rows):
+    def is_correct(params, rows):
         return (predict(params, rows) == rows["y"]).astype(jnp.result_type(float))
 
-    return lambda params: {"accuracy": population_loss(is_right, params, validation)}
+    return lambda params: {"accuracy": population_loss(is_correct, params, validation)}
+
+
+def check_components(num_components: int, dim: int) -> None:
+    """Raise ``ValueError`` unless a basis has fewer columns than the space has dimensions."""
+    if num_components >= dim:
+        raise ValueError(
+            f"num_components is {num_components} for {dim} features; pass fewer than there are "
+            "features."
+        )
 
 
 def feasibility(basis: Array) -> Array:
-    """How far the columns of ``basis`` are from orthonormal, ``|x^T x - I|`` in Frobenius norm."""
+    """Return ``|x^T x - I|`` in Frobenius norm, zero if the columns x are orthonormal."""
     with jax.default_matmul_precision("highest"):
         return jnp.linalg.norm(basis.T @ basis - jnp.eye(basis.shape[1], dtype=basis.dtype))
 
 
 def stiefel_gradient_norm(basis: Array, gradient: Array) -> Array:
-    r"""The norm of :math:`g - x\,\mathrm{sym}(x^T g)`, the gradient along the Stiefel manifold."""
+    r"""Return the norm of the Riemannian gradient :math:`g - x\,\mathrm{sym}(x^T g)`."""
     with jax.default_matmul_precision("highest"):
         inner = basis.T @ gradient
         return jnp.linalg.norm(gradient - basis @ (inner + inner.T) / 2)
 
 
 def principal_angles(basis: Array, reference: Array) -> Array:
-    """The angles between two subspaces given by orthonormal columns, largest first.
+    """Return the angles between two subspaces given by orthonormal columns, largest first.
 
-    Sines and cosines are both computed and each angle is read from the accurate one, so that an
-    angle of 1e-6 can be seen in float32.
+    Each angle is computed from its sine and its cosine, so an angle of 1e-6 is accurate in float32.
 
     Example:
       >>> x, y = jnp.eye(3)[:, :2], jnp.eye(3)[:, 1:]

@@ -1,7 +1,7 @@
-"""Pooled examples to clients: pure functions of labels, or of a count, and a seed.
+"""Partitions of pooled examples into clients: functions of labels, or of a count, and a seed.
 
-Each returns a ``Partition``, in which every example has exactly one client. Luck comes from numpy's
-PCG64, whatever the platform.
+Each returns a ``Partition``, in which every example belongs to exactly one client. Random numbers
+come from NumPy's PCG64, the same on every platform.
 """
 
 import hashlib
@@ -13,17 +13,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_rows
-from fcojax.types import PyTree
+from fcojax.types import Count, NonNegative, Positive, PyTree
 
 
 class Partition(NamedTuple):
-    """Who has which example.
+    """An assignment of pooled examples to clients.
 
     Attributes:
       order: indices of the pooled examples, client after client.
-      sizes: examples of each client.
-      ids: the name of each client, sorted, where clients have names.
+      sizes: number of examples of each client.
+      ids: names of the clients, sorted; ``None`` if they have none.
     """
 
     order: np.ndarray
@@ -31,11 +32,15 @@ class Partition(NamedTuple):
     ids: np.ndarray | None = None
 
     def indices(self) -> list[np.ndarray]:
-        """The indices of each client's examples."""
+        """Return the indices of each client's examples."""
         return np.split(self.order, np.cumsum(self.sizes)[:-1])
 
     def apply(self, examples: PyTree, weights: Any = None) -> ClientData:
-        """The population of these examples, with the ids, and weights as in ``from_rows``.
+        """Build the population of the examples that were partitioned.
+
+        Args:
+          examples: a pytree of arrays, one row per example, in the order that was partitioned.
+          weights: the weights p_m, as in ``from_rows``.
 
         Example:
           >>> pooled = {"x": np.arange(4.0)}
@@ -53,7 +58,7 @@ class Partition(NamedTuple):
         return from_rows(ordered, self.sizes, weights, ids=self.ids)
 
     def digest(self) -> str:
-        """SHA-256 of what the partition says, in hexadecimal, whatever the platform."""
+        """Return the SHA-256 of the partition in hexadecimal, the same on every platform."""
         content = hashlib.sha256()
         for array in (self.order, self.sizes):
             content.update(array.size.to_bytes(8, "little") + array.astype("<i8").tobytes())
@@ -61,7 +66,11 @@ class Partition(NamedTuple):
         return content.hexdigest()
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the partition with its digest to an npz file, whole or not at all."""
+        """Write the partition with its digest to an npz file, atomically.
+
+        Args:
+          path: the file, replaced if it exists.
+        """
         path = pathlib.Path(path)
         partial = path.with_name(path.name + ".partial")
         ids = np.array([]) if self.ids is None else self.ids
@@ -74,64 +83,90 @@ class Partition(NamedTuple):
 
 
 def load(path: str | os.PathLike) -> Partition:
-    """A saved partition, if the file still holds what was saved."""
-    path = pathlib.Path(path)
-    if not path.is_file():
-        raise ValueError(f"there is no partition {path}; write one with Partition.save.")
+    """Read a partition that ``Partition.save`` wrote, and check its digest.
+
+    Args:
+      path: the file.
+    """
     try:
         with np.load(path, allow_pickle=False) as file:
             ids = file["ids"] if file["ids"].size else None
             partition = Partition(file["order"], file["sizes"], ids)
             intact = str(file["digest"]) == partition.digest()
-    except Exception as error:  # a damaged archive fails in whatever way its readers do
-        raise ValueError(f"{path} is no partition, or not all of one; make it anew.") from error
+    except FileNotFoundError:
+        raise
+    except Exception:  # a damaged archive raises any of many types
+        intact = False
     if not intact:
-        raise ValueError(f"{path} does not hold what was saved there; make the partition anew.")
+        raise ValueError(f"{path} does not hold a whole partition; make it anew.")
     return partition
 
 
-def iid(num_examples: int, num_clients: int, *, seed: int = 0) -> Partition:
-    """All examples shuffled and dealt out; sizes differ by at most one."""
-    _refuse_too_few(num_examples, num_clients)
+@validated
+def iid(num_examples: Count, num_clients: Count, *, seed: int = 0) -> Partition:
+    """Shuffle the examples and give each client equally many; sizes differ by at most one.
+
+    Args:
+      num_examples: number of pooled examples.
+      num_clients: number of clients.
+      seed: seed of the partition.
+    """
+    _check_enough(num_examples, num_clients)
     return Partition(_rng(seed).permutation(num_examples), _even(num_examples, num_clients))
 
 
+@validated
 def label_shards(
-    labels: Any, num_clients: int, shards_per_client: int = 2, *, seed: int = 0
+    labels: Any, num_clients: Count, shards_per_client: Count = 2, *, seed: int = 0
 ) -> Partition:
-    """The examples sorted by label, cut into equal shards, and so many shards dealt to each client.
+    """Sort the examples by label, cut them into equal shards, and give each client some shards.
 
     Shards differ in size by at most one; an example's place among those of its label is random.
+
+    Args:
+      labels: one number or string per example.
+      num_clients: number of clients.
+      shards_per_client: number of shards per client.
+      seed: seed of the partition.
 
     References:
       McMahan, Moore, Ramage, Hampson and Aguera y Arcas, "Communication-efficient learning of deep
       networks from decentralized data", AISTATS 2017, section 3.
     """
     labels = _checked(labels)
-    _refuse_count("shards_per_client", shards_per_client)
     num_shards = num_clients * shards_per_client
-    _refuse_too_few(labels.size, num_clients, shards_per_client)
+    _check_enough(labels.size, num_clients, shards_per_client)
     rng = _rng(seed)
     order = _by_label(rng, labels)
     owner_of_shard = rng.permutation(np.repeat(np.arange(num_clients), shards_per_client))
     return _gathered(order, np.repeat(owner_of_shard, _even(labels.size, num_shards)), num_clients)
 
 
+@validated
 def dirichlet(
     labels: Any,
-    num_clients: int,
-    alpha: float,
+    num_clients: Count,
+    alpha: Positive,
     *,
-    min_size: int = 1,
-    max_draws: int = 1000,
+    min_size: Count = 1,
+    max_draws: Count = 1000,
     seed: int = 0,
 ) -> Partition:
-    """The examples of each label shared among the clients in Dirichlet proportions.
+    """Distribute the examples of each label over the clients in Dirichlet proportions.
 
-    For every label independently, the clients' shares are drawn from the symmetric Dirichlet law
-    with concentration ``alpha``: near zero a label goes to few clients, at infinity to all alike.
-    Shares are rounded to whole examples, up or down at random, so that no client is favoured.
-    Draws that leave a client with fewer than ``min_size`` examples are drawn anew, all of them.
+    For every label independently, the clients' shares are drawn from the symmetric Dirichlet
+    distribution with concentration ``alpha``: near zero a label goes to few clients, towards
+    infinity shares become equal. Shares are rounded to whole examples, up or down at random, so
+    that no client is favoured. A draw that leaves a client with fewer than ``min_size`` examples
+    is repeated as a whole.
+
+    Args:
+      labels: one number or string per example.
+      num_clients: number of clients.
+      alpha: concentration of the Dirichlet distribution; 1e9 for equal shares.
+      min_size: least number of examples per client.
+      max_draws: number of draws before giving up.
+      seed: seed of the partition.
 
     Raises:
       ValueError: if none of ``max_draws`` draws gave every client its ``min_size``.
@@ -141,16 +176,14 @@ def dirichlet(
       learning of neural networks", ICML 2019, section 4.
     """
     labels = _checked(labels)
-    _refuse_count("max_draws", max_draws)
-    _refuse_too_few(labels.size, num_clients, min_size)
-    if not (alpha > 0 and np.isfinite(alpha * num_clients)):
-        raise ValueError(f"alpha is {alpha}; pass a finite number above 0, 1e9 for even shares.")
+    _check_enough(labels.size, num_clients, min_size)
     rng = _rng(seed)
     order = _by_label(rng, labels)
     counts = np.unique(labels, return_counts=True)[1]
     most = 0
     for _ in range(max_draws):
-        shares = rng.dirichlet(np.full(num_clients, alpha), counts.size)
+        # Their sum must not overflow; shares are equal long before 1e300.
+        shares = rng.dirichlet(np.full(num_clients, min(alpha, 1e300)), counts.size)
         cuts = np.cumsum(shares, axis=1) * counts[:, None] + rng.random((counts.size, 1))
         cuts = np.minimum(np.floor(cuts).astype(np.int64), counts[:, None])
         cuts[:, -1] = counts
@@ -166,43 +199,68 @@ def dirichlet(
     )
 
 
+@validated
 def power_law(
-    num_examples: int, num_clients: int, exponent: float = 1.0, *, min_size: int = 1, seed: int = 0
+    num_examples: Count,
+    num_clients: Count,
+    exponent: NonNegative = 1.0,
+    *,
+    min_size: Count = 1,
+    seed: int = 0,
 ) -> Partition:
-    """Shuffled examples in shares that fall off as ``rank ** -exponent``, the first client's most.
+    """Shuffle the examples and give client k a share proportional to ``k ** -exponent``.
 
-    Every client has ``min_size`` examples, and the rest is shared out. An exponent of zero is
-    ``iid``.
+    Every client has ``min_size`` examples, and the rest is distributed by share. An exponent of
+    zero is ``iid``.
+
+    Args:
+      num_examples: number of pooled examples.
+      num_clients: number of clients.
+      exponent: decay of the shares.
+      min_size: least number of examples per client.
+      seed: seed of the partition.
     """
-    if not (exponent >= 0 and np.isfinite(exponent)):
-        raise ValueError(f"exponent is {exponent}; pass a finite number of at least 0.")
-    _refuse_too_few(num_examples, num_clients, min_size)
+    _check_enough(num_examples, num_clients, min_size)
     shares = np.arange(1.0, num_clients + 1) ** -exponent
     order = _rng(seed).permutation(num_examples)
     return Partition(order, _apportioned(num_examples, shares, min_size))
 
 
+@validated
 def log_normal(
-    num_examples: int, num_clients: int, sigma: float = 1.0, *, min_size: int = 1, seed: int = 0
+    num_examples: Count,
+    num_clients: Count,
+    sigma: NonNegative = 1.0,
+    *,
+    min_size: Count = 1,
+    seed: int = 0,
 ) -> Partition:
-    """Shuffled examples in shares whose logarithms are normal with deviation ``sigma``.
+    """Shuffle the examples and give the clients shares from a log-normal distribution.
 
-    Every client has ``min_size`` examples, and the rest is shared out. A deviation of zero is
-    ``iid``.
+    Every client has ``min_size`` examples, and the rest is distributed by share. With ``sigma``
+    zero this is ``iid``.
+
+    Args:
+      num_examples: number of pooled examples.
+      num_clients: number of clients.
+      sigma: standard deviation of the logarithms of the shares.
+      min_size: least number of examples per client.
+      seed: seed of the partition.
     """
-    if not (sigma >= 0 and np.isfinite(sigma)):
-        raise ValueError(f"sigma is {sigma}; pass a finite number of at least 0.")
-    _refuse_too_few(num_examples, num_clients, min_size)
+    _check_enough(num_examples, num_clients, min_size)
     rng = _rng(seed)
     order = rng.permutation(num_examples)
-    luck = rng.standard_normal(num_clients)
-    # Shares are relative, so the largest may be one: no deviation overflows.
-    shares = np.exp(sigma * (luck - luck.max()))
+    normal = rng.standard_normal(num_clients)
+    # Only ratios matter; with the largest share at one, no sigma overflows.
+    shares = np.exp(sigma * (normal - normal.max()))
     return Partition(order, _apportioned(num_examples, shares, min_size))
 
 
 def by_column(column: Any) -> Partition:
-    """One client for each value of a column, sorted by value; examples keep their order.
+    """Make one client of each value of a column, sorted by value; examples keep their order.
+
+    Args:
+      column: one number or string per example.
 
     Example:
       >>> partition = by_column([7, 3, 7])
@@ -213,21 +271,27 @@ def by_column(column: Any) -> Partition:
     return Partition(np.argsort(client, kind="stable"), sizes, ids)
 
 
-def similarity(labels: Any, num_clients: int, share: float, *, seed: int = 0) -> Partition:
-    """A knob from disjoint to identical: so large a share of the examples is dealt out at random.
+@validated
+def similarity(labels: Any, num_clients: Count, share: NonNegative, *, seed: int = 0) -> Partition:
+    """Distribute a share of the examples at random and the others sorted by label, in runs.
 
-    The others are sorted by label, which may be any number, and dealt out in runs. At 0 clients
-    have different labels, but for one that a run's end may cut in two; 1 is ``iid``. Sizes differ
-    by at most one.
+    With a share of 0 clients have disjoint labels, except where a run ends within a label; a share
+    of 1 is ``iid``. Sizes differ by at most one.
+
+    Args:
+      labels: one number or string per example.
+      num_clients: number of clients.
+      share: share of the examples to distribute at random, at most 1.
+      seed: seed of the partition.
 
     References:
       Karimireddy, Kale, Mohri, Reddi, Stich and Suresh, "SCAFFOLD: Stochastic controlled averaging
       for federated learning", ICML 2020, section 7.
     """
     labels = _checked(labels)
-    if not 0 <= share <= 1:
+    if share > 1:
         raise ValueError(f"share is {share}; pass a number from 0, disjoint, to 1, identical.")
-    _refuse_too_few(labels.size, num_clients)
+    _check_enough(labels.size, num_clients)
     order = _rng(seed).permutation(labels.size)
     num_mixed = round(share * labels.size)
     mixed, rest = order[:num_mixed], order[num_mixed:]
@@ -243,24 +307,24 @@ def _rng(seed: int) -> np.random.Generator:
 
 
 def _gathered(order: np.ndarray, owner: np.ndarray, num_clients: int) -> Partition:
-    """The partition in which the example ``order[i]`` is ``owner[i]``'s."""
+    """Build the partition in which the example ``order[i]`` belongs to client ``owner[i]``."""
     mine = np.argsort(owner, kind="stable")
     return Partition(order[mine], np.bincount(owner, minlength=num_clients))
 
 
 def _by_label(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
-    """Indices sorted by label, in random order within each."""
+    """Return indices sorted by label, in random order within each."""
     order = rng.permutation(labels.size)
     return order[np.argsort(labels[order], kind="stable")]
 
 
 def _even(total: int, num_parts: int) -> np.ndarray:
-    """Parts of a total that differ by at most one, the larger ones first."""
+    """Split a total into parts that differ by at most one, the larger ones first."""
     return total // num_parts + (np.arange(num_parts) < total % num_parts)
 
 
 def _apportioned(total: int, shares: np.ndarray, min_size: int) -> np.ndarray:
-    """``min_size`` for each and the rest by share; the largest remainders are rounded up."""
+    """Give ``min_size`` to each and the rest by share; the largest remainders are rounded up."""
     quota = (total - min_size * shares.size) * (shares / shares.sum())
     sizes = np.floor(quota).astype(np.int64)
     missing = total - min_size * shares.size - sizes.sum()
@@ -271,9 +335,9 @@ def _apportioned(total: int, shares: np.ndarray, min_size: int) -> np.ndarray:
 def _checked(labels: Any) -> np.ndarray:
     given, labels = labels, np.asarray(labels)
     if labels.ndim != 1 or labels.size == 0:
-        raise ValueError(f"labels have shape {labels.shape}; pass one for each example.")
+        raise ValueError(f"labels have shape {labels.shape}; pass one per example.")
     if labels.dtype.kind == "O" or labels.dtype.kind in "US" and not isinstance(given, np.ndarray):
-        # numpy would write a missing value among strings as one more string.
+        # NumPy would convert a missing value among strings to a string.
         strings = {isinstance(label, str | bytes) for label in np.asarray(given, object)}
         labels = np.array(labels.tolist(), dtype=object if len(strings) > 1 else None)
     if labels.dtype.kind == "S":
@@ -284,17 +348,9 @@ def _checked(labels: Any) -> np.ndarray:
     return labels
 
 
-def _refuse_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} is {value!r}; pass a whole number of at least 1.")
-
-
-def _refuse_too_few(num_examples: int, num_clients: int, each: int = 1) -> None:
-    """Raises if there are not enough examples for every client to have so many."""
-    _refuse_count("num_clients", num_clients)
-    _refuse_count("the least number of examples or shards of a client", each)
+def _check_enough(num_examples: int, num_clients: int, each: int = 1) -> None:
     if num_clients * each > num_examples:
         raise ValueError(
             f"{num_clients} clients with at least {each} each need {num_clients * each} examples "
-            f"but there are {num_examples}; lower one of the two."
+            f"but there are {num_examples}; pass fewer clients or a smaller least number."
         )

@@ -1,4 +1,4 @@
-r"""Principal components of the pooled data, on the Stiefel manifold.
+r"""Principal component analysis of the pooled data, on the Stiefel manifold.
 
 Zhang, Hu, So and Johansson, "Nonconvex federated learning on compact smooth submanifolds with
 heterogeneous data", NeurIPS 2024, where the problem is called kPCA.
@@ -8,37 +8,44 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_rows
-from fcojax.problems.measures import feasibility, principal_angles, stiefel_gradient_norm
-from fcojax.problems.moments import second_moment
+from fcojax.problems.measures import (
+    check_components,
+    feasibility,
+    principal_angles,
+    stiefel_gradient_norm,
+)
 from fcojax.problems.problem import Problem
-from fcojax.types import Array
+from fcojax.problems.second_moments import second_moment
+from fcojax.types import Array, Count, CountOrZero, NonNegative
 
 
 def variance_loss(basis, rows) -> Array:
-    """``-|basis^T x|^2 / 2`` for each row."""
+    """Return ``-|basis^T x|^2 / 2`` for each row."""
     return -jnp.sum((rows["x"] @ basis) ** 2, axis=1) / 2
 
 
+@validated
 def pca(
-    train: ClientData, validation: ClientData | None = None, *, num_components: int = 5
+    train: ClientData, validation: ClientData | None = None, *, num_components: Count = 5
 ) -> Problem:
-    r"""The span of the leading eigenvectors of the second moment S of field ``x``, uncentred.
+    r"""Find the leading eigenvectors of the second moment S of field ``x``, uncentred.
 
     .. math:: \min_{B^T B = I} F(B) = -\tfrac12 \mathrm{tr}(B^T S B), \qquad
               S = \sum_m p_m X_m^T X_m / n_m
 
     Params are B itself, of shape (dim, num_components). The loss depends on the span of B alone,
-    so ``transforms.stiefel`` and ``transforms.grassmann`` both fit. S is decomposed once, in
+    so both ``transforms.stiefel`` and ``transforms.grassmann`` apply. S is decomposed once, in
     float64, for the measures: ``grad_norm``, that of the Riemannian gradient of F;
     ``suboptimality``; ``angle_sum`` and ``angle_max``, the principal angles to the solution in
-    radians; and ``feasibility``, ``|B^T B - I|``. All but the first are accurate relative to
-    themselves, in float32 too; ``grad_norm`` is accurate relative to the largest eigenvalue.
+    radians; and ``feasibility``, ``|B^T B - I|``. All but the first have a small relative error,
+    in float32 too; ``grad_norm`` is accurate relative to the largest eigenvalue.
 
     Args:
-      train: the clients.
-      validation: clients that only judge.
-      num_components: columns of B.
+      train: training data.
+      validation: validation data, or ``None``.
+      num_components: number of columns of B, fewer than there are features.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -49,11 +56,7 @@ def pca(
       (0.0, 0.0)
     """
     dim = train.examples["x"].shape[1]
-    if not 0 < num_components < dim:
-        raise ValueError(
-            f"num_components is {num_components} for {dim} features; pass at least 1 and fewer "
-            "than there are features."
-        )
+    check_components(num_components, dim)
     moment = second_moment(train)
     values, vectors = np.linalg.eigh(moment)
     values, vectors = values[::-1][:num_components], vectors[:, ::-1][:, :num_components]
@@ -69,12 +72,12 @@ def pca(
         s, solution = jnp.asarray(moment, basis.dtype), jnp.asarray(vectors, basis.dtype)
         with jax.default_matmul_precision("highest"):
             gradient = -s @ basis
-            # F - F* as a difference of what either span lacks of the other: both are small near
-            # the solution, where F and F* agree in all their digits.
-            missed = solution - basis @ (basis.T @ solution)
-            beyond = basis - solution @ (solution.T @ basis)
-            lost = jnp.sum(missed**2, axis=0) @ jnp.asarray(values, basis.dtype)
-            gap = (lost - jnp.sum(beyond * (s @ beyond))) / 2
+            # Near the solution F and F* agree in all digits. Compute F - F* from the parts of each
+            # span orthogonal to the other, which are small there.
+            missing = solution - basis @ (basis.T @ solution)
+            excess = basis - solution @ (solution.T @ basis)
+            lost = jnp.sum(missing**2, axis=0) @ jnp.asarray(values, basis.dtype)
+            gap = (lost - jnp.sum(excess * (s @ excess))) / 2
         angles = principal_angles(basis, solution)
         return {
             "grad_norm": stiefel_gradient_norm(basis, gradient),
@@ -87,35 +90,36 @@ def pca(
     return Problem(variance_loss, train, validation, init, measures)
 
 
+@validated
 def synthetic_pca(
     *,
-    num_clients: int = 10,
-    num_examples: int = 60,
-    dim: int = 30,
-    num_components: int = 5,
+    num_clients: Count = 10,
+    num_examples: Count = 60,
+    dim: Count = 30,
+    num_components: Count = 5,
     leading: tuple[float, float] = (2.0, 1.5),
     trailing: tuple[float, float] = (0.7, 0.05),
-    num_own: int = 2,
-    own_scale: float = 1.0,
-    num_validation: int = 20,
+    num_own: CountOrZero = 2,
+    own_scale: NonNegative = 1.0,
+    num_validation: Count = 20,
     seed: int = 0,
 ) -> Problem:
-    r"""Rows with a common spectrum along common axes, and directions that each client has alone.
+    r"""Principal components of rows with a common spectrum and directions of each client alone.
 
     Client m draws :math:`x = Q\,\mathrm{diag}(\lambda)^{1/2} z + s V_m u` with z and u standard
-    normal, Q a common rotation, and the columns of :math:`V_m` random unit vectors of its own.
+    normal, Q a common rotation, and random unit vectors as the columns of :math:`V_m`.
 
     Args:
-      num_clients: M.
-      num_examples: rows of each client.
+      num_clients: number of clients M.
+      num_examples: training rows per client.
       dim: length of a row.
-      num_components: columns of the basis, and number of leading values.
-      leading: first and last of the leading values of lambda, evenly spaced between.
-      trailing: first and last of the others.
-      num_own: columns of V.
-      own_scale: s, which sets how much the clients differ.
-      num_validation: fresh rows a client is judged on.
-      seed: what the data are drawn from.
+      num_components: number of columns of the basis, and of leading values.
+      leading: first and last of the leading values of lambda, which are evenly spaced.
+      trailing: first and last of the other values.
+      num_own: number of columns of each V_m.
+      own_scale: s, the heterogeneity of the clients.
+      num_validation: validation rows per client.
+      seed: seed of the data.
 
     Example:
       >>> import fcojax, jax
@@ -124,10 +128,6 @@ def synthetic_pca(
       >>> problem.train.examples["x"].shape, problem.init(jax.random.key(0)).shape
       ((12, 4), (4, 2))
     """
-    if not 0 < num_components < dim:
-        raise ValueError(f"num_components is {num_components} of {dim}; pass 1 to {dim - 1}.")
-    if min(*leading, *trailing, own_scale) < 0:
-        raise ValueError("a variance or own_scale is negative; pass zero or more.")
     rng = np.random.default_rng(seed)
     axes = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
     spectrum = np.concatenate(

@@ -1,33 +1,39 @@
 r"""Weights on the simplex: the log-optimal portfolio and the proportions of a mixture.
 
-Both maximise a mean of :math:`\log(r^T w)`; only what the vectors r mean differs.
+Both maximise a mean of :math:`\log(r^T w)`, for vectors r of returns or of likelihoods.
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.problems.clients import ClientData, from_rows
+from fcojax.arguments import validated
+from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.problem import Problem, population_loss
-from fcojax.types import Array
+from fcojax.types import Array, Count, NonNegative, Positive, Real
 
 
 def log_wealth(weights, rows) -> Array:
-    """``-log(r^T weights)`` for each row ``r`` of positive returns."""
+    """Return ``-log(r^T weights)`` for each row ``r`` of positive returns."""
     return -jnp.log(rows["r"] @ weights)
 
 
+@validated
 def simplex_weights(train: ClientData, validation: ClientData | None = None) -> Problem:
-    r"""The w >= 0 with sum one that minimises the mean of :math:`-\log(r^T w)` over field ``r``.
+    r"""Find w >= 0 with sum one that minimises the mean of :math:`-\log(r^T w)` over field ``r``.
 
-    The problem is convex and is to be solved with the constraint ``transforms.simplex`` or the
-    mirror map ``transforms.entropic_simplex``; the start point has equal weights. The measures are
-    ``feasibility``, how far w is from sum one and from its signs; ``support``, the number of
-    weights above 1e-6; and, for w on the simplex, ``duality_gap``
+    The problem is convex; solve it with the constraint ``transforms.simplex`` or the mirror map
+    ``transforms.entropic_simplex``. The start point has equal weights. The measures are
+    ``feasibility``, the violation of the sum and the signs; ``support``, the number of weights
+    above 1e-6; and, for w on the simplex, ``duality_gap``
 
     .. math:: \max_i E[r_i / r^T w] - 1 \ge F(w) - F^*,
 
-    which is zero at a minimiser and nowhere else.
+    which is zero exactly at the minimisers.
+
+    Args:
+      train: training data, with a field ``r`` of one vector of positive returns per example.
+      validation: validation data, or ``None``.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -45,7 +51,7 @@ def simplex_weights(train: ClientData, validation: ClientData | None = None) -> 
     if returns.ndim != 2 or not (returns > 0).all():
         raise ValueError(
             f"field r has shape {returns.shape} and least entry {returns.min():g}; pass one vector "
-            "of positive returns per example."
+            "of positive numbers per example."
         )
     dim = returns.shape[1]
     slope = jax.grad(lambda weights: population_loss(log_wealth, weights, train))
@@ -65,37 +71,38 @@ def simplex_weights(train: ClientData, validation: ClientData | None = None) -> 
     return Problem(log_wealth, train, validation, init, measures)
 
 
+@validated
 def portfolio(
     *,
-    num_clients: int = 20,
-    num_examples: int = 250,
-    num_assets: int = 30,
-    drift: float = 5e-4,
-    drift_spread: float = 5e-4,
-    client_spread: float = 5e-4,
-    volatility: float = 0.02,
-    correlation: float = 0.3,
-    num_validation: int = 60,
+    num_clients: Count = 20,
+    num_examples: Count = 250,
+    num_assets: Count = 30,
+    drift: Real = 5e-4,
+    drift_spread: NonNegative = 5e-4,
+    client_spread: NonNegative = 5e-4,
+    volatility: NonNegative = 0.02,
+    correlation: NonNegative = 0.3,
+    num_validation: Count = 60,
     seed: int = 0,
 ) -> Problem:
     r"""The log-optimal portfolio of assets whose daily returns are log-normal.
 
     .. math:: r = \exp(\mu + s\, b + t\, c_m + \sigma (\sqrt{\rho}\, z_0 1 + \sqrt{1 - \rho}\, z))
 
-    with b, c_m, z normal vectors over the assets, z_0 a factor common to all of them. The
-    defaults are of the size of daily returns of shares.
+    with normal vectors b, c_m, z over the assets and a normal factor z_0 common to all of them.
+    The defaults are typical of daily returns of shares.
 
     Args:
-      num_clients: M, say markets or periods.
-      num_examples: days a client trains on.
+      num_clients: number of clients M, such as markets or periods.
+      num_examples: training days per client.
       num_assets: length of r.
       drift: mu, the mean of the logarithm of a return.
-      drift_spread: s, how much assets differ in it.
-      client_spread: t, how much clients differ in it.
+      drift_spread: s, the variation of that mean between assets.
+      client_spread: t, its variation between clients.
       volatility: sigma, the standard deviation of the logarithm of a return.
-      correlation: rho, between two assets.
-      num_validation: further days that judge.
-      seed: what the data are drawn from.
+      correlation: rho, between two assets; at most 1.
+      num_validation: validation days per client.
+      seed: seed of the data.
 
     Example:
       >>> import fcojax, jax
@@ -103,10 +110,8 @@ def portfolio(
       >>> problem.init(jax.random.key(0)).tolist()
       [0.25, 0.25, 0.25, 0.25]
     """
-    if not 0 <= correlation <= 1:
+    if correlation > 1:
         raise ValueError(f"correlation is {correlation}; pass a number from 0 to 1.")
-    if min(drift_spread, client_spread, volatility) < 0:
-        raise ValueError("a spread or the volatility is negative; pass zero or more.")
     rng = np.random.default_rng(seed)
     means = drift + drift_spread * rng.standard_normal(num_assets)
     means = means + client_spread * rng.standard_normal((num_clients, 1, num_assets))
@@ -115,21 +120,21 @@ def portfolio(
         factor = rng.standard_normal((num_clients, count, 1))
         own = rng.standard_normal((num_clients, count, num_assets))
         shock = correlation**0.5 * factor + (1 - correlation) ** 0.5 * own
-        r = np.exp(means + volatility * shock).reshape(-1, num_assets)
-        return from_rows({"r": r.astype(np.float32)}, [count] * num_clients)
+        return from_stacked(r=np.exp(means + volatility * shock))
 
     return simplex_weights(draw(num_examples), draw(num_validation))
 
 
+@validated
 def mixture(
     *,
-    num_clients: int = 20,
-    num_examples: int = 100,
+    num_clients: Count = 20,
+    num_examples: Count = 100,
     proportions: tuple[float, ...] = (0.5, 0.3, 0.2, 0.0, 0.0),
-    dim: int = 2,
-    separation: float = 2.0,
-    concentration: float = 10.0,
-    num_validation: int = 50,
+    dim: Count = 2,
+    separation: NonNegative = 2.0,
+    concentration: Positive = 10.0,
+    num_validation: Count = 50,
     seed: int = 0,
 ) -> Problem:
     r"""The proportions of a Gaussian mixture with known components, by maximum likelihood.
@@ -137,17 +142,18 @@ def mixture(
     Component k is N(c_k, I) with :math:`c_k \sim N(0, s^2 I)`. Client m draws its proportions from
     a Dirichlet distribution with mean ``proportions`` and then its examples. Row i holds
     :math:`r_k = p_k(x_i) / \max_j p_j(x_i)`, so the loss is the negative log-likelihood up to a
-    constant. Over the measures of ``simplex_weights`` there is ``error_l1``, to ``proportions``.
+    constant. The measures are those of ``simplex_weights`` and ``error_l1``, the l1 distance to
+    ``proportions``.
 
     Args:
-      num_clients: M.
-      num_examples: examples a client trains on.
-      proportions: the common mixture; components of proportion zero occur nowhere.
+      num_clients: number of clients M.
+      num_examples: training examples per client.
+      proportions: mean proportion of each component; those of zero do not occur.
       dim: dimension of the Gaussians.
       separation: s, the standard deviation of the centres.
-      concentration: of the Dirichlet distribution; large makes clients alike.
-      num_validation: further examples that judge.
-      seed: what the data are drawn from.
+      concentration: of the Dirichlet distribution; large values make clients alike.
+      num_validation: validation examples per client.
+      seed: seed of the data.
 
     Example:
       >>> import fcojax
@@ -159,9 +165,7 @@ def mixture(
     """
     truth = np.asarray(proportions, float)
     if truth.ndim != 1 or (truth < 0).any() or abs(truth.sum() - 1) > 1e-9:
-        raise ValueError(f"proportions are {proportions}; pass non-negative ones with sum one.")
-    if concentration <= 0 or separation < 0:
-        raise ValueError("concentration must be positive and separation zero or more.")
+        raise ValueError(f"proportions are {proportions}; pass numbers, 0 or more, with sum one.")
     rng = np.random.default_rng(seed)
     centres = separation * rng.standard_normal((truth.size, dim))
     occurring = np.flatnonzero(truth)
@@ -172,9 +176,9 @@ def mixture(
         x = centres[component] + rng.standard_normal((component.size, dim))
         log_density = -((x[:, None, :] - centres) ** 2).sum(axis=2) / 2
         log_density -= log_density.max(axis=1, keepdims=True)
-        # A ratio that underflows in float32 is no less positive for that.
+        # Ratios that underflow in float32 must stay positive.
         r = np.maximum(np.exp(log_density), np.finfo(np.float32).tiny)
-        return from_rows({"r": r.astype(np.float32)}, [count] * num_clients)
+        return from_stacked(r=r.reshape(num_clients, count, -1))
 
     problem = simplex_weights(draw(num_examples), draw(num_validation))
 

@@ -1,4 +1,4 @@
-"""What is minimised: a loss, the clients that hold its data, and where to start."""
+"""A problem: a loss, the data of the clients, a start point and measures."""
 
 import dataclasses
 import functools
@@ -7,23 +7,22 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from fcojax.arguments import shown, validated
 from fcojax.problems.clients import ClientData, sum_over_shards
-from fcojax.problems.fields import shown
-from fcojax.programs import largest_result
-from fcojax.types import Array, Key, Params, PyTree
+from fcojax.types import Array, Count, Key, Params, PyTree
+from fcojax.xla.jaxprs import largest_result
 
-_MOST_ROWS, _BLOCK_BYTES = 8192, 1 << 25  # of a block in which a population is judged
+_MOST_ROWS, _BLOCK_BYTES = 8192, 1 << 25  # of a block of population_loss
 Loss = Callable[[Params, PyTree], Array]  # (params, examples) -> one loss per example
 
 
 @dataclasses.dataclass(frozen=True)
 class RandomLoss:
-    """A loss that draws random numbers of its own in training, as dropout does.
+    """A loss that draws random numbers in training, as dropout does.
 
-    In a local step it is called with the batch's key, which is another one for each client, step
-    and round. Wherever a point is judged, the key is ``None`` and the loss must not draw.
+    In a local step it is called with the batch's key, a different one for each client, step and
+    round. Where a point is evaluated, the key is ``None`` and the loss must not draw.
 
     Attributes:
       function: ``(params, examples, key) -> one loss per example``.
@@ -43,14 +42,14 @@ class RandomLoss:
 
 @dataclasses.dataclass(frozen=True)
 class WholeBatchLoss:
-    """A loss whose examples know each other, as those do that are at risk at the same time.
+    """A loss that couples the examples of a client, such as a partial likelihood.
 
-    It is only right on all examples of a client at once, so minibatches are refused. The part of
-    each example may depend on all others of its client with a weight above 0.
+    It needs all examples of a client at once, so minibatches are refused. The loss of an example
+    may depend on all examples of its client with a weight above 0.
 
     Attributes:
       function: ``(params, examples, weights) -> one loss per example``; the weight of an example
-        that is padding, or left out, is 0.
+        that is padding, or excluded, is 0.
 
     Example:
       >>> def off_mean(w, rows, weights):
@@ -68,12 +67,12 @@ class WholeBatchLoss:
 
 
 class Summary(NamedTuple):
-    """How one client can stand for all where nothing but F is asked for, and F is a quadratic.
+    """One client with the same objective F as the population, for a quadratic F.
 
     Attributes:
-      loss: ``(params, examples) -> one loss per example`` of the one client's examples.
-      client: makes it of the clients, inside a compiled program: a population of one whose F is
-        that of all of them, at every point.
+      loss: ``(params, examples) -> one loss per example`` on the examples of that client.
+      client: ``(data) -> ClientData``, computes the client inside a compiled program. Its F equals
+        that of ``data`` at every point.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -90,15 +89,15 @@ class Summary(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A federated problem, up to the penalty that is added to it.
+    """A federated problem without its penalty.
 
     Attributes:
       loss: ``(params, examples) -> one loss per example``.
-      train: the clients that take part.
-      validation: clients that only judge, or ``None``.
+      train: training data.
+      validation: validation data, or ``None``.
       init: ``(key) -> params``, a start point.
-      measures: ``(params) -> dict`` of scalars that tell how good a point is beyond its loss.
-      summary: a cheaper way to F, if there is one.
+      measures: ``(params) -> dict`` of scalar measures other than the loss.
+      summary: one client with the same F, cheaper to evaluate; ``None`` if there is none.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -128,62 +127,64 @@ def losses_of(
     key: Key | None = None,
     weights: Array | None = None,
 ) -> Array:
-    """``loss(params, examples)``, refused at trace time unless it is one float per example.
+    """Evaluate a loss; raise ``ValueError`` at trace time unless it is one float per example.
 
-    With a key, which a ``RandomLoss`` takes, it is what the loss draws with it; with weights, which
-    a ``WholeBatchLoss`` takes, they say which examples there are.
+    Args:
+      loss: ``(params, examples) -> one loss per example``.
+      params: the point.
+      examples: a pytree of arrays, one row per example.
+      key: PRNG key for a ``RandomLoss`` in training.
+      weights: weights of the examples for a ``WholeBatchLoss``.
     """
     num_examples = jax.tree.leaves(examples)[0].shape[0]
-    if not callable(loss):
-        raise ValueError(
-            f"loss is {shown(loss)}; pass a function (params, examples) -> one number an example."
-        )
     further = tuple(extra for extra in (key, weights) if extra is not None)
     try:
         losses = loss(params, examples, *further)
     except Exception as error:
         error.add_note(
-            f"The loss was called with params of {_form(params)} and examples of "
-            f"{_form(examples)}; the start must have the form that the loss takes."
+            f"The loss was called with params {_shapes(params)} and examples {_shapes(examples)}; "
+            "the start point must have the structure that the loss takes."
         )
         raise
-    if not isinstance(losses, jax.Array | np.ndarray | np.generic | float | int):
-        raise ValueError(
-            f"the loss returned {shown(losses)}; return one number an example, an array of shape "
-            f"({num_examples},)."
-        )
     if jnp.shape(losses) != (num_examples,):
         raise ValueError(
-            f"the loss returned shape {jnp.shape(losses)} for {num_examples} examples, but it must "
-            f"return one number for each, shape ({num_examples},): the weighted mean over a batch "
-            "is taken by the library. Remove a mean or a sum over the examples, and look for "
-            "labels or parameters of shape (n, 1), which broadcast."
+            f"the loss returned shape {jnp.shape(losses)} for {num_examples} examples; return one "
+            f"number per example, shape ({num_examples},). The library takes the weighted mean: "
+            "remove a mean or sum over the examples, and check for labels or parameters of shape "
+            "(n, 1), which broadcast."
         )
     if not jnp.issubdtype(losses.dtype, jnp.floating):
         raise ValueError(
-            f"the loss returned numbers of dtype {losses.dtype}; return floats, which can be "
+            f"the loss returned dtype {losses.dtype}; return floating-point numbers, which can be "
             "averaged and differentiated."
         )
     return losses
 
 
-def _form(arrays: PyTree) -> str:
-    """Shapes in place of arrays, in their structure."""
+def _shapes(arrays: PyTree) -> str:
+    """Describe a pytree by the dtypes and shapes of its arrays."""
     shapes = jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", arrays)
     return shown(shapes).replace("'", "")
 
 
+@validated
 def population_loss(
-    loss: Loss, params: Params, data: ClientData, rows_at_once: int | None = None
+    loss: Loss, params: Params, data: ClientData, rows_at_once: Count | None = None
 ) -> Array:
-    r"""F(params), the weighted mean over clients of each client's mean loss over its examples.
+    r"""Return F(params), the weighted mean over clients of each client's mean loss.
 
     .. math:: F(w) = \sum_m p_m F_m(w) / \sum_m p_m, \qquad
               F_m(w) = \tfrac{1}{n_m} \sum_{i \le n_m} f(w; \xi_{m,i})
 
-    The rows are visited in blocks of ``rows_at_once``, so memory does not grow with the data: by
-    default as many as keep each array that the loss computes below 32 MiB. On a mesh every device
-    visits its own rows and only one number crosses.
+    The rows are read in blocks, so memory does not grow with the data. On a mesh every device reads
+    its own rows and sends one number.
+
+    Args:
+      loss: ``(params, examples) -> one loss per example``.
+      params: the point.
+      data: the clients.
+      rows_at_once: rows per block; by default as many as keep each array that the loss computes
+        below 32 MiB.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -223,7 +224,7 @@ def _weighted_loss_sum(loss: Loss, params: Params, data: ClientData, rows_at_onc
     row_weights = jnp.where(row < data.offsets[-1], row_weights, 0)
 
     def add_block(total, block):
-        # The last block starts early enough to fit; the rows it repeats weigh nothing there.
+        # The last block starts early enough to fit; the rows it repeats get weight zero.
         first = block * rows_at_once
         start = jnp.minimum(first, num_rows - rows_at_once)
         fresh = jnp.arange(rows_at_once, dtype=jnp.int32) >= first - start
@@ -241,13 +242,13 @@ def _weighted_loss_sum(loss: Loss, params: Params, data: ClientData, rows_at_onc
 
 
 def _client_by_client(loss: WholeBatchLoss, params: Params, data: ClientData) -> Array:
-    """The same sum, of one client after the other, each with all its examples."""
+    """The same sum, one client after the other, each with all its examples."""
     num_rows = jax.tree.leaves(data.examples)[0].shape[0]
     place = jnp.arange(data.max_size, dtype=jnp.int32)
 
     def add_client(total, client):
         first, end, weight = client
-        # Padding repeats the client's first example, as it does where clients work.
+        # Padding repeats the client's first example, as in local steps.
         rows = jnp.minimum(jnp.where(first + place < end, first + place, first), num_rows - 1)
         examples = jax.tree.map(lambda leaf: leaf[rows], data.examples)
         real = jnp.where(first + place < end, 1.0, 0.0)

@@ -4,26 +4,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.problems.clients import ClientData, from_rows
+from fcojax.arguments import validated
+from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.measures import feasibility
-from fcojax.problems.moments import second_moment
 from fcojax.problems.problem import Problem
-from fcojax.types import Array
+from fcojax.problems.second_moments import second_moment
+from fcojax.types import Array, Count, NonNegative
 
 
 def alignment_loss(rotation, rows) -> Array:
-    """``|rotation^T x - y|^2 / 2`` for each pair of rows."""
+    """Return ``|rotation^T x - y|^2 / 2`` for each pair of rows."""
     return jnp.sum((rows["x"] @ rotation - rows["y"]) ** 2, axis=1) / 2
 
 
+@validated
 def procrustes(train: ClientData, validation: ClientData | None = None) -> Problem:
-    r"""The orthogonal matrix R that best takes the vectors ``x`` to the vectors ``y``.
+    r"""Find the orthogonal matrix R that best maps the vectors ``x`` to the vectors ``y``.
 
     .. math:: \min_{R^T R = I} \sum_m p_m \tfrac{1}{2 n_m} |X_m R - Y_m|_F^2, \qquad
               R^* = U V^T \text{ for } \sum_m p_m X_m^T Y_m / n_m = U \Sigma V^T
 
     R is square, a point of ``transforms.orthogonal`` and of ``transforms.stiefel``. The measures
     are ``error_fro``, the distance to :math:`R^*`; ``suboptimality``; and ``feasibility``.
+
+    Args:
+      train: training data, with fields ``x`` and ``y`` of vectors of one length.
+      validation: validation data, or ``None``.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -37,15 +43,10 @@ def procrustes(train: ClientData, validation: ClientData | None = None) -> Probl
       Schonemann, "A generalized solution of the orthogonal Procrustes problem", Psychometrika 1966.
     """
     dim = train.examples["x"].shape[1]
-    if train.examples["y"].shape[1] != dim:
-        raise ValueError(
-            f"x has vectors of length {dim} and y of length {train.examples['y'].shape[1]}; an "
-            "orthogonal matrix needs the same for both."
-        )
     cross = second_moment(train, "x", "y")
     u, values, vt = np.linalg.svd(cross)
     if values[-1] <= 1e-12 * values[0]:
-        raise ValueError("the pairs do not determine a rotation: X^T Y is singular; add examples.")
+        raise ValueError("X^T Y is singular, so the rotation is not unique; pass more examples.")
     best, stretch = u @ vt, vt.T * values @ vt
     dtype = jnp.result_type(train.examples["x"])
 
@@ -67,30 +68,31 @@ def procrustes(train: ClientData, validation: ClientData | None = None) -> Probl
     return Problem(alignment_loss, train, validation, init, measures)
 
 
+@validated
 def synthetic_procrustes(
     *,
-    num_clients: int = 10,
-    num_examples: int = 50,
-    dim: int = 5,
-    spread: float = 0.3,
-    noise_scale: float = 0.1,
-    num_validation: int = 20,
+    num_clients: Count = 10,
+    num_examples: Count = 50,
+    dim: Count = 5,
+    spread: NonNegative = 0.3,
+    noise_scale: NonNegative = 0.1,
+    num_validation: Count = 20,
     seed: int = 0,
 ) -> Problem:
-    r"""Normal x and :math:`y = R_m^T x + \varepsilon`, every client with a rotation of its own.
+    r"""Normal x and :math:`y = R_m^T x + \varepsilon`, with a rotation for each client.
 
     .. math:: R_m = R\, P(I + s A_m), \qquad A_m = (G_m - G_m^T) / 2, \; G_m \sim N(0, I)
 
     with P the orthogonal polar factor and R common.
 
     Args:
-      num_clients: M.
-      num_examples: pairs a client trains on.
+      num_clients: number of clients M.
+      num_examples: training pairs per client.
       dim: length of the vectors.
-      spread: s; zero gives all clients the same rotation.
+      spread: s; with zero all clients have the same rotation.
       noise_scale: standard deviation of the noise.
-      num_validation: fresh pairs a client is judged on.
-      seed: what the data are drawn from.
+      num_validation: validation pairs per client.
+      seed: seed of the data.
 
     Example:
       >>> import fcojax
@@ -98,8 +100,6 @@ def synthetic_procrustes(
       >>> problem.train.examples["x"].shape, problem.train.examples["y"].shape
       ((8, 3), (8, 3))
     """
-    if min(spread, noise_scale) < 0:
-        raise ValueError("spread or noise_scale is negative; pass zero or more.")
     rng = np.random.default_rng(seed)
     shared = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
     normal = rng.standard_normal((num_clients, dim, dim))
@@ -109,10 +109,6 @@ def synthetic_procrustes(
     def draw(count: int) -> ClientData:
         x = rng.standard_normal((num_clients, count, dim))
         y = x @ rotations + noise_scale * rng.standard_normal(x.shape)
-        examples = {"x": x.reshape(-1, dim), "y": y.reshape(-1, dim)}
-        return from_rows(
-            {name: values.astype(np.float32) for name, values in examples.items()},
-            [count] * num_clients,
-        )
+        return from_stacked(x=x, y=y)
 
     return procrustes(draw(num_examples), draw(num_validation))

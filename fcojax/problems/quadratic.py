@@ -1,4 +1,4 @@
-r"""Clients whose mean loss is a quadratic, brought to the form in which its prox is a scaling."""
+r"""Clients with quadratic losses, diagonalised so that the prox of a loss is a scaling."""
 
 import functools
 from typing import NamedTuple
@@ -8,21 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from fcojax.problems.clients import ClientData, from_rows
+from fcojax.arguments import validated
+from fcojax.problems.clients import ClientData, from_rows, require_one_device
 from fcojax.problems.problem import Loss
 from fcojax.types import Array, Params, PyTree
 
-# Distances from zero at which gradients are compared; a loss with a bend far away,
-# such as Huber's, looks quadratic near by.
+# Distances from zero at which gradients are compared: a loss such as Huber's is quadratic near
+# zero and not far away.
 _PROBES = (1.0, 30.0, 1000.0)
-# Of the gradient's terms at a probe; the data's rounding is in both sides of the comparison.
+# Relative to the terms of the gradient at a probe; both sides use the same rounded data.
 _TOLERANCE = 1e-8
 
 
 class Factored(NamedTuple):
     r"""One client's mean loss, :math:`\tfrac12 \sum_j h_j z_j^2 - \sum_j b_j z_j + c`.
 
-    The coordinates are :math:`z = Q^T w`, with w the leaves of the parameters one after the other.
+    The coordinates are :math:`z = Q^T w`, with w the concatenated leaves of the parameters.
 
     Attributes:
       axes: Q, the eigenvectors of the Hessian in its columns.
@@ -47,7 +48,11 @@ class Factored(NamedTuple):
 
 
 def factored_loss(params: Params, rows: Factored) -> Array:
-    """The loss of ``factored`` clients: one number per row, and a row is a client's mean loss.
+    """Return the loss of clients made by ``factored``: one number per row, a client's mean loss.
+
+    Args:
+      params: the point.
+      rows: the eigendecompositions, one row per client.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -63,20 +68,21 @@ def factored_loss(params: Params, rows: Factored) -> Array:
     return jnp.sum((0.5 * rows.curvatures * z - rows.slopes) * z, axis=1) + rows.constant
 
 
+@validated
 def factored(loss: Loss, data: ClientData, params: Params) -> ClientData:
-    r"""Clients of one row each, which holds the eigendecomposition of their mean loss.
+    r"""Replace each client's examples by one row, the eigendecomposition of its mean loss.
 
-    With ``factored_loss`` they are the same problem, to rounding: same objective, same gradients,
-    same weights. The prox of a client's loss with step eta is then a scaling by
-    :math:`1 / (1 + \eta h_j)` along its axes, so a single factorisation serves every eta.
+    With ``factored_loss`` this is the same problem up to rounding: same objective, gradients and
+    weights. The prox of a client's loss with step eta is then a scaling by
+    :math:`1 / (1 + \eta h_j)` along its axes, so one factorisation serves every eta.
 
-    Memory is the square of the number of parameters for each client. The work is done in float64
-    and the result has the dtype of ``params``.
+    Memory per client is the square of the number of parameters. The factorisation is computed in
+    float64 and stored in the dtype of ``params``.
 
     Args:
       loss: one loss per example, quadratic in the parameters for every example.
       data: the clients, on one device.
-      params: a point of the parameters' structure.
+      params: any point, for its structure and dtype.
 
     Raises:
       ValueError: if a client's gradient is not an affine function of the parameters.
@@ -88,8 +94,7 @@ def factored(loss: Loss, data: ClientData, params: Params) -> ClientData:
       >>> factored(loss, data, jnp.zeros(2)).examples.curvatures.tolist()
       [[1.0, 4.0]]
     """
-    if data.mesh is not None:
-        raise ValueError("the clients are spread over a mesh; factor them before shard_clients.")
+    require_one_device(data)
     dtype = ravel_pytree(params)[0].dtype
     with jax.enable_x64(True):
         wide, (zero, unravel) = _in_float64(data), ravel_pytree(_in_float64(params))
@@ -98,7 +103,7 @@ def factored(loss: Loss, data: ClientData, params: Params) -> ClientData:
         probes = np.array(_PROBES)[:, None] * directions
         expand = jax.jit(functools.partial(_expansion, loss, unravel))
         value, gradient, hessian, probed = map(np.asarray, expand(wide, zero, probes))
-    _refuse_unless_quadratic(gradient, hessian, probes, probed)
+    _check_quadratic(gradient, hessian, probes, probed)
     curvatures, axes = np.linalg.eigh((hessian + hessian.swapaxes(1, 2)) / 2)
     slopes = -np.einsum("mij,mi->mj", axes, gradient)
     rows = (axes, curvatures, slopes, value)
@@ -107,13 +112,13 @@ def factored(loss: Loss, data: ClientData, params: Params) -> ClientData:
 
 
 def _expansion(loss, unravel, data: ClientData, zero, probes):
-    """Of every client's mean loss: value, gradient and Hessian at zero, gradient at the probes."""
+    """Value, gradient and Hessian at zero, and gradients at the probes, of every client's loss."""
 
     def one_client(bounds):
         first, size = bounds
         place = jnp.arange(data.max_size, dtype=jnp.int32)
         own = place < size
-        # Places beyond the client's last row repeat its first, so that they are finite.
+        # Padding repeats the client's first row, so that it is finite.
         rows = jax.tree.map(lambda leaf: leaf[first + jnp.where(own, place, 0)], data.examples)
 
         def mean(w):
@@ -125,8 +130,8 @@ def _expansion(loss, unravel, data: ClientData, zero, probes):
     return jax.lax.map(one_client, (data.offsets[:-1], jnp.diff(data.offsets)))
 
 
-def _refuse_unless_quadratic(gradient, hessian, probes, probed) -> None:
-    """Raises if a gradient is not where the Hessian at zero says that it should be."""
+def _check_quadratic(gradient, hessian, probes, probed) -> None:
+    """Raise ``ValueError`` if a gradient differs from the one that the Hessian at zero implies."""
     expected = gradient[:, None] + np.einsum("mij,pj->mpi", hessian, probes)
     terms = np.abs(gradient)[:, None] + np.einsum("mij,pj->mpi", np.abs(hessian), np.abs(probes))
     scale = np.maximum(terms, np.abs(probed)).max(axis=2)
@@ -136,8 +141,8 @@ def _refuse_unless_quadratic(gradient, hessian, probes, probed) -> None:
     if worst.max() > _TOLERANCE:
         client = int(worst.argmax())
         raise ValueError(
-            f"the loss is not quadratic: the Hessian of client {client} moves between points, and "
-            f"its gradient is off by {worst[client]:.2g} of its size, where rounding allows "
+            f"the loss is not quadratic: the Hessian of client {client} changes between points, "
+            f"and its gradient has relative error {worst[client]:.2g} where rounding allows "
             f"{_TOLERANCE:g}; use a solver that takes gradient steps, such as gd()."
         )
 

@@ -1,4 +1,4 @@
-r"""Least squares by its second moments: the same F, read from one matrix instead of all rows.
+r"""Second moments of a population, and least squares by them: F from one matrix, not all rows.
 
 .. math:: F(w) = \tfrac12 w^T G w - c^T w + e, \qquad
           G = \sum_i \omega_i x_i x_i^T + \rho I, \quad c = \sum_i \omega_i y_i x_i, \quad
@@ -9,10 +9,12 @@ with :math:`\omega_i` the weight of example i in the population.
 
 import functools
 import itertools
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fcojax.memo import memoised
@@ -20,12 +22,12 @@ from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import Summary
 from fcojax.types import Array, Params
 
-_BLOCKS = 4  # that a symmetric product is cut into, each way
-_PIECE = 1024  # rows that are turned into columns at a time, while they are in the cache
+_BLOCKS = 4  # per axis, of a symmetric product
+_PIECE = 1024  # rows transposed at a time, so that they stay in the cache
 
 
 class SecondMoments(NamedTuple):
-    """One row that stands for all examples: G, c and e, each with a leading axis of one."""
+    """The moments G, c and e as one row: each has a leading axis of one."""
 
     gram: Array
     cross: Array
@@ -33,8 +35,8 @@ class SecondMoments(NamedTuple):
 
 
 @memoised
-def second_moments(*, bias: bool = False, ridge: float = 0.0) -> Summary:
-    """The summary of ``(x^T w - y)^2 / 2`` on the fields ``x`` and ``y``.
+def least_squares_summary(*, bias: bool = False, ridge: float = 0.0) -> Summary:
+    """Return the summary of ``(x^T w - y)^2 / 2`` on the fields ``x`` and ``y``.
 
     Args:
       bias: whether the parameters are ``{"bias": ..., "kernel": ...}`` instead of one vector.
@@ -56,7 +58,7 @@ def _one_client(data: ClientData, bias: bool, ridge: float) -> ClientData:
 
     def moments(x, y, roots):
         y = y.astype(dtype) * roots
-        # Columns in one piece each: products of long rows are twice as fast.
+        # Make the columns contiguous: products of long rows are twice as fast.
         columns = jax.lax.optimization_barrier((roots[:, None] * x.astype(dtype)).T)
         gram, cross = _products_of_rows(columns), columns @ y
         if bias:
@@ -73,7 +75,7 @@ def _one_client(data: ClientData, bias: bool, ridge: float) -> ClientData:
 
 
 def _summed_over_pieces(function, rows: tuple[Array, ...]):
-    """``function(*rows)`` of a function that is a sum over rows, some of them at a time."""
+    """Evaluate ``function(*rows)``, a sum over rows, on pieces of the rows."""
     num_rows = rows[0].shape[0]
     piece = min(_PIECE, num_rows)
     first = num_rows % piece or piece
@@ -88,7 +90,7 @@ def _summed_over_pieces(function, rows: tuple[Array, ...]):
 
 
 def _products_of_rows(a: Array) -> Array:
-    """``a @ a.T``, of which what is below the diagonal is not computed a second time."""
+    """Return ``a @ a.T``, computing only the blocks on and above the diagonal."""
     bounds = [a.shape[0] * i // _BLOCKS for i in range(_BLOCKS + 1)]
     parts = [a[start:end] for start, end in itertools.pairwise(bounds)]
     above = {(i, j): parts[i] @ parts[j].T for i in range(_BLOCKS) for j in range(i, _BLOCKS)}
@@ -98,7 +100,7 @@ def _products_of_rows(a: Array) -> Array:
 
 
 def _row_weights(data: ClientData) -> Array:
-    """What each example weighs in the population; all together 1."""
+    """Return the weight of each example in the population; the sum is 1."""
     sizes = jnp.diff(data.offsets)
     each = data.weights / jnp.sum(data.weights) / sizes.astype(data.weights.dtype)
     num_rows = data.examples["x"].shape[0]
@@ -111,20 +113,21 @@ def _quadratic(w: Array, gram: Array, cross: Array) -> Array:
 
 
 @_quadratic.defjvp
-def _along_slope(primals, tangents):
-    """One product instead of the two of a symmetric form."""
+def _quadratic_jvp(primals, tangents):
+    """Value and derivative with one product: the gradient of a symmetric form would take two."""
     w, gram, cross = primals
     image = _product(gram, w)
     return 0.5 * w @ image - cross @ w, (image - cross) @ tangents[0]
 
 
 def _product(gram: Array, w: Array) -> Array:
-    """``gram @ w`` of a symmetric matrix, which reads only its rows where w is not zero.
+    """Return ``gram @ w`` of a symmetric matrix, reading only the rows where w is nonzero.
 
-    The derivative reads the rows where the tangent is not zero, so the product must be known to be
-    linear. JAX 0.10 forgets custom rules inside ``grad`` of a scan, and 0.12 cannot lower
-    ``linear_call``; the solution of a linear system is linear everywhere, and the matrix of that
-    system, here a stand-in, is only asked for its derivative. So gram has none.
+    The derivative reads the rows where the tangent is nonzero, so JAX must know that the product is
+    linear in w. JAX 0.10 drops custom rules inside ``grad`` of a scan, and 0.12 cannot lower
+    ``linear_call``. ``custom_linear_solve`` works in both: its ``solve`` is the product, and its
+    matrix, needed only for derivatives with respect to gram, is a placeholder. So gram has no
+    derivative.
     """
 
     def solve(_, side):
@@ -145,3 +148,34 @@ def _sum_of_rows(gram: Array, w: Array) -> Array:
         return jax.lax.fori_loop(0, count, add_row, jnp.zeros_like(w))
 
     return jax.lax.cond(2 * count < w.size, row_by_row, lambda: gram @ w)
+
+
+def second_moment(data: ClientData, left: str = "x", right: str | None = None) -> np.ndarray:
+    r"""Return the population mean of the outer products of two fields, which may be the same.
+
+    .. math:: \sum_m p_m \tfrac{1}{n_m} \sum_i a_{m,i} b_{m,i}^T \Big/ \sum_m p_m
+
+    Computed in float64 on the host. A field with one number per row counts as vectors of length 1.
+
+    Example:
+      >>> from fcojax.problems.clients import from_clients
+      >>> data = from_clients([{"x": np.eye(2)}, {"x": np.ones((1, 2))}])
+      >>> second_moment(data).tolist()
+      [[0.75, 0.5], [0.5, 0.75]]
+    """
+    a = np.asarray(data.examples[left])
+    b = np.asarray(data.examples[right or left])
+    a, b = a.reshape(a.shape[0], -1), b.reshape(b.shape[0], -1)
+    total = np.zeros((a.shape[1], b.shape[1]))
+    for rows, share in _shares(data):
+        mine = a[rows].astype(np.float64)
+        total += share * mine.T @ (mine if right in (None, left) else b[rows].astype(np.float64))
+    return total
+
+
+def _shares(data: ClientData) -> Iterator[tuple[slice, float]]:
+    """Yield each client's rows, and the weight of one of them in the population mean."""
+    weights, offsets = np.asarray(data.weights, np.float64), np.asarray(data.offsets)
+    weights = weights / weights.sum() / np.diff(offsets)
+    for m, weight in enumerate(weights):
+        yield slice(offsets[m], offsets[m + 1]), weight

@@ -7,19 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_rows
-from fcojax.problems.fields import check_features
-from fcojax.problems.labels import check_splits
+from fcojax.problems.fields import check_features, check_splits
 from fcojax.problems.measures import accuracy, at_cuts, density
 from fcojax.problems.problem import Problem
-from fcojax.types import Array
+from fcojax.types import Array, Count, NonNegative, Real, Share
 
 
+@validated
 def softmax(
     train: ClientData,
     validation: ClientData | None = None,
     *,
-    num_classes: int,
+    num_classes: Count,
     cuts: Sequence[float] = (1e-4, 1e-2),
 ) -> Problem:
     r"""Softmax regression on features ``x`` and labels ``y`` in {0, ..., C - 1}.
@@ -29,11 +30,11 @@ def softmax(
     The measures are the ``accuracy`` on validation and the ``density`` of the kernel.
 
     Args:
-      train: the clients.
-      validation: clients that only judge.
-      num_classes: C; not read off the labels, because a client or a split may lack a class.
-      cuts: magnitudes above which a weight counts as nonzero. The first one's measure is called
-        ``density``, the others' carry the cut in the name.
+      train: training data.
+      validation: validation data, or ``None``.
+      num_classes: number of classes C, of which some may not occur in the data.
+      cuts: magnitudes above which a weight counts as nonzero; the measure at the first is named
+        ``density``, those at others have the cut in their name.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -46,32 +47,25 @@ def softmax(
     check_splits(train, validation, num_classes)
     check_features(train, validation)
     dim = train.examples["x"].shape[1]
-    right = accuracy(predict, validation)
+    correct = accuracy(predict, validation)
 
     def init(key):
         kernel = jax.nn.initializers.glorot_uniform()(key, (dim, num_classes), jnp.float32)
         return {"kernel": kernel, "bias": jnp.zeros(num_classes, jnp.float32)}
 
     def measures(params):
-        return right(params) | at_cuts(lambda cut: density(params["kernel"], cut), cuts)
+        return correct(params) | at_cuts(lambda cut: density(params["kernel"], cut), cuts)
 
     return Problem(cross_entropy, train, validation, init, measures)
 
 
 def cross_entropy(params, rows) -> Array:
-    """``log sum_c exp(z_c) - z_y`` for each row, with z = x^T kernel + bias.
-
-    Example:
-      >>> params = {"kernel": jnp.zeros((3, 4)), "bias": jnp.zeros(4)}
-      >>> rows = {"x": jnp.ones((1, 3)), "y": jnp.array([2])}
-      >>> bool(jnp.isclose(cross_entropy(params, rows)[0], jnp.log(4.0)))
-      True
-    """
+    """Return ``log sum_c exp(z_c) - z_y`` for each row, with z = x^T kernel + bias."""
     return optax.softmax_cross_entropy_with_integer_labels(_logits(params, rows), rows["y"])
 
 
 def predict(params, rows) -> Array:
-    """The most probable class of each row."""
+    """Return the most probable class of each row."""
     return jnp.argmax(_logits(params, rows), axis=1).astype(rows["y"].dtype)
 
 
@@ -79,42 +73,44 @@ def _logits(params, rows):
     return rows["x"] @ params["kernel"] + params["bias"][None, :]
 
 
+@validated
 def synthetic_softmax(
     *,
-    num_clients: int = 30,
-    dim: int = 60,
-    num_classes: int = 10,
-    model_spread: float = 1.0,
-    feature_spread: float = 1.0,
-    decay: float = 1.2,
-    size_log_mean: float = 4.0,
-    size_log_scale: float = 1.0,
-    min_size: int = 10,
-    validation_share: float = 0.2,
+    num_clients: Count = 30,
+    dim: Count = 60,
+    num_classes: Count = 10,
+    model_spread: NonNegative = 1.0,
+    feature_spread: NonNegative = 1.0,
+    decay: Real = 1.2,
+    size_log_mean: Real = 4.0,
+    size_log_scale: NonNegative = 1.0,
+    min_size: Count = 10,
+    validation_share: Share = 0.2,
     cuts: Sequence[float] = (1e-4, 1e-2),
     seed: int = 0,
 ) -> Problem:
-    r"""The generator "Synthetic(alpha, beta)": client models, client features and ragged sizes.
+    r"""The generator "Synthetic(alpha, beta)": clients differ in model, features and size.
 
     .. math:: y = \mathrm{argmax}(W_m^T x + b_m), \quad
               (W_m, b_m) \sim N(u_m, 1), \; u_m \sim N(0, \alpha), \quad
               x \sim N(v_m, \Sigma), \; v_m \sim N(B_m, 1), \; B_m \sim N(0, \beta)
 
-    with :math:`\Sigma_{jj} = j^{-1.2}`. All clients have models of their own even at alpha = 0.
+    with :math:`\Sigma_{jj} = j^{-1.2}`. The clients' models differ even at alpha = 0.
 
     Args:
-      num_clients: M.
+      num_clients: number of clients M.
       dim: number of features.
-      num_classes: C.
+      num_classes: number of classes C.
       model_spread: alpha, a variance.
       feature_spread: beta, a variance.
-      decay: the exponent with which the variances of the features fall off.
+      decay: exponent with which the variances of the features decrease, 1.2 in the formula.
       size_log_mean: mean of the logarithm of a client's number of examples.
       size_log_scale: its standard deviation.
-      min_size: examples that every client has beyond the log-normal number.
-      validation_share: the share of each client's examples that only judge, at least one.
-      cuts: magnitudes above which a weight counts as nonzero.
-      seed: what the data are drawn from.
+      min_size: examples of every client beyond the log-normal number, at least 2.
+      validation_share: share of each client's examples for validation, at least one of them.
+      cuts: magnitudes above which a weight counts as nonzero; the measure at the first is named
+        ``density``, those at others have the cut in their name.
+      seed: seed of the data.
 
     Example:
       >>> import fcojax
@@ -126,13 +122,6 @@ def synthetic_softmax(
       Li, Sahu, Zaheer, Sanjabi, Talwalkar and Smith, "Federated optimization in heterogeneous
       networks", MLSys 2020, section 5.1.
     """
-    if min(model_spread, feature_spread, size_log_scale) < 0:
-        raise ValueError("a spread is negative; pass zero or more.")
-    if min_size < 2 or not 0 < validation_share < 1:
-        raise ValueError(
-            f"min_size is {min_size} and validation_share {validation_share}; pass at least 2 "
-            "examples and a share strictly between 0 and 1, so that both splits have some."
-        )
     rng = np.random.default_rng(seed)
     deviations = np.arange(1, dim + 1) ** (-decay / 2)
     splits: tuple[list, list] = ([], [])

@@ -1,7 +1,7 @@
-"""A population as a folder: one .npy file an array, and a manifest that knows them all.
+"""A population in a folder: one .npy file per array, and a manifest that lists them.
 
-The folder appears under its name only when it is complete. What is read back stays on disk, mapped
-into memory, until somebody looks at its rows.
+The folder gets its name only when it is complete. Arrays that are read back are memory-mapped:
+rows are read from disk when they are accessed.
 """
 
 import hashlib
@@ -20,20 +20,20 @@ from fcojax.types import PyTree
 
 _MANIFEST = "clients.json"
 _FORMAT = "clients of fcojax, version 1"
-# Runs of rows that are so short, and so near to each other, that it is faster to read what lies
-# between them than to ask once more.
+# Runs of rows shorter than the first and closer than the second are read with the rows between
+# them, which is faster than one system call each.
 _SHORT_BYTES, _NEAR_BYTES = 1 << 10, 1 << 13
 _ALIGNMENT = 64  # bytes
 
 
 def write(folder: str | os.PathLike, examples: PyTree, small: dict[str, np.ndarray]) -> None:
-    """Writes the examples, and the small arrays by name, to a folder that must not exist yet."""
+    """Write the examples, and the small arrays by name, to a folder that must not exist yet."""
     folder = pathlib.Path(folder)
     if folder.exists():
-        raise ValueError(f"{folder} exists already; remove it or choose another folder.")
+        raise ValueError(f"{folder} exists already; remove it or pass another folder.")
     leaves: list[np.ndarray] = []
     arrays = dict(small)
-    structure = _take_apart(examples, leaves)
+    structure = _flatten(examples, leaves)
     arrays |= {f"examples.{index}": leaf for index, leaf in enumerate(leaves)}
     folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = folder.parent / f".{folder.name}.unfinished-{os.getpid()}"
@@ -50,7 +50,7 @@ def write(folder: str | os.PathLike, examples: PyTree, small: dict[str, np.ndarr
 
 
 def read(folder: str | os.PathLike, verify: bool) -> tuple[PyTree, dict[str, np.ndarray]]:
-    """The examples, mapped, and the small arrays, in memory; raises if any file is not as saved."""
+    """Return the mapped examples and the small arrays; raise if a file is not as it was saved."""
     folder = pathlib.Path(folder)
     manifest = _read_manifest(folder)
     files = manifest["files"]
@@ -64,11 +64,11 @@ def read(folder: str | os.PathLike, verify: bool) -> tuple[PyTree, dict[str, np.
         for name in files
         if not name.startswith("examples.")
     }
-    return _put_together(manifest["examples"], leaves), small
+    return _unflatten(manifest["examples"], leaves), small
 
 
 def file_of(array: Any) -> tuple[str, int] | None:
-    """The file that an array is mapped from and where in it; ``None`` if it is in memory."""
+    """Return the file that an array is mapped from and its offset; ``None`` if it is in memory."""
     base = array
     while isinstance(base, np.ndarray):
         if isinstance(base, np.memmap) and base.filename is not None:
@@ -79,10 +79,17 @@ def file_of(array: Any) -> tuple[str, int] | None:
 
 
 def read_rows(array: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.ndarray) -> None:
-    """Reads runs of rows into the first rows of ``out``.
+    """Read runs of rows into the first rows of ``out``.
 
-    An array on disk is read, not mapped: what was read before does not stay in memory, and a file
-    that has become shorter raises ``ValueError`` where a mapped one would end the process.
+    A mapped array is read from its file by system calls: its pages do not stay in memory, and a
+    file that has become shorter raises ``ValueError`` where access to the mapping would kill the
+    process.
+
+    Args:
+      array: rows on disk or in memory.
+      starts: first row of each run.
+      sizes: number of rows of each run.
+      out: array to write to, contiguous.
     """
     place = file_of(array)
     ends = np.cumsum(sizes)
@@ -114,14 +121,14 @@ def read_rows(array: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.
             _fill([_bytes_of(span)], [shift + start * row_bytes], descriptor, path)
             runs = slice(heads[index], tails[index] + 1)
             shifts = starts[runs] - start - ((ends - sizes)[runs] - begin)
-            wanted = np.arange(end - begin) + np.repeat(shifts, sizes[runs])
-            np.take(span, wanted, 0, out=out[begin:end], mode="clip")
+            rows = np.arange(end - begin) + np.repeat(shifts, sizes[runs])
+            np.take(span, rows, 0, out=out[begin:end], mode="clip")
     finally:
         os.close(descriptor)
 
 
 def in_memory(array: Any) -> Any:
-    """The array, or what it is mapped from, read: XLA on a CPU would compute on the mapping."""
+    """Return the array, read from its file if it is mapped: XLA on a CPU would use the mapping."""
     if not isinstance(array, np.ndarray) or file_of(array) is None:
         return array
     rows = aligned(array.shape, array.dtype)
@@ -130,7 +137,7 @@ def in_memory(array: Any) -> Any:
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An empty array that XLA takes as it lies, where it copies one that starts elsewhere."""
+    """Allocate an array with the alignment that XLA needs to use it without a copy."""
     num_bytes = dtype.itemsize * math.prod(shape)
     room = np.empty(num_bytes + _ALIGNMENT, np.uint8)
     start = -room.ctypes.data % _ALIGNMENT
@@ -142,7 +149,7 @@ def _bytes_of(array: np.ndarray) -> memoryview:
 
 
 def _fill(parts: list[memoryview], positions: list[int], descriptor: int, path: str) -> None:
-    """Reads into each part what the file holds from its position on."""
+    """Read each part from its position in the file."""
     buffers = ([part] for part in parts)
     counts = map(os.preadv, itertools.repeat(descriptor), buffers, positions)
     for part, position, count in zip(parts, positions, counts, strict=True):
@@ -150,47 +157,47 @@ def _fill(parts: list[memoryview], positions: list[int], descriptor: int, path: 
         while got < len(part):
             if not count:
                 raise ValueError(
-                    f"{path} ended while clients were being read from it; it has become shorter "
-                    "since it was opened, so copy the folder again."
+                    f"{path} has become shorter since it was opened; make the folder again from "
+                    "its source."
                 )
             count = os.preadv(descriptor, [part[got:]], position + got)
             got += count
 
 
-def _take_apart(examples: PyTree, leaves: list[np.ndarray]) -> Any:
-    """The structure as JSON with numbers for leaves, which are appended in their order."""
+def _flatten(examples: PyTree, leaves: list[np.ndarray]) -> Any:
+    """Return the structure as JSON with numbers for leaves, which are appended in their order."""
     if type(examples) is dict and all(isinstance(name, str) for name in examples):
-        return {name: _take_apart(part, leaves) for name, part in sorted(examples.items())}
+        return {name: _flatten(part, leaves) for name, part in sorted(examples.items())}
     if type(examples) in (list, tuple):
-        parts = [_take_apart(part, leaves) for part in examples]
+        parts = [_flatten(part, leaves) for part in examples]
         return [type(examples).__name__, *parts]
     if isinstance(examples, SparseRows):
-        parts = [_take_apart(part, leaves) for part in (examples.index, examples.value)]
+        parts = [_flatten(part, leaves) for part in (examples.index, examples.value)]
         return ["sparse rows", *parts, examples.num_features]
     if not hasattr(examples, "dtype"):
         raise ValueError(
-            f"the examples hold a {type(examples).__name__}; dicts with strings for keys, lists "
-            "and tuples of arrays and SparseRows can be saved."
+            f"the examples hold a {type(examples).__name__}; pass dicts with string keys, lists "
+            "and tuples of arrays and SparseRows."
         )
     leaves.append(np.ascontiguousarray(examples))
     return len(leaves) - 1
 
 
-def _put_together(structure: Any, leaves: dict[int, np.ndarray]) -> PyTree:
+def _unflatten(structure: Any, leaves: dict[int, np.ndarray]) -> PyTree:
     if isinstance(structure, dict):
-        return {name: _put_together(part, leaves) for name, part in structure.items()}
+        return {name: _unflatten(part, leaves) for name, part in structure.items()}
     if isinstance(structure, list) and structure[0] == "sparse rows":
         index, value, num_features = structure[1:]
         return SparseRows(leaves[index], leaves[value], num_features)
     if isinstance(structure, list):
-        parts = [_put_together(part, leaves) for part in structure[1:]]
+        parts = [_unflatten(part, leaves) for part in structure[1:]]
         return tuple(parts) if structure[0] == "tuple" else parts
     return leaves[structure]
 
 
 def _write_array(folder: pathlib.Path, name: str, array: np.ndarray) -> dict:
     path = folder / f"{name}.npy"
-    extended = array.dtype.kind == "V"  # bfloat16 and its kin, of which the format knows nothing
+    extended = array.dtype.kind == "V"  # bfloat16 and the like, which the format does not have
     np.save(path, array.view(f"u{array.dtype.itemsize}") if extended else array, allow_pickle=False)
     return {
         "dtype": array.dtype.name if extended else array.dtype.str,
@@ -203,29 +210,27 @@ def _write_array(folder: pathlib.Path, name: str, array: np.ndarray) -> dict:
 def _read_array(folder: pathlib.Path, name: str, saved: dict, verify: bool) -> np.ndarray:
     path = folder / f"{name}.npy"
     found = path.stat().st_size if path.is_file() else 0
-    if found != saved["bytes"]:
-        raise ValueError(
-            f"{path} has {found} bytes where {saved['bytes']} were saved; the file is truncated or "
-            "another one, so copy the folder again."
-        )
+    intact = found == saved["bytes"]
+    array = np.empty(0)
     try:
-        # Without the subclass, which is slow to index and unknown to some.
-        array = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-        dtype = np.dtype(saved["dtype"])
-        array = array.view(dtype) if dtype.kind == "V" else array
-        as_saved = array.dtype == dtype and list(array.shape) == saved["shape"]
+        if intact:
+            # A plain array: the subclass is slow to index, and not every library accepts it.
+            array = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+            dtype = np.dtype(saved["dtype"])
+            array = array.view(dtype) if dtype.kind == "V" else array
+            intact = array.dtype == dtype and list(array.shape) == saved["shape"]
     except (ValueError, TypeError, EOFError):
-        as_saved = False
-        array = np.empty(0)
-    if not as_saved or (verify and _digest(array) != saved["sha256"]):
-        raise ValueError(f"{path} does not hold what was saved; copy the folder again.")
+        intact = False
+    if not intact or (verify and _digest(array) != saved["sha256"]):
+        raise ValueError(
+            f"{path} has {found} bytes and does not hold the {saved['bytes']} bytes that were "
+            "saved; copy the folder again."
+        )
     return array
 
 
 def _read_manifest(folder: pathlib.Path) -> dict:
     path = folder / _MANIFEST
-    if not path.is_file():
-        raise ValueError(f"{folder} holds no saved clients, for there is no {_MANIFEST} in it.")
     try:
         manifest = json.loads(path.read_text("utf-8"))
         digest = manifest.pop("sha256")
@@ -235,8 +240,8 @@ def _read_manifest(folder: pathlib.Path) -> dict:
         manifest = {}
     if not known:
         raise ValueError(
-            f"{path} is not a manifest that this version wrote, or has changed since; save the "
-            "clients again."
+            f"{path} is not a manifest that this version wrote, or has changed since; make the "
+            "folder again with ClientData.save."
         )
     return manifest
 

@@ -1,59 +1,51 @@
-"""The weights p_m of a population, as users give them and as they are kept."""
+"""The weights p_m of a population: from any of the accepted forms to one float per client."""
 
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.problems import fields
-
-
-def as_array(values: Any, sentence: str) -> np.ndarray:
-    """The values as numpy has them; the sentence, with them filled in, if they are ragged."""
-    try:
-        return np.asarray(values)
-    except ValueError:
-        raise ValueError(sentence.format(fields.shown(values))) from None
+from fcojax.arguments import shown
 
 
 def checked_weights(weights: Any, sizes: np.ndarray) -> np.ndarray:
-    """One weight for each client of these sizes, from any of the forms that a user may give."""
-    if weights is None:
-        return np.ones(sizes.size)
-    if isinstance(weights, str):
-        if weights != "examples":
-            raise ValueError(
-                f'weights is "{weights}"; pass None, "examples", a power of the size or an array.'
-            )
-        return sizes.astype(float)
-    wrong = 'weights is {}; pass None, "examples", a power of the size or an array.'
-    numbers = as_array(weights, wrong)
-    if numbers.dtype.kind not in "biufO" or (numbers.dtype.kind == "O" and numbers.ndim == 0):
-        raise ValueError(wrong.format(fields.shown(weights)))
+    """Return one weight per client.
+
+    Args:
+      weights: ``None``, ``"examples"``, a power of the size, or one number per client.
+      sizes: number of examples of each client.
+    """
+    named = {None: 0.0, "examples": 1.0}
+    given = named.get(weights) if weights is None or isinstance(weights, str) else weights
     try:
-        weights = numbers.astype(float)
+        numbers = np.asarray(given)
+        if numbers.dtype.kind not in "biufO":
+            raise TypeError("strings of digits would pass for numbers")
+        numbers = numbers.astype(float)
     except (TypeError, ValueError):
-        raise ValueError(wrong.format(fields.shown(weights))) from None
-    if weights.ndim == 0:
-        if not np.isfinite(weights):
-            raise ValueError(wrong.format(weights))
+        numbers = np.array(np.nan)
+    if numbers.ndim == 0 and not np.isfinite(numbers):
+        raise ValueError(
+            f'weights is {shown(weights)}; pass None, "examples", a power of the size or one '
+            "number per client."
+        )
+    if numbers.ndim == 0:
         with np.errstate(over="ignore"):
-            weights = sizes.astype(float) ** weights
-    if weights.shape != sizes.shape:
+            numbers = sizes.astype(float) ** numbers
+    finite = np.isfinite(numbers).all() and (numbers >= 0).all() and numbers.any()
+    if numbers.shape != sizes.shape or not finite:
         raise ValueError(
-            f"weights has shape {weights.shape} but there are {sizes.size} clients; pass one each."
+            f"weights is {shown(weights)}; pass a finite number, 0 or more, for each of the "
+            f"{sizes.size} clients, and not all zero."
         )
-    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
-        raise ValueError(
-            "weights must be finite, not negative, and not all zero; pass one such number a client."
-        )
-    return weights
+    return numbers
 
 
 def in_range(weights: np.ndarray, names: np.ndarray) -> np.ndarray:
-    """The weights, scaled by a power of two if sums of them would leave the range of the floats.
+    """Scale weights by a power of two if their sums would leave the range of the floats.
 
-    Only their ratios matter. One that is zero beside the others could not be told from an absence.
+    Only their ratios matter. A weight that would become zero beside the others is refused, since
+    its client would count as absent.
     """
     limits, largest = np.finfo(jnp.result_type(float)), float(weights.max())
     comfortable = 2.0**24 * float(limits.tiny) < largest

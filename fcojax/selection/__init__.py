@@ -1,4 +1,4 @@
-"""From a data set to a model one can defend: paths of strengths, folds, criteria, what was sent."""
+"""Regularisation paths, and the choice of a strength by folds or information criteria."""
 
 from fcojax.selection.criteria import Criterion, aic, bic, ebic
 from fcojax.selection.folds import Folds, Split, by_client, by_example, hold_out

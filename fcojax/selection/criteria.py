@@ -1,22 +1,29 @@
-"""Information criteria: fit against the number of parameters, without holding anything out."""
+"""Information criteria: fit against the number of parameters, without held-out data."""
 
 import math
-from typing import NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
+from fcojax.arguments import validated
+from fcojax.types import Numbers
+
+_UpToOne = Annotated[
+    Any, Numbers("a number from 0 to 1", lambda values: (values >= 0) & (values <= 1))
+]
+
 
 class Criterion(NamedTuple):
-    r"""A price for every parameter: the score is :math:`D + c\,k`, and for EBIC a little more.
+    r"""An information criterion: the score is :math:`D + c\,k`, and EBIC adds a term.
 
-    D is twice minus the log-likelihood of all N examples: 2 N times the mean loss, or N times its
-    logarithm for Gaussian noise whose variance is estimated. k counts the parameters that are not
-    zero, p all of them.
+    D is twice the negative log-likelihood of all N examples: 2 N times the mean loss, or N times
+    its logarithm for Gaussian noise whose variance is estimated. k is the number of nonzero
+    parameters, p the number of all parameters.
 
     Attributes:
-      name: what it is called.
+      name: the criterion's name.
       gaussian: whether the loss is a squared residual up to a factor, so that D is N log F.
-      per_parameter: ``N -> c``.
+      per_parameter: c, ``"2"`` or ``"log"`` for log N.
       gamma: the weight of :math:`2 \log \binom{p}{k}`.
 
     Example:
@@ -29,11 +36,20 @@ class Criterion(NamedTuple):
 
     name: str
     gaussian: bool
-    per_parameter: str
+    per_parameter: Literal["2", "log"]
     gamma: float
 
-    def scores(self, mean_loss: np.ndarray, nonzero: np.ndarray, num_examples: float, size: int):
-        """The score of every model on a path."""
+    def scores(
+        self, mean_loss: np.ndarray, nonzero: np.ndarray, num_examples: float, size: int
+    ) -> np.ndarray:
+        """Return the score of every model on a path.
+
+        Args:
+          mean_loss: [strengths], the mean loss of each model over all examples.
+          nonzero: [strengths], the number of nonzero parameters of each model.
+          num_examples: N.
+          size: p, the number of parameters.
+        """
         fit = np.log(mean_loss) if self.gaussian else 2 * mean_loss
         price = 2.0 if self.per_parameter == "2" else math.log(num_examples)
         subsets = np.array([_log_choices(size, int(count)) for count in nonzero])
@@ -41,11 +57,11 @@ class Criterion(NamedTuple):
 
 
 def aic(*, gaussian: bool = False) -> Criterion:
-    """Akaike's criterion: 2 for each parameter.
+    """Akaike's criterion, with c = 2.
 
     Args:
-      gaussian: say so if the loss is a squared residual; else it has to be minus the log-likelihood
-        of an example, up to what does not depend on the parameters, as logistic and Poisson are.
+      gaussian: pass true if the loss is a squared residual; any other loss has to be the negative
+        log-likelihood of an example, up to a constant, as the logistic and Poisson losses are.
 
     Example:
       >>> import numpy as np
@@ -58,7 +74,10 @@ def aic(*, gaussian: bool = False) -> Criterion:
 
 
 def bic(*, gaussian: bool = False) -> Criterion:
-    """Schwarz's criterion: log N for each parameter. See ``aic`` for the argument.
+    """Schwarz's Bayesian criterion, with c = log N.
+
+    Args:
+      gaussian: pass true if the loss is a squared residual.
 
     Example:
       >>> import numpy as np
@@ -70,23 +89,26 @@ def bic(*, gaussian: bool = False) -> Criterion:
     return Criterion("BIC", gaussian, "log", 0.0)
 
 
-def ebic(*, gaussian: bool = False, gamma: float = 1.0) -> Criterion:
-    """BIC with a price for the choice of k parameters out of many.
+@validated
+def ebic(*, gaussian: bool = False, gamma: _UpToOne = 1.0) -> Criterion:
+    r"""BIC plus :math:`2 \gamma \log \binom{p}{k}` for the choice of k parameters out of p.
+
+    Args:
+      gaussian: pass true if the loss is a squared residual.
+      gamma: the weight of the additional term; 0 is BIC.
 
     Example:
       >>> import numpy as np
       >>> from fcojax.selection import bic, ebic
       >>> losses, nonzero = np.array([0.5, 0.25]), np.array([0, 1])
-      >>> dearer = ebic().scores(losses, nonzero, 100, 10) - bic().scores(losses, nonzero, 100, 10)
-      >>> dearer.round(1).tolist()  # 2 log(10) for one of ten
+      >>> extra = ebic().scores(losses, nonzero, 100, 10) - bic().scores(losses, nonzero, 100, 10)
+      >>> extra.round(1).tolist()  # 2 log(10) for one of ten
       [0.0, 4.6]
 
     References:
       Chen and Chen, "Extended Bayesian information criteria for model selection with large model
       spaces", Biometrika 2008.
     """
-    if not 0 <= gamma <= 1:
-        raise ValueError(f"gamma is {gamma}; pass a number from 0 to 1.")
     return Criterion("EBIC", gaussian, "log", float(gamma))
 
 

@@ -1,27 +1,33 @@
-"""Who trains and who judges, as weights: all folds have the same shapes and run side by side."""
+"""Cross-validation folds as weights of clients and rows, with equal shapes, so that they vmap."""
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.algorithms.work import checked_count
+from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import Loss, WholeBatchLoss
-from fcojax.types import Array, Key, PyTree
+from fcojax.types import Array, Key, Numbers, PyTree
+
+Fraction = Annotated[
+    Any,
+    Numbers("a number strictly between 0 and 1", lambda values: (values > 0) & (values < 1)),
+]
+_Several = Annotated[int, Numbers("a whole number of at least 2", lambda count: count >= 2, True)]
 
 
 class Part(NamedTuple):
-    """One side of every fold: weights of the clients, and of the rows where rows are split.
+    """The training or the held-out part of every fold.
 
     Attributes:
-      clients: [folds, clients], 0 for a client that has no part in it.
-      rows: [folds, rows], scaled so that a mean over a client's rows is one over those that count;
-        ``None`` where clients are whole.
+      clients: [folds, clients], the clients' weights, 0 outside the part.
+      rows: [folds, rows], weights scaled so that the mean over all rows of a client is the mean
+        over those in the part; ``None`` where clients are not split.
     """
 
     clients: Array
@@ -29,7 +35,7 @@ class Part(NamedTuple):
 
 
 class Folds(NamedTuple):
-    """What the models are fitted to, and what they are judged by.
+    """Folds of a population: the part that models are fitted to, and the part that is held out.
 
     Example:
       >>> import fcojax, jax, numpy as np
@@ -46,19 +52,20 @@ class Folds(NamedTuple):
 Split = Callable[[ClientData, Key], Folds]
 
 
-def by_client(num_folds: int | None = None) -> Split:
-    """Clients fall into ``num_folds`` groups at random, each of which judges once.
+@validated
+def by_client(num_folds: _Several | None = None) -> Split:
+    """Hold out groups of clients, drawn at random; each client is held out once.
 
-    ``None`` for as many as there are clients: leave one site out, with no luck in it.
+    Args:
+      num_folds: the number of groups; ``None`` leaves one client out, without randomness.
 
     Example:
       >>> import fcojax, jax, numpy as np
       >>> data = fcojax.from_rows({"a": np.arange(3.0)}, [1, 1, 1])
       >>> folds = fcojax.selection.by_client()(data, jax.random.key(0))
-      >>> folds.held.clients.tolist()  # who judges in each of the three folds
+      >>> folds.held.clients.tolist()  # the clients that each of the three folds holds out
       [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
-    num_folds = checked_count("num_folds", num_folds, optional=True, least=2)
 
     def split(data, key):
         count = num_folds or data.num_clients
@@ -67,37 +74,46 @@ def by_client(num_folds: int | None = None) -> Split:
                 f"num_folds is {count} but there are {data.num_clients} clients; pass at least 2 "
                 "and at most as many folds as clients, or split by_example."
             )
-        place = np.arange(data.num_clients)
+        position = np.arange(data.num_clients)
         if num_folds is not None:
-            place = np.argsort(np.asarray(jax.random.permutation(key, data.num_clients)))
-        return _whole_clients(data, place[None, :] % count == np.arange(count)[:, None])
+            position = np.argsort(np.asarray(jax.random.permutation(key, data.num_clients)))
+        return _split_clients(data, position[None, :] % count == np.arange(count)[:, None])
 
     return split
 
 
-def by_example(num_folds: int) -> Split:
-    """The rows of every client fall into ``num_folds`` groups, each of which judges once.
+@validated
+def by_example(num_folds: _Several) -> Split:
+    """Hold out groups of the rows of every client, drawn at random; each row is held out once.
+
+    Args:
+      num_folds: the number of groups.
 
     Example:
       >>> import fcojax, jax, numpy as np
       >>> data = fcojax.from_rows({"a": np.arange(6.0)}, [4, 2])
       >>> folds = fcojax.selection.by_example(2)(data, jax.random.key(0))
-      >>> (folds.held.rows > 0).sum(axis=1).tolist()  # rows that judge in each of the two folds
+      >>> (folds.held.rows > 0).sum(axis=1).tolist()  # rows that each of the two folds holds out
       [3, 3]
     """
-    num_folds = checked_count("num_folds", num_folds, least=2)
 
     def split(data, key):
-        place = _places_at_random(data, key)
-        return _rows(data, place[None, :] % num_folds == np.arange(num_folds)[:, None])
+        position = _shuffled_positions(data, key)
+        return _split_rows(data, position[None, :] % num_folds == np.arange(num_folds)[:, None])
 
     return split
 
 
-def hold_out(share: float, *, clients: bool = False) -> Split:
-    """One fold, in which a share of the rows of every client judges, or of the clients.
+@validated
+def hold_out(share: Fraction, *, clients: bool = False) -> Split:
+    """Hold out a share of the rows of every client, or of the clients, in a single fold.
 
-    At least one row of a client with two or more is on either side, and at least one client.
+    A client with two or more rows keeps at least one of them and holds out at least one; so do the
+    clients.
+
+    Args:
+      share: the share that is held out, strictly between 0 and 1.
+      clients: whether to hold out whole clients in place of rows.
 
     Example:
       >>> import fcojax, jax, numpy as np
@@ -106,73 +122,71 @@ def hold_out(share: float, *, clients: bool = False) -> Split:
       >>> (folds.held.rows > 0).sum(axis=1).tolist()  # 2 of 8, and 1 of 4
       [3]
     """
-    if not 0 < share < 1:
-        raise ValueError(f"share is {share}; pass a number strictly between 0 and 1.")
+
+    def num_held(total):
+        return np.clip(np.rint(share * total), np.minimum(1, total - 1), total - 1)
 
     def split(data, key):
         if clients:
-            if data.num_clients < 2:
-                raise ValueError("there is 1 client; holding out clients needs at least 2.")
-            num_held = int(np.clip(np.rint(share * data.num_clients), 1, data.num_clients - 1))
             order = np.asarray(jax.random.permutation(key, data.num_clients))
-            return _whole_clients(data, (np.argsort(order) < num_held)[None, :])
+            return _split_clients(data, (np.argsort(order) < num_held(data.num_clients))[None, :])
         sizes = np.asarray(data.sizes)
-        num_held = np.clip(np.rint(share * sizes), np.minimum(1, sizes - 1), sizes - 1)
-        return _rows(data, (_places_at_random(data, key) < np.repeat(num_held, sizes))[None, :])
+        held = np.repeat(num_held(sizes), sizes)
+        return _split_rows(data, (_shuffled_positions(data, key) < held)[None, :])
 
     return split
 
 
 def stacked(folds: list[Folds]) -> Folds:
-    """The folds of several draws, one after the other."""
+    """Concatenate the folds of several draws."""
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), *folds)
 
 
-def _places_at_random(data: ClientData, key: Key) -> np.ndarray:
-    """The place of every row in a random order of its client's rows."""
+def _shuffled_positions(data: ClientData, key: Key) -> np.ndarray:
+    """Return the position of every row in a random order of its client's rows."""
     sizes = np.asarray(data.sizes)
-    luck = np.asarray(jax.random.uniform(key, (int(sizes.sum()),)))
+    uniform = np.asarray(jax.random.uniform(key, (int(sizes.sum()),)))
     owner = np.repeat(np.arange(sizes.size), sizes)
-    order = np.lexsort((luck, owner))
-    place = np.empty(order.size, int)
-    place[order] = np.arange(order.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return place
+    order = np.lexsort((uniform, owner))
+    position = np.empty(order.size, int)
+    position[order] = np.arange(order.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return position
 
 
-def _whole_clients(data: ClientData, held: np.ndarray) -> Folds:
+def _split_clients(data: ClientData, held: np.ndarray) -> Folds:
     weights = np.asarray(data.weights)
-    sides = (np.where(side, weights, 0.0) for side in (~held, held))
-    return Folds(*(_checked(Part(jnp.asarray(side), None)) for side in sides))
+    parts = (np.where(chosen, weights, 0.0) for chosen in (~held, held))
+    return Folds(*(_not_empty(Part(jnp.asarray(part), None)) for part in parts))
 
 
-def _rows(data: ClientData, held: np.ndarray) -> Folds:
+def _split_rows(data: ClientData, held: np.ndarray) -> Folds:
     sizes, weights = np.asarray(data.sizes), np.asarray(data.weights)
     starts = np.cumsum(sizes) - sizes
 
-    def part(side):
-        counts = np.add.reduceat(side.astype(float), starts, axis=1)
-        stretch = np.where(counts > 0, sizes / np.maximum(counts, 1), 0.0)
-        rows = side * np.repeat(stretch, sizes, axis=1)
-        return _checked(Part(jnp.asarray(np.where(counts > 0, weights, 0.0)), jnp.asarray(rows)))
+    def part(chosen):
+        counts = np.add.reduceat(chosen.astype(float), starts, axis=1)
+        scale = np.where(counts > 0, sizes / np.maximum(counts, 1), 0.0)
+        rows = chosen * np.repeat(scale, sizes, axis=1)
+        return _not_empty(Part(jnp.asarray(np.where(counts > 0, weights, 0.0)), jnp.asarray(rows)))
 
     return Folds(part(~held), part(held))
 
 
-def _checked(part: Part) -> Part:
+def _not_empty(part: Part) -> Part:
     if not (np.asarray(part.clients) > 0).any(axis=1).all():
-        raise ValueError("a fold has nobody with a weight on one of its sides; take fewer folds.")
+        raise ValueError("a fold has no client of positive weight in one part; pass fewer folds.")
     return part
 
 
 class Weighted(NamedTuple):
-    """Examples with a weight each."""
+    """Examples and their weights."""
 
     examples: PyTree
     weight: Array
 
 
-def fold_of(part: Part, data: ClientData) -> ClientData:
-    """The population as one fold's side sees it; ``part`` is that of one fold."""
+def part_of_data(part: Part, data: ClientData) -> ClientData:
+    """Return the population reweighted to one part of one fold."""
     examples = data.examples
     if part.rows is not None:
         examples = Weighted(examples, part.rows)
@@ -182,15 +196,15 @@ def fold_of(part: Part, data: ClientData) -> ClientData:
 
 @memoised
 def weighted_loss(loss: Loss) -> Loss:
-    """The loss of ``Weighted`` examples: each times its weight."""
+    """Return the loss of ``Weighted`` examples: the loss of each times its weight."""
 
-    def weighed(params, rows):
+    def weighted(params, rows):
         losses = loss(params, rows.examples)
         return jnp.where(rows.weight > 0, rows.weight.astype(losses.dtype) * losses, 0)
 
-    def whole(params, rows, weights):
-        there = jnp.where(rows.weight > 0, weights, jnp.zeros_like(weights))
-        losses = loss.function(params, rows.examples, there)  # pyright: ignore
-        return jnp.where(there > 0, rows.weight.astype(losses.dtype) * losses, 0)
+    def whole_batch(params, rows, weights):
+        weights = jnp.where(rows.weight > 0, weights, jnp.zeros_like(weights))
+        losses = loss.function(params, rows.examples, weights)  # pyright: ignore
+        return jnp.where(weights > 0, rows.weight.astype(losses.dtype) * losses, 0)
 
-    return WholeBatchLoss(whole) if isinstance(loss, WholeBatchLoss) else weighed
+    return WholeBatchLoss(whole_batch) if isinstance(loss, WholeBatchLoss) else weighted

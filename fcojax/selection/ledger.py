@@ -1,17 +1,20 @@
-"""What was sent, by whom, for which part of the work."""
+"""Traffic of a path or a selection, by client and by part of the work."""
 
 from typing import NamedTuple
 
 import numpy as np
 
+from fcojax.engine.solve import Outcome
+from fcojax.problems.clients import ClientData
+
 
 class Entry(NamedTuple):
-    """One part of the work.
+    """Traffic of one part of the work.
 
     Attributes:
-      part: which.
-      down: bytes that each client was sent.
-      up: bytes that each client sent.
+      part: its name.
+      down: bytes sent to each client.
+      up: bytes sent by each client.
     """
 
     part: str
@@ -20,7 +23,7 @@ class Entry(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """Everything that was sent, tuning included.
+    """All traffic, that of tuning included.
 
     Attributes:
       entries: one for each part of the work.
@@ -41,16 +44,16 @@ class Ledger(NamedTuple):
 
     @property
     def bytes_down(self) -> int:
-        """Bytes that all clients together were sent."""
+        """Bytes sent to all clients together."""
         return int(sum(entry.down.sum() for entry in self.entries))
 
     @property
     def bytes_up(self) -> int:
-        """Bytes that all clients together sent."""
+        """Bytes sent by all clients together."""
         return int(sum(entry.up.sum() for entry in self.entries))
 
     def by_client(self) -> dict:
-        """Bytes down and up of each client by its name."""
+        """Return the bytes down and up of each client, by its name."""
         down, up = (
             np.sum([getattr(entry, way) for entry in self.entries], axis=0)
             for way in ("down", "up")
@@ -66,8 +69,49 @@ class Ledger(NamedTuple):
         return "\n".join(lines)
 
 
+class Exchanges(NamedTuple):
+    """Number of exchanges with every client beside rounds and certificates.
+
+    Attributes:
+      gradients: a model down and a gradient up.
+      products: a model and a direction down, and the Hessian times the direction up.
+    """
+
+    gradients: int
+    products: int
+
+    def entry(self, part: str, model_bytes: int, weights: np.ndarray) -> Entry:
+        """Return their traffic.
+
+        Args:
+          part: the entry's name.
+          model_bytes: bytes of one model.
+          weights: [clients], or [folds, clients] for a sum over folds; weight 0 takes no part.
+        """
+        times = (weights > 0).reshape(-1, weights.shape[-1]).sum(axis=0) * float(model_bytes)
+        return Entry(
+            part,
+            times * (self.gradients + 2 * self.products),
+            times * (self.gradients + self.products),
+        )
+
+
+def entry_of_solves(part: str, outcome: Outcome) -> Entry:
+    """Return the traffic of all solves of an outcome together."""
+    down, up = (
+        np.asarray(sent, float).reshape(-1, sent.shape[-1]).sum(axis=0)
+        for sent in (outcome.bytes_down, outcome.bytes_up)
+    )
+    return Entry(part, down, up)
+
+
+def client_names(data: ClientData) -> tuple:
+    """Return the clients' names, or their indices if they have none."""
+    return tuple(range(data.num_clients) if data.ids is None else data.ids.tolist())
+
+
 def shown_bytes(number: float) -> str:
-    """A number of bytes in a unit of its size.
+    """Return a number of bytes in a fitting unit.
 
     Example:
       >>> shown_bytes(2048), shown_bytes(3.5e6)

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def table_of(path: Any) -> str:
-    """A line for each strength: how many parameters are not zero, and how its solve ended."""
+    """Return a line for each strength: its nonzero parameters, and how its solve ended."""
     lines = [f"{'strength':>10} {'nonzero':>8} {'rounds':>7} {'objective':>11}  verdict"]
     verdicts = [verdict.partition("; ") for verdict in path.outcome.verdicts()]
     rows = zip(
@@ -32,20 +32,20 @@ def table_of(path: Any) -> str:
 def draw_path(
     path: Any, axes: Any = None, chosen: int | None = None, names: Sequence[str] | None = None
 ) -> Any:
-    """Every parameter over the strength, with a line at the chosen one.
+    """Draw every parameter over the strength, with a vertical line at the chosen one.
 
-    Lines are labelled by their places, as ``kernel[3]``. With names of features the leaf that has
-    as many entries has these instead, and there is a legend.
+    Lines are labelled by their index, as ``kernel[3]``. With names of features, the leaf with as
+    many entries uses these instead, and there is a legend.
     """
     axes = _axes(axes)
     strengths = np.asarray(path.strengths)
-    for where, leaf in jax.tree_util.tree_leaves_with_path(path.models):
-        leaf, name = np.asarray(leaf), jax.tree_util.keystr(where, simple=True, separator=".")
+    for path_to, leaf in jax.tree_util.tree_leaves_with_path(path.models):
+        leaf, name = np.asarray(leaf), jax.tree_util.keystr(path_to, simple=True, separator=".")
         for index in np.ndindex(leaf.shape[1:]):
             column = leaf[:, *index]
             if not column.any():
                 continue
-            label = name + "".join(f"[{place}]" for place in index)
+            label = name + "".join(f"[{i}]" for i in index)
             if names is not None and leaf.shape[1:] == (len(names),):
                 label = names[index[0]]
             axes.plot(strengths, column, linewidth=1, label=label)
@@ -57,7 +57,7 @@ def draw_path(
 
 
 def draw_scores(selection: Any, axes: Any = None) -> Any:
-    """The mean score over the strength with its standard error, and the choice."""
+    """Draw the mean score over the strength with its standard error, and the choice."""
     axes = _axes(axes)
     strengths = np.asarray(selection.path.strengths)
     mean, error = np.asarray(selection.mean), np.asarray(selection.standard_error)
@@ -80,6 +80,6 @@ def _strength_axis(axes: Any, strengths: np.ndarray, chosen: int | None) -> None
 def _axes(axes: Any) -> Any:
     if axes is not None:
         return axes
-    from matplotlib import pyplot  # only who draws needs it
+    from matplotlib import pyplot  # an optional dependency
 
     return pyplot.subplots()[1]

@@ -1,7 +1,7 @@
 """Theorems as functions: constants measured on a problem, bounds computed from them.
 
-Everything here runs on the host in float64 numpy unless it says otherwise; it judges runs and
-takes no part in them.
+Functions run on the host in float64 numpy unless their docstrings say otherwise. They evaluate runs
+and are not used in them.
 """
 
 from fcojax.theory import averages, fco, least_squares, linear_models, local_sgd, manifold, saddle

@@ -1,4 +1,4 @@
-r"""Algorithms whose model is an average of iterates, which is what the theorems speak of.
+r"""Algorithms whose model is an average of iterates, the point that the theorems bound.
 
 Both wrap or extend an algorithm within the ordinary contract, so ``run`` and ``sweep`` take them.
 """
@@ -11,8 +11,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
-from fcojax.algorithms.fed_avg import PenalisedRates
-from fcojax.algorithms.fed_dual_avg import DualPoint
+from fcojax.algorithms.fed_dual_avg import DualPoint, FedDualAvgHparams
 from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.problem import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
@@ -20,7 +19,7 @@ from fcojax.types import Array, Params, PyTree
 
 
 class Averaged(NamedTuple):
-    """An algorithm's server state, the mean of its models so far, and how many they were."""
+    """An algorithm's server state, the mean of its models so far, and their number."""
 
     inner: PyTree
     mean: Params
@@ -28,18 +27,22 @@ class Averaged(NamedTuple):
 
 
 def average_of_rounds(algorithm: Algorithm) -> Algorithm:
-    r"""The same algorithm, whose model is :math:`(1/R) \sum_{r=1}^R w_r`, without the start."""
+    r"""Return the algorithm with the model :math:`(1/R) \sum_{r=1}^R w_r`, without the start.
+
+    Args:
+      algorithm: any.
+    """
 
     def init(hparams, params):
         inner, client = algorithm.init(hparams, params)
-        nothing = jax.tree.map(jnp.zeros_like, algorithm.model(hparams, inner))
-        return Averaged(inner, nothing, jnp.zeros((), jnp.int32)), client
+        zeros = jax.tree.map(jnp.zeros_like, algorithm.model(hparams, inner))
+        return Averaged(inner, zeros, jnp.zeros((), jnp.int32)), client
 
     def broadcast(hparams, server):
         return algorithm.broadcast(hparams, server.inner)
 
-    def server_update(hparams, server, mean_upload, cohort, key):
-        inner = algorithm.server_update(hparams, server.inner, mean_upload, cohort, key)
+    def server_update(hparams, server, mean_upload, fraction, key):
+        inner = algorithm.server_update(hparams, server.inner, mean_upload, fraction, key)
         return Averaged(inner, *_include(server, algorithm.model(hparams, inner)))
 
     def model(hparams, server):
@@ -59,7 +62,7 @@ class Shadowed(NamedTuple):
       mean: the mean of the shadow iterates :math:`P_{\eta_c j}(\bar z_j)`.
       discrepancy: the mean over clients and the points at which gradients were taken of
         :math:`\|z_j^m - \bar z_j\|_*^2`.
-      count: how many steps they are means over.
+      count: the number of steps in the means.
     """
 
     point: DualPoint
@@ -75,7 +78,7 @@ class Trajectory(NamedTuple):
     squared: Array
 
 
-@takes(PenalisedRates)
+@takes(FedDualAvgHparams)
 def shadow_average(
     loss: Loss, mirror: Mirror, squared_dual_norm: Callable[[Array], Array]
 ) -> Algorithm:
@@ -86,13 +89,13 @@ def shadow_average(
               k = 1, \dots, K
 
     The average is over primal images of the mean dual, not over the clients' models, so every
-    client uploads its whole path: K times the traffic, for the sake of the theorem. The parameters
-    are one vector, every client takes the same K steps, and ``server_lr`` is left unused.
+    client uploads its whole path, K times the traffic. The parameters are one vector, every client
+    takes the same K steps, and ``server_lr`` is unused.
 
     Args:
       loss: one loss per example.
       mirror: the geometry, with its penalty.
-      squared_dual_norm: of a vector, over the last axis; from an inner product.
+      squared_dual_norm: ``(z) -> |z|_*^2`` over the last axis; from an inner product.
 
     References:
       Yuan, Zaheer and Reddi, 2021, equation 4.2.
@@ -120,23 +123,23 @@ def shadow_average(
             moved = moved - hparams.client_lr * slope
             return moved, k + 1, path.at[k].set(moved)
 
-        nowhere = jnp.zeros_like(message.dual)
-        path = jnp.zeros((num_steps, *nowhere.shape), nowhere.dtype)
-        *_, path = local.scan(step, (nowhere, jnp.zeros((), jnp.int32), path))
+        start = jnp.zeros_like(message.dual)
+        path = jnp.zeros((num_steps, *start.shape), start.dtype)
+        *_, path = local.scan(step, (start, jnp.zeros((), jnp.int32), path))
         return ClientResult(client, Trajectory(path, squared_dual_norm(path)), {})
 
-    def server_update(hparams, server, mean_upload, cohort, key):
+    def server_update(hparams, server, mean_upload, fraction, key):
         path, squared = mean_upload
         steps = 1 + jnp.arange(squared.shape[0], dtype=jnp.int32)
         elapsed = server.point.elapsed + steps.astype(path.dtype) * hparams.client_lr
         shadows = jax.vmap(lambda moved, at: to_primal(hparams, server.point.dual + moved, at))(
             path, elapsed
         )
-        # The spread around a mean, for a norm that comes from an inner product. What counts is
-        # where gradients are taken: at the common start and after every step but the last.
-        apart = (squared - squared_dual_norm(path)).at[-1].set(0)
+        # The variance around the mean, for a norm from an inner product, at the points where
+        # gradients are taken: at the common start and after every step but the last.
+        variance = (squared - squared_dual_norm(path)).at[-1].set(0)
         before = (server.mean, server.discrepancy)
-        after = (jnp.mean(shadows, axis=0), jnp.mean(apart))
+        after = (jnp.mean(shadows, axis=0), jnp.mean(variance))
         count = server.count + steps.shape[0]
         share = steps.shape[0] / count.astype(path.dtype)
         mean, discrepancy = tree.add_scaled(before, share, tree.sub(after, before))
@@ -152,6 +155,6 @@ def shadow_average(
 
 def _include(averaged: Averaged, value: Params) -> tuple[Params, Array]:
     count = averaged.count + 1
-    towards = tree.sub(value, averaged.mean)
+    change = tree.sub(value, averaged.mean)
     share = 1 / count.astype(jnp.result_type(float))
-    return tree.add_scaled(averaged.mean, share, towards), count
+    return tree.add_scaled(averaged.mean, share, change), count

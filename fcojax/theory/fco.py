@@ -1,9 +1,9 @@
-r"""The rates of federated composite optimisation, with every constant in the open.
+r"""The rates of federated composite optimisation, with explicit constants.
 
 For Phi = F + psi with M clients, K local steps a round, R rounds, client rate eta and server rate
-one, the gap Phi(w_hat) - Phi* is spoken of at the averaged shadow iterate, which
-``fcojax.theory.averages.shadow_average`` accumulates. Norms come from an inner product, with
-respect to which h is 1-strongly convex and every client's loss L-smooth.
+one, the theorems bound the gap Phi(w_hat) - Phi* at the averaged shadow iterate, the model of
+``fcojax.theory.averages.shadow_average``. Norms come from an inner product, in which h is
+1-strongly convex and every client's loss L-smooth.
 
 Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, Lemma 4.4 and Theorems 4.1 to
 4.3. The paper hides absolute constants; those given here follow from its proof, by the three-point
@@ -16,7 +16,7 @@ import numpy as np
 
 
 class Constants(NamedTuple):
-    """What the bounds need to know of a problem.
+    """The constants of a problem in the bounds.
 
     Attributes:
       distance: B, the Bregman divergence from the start to the optimum.
@@ -32,14 +32,14 @@ class Constants(NamedTuple):
 
 
 def largest_client_lr(constants: Constants) -> float:
-    """The largest client rate that the bounds admit, 1/(4L)."""
+    """Return the largest client rate for which the bounds hold, 1/(4L)."""
     return 1 / (4 * constants.smoothness)
 
 
 def discrepancy_bound(
     constants: Constants, client_lr: float, num_steps: int, heterogeneity: float
 ) -> float:
-    r"""How far apart the clients' duals can be on average, for quadratic losses of one Hessian.
+    r"""Bound the mean discrepancy of the clients' duals, for quadratic losses of one Hessian.
 
     .. math:: 1.72\, \eta^2 K \sigma^2 + 3.44\, \eta^2 K (K+1) \zeta^2, \quad 0 \text{ if } K = 1
 
@@ -49,7 +49,7 @@ def discrepancy_bound(
       num_steps: K.
       heterogeneity: zeta, the largest dual norm of a client's gradient minus the mean gradient.
     """
-    _refuse_rate(constants, client_lr)
+    _check_rate(constants, client_lr)
     if num_steps == 1:
         return 0.0
     noise = 1.72 * num_steps * constants.variance
@@ -60,7 +60,7 @@ def discrepancy_bound(
 def gap_from_discrepancy(
     constants: Constants, client_lr: float, num_steps: int, num_rounds: int, discrepancy: float
 ) -> float:
-    r"""The bound of Lemma 4.4 from the measured mean discrepancy, all of its constants 1.
+    r"""Bound the gap by Lemma 4.4 from the measured mean discrepancy, with constants 1.
 
     .. math:: \frac{B}{\eta K R} + \frac{\eta \sigma^2}{M} + L \cdot \frac{1}{KR} \sum_{j}
               \frac{1}{M} \sum_m E \|\bar z_j - z_j^m\|_*^2
@@ -73,7 +73,7 @@ def gap_from_discrepancy(
       discrepancy: the mean over clients and the points at which gradients are taken of the squared
         dual distance to the mean dual.
     """
-    _refuse_rate(constants, client_lr)
+    _check_rate(constants, client_lr)
     start = constants.distance / (client_lr * num_steps * num_rounds)
     noise = client_lr * constants.variance / constants.num_clients
     return start + noise + constants.smoothness * discrepancy
@@ -82,7 +82,15 @@ def gap_from_discrepancy(
 def gap_from_heterogeneity(
     constants: Constants, client_lr: float, num_steps: int, num_rounds: int, heterogeneity: float
 ) -> float:
-    """Theorem 4.3: quadratic losses of one Hessian, gradients ``heterogeneity`` (zeta) apart."""
+    """Bound the gap by Theorem 4.3, for quadratic losses of one Hessian.
+
+    Args:
+      constants: of the problem.
+      client_lr: eta, at most 1/(4L).
+      num_steps: K.
+      num_rounds: R.
+      heterogeneity: zeta, the largest dual norm of a client's gradient minus the mean gradient.
+    """
     discrepancy = discrepancy_bound(constants, client_lr, num_steps, heterogeneity)
     return gap_from_discrepancy(constants, client_lr, num_steps, num_rounds, discrepancy)
 
@@ -90,9 +98,16 @@ def gap_from_heterogeneity(
 def gap_from_gradients(
     constants: Constants, client_lr: float, num_steps: int, num_rounds: int, largest_gradient: float
 ) -> float:
-    r"""Theorem 4.2: stochastic gradients of dual norm at most G (``largest_gradient``).
+    r"""Bound the gap by Theorem 4.2, for stochastic gradients of bounded dual norm.
 
     .. math:: \frac{B}{\eta K R} + \frac{\eta \sigma^2}{M} + \eta^2 L G^2 \frac{(K-1)(2K-1)}{6}
+
+    Args:
+      constants: of the problem.
+      client_lr: eta, at most 1/(4L).
+      num_steps: K.
+      num_rounds: R.
+      largest_gradient: G, the bound on the dual norm.
     """
     squares = (num_steps - 1) * (2 * num_steps - 1) / 6
     discrepancy = client_lr**2 * largest_gradient**2 * squares
@@ -102,7 +117,7 @@ def gap_from_gradients(
 def best_client_lr_from_heterogeneity(
     constants: Constants, num_steps: int, num_rounds: int, heterogeneity: float
 ) -> float:
-    """The client rate that makes the bound of Theorem 4.3 least."""
+    """Return the client rate that minimises the bound of Theorem 4.3."""
     unit = largest_client_lr(constants)
     per_square = discrepancy_bound(constants, unit, num_steps, heterogeneity) / unit**2
     return _best_client_lr(constants, num_steps, num_rounds, per_square)
@@ -111,18 +126,18 @@ def best_client_lr_from_heterogeneity(
 def best_client_lr_from_gradients(
     constants: Constants, num_steps: int, num_rounds: int, largest_gradient: float
 ) -> float:
-    """The client rate that makes the bound of Theorem 4.2 least."""
+    """Return the client rate that minimises the bound of Theorem 4.2."""
     per_square = largest_gradient**2 * (num_steps - 1) * (2 * num_steps - 1) / 6
     return _best_client_lr(constants, num_steps, num_rounds, per_square)
 
 
 def rounds_while_local_steps_help(constants: Constants, largest_gradient: float) -> float:
-    r"""Up to about how many rounds Theorem 4.2, at its best rate, is below Theorem 4.1.
+    r"""Return the rounds up to which Theorem 4.2, at its best rate, is below Theorem 4.1.
 
     .. math:: L^{1/3} B^{2/3} G^{2/3} R^{-2/3} \le L B R^{-1} \iff R \le L^2 B / G^2
 
-    These are the terms that remain for many local steps: what local steps cost, and what the first
-    theorem pays for taking one step a round. Beyond, large batches are better than local steps.
+    These are the terms that remain for many local steps: the drift of local steps, and the start in
+    Theorem 4.1 with one step per round. For more rounds large batches are better than local steps.
     """
     return constants.smoothness**2 * constants.distance / largest_gradient**2
 
@@ -130,20 +145,20 @@ def rounds_while_local_steps_help(constants: Constants, largest_gradient: float)
 def gap_of_small_steps(
     constants: Constants, round_lr: float, num_steps: int, num_rounds: int
 ) -> float:
-    r"""Theorem 4.1 where the client rate goes to zero and the server rate makes up for it.
+    r"""Bound the gap by Theorem 4.1, for a client rate that tends to zero at fixed eta_s eta_c.
 
     With :math:`\gamma = \eta_s \eta_c K` (``round_lr``) held fixed a round is one step of dual
     averaging with a batch of M K gradients, and the mean of the models after each round has gap
 
     .. math:: \frac{B}{\gamma R} + \frac{\gamma \sigma^2}{M K} + O(\eta_c).
     """
-    _refuse_rate(constants, round_lr)
+    _check_rate(constants, round_lr)
     noise = round_lr * constants.variance / (constants.num_clients * num_steps)
     return constants.distance / (round_lr * num_rounds) + noise
 
 
 def best_round_lr(constants: Constants, num_steps: int, num_rounds: int) -> float:
-    """The ``round_lr`` that makes ``gap_of_small_steps`` least."""
+    """Return the ``round_lr`` that minimises ``gap_of_small_steps``."""
     if constants.variance == 0:
         return largest_client_lr(constants)
     gradients = constants.num_clients * num_steps
@@ -154,14 +169,14 @@ def best_round_lr(constants: Constants, num_steps: int, num_rounds: int) -> floa
 def _best_client_lr(
     constants: Constants, num_steps: int, num_rounds: int, per_square: float
 ) -> float:
-    r"""The least point of :math:`B/(\eta K R) + \eta \sigma^2/M + L d \eta^2` up to 1/(4L)."""
+    r"""Minimise :math:`B/(\eta K R) + \eta \sigma^2/M + L d \eta^2` up to 1/(4L)."""
     start = constants.distance / (num_steps * num_rounds)
     noise = constants.variance / constants.num_clients
-    bend = 2 * constants.smoothness * per_square
+    curvature = 2 * constants.smoothness * per_square
     low, high = 0.0, largest_client_lr(constants)
-    for _ in range(200):  # the slope times eta^2 grows with eta
+    for _ in range(200):  # bisection: the derivative times eta^2 grows with eta
         middle = (low + high) / 2
-        if bend * middle**3 + noise * middle**2 < start:
+        if curvature * middle**3 + noise * middle**2 < start:
             low = middle
         else:
             high = middle
@@ -171,7 +186,7 @@ def _best_client_lr(
 def quadratic_constants(
     hessian: np.ndarray, linear: np.ndarray, noise: np.ndarray, start: np.ndarray, optimum
 ) -> tuple[Constants, float]:
-    r"""Constants and zeta of clients :math:`F_m(w) = w^T Q w / 2 + c_m^T w` with noisy gradients.
+    r"""Return constants and zeta of clients :math:`F_m(w) = w^T Q w / 2 + c_m^T w` with noise.
 
     The norm is :math:`\|w\|^2 = w^T Q w / \|Q\|_2`, in which F is exactly :math:`\|Q\|_2`-smooth
     and the Euclidean h is 1-strongly convex; its dual is :math:`\|Q\|_2\, z^T Q^{-1} z`.
@@ -179,8 +194,8 @@ def quadratic_constants(
     Args:
       hessian: Q.
       linear: the c_m, one row a client.
-      noise: what is added to a client's gradients, [clients, draws, dim], each draw equally
-        likely and their mean zero; the client with the largest variance counts.
+      noise: the noise of a client's gradients, [clients, draws, dim], each draw equally likely and
+        their mean zero; the largest variance of a client is used.
       start: w_0.
       optimum: w*, with penalty.
     """
@@ -198,15 +213,14 @@ def quadratic_constants(
 
 
 def squared_dual_norm(hessian: np.ndarray):
-    r"""The function :math:`z \mapsto \|Q\|_2\, z^T Q^{-1} z` over the last axis."""
+    r"""Return the function :math:`z \mapsto \|Q\|_2\, z^T Q^{-1} z` over the last axis."""
     inverse = np.linalg.eigvalsh(hessian)[-1] * np.linalg.inv(hessian)
     return lambda z: ((z @ inverse) * z).sum(axis=-1)
 
 
-def _refuse_rate(constants: Constants, rate: float) -> None:
+def _check_rate(constants: Constants, rate: float) -> None:
     largest = largest_client_lr(constants)
     if not 0 < rate <= largest * (1 + 1e-12):
         raise ValueError(
-            f"the rate is {rate:g} but the bound holds above 0 and up to 1/(4L) = {largest:g}; "
-            "pass a smaller one."
+            f"the rate is {rate:g}; pass one above 0 and at most 1/(4L) = {largest:g}."
         )

@@ -1,23 +1,25 @@
-r"""FedGD on quadratic clients, exactly: every iterate, the limit, the rate and the bias.
+r"""FedGD on quadratic clients in closed form: every iterate, the limit, the rate and the bias.
 
 Client k minimises :math:`f_k(x) = x^T H_k x / 2 - h_k^T x`. With :math:`S_k = \sum_{e<E} (I - s
 H_k)^e` a round of E steps of size s is the affine map :math:`x \mapsto M x + C`, where :math:`M =
-\sum_k p_k (I - s H_k)^E` and :math:`C = s \sum_k p_k S_k h_k`. No matrix power is ever formed: the
+\sum_k p_k (I - s H_k)^E` and :math:`C = s \sum_k p_k S_k h_k`. No matrix power is formed: the
 clients are factored once, after which any s, E and number of rounds cost the same.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
+
+from fcojax.arguments import shown, validated
+from fcojax.types import Count, NonNegative, Positive
 
 Matrix = np.ndarray
 Vector = np.ndarray
 
 
 class Powers(NamedTuple):
-    r"""What ``num_times`` multiplications by 1 - z amount to, entry by entry of z.
+    r"""Powers of 1 - z and their sums, entry by entry of z.
 
     Attributes:
       power: :math:`(1 - z)^E`.
@@ -31,9 +33,13 @@ class Powers(NamedTuple):
 
 
 def powers(z: np.ndarray | float, num_times: int) -> Powers:
-    """The powers of 1 - z without cancellation, for z >= 0 and ``num_times`` of any size.
+    """Return the powers of 1 - z without cancellation, for z >= 0.
 
-    Above z = 2 the powers grow, and overflow to infinity where they must.
+    Above z = 2 the powers grow, and may overflow to infinity.
+
+    Args:
+      z: one number or an array.
+      num_times: E, of any size.
 
     Example:
       >>> powers(1e-8, 10**8).complement.round(9)  # 1 - 1 / e, and half of 1e-8 / e more
@@ -55,19 +61,19 @@ def powers(z: np.ndarray | float, num_times: int) -> Powers:
 
 
 def normalised(weights: Sequence[float] | Vector | None, num_clients: int) -> Vector:
-    """The p_k, one per client and of sum one; equal for ``None``."""
+    """Return the p_k, one per client and of sum one; equal for ``None``."""
     weights = np.ones(num_clients) if weights is None else np.asarray(weights, float)
-    if weights.shape != (num_clients,):
+    finite = np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0
+    if weights.shape != (num_clients,) or not finite:
         raise ValueError(
-            f"weights has shape {weights.shape} but there are {num_clients} clients; pass one each."
+            f"weights is {shown(weights)}; pass {num_clients} finite numbers of at least 0, one "
+            "per client and not all 0."
         )
-    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
-        raise ValueError("weights must be finite, not negative, and not all zero.")
     return weights / weights.sum()
 
 
 class QuadraticClients(NamedTuple):
-    """Clients factored for all steps to come; client k curves along the rows of ``axes[k]`` only.
+    """Factored clients; the Hessian of client k has the range spanned by the rows of ``axes[k]``.
 
     Attributes:
       weights: p_k, of sum one.
@@ -83,18 +89,19 @@ class QuadraticClients(NamedTuple):
 
     @property
     def smoothness(self) -> float:
-        """The largest eigenvalue of any H_k: every step below 2 over it converges."""
+        """The largest eigenvalue of any H_k; steps below 2 over it converge."""
         return max(float(curvature.max(initial=0.0)) for curvature in self.curvatures)
 
 
+@validated
 def least_squares_clients(
     features: Sequence[Matrix],
     targets: Sequence[Vector],
     *,
     reading: Literal["sum", "mean"],
-    ridge: float = 0.0,
+    ridge: NonNegative = 0.0,
 ) -> QuadraticClients:
-    r"""Clients that hold m_k examples :math:`(A_k, b_k)` each, in one of two consistent readings.
+    r"""Factor clients with m_k examples :math:`(A_k, b_k)` each, in one of two readings.
 
     ========  ==================================================================  =========
     reading   f_k(x)                                                              p_k
@@ -104,12 +111,14 @@ def least_squares_clients(
     ========  ==================================================================  =========
 
     Without a ridge both have the pooled least-squares solution as minimiser, but FedGD's limits
-    differ for E > 1, because the clients' steps are of different lengths.
+    differ for E > 1, because the clients' steps have different sizes.
+
+    Args:
+      features: the A_k, one row per example.
+      targets: the b_k.
+      reading: which row of the table.
+      ridge: the weight of the ridge term.
     """
-    if reading not in ("sum", "mean"):
-        raise ValueError(f'reading is {reading!r}; pass "sum" or "mean".')
-    if not (math.isfinite(ridge) and ridge >= 0):
-        raise ValueError(f"ridge is {ridge}; it must be finite and zero or more.")
     sizes = np.array([len(target) for target in targets], float)
     factored = [
         _factor(
@@ -129,7 +138,7 @@ def _factor(a: Matrix, b: Vector, divisor: int, ridge: float) -> tuple[Matrix, V
     singular, along = singular[:rank], left[:, :rank].T @ b
     if ridge == 0:
         return axes[:rank], singular**2 / divisor, along / singular
-    # The ridge curves every direction; the data say nothing about those beyond their rank.
+    # The ridge adds curvature to all directions, also to those outside the range of the data.
     curvatures, slopes = np.full(len(axes), ridge), np.zeros(len(axes))
     curvatures[:rank] += singular**2 / divisor
     slopes[:rank] = singular * along / divisor
@@ -139,7 +148,12 @@ def _factor(a: Matrix, b: Vector, divisor: int, ridge: float) -> tuple[Matrix, V
 def quadratic_clients(
     hessians: Sequence[Matrix], slopes: Sequence[Vector], weights: Vector | None = None
 ) -> QuadraticClients:
-    r"""Clients :math:`f_k(x) = x^T H_k x / 2 - h_k^T x`, of equal weights unless told otherwise.
+    r"""Factor clients :math:`f_k(x) = x^T H_k x / 2 - h_k^T x`.
+
+    Args:
+      hessians: the H_k.
+      slopes: the h_k.
+      weights: the p_k up to a factor; equal by default.
 
     Raises:
       ValueError: if an H_k is indefinite or some f_k has no minimiser.
@@ -165,7 +179,7 @@ def quadratic_clients(
 
 
 class RoundMap(NamedTuple):
-    r"""What a round of FedGD does: :math:`x \mapsto M x + C`, in the eigenbasis of M.
+    r"""The map of one round of FedGD, :math:`x \mapsto M x + C`, in the eigenbasis of M.
 
     Attributes:
       fixed_point: the limit x_FGD; the one of least norm if I - M is singular.
@@ -189,82 +203,87 @@ class RoundMap(NamedTuple):
 
     @property
     def spectral_radius(self) -> float:
-        """The norm of M, the factor by which a round shrinks the worst error; above 1, diverges."""
+        """The norm of M, the largest factor of an error in one round; FedGD diverges above 1."""
         return float(np.abs(1 - self.decrements).max())
 
     def after(self, start: Vector, num_rounds: int) -> Vector:
-        """The server's point after ``num_rounds`` rounds from ``start``, at the price of one."""
+        """Return the server's point after ``num_rounds`` rounds from ``start``."""
         error = self.axes.T @ (start - self.fixed_point)
         return self.fixed_point + self.axes @ (powers(self.decrements, num_rounds).power * error)
 
 
-def round_map(clients: QuadraticClients, step_size: float, num_steps: int) -> RoundMap:
-    r"""The exact round of FedGD with ``num_steps`` full gradient steps of size ``step_size``.
+@validated
+def round_map(clients: QuadraticClients, step_size: Positive, num_steps: Count) -> RoundMap:
+    r"""Return the exact round of FedGD with E full gradient steps of size s per client.
 
     .. math:: x_t = x_{FGD} + M^t (x_0 - x_{FGD}), \qquad \sum_k p_k S_k (H_k x_{FGD} - h_k) = 0
 
-    It converges if ``step_size`` is below ``2 / clients.smoothness`` and the clients together curve
-    in every direction. x_FGD minimises the sum over k of p_k times :math:`|A_k x - b_k|^2` weighted
-    by :math:`W_k = \sum_{e<E} (I - s A_k A_k^T)^e`, and is solved for in that form, whose condition
+    It converges if ``step_size`` is below ``2 / clients.smoothness`` and the mean Hessian has full
+    rank. x_FGD minimises the sum over k of p_k times :math:`|A_k x - b_k|^2` weighted by
+    :math:`W_k = \sum_{e<E} (I - s A_k A_k^T)^e`, and is computed in that form, whose condition
     number is the square root of that of I - M.
+
+    Args:
+      clients: the factored clients.
+      step_size: s.
+      num_steps: E.
 
     Example:
       >>> clients = quadratic_clients([np.eye(1), 3 * np.eye(1)], [np.ones(1), 9 * np.ones(1)])
       >>> [round_map(clients, 0.5, num_steps).fixed_point.item() for num_steps in (1, 2)]
       [2.5, 2.0]
     """
-    if not (math.isfinite(step_size) and step_size > 0):
-        raise ValueError(f"step_size is {step_size}; it must be finite and positive.")
-    _refuse_count(num_steps)
     gains = [powers(step_size * c, num_steps).complement for c in clients.curvatures]
     if not all(np.isfinite(gain).all() for gain in gains):
         raise ValueError(
-            f"{num_steps} steps of size {step_size:g} grow beyond what a float can hold; pass a "
-            f"step_size below 2 / smoothness = {2 / clients.smoothness:g}."
+            f"step_size is {step_size:g}, with which {num_steps} steps overflow; pass one below "
+            f"2 / smoothness = {2 / clients.smoothness:g}."
         )
     drop = _weighted_sum(clients, gains)
     decrements, axes = np.linalg.eigh(drop)
     if all((gain >= 0).all() for gain in gains):
-        fixed_point = _compromise(clients, gains)
+        fixed_point = _weighted_minimiser(clients, gains)
     else:
-        # Beyond 2 / L an even number of steps has gains of both signs, and no square roots.
-        pulled = zip(clients.weights, clients.axes, gains, clients.minimisers, strict=True)
-        offset = sum(p * axis.T @ (gain * x) for p, axis, gain, x in pulled)
+        # Above 2 / L an even number of steps has gains of both signs, and no square roots.
+        parts = zip(clients.weights, clients.axes, gains, clients.minimisers, strict=True)
+        offset = sum(p * axis.T @ (gain * x) for p, axis, gain, x in parts)
         fixed_point = np.linalg.lstsq(drop, offset)[0]
     return RoundMap(fixed_point, axes, decrements)
 
 
 def minimiser(clients: QuadraticClients) -> Vector:
-    """The minimiser of sum p_k f_k, of least norm if there are several: x_LS, whatever FedGD does.
+    """Return x_LS, the minimiser of sum p_k f_k, of least norm if there are several.
 
     It is FedGD's limit if E = 1, if all H_k are equal, or if the clients share a minimiser; else
     the two differ in general.
     """
-    return _compromise(clients, clients.curvatures)
+    return _weighted_minimiser(clients, clients.curvatures)
 
 
 def many_steps_limit(clients: QuadraticClients) -> Vector:
-    r"""FedGD's limit as E grows: the mean of the local minimisers if all H_k are invertible.
+    r"""Return FedGD's limit as E grows, the mean of the minimisers if all H_k are invertible.
 
     In general :math:`(\sum_k p_k \Pi_k)^{-1} \sum_k p_k H_k^+ h_k`, with the projectors
     :math:`\Pi_k` onto the ranges of the H_k. It does not depend on the step size.
     """
-    return _compromise(clients, [np.ones_like(curvature) for curvature in clients.curvatures])
+    return _weighted_minimiser(
+        clients, [np.ones_like(curvature) for curvature in clients.curvatures]
+    )
 
 
 def first_order_bias(clients: QuadraticClients, step_size: float, num_steps: int) -> Vector:
-    r"""The leading term of x_FGD - x_LS, up to the order of :math:`(sE)^2`.
+    r"""Return the leading term of x_FGD - x_LS, up to the order of :math:`(sE)^2`.
 
     .. math:: \tfrac{s (E - 1)}{2} \Big(\sum_k p_k H_k\Big)^{-1} \sum_k p_k H_k \nabla f_k(x_{LS})
 
-    Heterogeneity alone causes no bias: it has to be felt through different Hessians.
+    With equal Hessians there is no bias, for any heterogeneity.
     """
     at = minimiser(clients)
     hessian = _weighted_sum(clients, clients.curvatures)
-    turned = np.zeros_like(at)
+    mean = np.zeros_like(at)
     for p, axes, curvature, own in zip(*clients, strict=True):
-        turned += p * axes.T @ (curvature**2 * (axes @ at - own))
-    return step_size * (num_steps - 1) / 2 * np.linalg.lstsq(hessian, turned)[0]
+        mean += p * axes.T @ (curvature**2 * (axes @ at - own))
+    return step_size * (num_steps - 1) / 2 * np.linalg.lstsq(hessian, mean)[0]
 
 
 def _weighted_sum(clients: QuadraticClients, gains: Sequence[Vector]) -> Matrix:
@@ -273,17 +292,12 @@ def _weighted_sum(clients: QuadraticClients, gains: Sequence[Vector]) -> Matrix:
     return np.sum([p * (axes.T * gain) @ axes for p, axes, gain in rows], axis=0)
 
 
-def _compromise(clients: QuadraticClients, gains: Sequence[Vector]) -> Vector:
-    """Where the pulls p_k V_k diag(gains_k) V_k^T towards the clients' minimisers balance.
+def _weighted_minimiser(clients: QuadraticClients, gains: Sequence[Vector]) -> Vector:
+    """Minimise the sum of the distances to the clients' minimisers in p_k V_k diag(gains_k) V_k^T.
 
-    As a least-squares problem in the square roots of the gains, never as normal equations.
+    As a least-squares problem in the square roots of the gains, not by normal equations.
     """
     roots = [np.sqrt(p * gain) for p, gain in zip(clients.weights, gains, strict=True)]
     rows = np.concatenate([r[:, None] * axes for r, axes in zip(roots, clients.axes, strict=True)])
     right = np.concatenate([r * x for r, x in zip(roots, clients.minimisers, strict=True)])
     return np.linalg.lstsq(rows, right)[0]
-
-
-def _refuse_count(num_steps: int) -> None:
-    if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
-        raise ValueError(f"num_steps is {num_steps!r}; pass a whole number of at least 1.")

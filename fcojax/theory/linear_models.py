@@ -1,4 +1,4 @@
-r"""Ridge and logistic regression on clients, with the constants that theorems ask for.
+r"""Ridge and logistic regression on clients, with the constants of the theorems.
 
 .. math:: f_k(x) = \tfrac{1}{m_k} \sum_j \ell(a_{kj}^T x, b_{kj}) + \tfrac{\lambda}{2} |x|^2,
           \qquad f = \sum_k p_k f_k
@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fcojax.arguments import validated
 from fcojax.theory.least_squares import Matrix, Vector, normalised
+from fcojax.types import NonNegative
 
 Elementwise = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -34,7 +36,7 @@ class Link(NamedTuple):
     max_curvature: float
 
 
-def _rises(u: np.ndarray) -> np.ndarray:
+def _logistic(u: np.ndarray) -> np.ndarray:
     """The logistic function, without overflow."""
     return np.exp(-np.logaddexp(0, -u))
 
@@ -48,15 +50,15 @@ SQUARED = Link(
 )
 LOGISTIC = Link(
     value=lambda u, b: np.logaddexp(0, -b * u),
-    slope=lambda u, b: -b * _rises(-b * u),
-    curvature=lambda u, b: _rises(u) * _rises(-u),
+    slope=lambda u, b: -b * _logistic(-b * u),
+    curvature=lambda u, b: _logistic(u) * _logistic(-u),
     max_slope=1.0,
     max_curvature=0.25,
 )
 
 
 class Constants(NamedTuple):
-    r"""What a theorem knows of a problem.
+    r"""The constants of a problem in the theorems.
 
     Attributes:
       strong_convexity: alpha, a lower bound on the curvature of every f_k.
@@ -115,7 +117,7 @@ class LinearModel(NamedTuple):
 
     def objective(self, point: np.ndarray) -> np.ndarray:
         """F at one point for all clients, or at many with the coordinates last."""
-        return self.values(self._for_everyone(point)) @ self.weights
+        return self.values(self._for_each_client(point)) @ self.weights
 
     def gradients(self, points: np.ndarray) -> np.ndarray:
         """The gradient of f_k at client k's point, with axes [..., clients, dim]."""
@@ -124,7 +126,7 @@ class LinearModel(NamedTuple):
     def noise(self, points: np.ndarray, batch_size: int | None = 1) -> np.ndarray:
         r"""The variance sigma_k^2 of client k's stochastic gradient at its point.
 
-        Of ``batch_size`` examples drawn with replacement; zero for ``None``, the full gradient.
+        With ``batch_size`` examples drawn with replacement; zero for ``None``, the full gradient.
         """
         if batch_size is None:
             return np.zeros(points.shape[:-1])
@@ -164,14 +166,14 @@ class LinearModel(NamedTuple):
         weights = self.weights if weights is None else weights
 
         def gradient(x):
-            return weights @ self.gradients(self._for_everyone(x))
+            return weights @ self.gradients(self._for_each_client(x))
 
         x = np.zeros(self.dim)
         slope = gradient(x)
         while True:
             step = np.linalg.solve(np.tensordot(weights, self.hessians(x), axes=1), slope)
-            # Newton's direction shrinks the gradient if it is followed a little way; once no
-            # fraction of the step does, the gradient is rounding error.
+            # A short step in Newton's direction shrinks the gradient; once no fraction of the
+            # step does, the gradient is rounding error.
             for fraction in 0.5 ** np.arange(12):
                 ahead = gradient(x - fraction * step)
                 if np.linalg.norm(ahead) < np.linalg.norm(slope):
@@ -188,8 +190,7 @@ class LinearModel(NamedTuple):
         beta = float(self.link.max_curvature * max(gram[-1] for gram in grams) + self.ridge)
         if alpha <= 1e-14 * beta:
             raise ValueError(
-                f"some client curves by no more than {alpha:g} in some direction, but every client "
-                "must be strongly convex; pass a positive ridge."
+                f"the strong convexity of some client is {alpha:g}; pass a positive ridge."
             )
         optimum = self.minimiser()
         alone = np.stack([self.minimiser(only) for only in np.eye(len(self.weights))])
@@ -198,7 +199,7 @@ class LinearModel(NamedTuple):
             alpha, beta, optimum, minimum, minima, float(minimum - self.weights @ minima)
         )
 
-    def _for_everyone(self, point: np.ndarray) -> np.ndarray:
+    def _for_each_client(self, point: np.ndarray) -> np.ndarray:
         point = np.asarray(point, float)[..., None, :]
         return np.broadcast_to(point, (*point.shape[:-2], len(self.weights), self.dim))
 
@@ -211,14 +212,21 @@ class LinearModel(NamedTuple):
         return np.stack(slopes, axis=-2)
 
 
+@validated
 def ridge_regression(
     features: Sequence[Matrix],
     targets: Sequence[Vector],
     *,
-    ridge: float,
+    ridge: NonNegative,
     weights: Sequence[float] | Vector | None = None,
 ) -> LinearModel:
-    r"""Clients :math:`|A_k x - b_k|^2 / (2 m_k) + \lambda |x|^2 / 2`, by examples unless told.
+    r"""Return the model with clients :math:`|A_k x - b_k|^2 / (2 m_k) + \lambda |x|^2 / 2`.
+
+    Args:
+      features: the A_k, one row per example.
+      targets: the b_k.
+      ridge: lambda.
+      weights: the p_k up to a factor; by default the numbers of examples.
 
     Example:
       >>> model = ridge_regression([np.eye(1), np.eye(1)], [np.ones(1), 3 * np.ones(1)], ridge=1.0)
@@ -229,26 +237,29 @@ def ridge_regression(
     return _linear_model(SQUARED, features, targets, ridge, weights)
 
 
+@validated
 def logistic_regression(
     features: Sequence[Matrix],
     targets: Sequence[Vector],
     *,
-    ridge: float,
+    ridge: NonNegative,
     weights: Sequence[float] | Vector | None = None,
 ) -> LinearModel:
     r"""Clients with the mean of :math:`\log(1 + \exp(-b\,a^T x))` plus :math:`\lambda |x|^2 / 2`.
 
-    Targets are 1 or -1. Clients are weighed by their examples unless told otherwise.
+    Args:
+      features: one row per example.
+      targets: labels, 1 or -1.
+      ridge: lambda.
+      weights: the p_k up to a factor; by default the numbers of examples.
     """
-    strangers = [label for b in targets for label in np.unique(b) if label not in (-1, 1)]
-    if strangers:
-        raise ValueError(f"a target is {strangers[0]}; pass labels that are 1 or -1.")
+    others = [label for b in targets for label in np.unique(b) if label not in (-1, 1)]
+    if others:
+        raise ValueError(f"a target is {others[0]}; pass labels that are 1 or -1.")
     return _linear_model(LOGISTIC, features, targets, ridge, weights)
 
 
 def _linear_model(link, features, targets, ridge, weights) -> LinearModel:
-    if not (np.isfinite(ridge) and ridge >= 0):
-        raise ValueError(f"ridge is {ridge}; it must be finite and zero or more.")
     weights = [len(b) for b in targets] if weights is None else weights
     return LinearModel(
         link,

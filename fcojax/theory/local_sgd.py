@@ -1,4 +1,4 @@
-r"""Local SGD: the 1/T theorem with computable constants, its lemmas, and where errors really go.
+r"""Local SGD: the 1/T theorem with computable constants, its lemmas, and exact limits.
 
 Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-iid data", ICLR 2020, Theorem
 1 with full participation. Steps are counted from t = 0, so :math:`s_t = 2 / (\alpha (\gamma + t))`
@@ -12,23 +12,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fcojax.algorithms.local_sgd import DecayingRate
+from fcojax.algorithms.local_sgd import LocalSGDHparams
 from fcojax.theory.linear_models import Constants, LinearModel
 
 
 def offset(constants: Constants, num_steps: int) -> float:
-    """The gamma of the step sizes, ``max(8 kappa, E)``."""
+    """Return gamma of the step sizes, ``max(8 kappa, E)``."""
     return max(8 * constants.condition, float(num_steps))
 
 
-def schedule(constants: Constants, num_steps: int) -> DecayingRate:
-    """The theorem's step sizes as hyperparameters of ``fcojax.algorithms.local_sgd``."""
+def schedule(constants: Constants, num_steps: int) -> LocalSGDHparams:
+    """Return the theorem's step sizes as hyperparameters of ``fcojax.algorithms.local_sgd``."""
     gamma = offset(constants, num_steps)
-    return DecayingRate(2 / (constants.strong_convexity * gamma), 1 / gamma)
+    return LocalSGDHparams(2 / (constants.strong_convexity * gamma), 1 / gamma)
 
 
 def num_messages(total_steps: int, num_steps: int) -> int:
-    """Uploads and downloads of one client in ``total_steps`` steps, E of them a round.
+    """Return the uploads and downloads of one client in ``total_steps`` steps, E per round.
 
     Example:
       >>> num_messages(100, 5)
@@ -36,8 +36,7 @@ def num_messages(total_steps: int, num_steps: int) -> int:
     """
     if total_steps % num_steps:
         raise ValueError(
-            f"total_steps is {total_steps}, which {num_steps} steps a round do not divide; pass a "
-            "multiple."
+            f"total_steps is {total_steps}; pass a multiple of num_steps, {num_steps}."
         )
     return 2 * (total_steps // num_steps)
 
@@ -85,16 +84,16 @@ class Bound(NamedTuple):
 
     @property
     def best_num_steps(self) -> float:
-        """The E, a real number, with which ``gap`` promises a small error in the fewest rounds.
+        """The real number E for which ``gap`` guarantees a small error in the fewest rounds.
 
-        It takes the other constants as they are, whatever E they were measured with.
+        The other constants are held fixed, for whichever E they were measured.
         """
         alpha, knee = self.constants.strong_convexity, 8 * self.constants.condition
         drift = 16 * self.second_moment / alpha
         rest = 2 * self._replace(num_steps=1).step_error / alpha
         start = alpha * knee * self.start_distance / 2
         below = math.sqrt((rest + start + drift) / drift)
-        # Beyond 8 kappa gamma is E itself, and the price of the start no longer falls with E.
+        # Above 8 kappa gamma equals E, and the term of the start no longer falls with E.
         return below if below <= knee else max(knee, math.sqrt((rest + drift) / drift))
 
 
@@ -105,13 +104,13 @@ def a_posteriori(
     num_steps: int,
     batch_size: int | None = 1,
 ) -> Bound:
-    """The theorem with the largest moments met at ``points``, all those that runs have visited.
+    """Return the theorem with the largest moments at ``points`` that runs have visited.
 
     Args:
       model: the problem.
       constants: ``model.constants()``.
-      points: axes [..., clients, dim], as ``fcojax.theory.local_points`` collects them; the very
-        first is where the runs started.
+      points: axes [..., clients, dim], as from ``fcojax.theory.local_points``; the first one is the
+        start of the runs.
       num_steps: E.
       batch_size: examples of a stochastic gradient.
     """
@@ -127,11 +126,17 @@ def a_posteriori(
 def a_priori(
     model: LinearModel, constants: Constants, num_steps: int, batch_size: int | None = 1
 ) -> Bound:
-    r"""The theorem for runs that start at zero, with moments that hold whatever is drawn.
+    r"""Return the theorem for runs that start at zero, with moments that hold for all draws.
 
     The iterates stay in a ball of radius :math:`\max |\ell'| |a| / \lambda` if the loss has bounded
     slopes, and of radius :math:`\max |b| |a| / \lambda` for ridge regression, where the first step
     must satisfy :math:`s_0 (\max |a|^2 + \lambda) \le 1`.
+
+    Args:
+      model: the problem.
+      constants: ``model.constants()``.
+      num_steps: E.
+      batch_size: examples of a stochastic gradient.
 
     Raises:
       ValueError: if that condition fails or the ridge is zero.
@@ -139,15 +144,15 @@ def a_priori(
     norms = [np.linalg.norm(a, axis=1) for a in model.features]
     longest = max(float(norm.max()) for norm in norms)
     if model.ridge == 0:
-        raise ValueError("ridge is 0, which confines no iterate; pass a positive ridge.")
+        raise ValueError("ridge is 0, which bounds no iterate; pass a positive ridge.")
     if math.isfinite(model.link.max_slope):
         radius = model.link.max_slope * longest / model.ridge
     else:
         first = float(schedule(constants, num_steps).client_lr) * (longest**2 + model.ridge)
         if first > 1:
             raise ValueError(
-                f"the first step times the largest curvature of one example is {first:.3g}, but at "
-                "most 1 confines the iterates; scale the features down or use a_posteriori."
+                f"the first step times the largest curvature of one example is {first:.3g}, above "
+                "1; scale the features down, or use a_posteriori."
             )
         pairs = zip(norms, model.targets, strict=True)
         radius = max(float(np.max(norm * np.abs(b))) for norm, b in pairs) / model.ridge
@@ -171,7 +176,7 @@ def a_priori(
 
 
 class Sides(NamedTuple):
-    """An inequality ``left <= right``, with one entry for each state it was asked about."""
+    """An inequality ``left <= right``, with one entry per state."""
 
     left: np.ndarray
     right: np.ndarray
@@ -211,7 +216,7 @@ def noise_lemma(
 def drift_lemma(
     model: LinearModel, bound: Bound, points: np.ndarray, step_size: np.ndarray | float
 ) -> Sides:
-    r"""The clients' points stay together, in the mean over all draws.
+    r"""The expected distance of the clients' points to their mean is bounded.
 
     .. math:: E \sum_k p_k |\bar x - x_k|^2 \le 4 s_t^2 (E - 1)^2 G^2
 
@@ -245,7 +250,7 @@ def one_step(
 
 
 def consensus_error(model: LinearModel, points: np.ndarray) -> np.ndarray:
-    """How far the clients are apart: the weighted mean squared distance to their mean."""
+    """Return the weighted mean squared distance of the clients' points to their mean."""
     mean = np.einsum("k,...ki->...i", model.weights, points)
     return np.sum((points - mean[..., None, :]) ** 2, axis=-1) @ model.weights
 
@@ -257,24 +262,24 @@ def _mean_step(model, points, step_size):
 
 
 def noise_limit(model: LinearModel, constants: Constants, batch_size: int = 1) -> float:
-    r"""The limit of (gamma + T)(E f(x_T) - f*), whatever the fixed E.
+    r"""Return the limit of (gamma + T)(E f(x_T) - f*), the same for every fixed E.
 
     .. math:: \tfrac12 \mathrm{tr}(H V), \qquad (c H - \tfrac12 I) V + V (c H - \tfrac12 I) =
               c^2 \sum_k p_k^2 \mathrm{Cov}_k, \qquad c = 2 / \alpha
 
     with H the Hessian of f and Cov_k the covariance of client k's stochastic gradient, both at x*.
-    Local steps cost nothing here; they enter the next order alone.
+    The number of local steps enters only in the next order.
     """
     c = 2 / constants.strong_convexity
     covariances = model.covariances(constants.optimum) / batch_size
     curvatures, axes = np.linalg.eigh(_mean_hessian(model, constants))
     covariance = axes.T @ np.tensordot(model.weights**2, covariances, axes=1) @ axes
-    # In the eigenbasis of H only the diagonal of V counts.
+    # In the eigenbasis of H only the diagonal of V enters.
     return float(np.sum(curvatures * c**2 * np.diag(covariance) / (2 * (2 * c * curvatures - 1))))
 
 
 def drift_limit(model: LinearModel, constants: Constants, num_steps: int) -> float:
-    r"""The limit of (gamma + T)^2 (f(x_T) - f*) with full gradients; zero for E = 1.
+    r"""Return the limit of (gamma + T)^2 (f(x_T) - f*) with full gradients; zero for E = 1.
 
     .. math:: \tfrac{c^2}{2} w^T H w, \qquad (c H - I) w = \tfrac{c (E - 1)}{2}
               \sum_k p_k H_k \nabla f_k(x^*), \qquad c = 2 / \alpha
@@ -284,9 +289,9 @@ def drift_limit(model: LinearModel, constants: Constants, num_steps: int) -> flo
     c = 2 / constants.strong_convexity
     hessians = model.hessians(constants.optimum)
     slopes = model.gradients(np.broadcast_to(constants.optimum, (len(hessians), model.dim)))
-    pull = c * (num_steps - 1) / 2 * np.einsum("k,kij,kj->i", model.weights, hessians, slopes)
+    drift = c * (num_steps - 1) / 2 * np.einsum("k,kij,kj->i", model.weights, hessians, slopes)
     hessian = _mean_hessian(model, constants)
-    shift = np.linalg.solve(c * hessian - np.eye(model.dim), pull)
+    shift = np.linalg.solve(c * hessian - np.eye(model.dim), drift)
     return float(c**2 * shift @ hessian @ shift / 2)
 
 

@@ -1,4 +1,4 @@
-r"""Federated learning on manifolds: what its theorem bounds, and where averaging stalls.
+r"""Federated learning on manifolds: the quantity that is bounded, and the floor of averaging.
 
 For the mean loss F over a submanifold M. These functions run on the device and are pure.
 
@@ -19,7 +19,7 @@ from fcojax.types import Array, Params, Scalar
 
 
 def gradient(loss: Loss, manifold: Manifold, data: ClientData, x: Params) -> Params:
-    """Grad F(x), the Riemannian gradient of the weighted mean of the clients' losses."""
+    """Return grad F(x), the Riemannian gradient of the clients' weighted mean loss."""
     euclidean = jax.grad(lambda y: population_loss(loss, y, data))(x)
     return riemannian_gradient(manifold, x, euclidean)
 
@@ -29,10 +29,10 @@ def stationarity(
 ) -> Array:
     r"""The norm of :math:`G(x) = (x - P(x - \tilde\eta\,\mathrm{grad} F(x))) / \tilde\eta`.
 
-    P is the projection on M and :math:`\tilde\eta = \eta_g \eta K` (``length``) what a round of
-    K steps walks. The theorem says of ``fed_manifold`` that the mean of :math:`|G|^2` over R
-    rounds is :math:`O(1 / (\tilde\eta R) + \sigma^2 / (M K b))`: it falls like 1/R with full
-    batches, and to a floor in proportion to one over clients, steps and batch size with others.
+    P is the projection on M and :math:`\tilde\eta = \eta_g \eta K` (``length``) the step of a
+    round of K steps. By the theorem, the mean of :math:`|G|^2` over R rounds of ``fed_manifold`` is
+    :math:`O(1 / (\tilde\eta R) + \sigma^2 / (M K b))`: with full batches it falls like 1/R, with
+    minibatches to a floor in proportion to one over clients, steps and batch size.
     On the Stiefel manifold :math:`|g| - \tilde\eta |g|^2 / 2 \le |G| \le |g|` for
     :math:`g = \mathrm{grad} F(x)`.
 
@@ -44,24 +44,24 @@ def stationarity(
       >>> stationarity(loss, sphere, data, jnp.array([0.6, 0.8]), 0.1) < 1e-6
       Array(True, dtype=bool)
     """
-    walked = tree.add_scaled(x, -length, gradient(loss, manifold, data, x))
-    return ambient_norm(manifold, tree.sub(x, manifold.project(walked))) / length
+    moved = tree.add_scaled(x, -length, gradient(loss, manifold, data, x))
+    return ambient_norm(manifold, tree.sub(x, manifold.project(moved))) / length
 
 
 def drift_floor(
     loss: Loss, manifold: Manifold, data: ClientData, x: Params, client_lr: Scalar, num_steps: int
 ) -> Array:
-    r"""Where ``r_fed_avg`` stalls: its limit's gradient norm, to first order in the client rate.
+    r"""The gradient norm at the limit of ``r_fed_avg``, to first order in the client rate.
 
     .. math:: \tfrac{\eta (K - 1)}{2} \Bigl| \sum_m p_m\, \mathrm{Hess} F_m(x)
               [\mathrm{grad} F_m(x)] \Bigr|
 
-    at a stationary point x of F, full batches, everyone in every round, a server rate of one. A
-    client's K steps add up to :math:`-\eta K (\mathrm{grad} F_m - \tfrac{\eta (K - 1)}{2}
+    at a stationary point x of F, full batches, everyone in every round, a server rate of one. The
+    sum of a client's K steps is :math:`-\eta K (\mathrm{grad} F_m - \tfrac{\eta (K - 1)}{2}
     \mathrm{Hess} F_m[\mathrm{grad} F_m])`, and the mean of these has to vanish. It is zero for
-    K = 1 and if no client has a slope at x.
+    K = 1 and if all clients are stationary at x.
 
-    One client's slope costs a pass over the population's rows, so all cost M passes.
+    The gradient of one client costs a pass over the population's rows, so all cost M passes.
 
     References:
       Derived here; Li and Ma, "Federated learning on Riemannian manifolds", Appl. Set-Valued Anal.

@@ -1,4 +1,4 @@
-r"""What is proved of FeDualEx: an average of its points one step ahead, and bounds on its gap.
+r"""Theory of FeDualEx: an average of its extrapolated points, and bounds on its duality gap.
 
 Bai and Bullins, "Local composite saddle point optimization", ICLR 2024, Theorems 1 and 4, for
 homogeneous clients that all take part.
@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
+from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
 from fcojax.algorithms.fe_dual_ex import extrapolation
-from fcojax.algorithms.fed_avg import PenalisedRates
-from fcojax.algorithms.fed_dual_avg import Displacement, DualPoint, fed_dual_avg
+from fcojax.algorithms.fed_dual_avg import DualPoint, FedDualAvgHparams, fed_dual_avg
 from fcojax.problems.problem import Loss
 from fcojax.theory.fco import Constants
 from fcojax.transforms.mirrors.mirror import Mirror
@@ -21,7 +20,7 @@ from fcojax.types import Array, Params, PyTree
 
 
 class Ahead(NamedTuple):
-    """FedDualAvg's server state, the mean of the points one step ahead, and how many there were."""
+    """FedDualAvg's server state, the mean of the extrapolated points, and their number."""
 
     inner: PyTree
     mean: Params
@@ -29,22 +28,25 @@ class Ahead(NamedTuple):
 
 
 class Path(NamedTuple):
-    """How far a client's dual moved in all, and to one step ahead of each of its steps."""
+    """The displacement of a client's dual, and that of the extrapolated dual at each step."""
 
     moved: Displacement
     ahead: Params
 
 
-@takes(PenalisedRates, "mirror")
+@takes(FedDualAvgHparams, "mirror")
 def extrapolated_average(loss: Loss, mirror: Mirror) -> Algorithm:
-    r"""FeDualEx, whose model is the average that its theorem is about.
+    r"""FeDualEx, whose model is the average that its theorem bounds.
 
     .. math:: \hat w = \frac{1}{K R} \sum_{r,k} P_{T_r + \eta_c (k + 1)}\Big(
               \tfrac{1}{M} \sum_m \big(z^m_{r,k} - \eta_c g_m(w^m_{r,k})\big)\Big)
 
     The average is over primal images of the mean dual, not over the clients' points, so every
-    client uploads its whole path: K times the traffic, for the sake of the theorem. Every client
-    takes the same K steps.
+    client uploads its whole path, K times the traffic. Every client takes the same K steps.
+
+    Args:
+      loss: one loss per example.
+      mirror: the geometry, with its penalty.
 
     References:
       Bai and Bullins, 2024, Algorithm 1, line 14, and equation 4.
@@ -63,24 +65,24 @@ def extrapolated_average(loss: Loss, mirror: Mirror) -> Algorithm:
         end, path = local.scan(
             step, tree.zeros_like(message), emit=lambda moved, batch: ahead(moved, batch).dual
         )
-        elapsed = local.num_steps.astype(message.elapsed.dtype) * hparams.client_lr
-        return ClientResult(client, Path(Displacement(end.dual, Public(elapsed)), path), {})
+        moved = Displacement(end.dual, elapsed(local, hparams.client_lr))
+        return ClientResult(client, Path(moved, path), {})
 
-    def server_update(hparams, server, mean_upload, cohort, key):
+    def server_update(hparams, server, mean_upload, fraction, key):
         before = averaging.broadcast(hparams, server.inner)
         num_steps = jax.tree.leaves(mean_upload.ahead)[0].shape[0]
         times = jnp.arange(1, num_steps + 1, dtype=before.elapsed.dtype) * hparams.client_lr
 
-        def read(moved, time):
+        def primal(moved, time):
             return averaging.model(hparams, tree.add(before, DualPoint(moved, time)))
 
-        points = jax.vmap(read)(mean_upload.ahead, times)
+        points = jax.vmap(primal)(mean_upload.ahead, times)
         count = server.count + num_steps
-        towards = jax.tree.map(lambda all, mean: jnp.mean(all, axis=0) - mean, points, server.mean)
-        mean = tree.add_scaled(server.mean, num_steps / count.astype(times.dtype), towards)
+        change = jax.tree.map(lambda all, mean: jnp.mean(all, axis=0) - mean, points, server.mean)
+        mean = tree.add_scaled(server.mean, num_steps / count.astype(times.dtype), change)
         moved = mean_upload.moved
         return Ahead(
-            averaging.server_update(hparams, server.inner, moved, cohort, key), mean, count
+            averaging.server_update(hparams, server.inner, moved, fraction, key), mean, count
         )
 
     def model(hparams, server):
@@ -93,7 +95,7 @@ def extrapolated_average(loss: Loss, mirror: Mirror) -> Algorithm:
 def gap_bound(
     constants: Constants, client_lr: float, num_steps: int, num_rounds: int, gradient_bound: float
 ) -> float:
-    r"""The duality gap of the average in expectation, at server rate one.
+    r"""Bound the expected duality gap of the average, at server rate one.
 
     .. math:: \frac{B}{\eta K R} + 20 \beta^2 \eta^3 K^2 G^2 + \frac{5 \sigma^2 \eta}{M}
               + 2^{3/2} \beta \eta K G B^{1/2}
@@ -111,9 +113,7 @@ def gap_bound(
     """
     distance, smoothness, variance, num_clients = constants
     if client_lr > 1 / (5**0.5 * smoothness):
-        raise ValueError(
-            f"client_lr is {client_lr}; the bound holds up to {1 / (5**0.5 * smoothness):.4g}."
-        )
+        raise ValueError(f"client_lr is {client_lr}; pass at most {1 / (5**0.5 * smoothness):.4g}.")
     drift = client_lr * num_steps * gradient_bound
     return (
         distance / (client_lr * num_steps * num_rounds)
@@ -124,9 +124,12 @@ def gap_bound(
 
 
 def exact_gap_bound(distance: float, client_lr: float, num_steps: int) -> float:
-    r"""The gap of the average for one client with exact gradients: :math:`B / (\eta T)`.
+    r"""Bound the gap of the average for one client with exact gradients by :math:`B / (\eta T)`.
 
-    For :math:`\eta \le 1 / \beta`, after T steps.
+    Args:
+      distance: B.
+      client_lr: eta, at most :math:`1 / \beta`.
+      num_steps: T.
 
     References:
       Bai and Bullins, 2024, Theorem 4.

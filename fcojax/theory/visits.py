@@ -1,7 +1,7 @@
-"""Where the clients of a run have been, step by step: what lemmas about local steps speak of."""
+"""The points that the clients of a run visit, step by step, for lemmas about local steps."""
 
-import dataclasses
 from collections.abc import Callable
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.local import Local
 from fcojax.algorithms.work import Work
-from fcojax.engine.state import OfState
+from fcojax.engine.state import StateObserver
 from fcojax.engine.stepper import advance, start
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
@@ -27,20 +27,20 @@ def local_points(
     num_rounds: int,
     read: Callable[[PyTree], Params] = lambda carry: carry,
 ) -> Params:
-    """The points at which every client took its gradients, with axes [rounds, steps, clients].
+    """Return the points at which every client took its gradients, [rounds, steps, clients].
 
-    Runs on the device and is pure, so it can be mapped over keys. The run is the one that
-    ``fcojax.run`` makes of the same arguments with everyone in every round.
+    The function runs on the device and is pure, so it can be mapped over keys. The run equals
+    ``fcojax.run`` of the same arguments, with every client in every round.
 
     Args:
-      algorithm: any whose clients call ``local.scan`` once.
+      algorithm: one whose clients call ``local.scan`` once in a round.
       hparams: its hyperparameters.
       params: the start point.
       data: the clients.
-      key: all the luck of the run.
+      key: PRNG key of the run.
       plan: ``local_steps(...)``, the same number for all clients.
       num_rounds: R.
-      read: the point in what the algorithm carries from one local step to the next.
+      read: extracts the point from the carry of ``local.scan``; by default the carry is the point.
 
     Example:
       >>> import fcojax, numpy as np
@@ -52,10 +52,12 @@ def local_points(
       [[[0.0, 0.0], [0.0, 0.5]], [[0.375, 0.375], [0.1875, 0.6875]]]
     """
     if plan.num_steps is None:
-        raise ValueError("the work is in epochs; pass local_steps, so that all clients keep step.")
-    watched = _watched(algorithm, plan.num_steps, read)
-    state = start(watched, hparams, params, data, key, plan)
-    _, history = advance(watched, hparams, data, state, plan, num_rounds, observe=_SEEN)
+        raise ValueError("the work counts epochs; pass local_steps(K), the same for all clients.")
+    recording = _recording(algorithm, plan.num_steps, read)
+    state = start(recording, hparams, params, data, key, plan)
+    _, history = advance(
+        recording, hparams, state, data, plan, num_rounds=num_rounds, observe=_POINTS
+    )
     return jax.tree.map(lambda leaf: leaf[:, : data.num_clients].swapaxes(1, 2), history["points"])
 
 
@@ -64,27 +66,28 @@ def _points_of(hparams, state, context):
     return {"points": points}
 
 
-_SEEN = OfState(_points_of)
+_POINTS = StateObserver(_points_of)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Watched(Local):
-    """A client's handle that also writes down the point before each of its steps."""
+class _Recorder:
+    """A client's handle whose ``scan`` also records the point before each step."""
 
-    read: Callable | None = None
-    trail: list = dataclasses.field(default_factory=list)
+    def __init__(self, local: Local, read: Callable):
+        self._local, self._read, self.points = local, read, None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._local, name)
 
     def scan(self, step, carry, **options):
-        assert self.read is not None
-        read = self.read
-        carry, points = super().scan(step, carry, emit=lambda at, batch: read(at), **options)
-        self.trail.append(points)
+        carry, self.points = self._local.scan(
+            step, carry, emit=lambda carry, batch: self._read(carry), **options
+        )
         return carry
 
 
 @memoised
-def _watched(algorithm: Algorithm, num_steps: int, read) -> Algorithm:
-    """The same algorithm, whose clients keep the points of their last round as a state."""
+def _recording(algorithm: Algorithm, num_steps: int, read: Callable) -> Algorithm:
+    """The same algorithm, whose clients keep the points of their last round in their state."""
 
     def init(hparams, params):
         server, client = algorithm.init(hparams, params)
@@ -92,11 +95,8 @@ def _watched(algorithm: Algorithm, num_steps: int, read) -> Algorithm:
         return server, (client, points)
 
     def client_update(hparams, message, client, local, key):
-        fields = {field.name: getattr(local, field.name) for field in dataclasses.fields(local)}
-        watched = _Watched(**fields, read=read)
-        own, _ = client
-        result = algorithm.client_update(hparams, message, own, watched, key)
-        (points,) = watched.trail
-        return result._replace(state=(result.state, points))
+        recorder = _Recorder(local, read)
+        result = algorithm.client_update(hparams, message, client[0], cast(Local, recorder), key)
+        return result._replace(state=(result.state, recorder.points))
 
     return algorithm._replace(init=init, client_update=client_update)

@@ -1,4 +1,4 @@
-"""The geometry: penalties, constraints, mirror maps, manifolds. Nothing here knows of clients."""
+"""Penalties, constraints, mirror maps and manifolds; independent of clients and rounds."""
 
 from fcojax.transforms.calculus.compose import (
     on_subtree,
@@ -9,8 +9,8 @@ from fcojax.transforms.calculus.compose import (
     translated,
     with_box,
 )
-from fcojax.transforms.calculus.entries import per_entry
 from fcojax.transforms.calculus.moreau import conjugate, moreau_envelope
+from fcojax.transforms.calculus.per_entry import per_entry
 from fcojax.transforms.calculus.predicates import named
 from fcojax.transforms.constraints.monotone import monotone
 from fcojax.transforms.constraints.sets import (

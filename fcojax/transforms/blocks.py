@@ -1,8 +1,8 @@
-"""Signals cut into blocks of neighbours: what total variation and isotonic regression share.
+"""Blocks of neighbouring entries, shared by total variation and isotonic regression.
 
-A leaf is seen as one flat vector that holds its signals one after another, with a mask of the
-entries at which a signal begins. Blocks are a second such mask. Everything is a scan or a segment
-sum over that vector, so one signal or many, on a CPU or an accelerator, take the same few passes.
+The signals of a leaf are concatenated to one flat vector, with a mask of the entries at which a
+signal begins. A partition of the signals into blocks is another such mask. All operations are scans
+or segment sums over that vector, for one signal or many.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from fcojax.types import Array
 
 
 def along_axis(function: Callable[[Array, np.ndarray], Array], axis: int, leaf: Array) -> Array:
-    """``function(flat, begins)`` on the signals of a leaf that run along ``axis``.
+    """Apply ``function(flat, begins)`` to the signals of a leaf that run along ``axis``.
 
     A scalar is a signal with one entry.
     """
@@ -23,25 +23,20 @@ def along_axis(function: Callable[[Array, np.ndarray], Array], axis: int, leaf: 
         return leaf
     if leaf.ndim == 0:
         return function(leaf.reshape(1), np.array([True])).reshape(())
-    if not -leaf.ndim <= axis < leaf.ndim:
-        raise ValueError(
-            f"the signals run along axis {axis} but a leaf has shape {leaf.shape}; choose an axis "
-            "that every leaf has, or use on_subtree."
-        )
-    turned = jnp.moveaxis(leaf, axis, -1)
-    begins = np.arange(leaf.size) % turned.shape[-1] == 0
-    return jnp.moveaxis(function(turned.ravel(), begins).reshape(turned.shape), -1, axis)
+    signals = jnp.moveaxis(leaf, axis, -1)
+    begins = np.arange(leaf.size) % signals.shape[-1] == 0
+    return jnp.moveaxis(function(signals.ravel(), begins).reshape(signals.shape), -1, axis)
 
 
 def block_numbers(begins: Array) -> Array:
-    """The number of each entry's block, counted from 0."""
+    """Return the index of the block of each entry."""
     return jnp.cumsum(begins.astype(jnp.int32)) - 1
 
 
 def block_means(values: Array, blocks: Array) -> Array:
-    """The mean over its block, at every entry.
+    """Return the mean over its block at every entry.
 
-    The second pass takes back what the sum of a long block lost to rounding in the first.
+    A second pass corrects the rounding error of the sum over a long block.
     """
 
     def over_blocks(entries):
@@ -53,5 +48,5 @@ def block_means(values: Array, blocks: Array) -> Array:
 
 
 def differences(flat: Array, begins: np.ndarray) -> Array:
-    """Each entry minus the one before it, and 0 where a signal begins."""
+    """Return each entry minus the previous one, and 0 where a signal begins."""
     return jnp.where(begins, 0.0, flat - jnp.roll(flat, 1))

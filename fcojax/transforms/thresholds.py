@@ -1,15 +1,14 @@
-r"""Soft thresholding and clipping, and the threshold that lands on a simplex or an l1 ball.
+r"""Soft thresholding, clipping, and the projections on a simplex and an l1 ball.
 
-The projection on a simplex subtracts one number theta from all entries, the root of
+The projection on a simplex subtracts a threshold theta from all entries, the root of
 :math:`\sum_i \max(v_i - \theta, 0) = s`. The left side is convex and decreasing in theta, so
-Newton's method started below the root climbs to it and stops after finitely many steps: each step
-halves the excess or the number of active entries. The projection of a subset has a smaller root, so
-the maxima of a few chunks give a good start. All is measured from the largest entry, so that a
-total far below the entries is met to its own last digits.
+Newton's method from below increases to the root and stops after finitely many steps: each step
+halves the excess or the number of active entries. The root for a subset of the entries is smaller,
+so the maxima of a few chunks give a good starting point. Entries are taken relative to the largest,
+so that a total much smaller than the entries is still attained to full precision.
 
-These maps are piecewise linear, and each states its derivative at a kink: the one-sided derivative
-of the side on which a constraint does not bind or an entry stays zero. Where there is no kink, as
-for a threshold of 0, that is the derivative.
+These maps are piecewise linear. Their derivative at a kink is one-sided: that of the side on which
+a constraint is inactive or an entry stays zero.
 
 References: Michelot, 1986; Condat, Fast projection onto the simplex and the l1 ball, 2016.
 """
@@ -17,22 +16,26 @@ References: Michelot, 1986; Condat, Fast projection onto the simplex and the l1 
 import jax
 import jax.numpy as jnp
 
-from fcojax.device import loop
 from fcojax.types import Array, Scalar
+from fcojax.xla.rules import loop
 
-# Chunks of a strided view. Of 1e6 entries 32 to 256 took the same time; of a few thousand, the
-# maxima of 16 are a larger share of the entries that stay, which saves a pass or two.
-_NUM_CHUNKS, _NUM_CHUNKS_OF_FEW, _FEW = 64, 16, 1 << 16
-_COLUMNS = 64  # that sums are taken over side by side, since one after the other they wait
-# Newton steps to the root of normal entries: 3 to 8 of a thousand, 1 to 5 once chunks gave a start.
+# Chunks of a strided view. For 1e6 entries, 32 to 256 chunks took the same time; for a few
+# thousand, 16 chunks save an iteration or two, as more of their maxima are active entries.
+_NUM_CHUNKS, _NUM_CHUNKS_IF_SHORT, _SHORT = 64, 16, 1 << 16
+_COLUMNS = 64  # summed as a vector; XLA on a CPU sums a row one number after the other
+# Newton steps for normal entries: 3 to 8 for a thousand, 1 to 5 from the starting point of chunks.
 _USUAL_STEPS, _USUAL_STEPS_AFTER_CHUNKS = 8, 1
 
 
 def soft_threshold(v: Array, threshold: Scalar) -> Array:
-    """``sign(v) * max(|v| - threshold, 0)``, written as one pass that keeps exact zeros.
+    """Return ``sign(v) * max(|v| - threshold, 0)``, with exact zeros.
 
-    Its derivative at the kinks ``|v| == threshold > 0`` is 0, so it is 0 where the answer is; for a
-    threshold of 0 it is 1 everywhere.
+    The derivative is 0 wherever the result is 0, also at ``|v| == threshold > 0``; for a threshold
+    of 0 it is 1 everywhere.
+
+    Args:
+      v: any array.
+      threshold: a number of at least 0, or an array that broadcasts against v.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -50,16 +53,16 @@ def _soft(v, threshold):
 @_soft.defjvp
 def _soft_jvp(primals, tangents):
     v, threshold = primals
-    along, threshold_along = tangents
-    moves = (jnp.abs(v) > threshold) | (threshold == 0)
-    return _soft(v, threshold), jnp.where(moves, along - jnp.sign(v) * threshold_along, 0.0)
+    v_dot, threshold_dot = tangents
+    outside = (jnp.abs(v) > threshold) | (threshold == 0)
+    return _soft(v, threshold), jnp.where(outside, v_dot - jnp.sign(v) * threshold_dot, 0.0)
 
 
 @jax.custom_jvp
 def clipped(v: Array, low: Array, high: Array) -> Array:
-    """``clip(v, low, high)`` for ``low <= high``, with derivative 1 at either bound.
+    """Return ``clip(v, low, high)`` for ``low <= high``, with derivative 1 at either bound.
 
-    Where the bounds are equal the answer does not depend on v, and the derivative is 0.
+    Where the bounds are equal, the result does not depend on v and the derivative is 0.
     """
     return jnp.clip(v, low, high)
 
@@ -67,33 +70,32 @@ def clipped(v: Array, low: Array, high: Array) -> Array:
 @clipped.defjvp
 def _clipped_jvp(primals, tangents):
     v, low, high = primals
-    along, low_along, high_along = tangents
-    between = jnp.where(low < high, along, (low_along + high_along) / 2)
-    moved = jnp.where(v < low, low_along, jnp.where(v > high, high_along, between))
-    return clipped(v, low, high), moved
+    v_dot, low_dot, high_dot = tangents
+    inside_dot = jnp.where(low < high, v_dot, (low_dot + high_dot) / 2)
+    result_dot = jnp.where(v < low, low_dot, jnp.where(v > high, high_dot, inside_dot))
+    return clipped(v, low, high), result_dot
 
 
-def _climb(entries, total, start, usual):
-    """Newton's method from ``start``, which lies below the root; stops when nothing drops out."""
+def _newton(entries, total, start, usual):
+    """Newton's method from ``start`` below the root, until the active entries stay the same."""
 
-    def going(state):
-        _, _, moved = state
-        return moved
+    def unfinished(state):
+        _, _, changed = state
+        return changed
 
-    def climb(state):
+    def advance(state):
         theta, last_count, _ = state
         rest = jnp.maximum(entries - theta, 0.0)
         count = _sum((rest > 0).astype(entries.dtype))
-        higher = theta + jnp.maximum(_sum(rest) - total, 0.0) / jnp.maximum(count, 1.0)
-        return higher, count, (higher > theta) & (count < last_count)
+        new_theta = theta + jnp.maximum(_sum(rest) - total, 0.0) / jnp.maximum(count, 1.0)
+        return new_theta, count, (new_theta > theta) & (count < last_count)
 
-    everyone = jnp.full_like(start, entries.size + 1)
-    state = start, everyone, start == start
-    return loop(going, climb, state, usual)[0]
+    state = start, jnp.full_like(start, entries.size + 1), start == start
+    return loop(unfinished, advance, state, usual)[0]
 
 
 def _sum(entries):
-    """The sum; XLA adds up a row on a CPU number after number, but columns as vectors."""
+    """The sum, vectorised over columns."""
     whole = entries.size // _COLUMNS * _COLUMNS
     if whole <= _COLUMNS:
         return jnp.sum(entries)
@@ -102,84 +104,84 @@ def _sum(entries):
 
 
 def _threshold(entries, total):
-    """The largest entry, the entries less that, and the threshold less that; for ``total >= 0``."""
+    """The largest entry, and the entries and the threshold minus that; for ``total >= 0``."""
     highest = jnp.max(entries)
     below = entries - highest
     start = jnp.maximum(-total, (jnp.sum(below) - total) / entries.size)
     usual = _USUAL_STEPS
     if entries.size >= 4096:
-        chunks = _NUM_CHUNKS_OF_FEW if entries.size < _FEW else _NUM_CHUNKS
+        chunks = _NUM_CHUNKS_IF_SHORT if entries.size < _SHORT else _NUM_CHUNKS
         width = entries.size // chunks
         tops = jnp.max(below[: chunks * width].reshape(chunks, width), axis=0)
-        start = _climb(tops, total, start, usual)
+        start = _newton(tops, total, start, usual)
         usual = _USUAL_STEPS_AFTER_CHUNKS
-    return highest, below, jnp.minimum(_climb(below, total, start, usual), 0.0)
+    return highest, below, jnp.minimum(_newton(below, total, start, usual), 0.0)
 
 
 @jax.custom_jvp
-def onto_simplex(entries: Array, total: Array) -> Array:
-    r"""The nearest point of :math:`\{x \ge 0, \sum_i x_i = s\}`, for a total s of at least 0.
+def project_simplex(entries: Array, total: Array) -> Array:
+    r"""Return the nearest point of :math:`\{x \ge 0, \sum_i x_i = s\}`.
 
-    Its derivative takes the mean off the active entries. For a total of 0 the only answer is 0, and
-    only the derivative in the total is not: it is shared by the largest entries.
+    The derivative subtracts the mean over the active entries. For s = 0 the result is 0, and only
+    its derivative in s is not zero: it is distributed over the largest entries.
     """
     _, below, theta = _threshold(entries, total)
     return jnp.maximum(below - theta, 0.0)
 
 
-@onto_simplex.defjvp
-def _onto_simplex_jvp(primals, tangents):
+@project_simplex.defjvp
+def _project_simplex_jvp(primals, tangents):
     entries, total = primals
     _, below, theta = _threshold(entries, total)
-    answer = jnp.maximum(below - theta, 0.0)
-    return answer, _simplex_tangent(answer, below, total, *tangents)
+    x = jnp.maximum(below - theta, 0.0)
+    return x, _simplex_tangent(x, below, total, *tangents)
 
 
-def _simplex_tangent(answer, below, total, along, total_along):
-    active = jnp.where(total > 0, answer > 0, below == 0)
-    count = jnp.maximum(jnp.sum(active.astype(answer.dtype)), 1.0)
-    mean = jnp.sum(jnp.where(active, along, 0.0)) / count
-    inner = jnp.where(total > 0, along - mean, 0.0)
-    return jnp.where(active, inner + total_along / count, 0.0)
+def _simplex_tangent(x, below, total, entries_dot, total_dot):
+    active = jnp.where(total > 0, x > 0, below == 0)
+    count = jnp.maximum(jnp.sum(active.astype(x.dtype)), 1.0)
+    mean = jnp.sum(jnp.where(active, entries_dot, 0.0)) / count
+    centred = jnp.where(total > 0, entries_dot - mean, 0.0)
+    return jnp.where(active, centred + total_dot / count, 0.0)
 
 
 @jax.custom_jvp
-def onto_l1_ball(flat: Array, radius: Array) -> Array:
-    """The nearest vector whose l1 norm is at most ``radius``, a number of at least 0.
+def project_l1_ball(flat: Array, radius: Array) -> Array:
+    """Return the nearest vector whose l1 norm is at most ``radius``, a number of at least 0.
 
-    On the sphere of the ball the derivative is that of the inside, the identity.
+    On the boundary of the ball the derivative is that of the interior, the identity.
     """
-    answer, *_ = _into_ball(flat, radius)
-    return answer
+    x, *_ = _l1_ball_projection(flat, radius)
+    return x
 
 
-def _into_ball(flat, radius):
+def _l1_ball_projection(flat, radius):
     highest, below, theta = _threshold(jnp.abs(flat), radius)
     outside = highest + theta > 0
-    answer = jnp.where(outside, jnp.sign(flat) * jnp.maximum(below - theta, 0.0), flat)
-    return answer, outside, below, highest + theta
+    x = jnp.where(outside, jnp.sign(flat) * jnp.maximum(below - theta, 0.0), flat)
+    return x, outside, below, highest + theta
 
 
-def _ball_tangent(flat, radius, along, radius_along):
-    answer, outside, below, _ = _into_ball(flat, radius)
+def _ball_tangent(flat, radius, flat_dot, radius_dot):
+    x, outside, below, _ = _l1_ball_projection(flat, radius)
     sign = jnp.sign(flat)
-    moved = _simplex_tangent(jnp.abs(answer), below, radius, sign * along, radius_along)
-    return jnp.where(outside | (radius == 0), sign * moved, along)
+    x_dot = _simplex_tangent(jnp.abs(x), below, radius, sign * flat_dot, radius_dot)
+    return jnp.where(outside | (radius == 0), sign * x_dot, flat_dot)
 
 
-@onto_l1_ball.defjvp
-def _onto_l1_ball_jvp(primals, tangents):
-    return onto_l1_ball(*primals), _ball_tangent(*primals, *tangents)
+@project_l1_ball.defjvp
+def _project_l1_ball_jvp(primals, tangents):
+    return project_l1_ball(*primals), _ball_tangent(*primals, *tangents)
 
 
 @jax.custom_jvp
-def off_l1_ball(flat: Array, radius: Array) -> Array:
-    """What ``onto_l1_ball`` leaves over: the largest entries cut to a common level."""
-    *_, level = _into_ball(flat, radius)
+def l1_ball_residual(flat: Array, radius: Array) -> Array:
+    """Return ``flat - project_l1_ball(flat, radius)``: the entries clipped to a common level."""
+    *_, level = _l1_ball_projection(flat, radius)
     level = jnp.maximum(level, 0.0)
     return jnp.clip(flat, -level, level)
 
 
-@off_l1_ball.defjvp
-def _off_l1_ball_jvp(primals, tangents):
-    return off_l1_ball(*primals), tangents[0] - _ball_tangent(*primals, *tangents)
+@l1_ball_residual.defjvp
+def _l1_ball_residual_jvp(primals, tangents):
+    return l1_ball_residual(*primals), tangents[0] - _ball_tangent(*primals, *tangents)

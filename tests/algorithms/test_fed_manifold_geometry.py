@@ -14,8 +14,8 @@ from fcojax.transforms import (
     product_manifold,
     sphere,
 )
-from tests import subspaces
-from tests.subspaces import pca, polar, slope
+from tests.support import subspaces
+from tests.support.subspaces import pca, polar, slope
 
 Rates = fcojax.algorithms.fed_manifold.Hparams
 

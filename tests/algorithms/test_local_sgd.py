@@ -10,9 +10,9 @@ import pytest
 import fcojax
 from fcojax.algorithms import fed_gd, local_sgd
 from fcojax.algorithms.local_sgd import inverse_time
-from fcojax.engine.sharding import client_mesh, shard_clients
-from tests import federations
-from tests.federations import DIM, client_means, quadratic, quadratic_clients
+from fcojax.engine.placement.mesh import client_mesh, shard_clients
+from tests.support import federations
+from tests.support.federations import DIM, client_means, quadratic, quadratic_clients
 
 KEY = jax.random.key(8)
 START = np.array([1.0, -0.6, 0.3, 0.8])
@@ -20,7 +20,7 @@ NUM_ROUNDS = 8
 WITH_REPLACEMENT = fcojax.local_steps(3, 2, replace=True)
 SETTINGS = {
     "everyone, with replacement": (WITH_REPLACEMENT, fcojax.everyone()),
-    "sampled, epochs": (fcojax.local_epochs(1, 2), fcojax.uniform_cohort(3)),
+    "sampled, epochs": (fcojax.local_epochs(1, 2), fcojax.uniform_cohort(cohort_size=3)),
 }
 DECAYING = local_sgd.Hparams(client_lr=0.3, decay=0.1)
 
@@ -36,7 +36,7 @@ def population(weights="examples"):
 
 
 @functools.cache
-def luck(work, cohort=None):
+def drawn(work, cohort=None):
     return federations.replay(population(), KEY, NUM_ROUNDS, work, cohort or fcojax.everyone())
 
 
@@ -86,7 +86,7 @@ def assert_same(ours, expected, tolerance=1e-12):
 )
 def test_the_step_size_follows_the_global_step_also_within_a_round(setting):
     work, cohort = SETTINGS[setting]
-    rounds = luck(work, cohort)
+    rounds = drawn(work, cohort)
     ours = models(build(local_sgd), DECAYING, population(), work=work, cohort=cohort)
     expected = simulate(quadratic_clients(), rounds, lambda r, t: 0.3 / (1 + 0.1 * t))
     assert_same(ours, expected)
@@ -104,7 +104,7 @@ def test_numbers_take_a_rounds_axis_on_top_of_the_schedule():
         ours,
         simulate(
             quadratic_clients(),
-            luck(WITH_REPLACEMENT),
+            drawn(WITH_REPLACEMENT),
             lambda r, t: rates[r] / (1 + decays[r] * t),
         ),
     )
@@ -117,7 +117,7 @@ def root_time(hparams, step):
 def test_a_schedule_of_ones_own():
     chosen, rates = build(local_sgd, step_size=root_time), fed_gd.Hparams(0.3)
     ours = models(chosen, rates, population(), work=WITH_REPLACEMENT)
-    rounds = luck(WITH_REPLACEMENT)
+    rounds = drawn(WITH_REPLACEMENT)
     assert_same(ours, simulate(quadratic_clients(), rounds, lambda r, t: 0.3 / (1 + t) ** 0.5))
 
 
@@ -138,7 +138,7 @@ def test_one_local_step_is_minibatch_sgd_on_the_weighted_loss():
         [],
     )
     weights = np.asarray(population().weights) / np.asarray(population().weights).sum()
-    rounds = luck(work)
+    rounds = drawn(work)
     for t, cohort in enumerate(rounds):
         mean = np.zeros(DIM)
         for member, _, [(indices, _)] in cohort:

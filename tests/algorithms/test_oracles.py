@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from tests import federations, oracles
+from tests.support import federations, oracles
 
 SETTINGS = {
     "everyone, full batch": (
@@ -19,13 +19,13 @@ SETTINGS = {
     "sampled, minibatches, ragged": (
         federations.RAGGED,
         fcojax.local_steps(4, 3),
-        fcojax.uniform_cohort(3),
+        fcojax.uniform_cohort(cohort_size=3),
         None,
     ),
     "epochs, ragged, by examples": (
         federations.RAGGED,
         fcojax.local_epochs(2, 3),
-        fcojax.uniform_cohort(2),
+        fcojax.uniform_cohort(cohort_size=2),
         "examples",
     ),
     "coin flips, epochs": (
@@ -48,14 +48,26 @@ KEY = jax.random.key(11)
 
 @functools.cache
 def population(setting):
-    """The clients of a setting, and the luck of its twenty rounds."""
+    """The clients of a setting, and the random draws of its twenty rounds."""
     sizes, work, cohort, weights = SETTINGS[setting]
     data = fcojax.from_clients(federations.clients(sizes), weights)
     return data, federations.replay(data, KEY, 20, work, cohort)
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("name", federations.NAMES)
+# Every algorithm in one setting and two algorithms in every setting; the gate tests the others.
+PAIRS = [
+    pytest.param(
+        name, setting,
+        marks=[]
+        if setting == "sampled, minibatches, ragged" or name in ("fed_avg", "fed_dual_avg")
+        else pytest.mark.slow,
+    )
+    for name in federations.NAMES
+    for setting in SETTINGS
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "setting"), PAIRS)
 def test_iterates_equal_the_oracle(name, setting):
     sizes, work, cohort, _ = SETTINGS[setting]
     data, rounds = population(setting)

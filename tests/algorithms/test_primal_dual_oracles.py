@@ -12,8 +12,8 @@ import pytest
 import fcojax
 from fcojax.algorithms import fed_dyn, fed_pd
 from fcojax.algorithms.local_solvers import gd, proxgd, variance_reduced
-from tests import federations
-from tests.oracles import soft, squared_gradient
+from tests.support import federations
+from tests.support.oracles import soft, squared_gradient
 
 KEY = jax.random.key(11)
 NUM_ROUNDS, LR, ETA, SCALE = 12, 0.05, 0.4, 0.3
@@ -139,19 +139,27 @@ def test_fed_pd_equals_its_procedure(setting):
 
 DYN_SETTINGS = {
     "psi on the clients, sampled models": (
-        proxgd(federations.kernel_l1(), warm_start=False), fcojax.local_steps(3),
-        fcojax.uniform_cohort(2), None,
+        proxgd(federations.kernel_l1(), warm_start=False),
+        fcojax.local_steps(3),
+        fcojax.uniform_cohort(cohort_size=2),
+        None,
         {"warm_start": False, "report": "sampled", "client_scale": SCALE},
     ),
     "the code: from the center, half": (
-        gd(warm_start=False), fcojax.local_epochs(2, 3), fcojax.uniform_cohort(3), "examples",
+        gd(warm_start=False),
+        fcojax.local_epochs(2, 3),
+        fcojax.uniform_cohort(cohort_size=3),
+        "examples",
         {"warm_start": False, "server_scale": SCALE},
     ),
     "all models, coin flips": (
-        gd(), fcojax.local_steps(3, 2), fcojax.coin_flips(0.3), "examples",
+        gd(),
+        fcojax.local_steps(3, 2),
+        fcojax.coin_flips(0.3),
+        "examples",
         {"warm_start": True, "report": "all"},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("setting", with_slow_after(DYN_SETTINGS, 1))

@@ -19,7 +19,7 @@ def test_the_geometry_that_is_named_is_what_stands_after_the_loss(name):
 
 
 def test_a_misspelt_piece_of_geometry_is_refused_where_it_is_written():
-    with pytest.raises(ValueError, match="no geometry 'miror'"):
+    with pytest.raises(ValueError, match="the geometry is 'miror'"):
         takes(tuple, "miror")
 
 
@@ -29,17 +29,17 @@ class Own(NamedTuple):
     pace: float = 0.1
 
 
-def test_an_argument_called_hparams_chooses_the_type():
+def test_an_argument_called_hparams_type_chooses_the_type():
     """What wraps the factory still says the last word."""
 
     @takes(fcojax.algorithms.fed_avg.Hparams)
-    def inner(loss, *, hparams=fcojax.algorithms.fed_avg.Hparams):
+    def inner(loss, *, hparams_type=fcojax.algorithms.fed_avg.Hparams):
         return fcojax.algorithms.fed_avg(loss)
 
     @takes(fcojax.algorithms.fed_mid.Hparams)
     def outer(loss):
-        return inner(loss, hparams=Own)
+        return inner(loss, hparams_type=Own)
 
     assert inner(None).hparams_type is fcojax.algorithms.fed_avg.Hparams
-    assert inner(None, hparams=Own).hparams_type is Own
+    assert inner(None, hparams_type=Own).hparams_type is Own
     assert outer(None).hparams_type is fcojax.algorithms.fed_mid.Hparams

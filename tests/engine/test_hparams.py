@@ -6,13 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 
 import fcojax
 from fcojax import tree
 from fcojax.algorithms import fed_avg, takes
 from fcojax.engine.hparams import as_arrays, at_round
-from tests import federations
+from tests.support import federations
 
 KEY = jax.random.key(0)
 
@@ -42,7 +41,7 @@ def tilted(loss):
         }
         return result._replace(upload=upload)
 
-    def server_update(hparams, server, mean_upload, cohort, key):
+    def server_update(hparams, server, mean_upload, fraction, key):
         return tree.add_scaled(server, -hparams.tilt * hparams.power.astype(float), mean_upload)
 
     return plain._replace(client_update=client_update, server_update=server_update)
@@ -78,7 +77,7 @@ def test_a_schedule_of_vectors():
 
 def test_grids_of_vectors_sweep():
     rates = [(0.01, 0.02), (0.03, 0.0)]
-    grid = fcojax.product(Own, paces=rates, tilt=[-0.5, 0.25])
+    grid = fcojax.grid.product(Own, paces=rates, tilt=[-0.5, 0.25])
     assert grid.paces.shape == (4, 2) and jnp.issubdtype(grid.power.dtype, jnp.integer)
     data = fcojax.from_clients(federations.clients())
     models, _ = fcojax.sweep(
@@ -94,25 +93,3 @@ def test_optax_schedules_are_taken_as_they_are():
     decay = optax.exponential_decay(0.1, transition_steps=1, decay_rate=0.5)
     values = fcojax.schedule(decay, num_rounds=4).values
     np.testing.assert_allclose(values, 0.1 * 0.5 ** np.arange(4), rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("hparams", "message"),
-    [
-        (fed_avg.Hparams(client_lr=np.ones(5)), "client_lr has shape (5,) where () is needed"),
-        (fed_avg.Hparams(fcojax.schedule(np.ones(2))), "has 2 values; pass one for each of the 3"),
-        (federations.hparams("fed_dual_avg"), "penalty_scale), but this algorithm takes Rates("),
-        (Own(), "hparams is a Own(paces, power, tilt), but this algorithm takes Rates("),
-        ((0.1, 1.0), "hparams is (0.1, 1.0); pass a named tuple of numbers, Rates("),
-        (fed_avg.Hparams("fast"), "client_lr is 'fast'; pass a number."),
-    ],
-)
-def test_what_does_not_fit_is_refused(hparams, message):
-    data = fcojax.from_clients(federations.clients())
-    with pytest.raises(ValueError) as error:
-        fcojax.run(
-            fed_avg(federations.loss), hparams, federations.start(), data, KEY,
-            fcojax.local_steps(1), num_rounds=3,
-        )  # fmt: skip
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)

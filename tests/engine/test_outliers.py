@@ -3,12 +3,11 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fcojax
-from tests import federations
+from tests.support import federations
 
 KEY = jax.random.key(5)
 
@@ -29,10 +28,12 @@ def scaffold():
 def run(guard, cohort=None, num_rounds=8, population=None, **sizes):
     chosen = scaffold()
     hparams = chosen.hparams_type(client_lr=0.05, penalty_scale=0.1)
-    plan = fcojax.Plan(fcojax.local_steps(2, 2), cohort or fcojax.everyone(), guard=guard, **sizes)
+    plan = fcojax.Plan(
+        fcojax.local_steps(2, 2), cohort or fcojax.everyone(), outliers=guard, **sizes
+    )
     given = population or data()
     state = fcojax.start(chosen, hparams, federations.start(), given, KEY, plan)
-    return fcojax.advance(chosen, hparams, given, state, plan, num_rounds)
+    return fcojax.advance(chosen, hparams, state, given, plan, num_rounds=num_rounds)
 
 
 def equal(found, expected):
@@ -80,37 +81,25 @@ def test_a_quantile_is_found_and_kept(start):
 @pytest.mark.slow
 def test_bounds_are_a_points_and_a_seeds_own_and_the_same_on_a_mesh():
     chosen = federations.algorithm("fed_avg")
-    grid = fcojax.product(type(federations.hparams("fed_avg")), client_lr=[0.01, 0.05])
+    grid = fcojax.grid.product(type(federations.hparams("fed_avg")), client_lr=[0.01, 0.05])
     plan = fcojax.Plan(
-        fcojax.local_steps(2, 2), fcojax.uniform_cohort(3), guard=fcojax.norm_quantile(0.5, 1.0)
+        fcojax.local_steps(2, 2),
+        fcojax.uniform_cohort(cohort_size=3),
+        outliers=fcojax.norm_quantile(0.5, 1.0),
     )
     keys = jax.random.split(KEY, 2)
 
     def bounds(population, grid, keys):
         state = fcojax.start(chosen, grid, federations.start(), population, keys, plan)
-        return np.asarray(fcojax.advance(chosen, grid, population, state, plan, 6)[0].bound)
+        return np.asarray(
+            fcojax.advance(chosen, grid, state, population, plan, num_rounds=6)[0].bound
+        )
 
     found = bounds(data(), grid, keys)
     assert np.unique(found).size == 4
-    sharded = fcojax.shard_clients(data(), fcojax.client_mesh(2))
+    sharded = fcojax.devices.shard_clients(data(), fcojax.devices.client_mesh(2))
     np.testing.assert_allclose(bounds(sharded, grid, keys), found, rtol=1e-12)
     for seed in range(2):
         for point in range(2):
             one = bounds(data(), type(grid)(grid.client_lr[point]), keys[seed])
-            np.testing.assert_allclose(one, found[seed, point], rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: fcojax.norm_bound(0.0), "bound is 0.0; pass a positive number"),
-        (lambda: fcojax.norm_bound(jnp.inf), "bound is inf"),
-        (lambda: fcojax.norm_quantile(0.0, 1.0), "quantile is 0.0; pass a number above 0"),
-        (lambda: fcojax.norm_quantile(0.5, -1.0), "start is -1.0; pass a positive number"),
-        (lambda: fcojax.norm_quantile(0.5, 1.0, rate=0.0), "rate is 0.0; pass a positive number"),
-        (lambda: run(3.0), "the plan's guard is 3.0; pass norm_bound"),
-    ],
-)
-def test_what_is_no_guard_is_told(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
+            np.testing.assert_allclose(one, found[point, seed], rtol=1e-12)

@@ -1,6 +1,8 @@
-"""Every sampler driven by the engine: who worked and who was heard, wherever the work is done."""
+"""Every sampler driven by the engine: which clients work and which uploads count, on any mesh."""
 
 import functools
+import inspect
+import typing
 from typing import NamedTuple
 
 import jax
@@ -10,31 +12,66 @@ import pytest
 
 import fcojax
 from fcojax.algorithms import Algorithm, ClientResult
-from fcojax.engine.luck import COHORT
+from fcojax.engine.participation.samplers import Sampler
 from fcojax.engine.plan import Plan
+from fcojax.engine.randomness import COHORT
 from fcojax.engine.stepper import start
-from tests import federations, oracles
+from fcojax.types import Count, Probability, Share
+from tests.support import federations, oracles
 
 KEY = jax.random.key(3)
 NUM_ROUNDS, NUM_CLIENTS = 12, len(federations.RAGGED)
 TRACE = [[0, 3], [], [1, 2, 3, 4], [2]]
 SAMPLERS = {
     "everyone": fcojax.everyone(),
-    "uniform": fcojax.uniform_cohort(2),
-    "weighted": fcojax.weighted_cohort(3, 2.0),
+    "uniform": fcojax.uniform_cohort(cohort_size=2),
+    "weighted": fcojax.weighted_cohort(cohort_size=3, power=2.0),
     "coins": fcojax.coin_flips(0.4),
-    "cyclic": fcojax.cyclic(2),
-    "some of a cycle": fcojax.cyclic(2, cohort_size=1),
-    "markov": fcojax.markov(0.3, 0.2),
-    "some of markov": fcojax.markov(0.3, 0.2, cohort_size=2),
+    "cyclic": fcojax.cyclic(num_groups=2),
+    "some of a cycle": fcojax.cyclic(num_groups=2, cohort_size=1),
+    "markov": fcojax.markov(leave=0.3, join=0.2),
+    "some of markov": fcojax.markov(leave=0.3, join=0.2, cohort_size=2),
     "trace": fcojax.from_trace(TRACE),
     "everyone, lossy": fcojax.dropout(fcojax.everyone(), 0.4),
-    "uniform, lossy": fcojax.dropout(fcojax.uniform_cohort(3), 0.4),
-    "markov, lossy": fcojax.dropout(fcojax.markov(0.2, 0.3), 0.4),
+    "uniform, lossy": fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.4),
+    "markov, lossy": fcojax.dropout(fcojax.markov(leave=0.2, join=0.3), 0.4),
 }
 
-OTHER_PLACES = [(1, None), (2, None), (None, None), (2, 1), (None, 2)]
-PLACES = [(1, 2), *(pytest.param(*place, marks=pytest.mark.slow) for place in OTHER_PLACES)]
+# Values by annotation: a sampler that takes numbers alone needs no row.
+VALUES = {Count: 2, Share: 0.4, Probability: 0.4}
+
+
+def built(factory):
+    """The sampler with a value for each required argument, or ``None`` if one is no number."""
+    kinds = typing.get_type_hints(factory, include_extras=True)
+    parameters = inspect.signature(factory).parameters.values()
+    required = [kinds[p.name] for p in parameters if p.default is p.empty]
+    if not all(kind in VALUES for kind in required):
+        return None
+    return factory(**{p.name: VALUES[kinds[p.name]] for p in parameters if p.default is p.empty})
+
+
+def factories():
+    """The factories of the library that return a sampler, by name."""
+    for name in fcojax.__all__:
+        factory = getattr(fcojax, name)
+        if inspect.isfunction(factory) and typing.get_type_hints(factory).get("return") is Sampler:
+            yield name, factory
+
+
+TABLED = {type(sampler) for sampler in SAMPLERS.values()}
+SAMPLERS |= {
+    name: sampler
+    for name, factory in factories()
+    if (sampler := built(factory)) is not None and type(sampler) not in TABLED
+}
+
+# Clients side by side, and devices.
+PLACES = [
+    (1, 2),
+    *(pytest.param(*place, marks=pytest.mark.slow) for place in ((2, None), (None, 2))),
+    *(pytest.param(*place, marks=pytest.mark.long) for place in ((1, None), (None, None), (2, 1))),
+]
 
 
 class Stamp(NamedTuple):
@@ -55,7 +92,7 @@ STAMPING = Algorithm(
     init=lambda hparams, params: (params, jnp.zeros(())),
     broadcast=lambda hparams, server: server,
     client_update=client_update,
-    server_update=lambda hparams, server, mean, cohort, key: server + cohort.fraction * mean,
+    server_update=lambda hparams, server, mean, fraction, key: server + fraction * mean,
     model=lambda hparams, server: server,
 )
 
@@ -65,50 +102,65 @@ def data(num_devices=None):
     single = fcojax.from_clients(federations.clients())
     if num_devices is None:
         return single
-    return fcojax.shard_clients(single, fcojax.client_mesh(num_devices))
+    return fcojax.devices.shard_clients(single, fcojax.devices.client_mesh(num_devices))
 
 
 @functools.cache
 def drawn(name):
-    """Whether each client works, and whether it is heard, [rounds, clients], asked one by one."""
+    """Whether each client works, and whether its upload counts, [rounds, clients]."""
     key, sizes = jax.random.fold_in(KEY, COHORT), data().sizes
-    draw = jax.jit(lambda index: SAMPLERS[name](key, index, NUM_CLIENTS, sizes))
-    works, heard = np.zeros((2, NUM_ROUNDS, NUM_CLIENTS), bool)
+    draw = jax.jit(lambda index: SAMPLERS[name].draw(key, index, NUM_CLIENTS, sizes))
+    works, counted = np.zeros((2, NUM_ROUNDS, NUM_CLIENTS), bool)
     for index in range(NUM_ROUNDS):
         cohort = draw(jnp.int32(index))
         members = np.arange(NUM_CLIENTS) if cohort.members is None else np.asarray(cohort.members)
-        present = np.asarray(cohort.weights) > 0
+        present = np.asarray(cohort.present)
         works[index, members[present]] = True
         arrives = present if cohort.arrives is None else present & np.asarray(cohort.arrives)
-        heard[index, members[arrives]] = True
-    return works, heard
+        counted[index, members[arrives]] = True
+    return works, counted
 
 
 def ran(name, chunk, num_devices):
     """The state after all rounds and the metrics of each."""
     plan = Plan(fcojax.local_steps(1), SAMPLERS[name], client_chunk_size=chunk)
     state = start(STAMPING, STAMPS, jnp.zeros(()), data(num_devices), KEY, plan)
-    state, metrics = fcojax.advance(STAMPING, STAMPS, data(num_devices), state, plan, NUM_ROUNDS)
+    state, metrics = fcojax.advance(
+        STAMPING, STAMPS, state, data(num_devices), plan, num_rounds=NUM_ROUNDS
+    )
     return state, jax.tree.map(np.asarray, metrics)
 
 
 @pytest.mark.parametrize(("chunk", "num_devices"), PLACES)
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_the_engine_does_what_the_sampler_says(name, chunk, num_devices):
-    """Those who are heard move, all others stay as they were, and the server hears what arrives.
+    """Counted clients move, all others stay as they were, and the server sums what arrives.
 
-    The sampler is asked by itself, so neither chunks nor devices change who takes part.
+    The sampler is called by itself, so neither chunks nor devices change who takes part.
     """
-    works, heard = drawn(name)
-    assert not (heard & ~works).any()
+    works, counted = drawn(name)
+    assert not (counted & ~works).any()
     state, metrics = ran(name, chunk, num_devices)
-    assert np.array_equal(state.clients[:NUM_CLIENTS], np.asarray(STAMPS.stamp.values) @ heard)
-    expected = np.asarray(STAMPS.stamp.values) @ heard.mean(axis=1)
+    assert np.array_equal(state.clients[:NUM_CLIENTS], np.asarray(STAMPS.stamp.values) @ counted)
+    expected = np.asarray(STAMPS.stamp.values) @ counted.mean(axis=1)
     assert float(state.server) == pytest.approx(expected, rel=1e-14)
     assert np.array_equal(metrics["participants"], works.sum(axis=1))
-    assert np.array_equal(metrics["lost"], (works & ~heard).sum(axis=1))
-    assert np.array_equal(metrics["one"], np.where(heard.any(axis=1), 1.0, np.nan), equal_nan=True)
+    assert np.array_equal(metrics["lost"], (works & ~counted).sum(axis=1))
+    assert np.array_equal(
+        metrics["one"], np.where(counted.any(axis=1), 1.0, np.nan), equal_nan=True
+    )
     assert metrics["dropped"].sum() == 0
+
+
+def leaves(kind):
+    """The classes below a class that have none below themselves."""
+    below = kind.__subclasses__()
+    return {leaf for one in below for leaf in leaves(one)} if below else {kind}
+
+
+def test_every_sampler_is_in_the_table():
+    classes = {kind for kind in leaves(Sampler) if kind.__module__.startswith("fcojax.")}
+    assert classes == {type(sampler) for sampler in SAMPLERS.values()}
 
 
 def test_the_samplers_of_this_table_leave_somebody_out():
@@ -117,10 +169,11 @@ def test_the_samplers_of_this_table_leave_somebody_out():
         works, _ = drawn(name)
         assert works.any(axis=0).sum() > 1 and not works.all(axis=0).any(), name
     for name in SAMPLERS:
-        works, heard = drawn(name)
-        assert (works != heard).any() == ("lossy" in name), name
+        works, counted = drawn(name)
+        assert (works != counted).any() == ("lossy" in name), name
 
 
+@pytest.mark.slow
 def test_unreliable_clients_against_the_oracle():
     """Uneven work, chains that come and go, lost uploads: the rounds written out in numpy."""
     name, work = "fed_dual_avg", fcojax.local_epochs(3, 2, fewest=1)
@@ -162,5 +215,5 @@ def test_an_upload_that_is_not_finite_is_dropped_whether_it_arrives_or_not():
     lost, dropped, all_sent = (int(metrics[n]) for n in ("lost", "dropped", "participants"))
     assert sum(others) + lost + dropped == all_sent
     assert metrics["dropped"] == 40
-    heard = metrics["participants"] - metrics["dropped"] - metrics["lost"]
-    assert float(state.server) * NUM_CLIENTS == pytest.approx(int(heard))
+    counted = metrics["participants"] - metrics["dropped"] - metrics["lost"]
+    assert float(state.server) * NUM_CLIENTS == pytest.approx(int(counted))

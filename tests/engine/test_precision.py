@@ -10,8 +10,9 @@ import pytest
 import fcojax
 from fcojax import algorithms
 from fcojax.engine.hparams import as_arrays
-from fcojax.engine.run import whole
-from fcojax.engine.stepper import advance_kept, model_of
+from fcojax.engine.program import Program
+from fcojax.engine.run import run_compiled
+from fcojax.engine.stepper import advance_compiled, read_model_traced
 
 DATA = fcojax.from_rows({"x": np.ones((6, 3), np.float32)}, [2, 1, 3])
 PLAN = fcojax.Plan(fcojax.local_steps(2))
@@ -27,7 +28,7 @@ def loss_of_its_own(w, rows):
     return jnp.matmul(rows["x"], w, precision="default") ** 2
 
 
-def loss_of_whoever_is_around(w, rows):
+def loss_under_a_context(w, rows):
     with jax.default_matmul_precision("high"):
         return loss(w, rows)
 
@@ -39,13 +40,15 @@ def a_look(hparams, model, context):
 def a_round(loss):
     algorithm, at = algorithms.fed_avg(loss), jnp.ones(3, jnp.float32)
     state = fcojax.start(algorithm, HPARAMS, at, DATA, jax.random.key(0), PLAN)
-    return advance_kept.trace(algorithm, PLAN, a_look, 1, 1, HPARAMS, DATA, state, None)
+    return advance_compiled.trace(
+        Program(algorithm, PLAN, a_look, 1, 1), HPARAMS, DATA, state, None
+    )
 
 
 def a_sweep(loss):
     grid = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), HPARAMS)
     given = grid, jnp.ones(3, jnp.float32), DATA, jax.random.key(0)[None], None
-    return whole.trace(algorithms.fed_avg(loss), PLAN, a_look, 1, 1, *given)
+    return run_compiled.trace(Program(algorithms.fed_avg(loss), PLAN, a_look), *given)
 
 
 def precisions(traced, platform):
@@ -71,14 +74,14 @@ def test_a_users_choice_wins():
         assert precisions(a_round(loss), "cuda") == {("HIGH", "HIGH")}
     finally:
         jax.config.update("jax_default_matmul_precision", None)
-    assert ("HIGH", "HIGH") in precisions(a_round(loss_of_whoever_is_around), "cuda")
+    assert ("HIGH", "HIGH") in precisions(a_round(loss_under_a_context), "cuda")
     assert ("DEFAULT", "DEFAULT") in precisions(a_round(loss_of_its_own), "cuda")
     assert precisions(a_round(loss), "cuda") == FULL
 
 
 def test_a_run_leaves_the_users_own_programs_alone():
     algorithm = algorithms.fed_avg(loss)
-    jax.eval_shape(lambda: model_of(algorithm, HPARAMS, fcojax.start(
+    jax.eval_shape(lambda: read_model_traced(algorithm, HPARAMS, fcojax.start(
         algorithm, HPARAMS, jnp.ones(3), DATA, jax.random.key(0), PLAN)))  # fmt: skip
     own = jax.jit(lambda x: x @ x).trace(jnp.ones((2, 2), jnp.float32))
     assert precisions(own, "cuda") == {("DEFAULT", "DEFAULT")}

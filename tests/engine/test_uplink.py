@@ -10,10 +10,9 @@ import pytest
 import fcojax
 from fcojax import tree
 from fcojax.algorithms import local_sgd
-from fcojax.engine.luck import ENCODE, purpose_key
-from fcojax.engine.uplink import Heard
-from fcojax.transforms import euclidean
-from tests import federations
+from fcojax.engine.randomness import ENCODE, purpose_key
+from fcojax.engine.uploads.uplink import RoundWeights
+from tests.support import federations
 
 KEY = jax.random.key(2)
 RATES = federations.hparams("fed_avg")
@@ -28,7 +27,7 @@ def run(name, hparams, uplink, cohort=None, num_rounds=6):
     plan = fcojax.Plan(fcojax.local_steps(2, 2), cohort or fcojax.everyone(), uplink)
     chosen = federations.algorithm(name)
     state = fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
-    state, history = fcojax.advance(chosen, hparams, data(), state, plan, num_rounds)
+    state, history = fcojax.advance(chosen, hparams, state, data(), plan, num_rounds=num_rounds)
     return federations.as_vector(fcojax.read_model(chosen, hparams, state)), state, history
 
 
@@ -86,14 +85,14 @@ def test_what_feedback_keeps_is_what_was_not_sent():
     plan = fcojax.Plan(fcojax.local_steps(1), lossy, largest())
     hparams, start = RATES._replace(client_lr=1.0), tree.zeros_like(federations.start())
     state = fcojax.start(step, hparams, start, data(), KEY, plan)
-    state, history = fcojax.advance(step, hparams, data(), state, plan, 40)
-    heard = history["participants"] - history["lost"]
+    state, history = fcojax.advance(step, hparams, state, data(), plan, num_rounds=40)
+    counted = history["participants"] - history["lost"]
     assert 0 < int(np.sum(history["lost"])) < 100
     residual = np.concatenate([np.asarray(leaf).reshape(5, -1) for leaf in state.residuals], 1)
     wanted = np.asarray(state.clients)[:, None] * DIRECTION
     sent = wanted - residual
-    # The server divides by who was heard; counted back, it has all that was sent.
-    assert float(np.sum(heard)) == np.asarray(state.clients).sum()
+    # The server divides by the number counted; multiplied back, it has all that was sent.
+    assert float(np.sum(counted)) == np.asarray(state.clients).sum()
     np.testing.assert_allclose(state.server["sum"], sent.sum(axis=0), atol=1e-12)
 
 
@@ -101,14 +100,14 @@ DIRECTION = np.array([0.5, 1.0, -2.0, 3.0, 0.25])
 
 
 def algorithm_of_constant_uploads():
-    """Clients count how often they were heard and always want to send the same."""
+    """Clients count how often their upload counted, and always upload the same."""
 
     def client_update(hparams, message, client, local, key):
         upload = {"bias": jnp.asarray(DIRECTION[0]), "kernel": jnp.asarray(DIRECTION[1:])}
         return fcojax.algorithms.ClientResult(client + 1, upload, {})
 
-    def server_update(hparams, server, mean, cohort, key):
-        total = jnp.append(mean["bias"], mean["kernel"]) * cohort.fraction * 5
+    def server_update(hparams, server, mean, fraction, key):
+        total = jnp.append(mean["bias"], mean["kernel"]) * fraction * 5
         return {"model": server["model"], "sum": server["sum"] + total}
 
     return fcojax.algorithms.Algorithm(
@@ -138,9 +137,9 @@ def clip(hparams, payload, residual, key):
     return tree.scale(jnp.minimum(1, hparams.clip / norm), payload), residual
 
 
-def sum_with_noise(expected, hparams, total, heard: Heard, key):
+def sum_with_noise(expected, hparams, total, counted: RoundWeights, key):
     """The sum over a fixed number of clients, and Gaussian noise."""
-    count = heard.cohort_weight / expected
+    count = counted.cohort_weight / expected
     keys = jax.random.split(key, len(total))
     return [
         leaf * count + hparams.noise / expected * jax.random.normal(k, leaf.shape, leaf.dtype)
@@ -156,6 +155,7 @@ def private(expected):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_clipped_sums_have_a_fixed_denominator():
     """One round by hand: every displacement cut to the norm, the sum divided by three."""
     hparams = Private(client_lr=0.05, clip=0.1)
@@ -178,8 +178,9 @@ def test_noise_is_added_also_when_nobody_is_there():
     assert not np.allclose(found, federations.as_vector(federations.start()))
 
 
+@pytest.mark.slow
 def test_numbers_of_an_uplink_sweep_like_any_other():
-    grid = fcojax.product(Private, client_lr=[0.05], clip=[0.1, 1.0, 10.0])
+    grid = fcojax.grid.product(Private, client_lr=[0.05], clip=[0.1, 1.0, 10.0])
     plan = fcojax.Plan(fcojax.local_steps(2, 2), uplink=private(5.0))
     models, _ = fcojax.sweep(
         federations.algorithm("fed_avg"), grid, federations.start(), data(), KEY[None], plan,
@@ -200,31 +201,23 @@ def test_public_parts_pass_untouched():
     chosen = local_sgd(federations.loss)
     plan = fcojax.Plan(fcojax.local_steps(3), uplink=silence)
     state = fcojax.start(chosen, local_sgd.Hparams(), federations.start(), data(), KEY, plan)
-    state, _ = fcojax.advance(chosen, local_sgd.Hparams(), data(), state, plan, 4)
+    state, _ = fcojax.advance(chosen, local_sgd.Hparams(), state, data(), plan, num_rounds=4)
     assert int(state.server.step) == 12
     np.testing.assert_array_equal(
         federations.as_vector(state.server.params), federations.as_vector(federations.start())
     )
 
 
+@pytest.mark.slow
 def test_the_same_uplink_on_a_mesh():
-    plain, _, _ = run("fed_avg", RATES, largest(), fcojax.uniform_cohort(3))
-    plan = fcojax.Plan(fcojax.local_steps(2, 2), fcojax.uniform_cohort(3), largest())
-    spread = fcojax.shard_clients(data(), fcojax.client_mesh(2))
+    plain, _, _ = run("fed_avg", RATES, largest(), fcojax.uniform_cohort(cohort_size=3))
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), fcojax.uniform_cohort(cohort_size=3), largest())
+    spread = fcojax.devices.shard_clients(data(), fcojax.devices.client_mesh(2))
     model, _ = fcojax.run(
         federations.algorithm("fed_avg"), RATES, federations.start(), spread, KEY, plan,
         num_rounds=6,
     )  # fmt: skip
     np.testing.assert_allclose(federations.as_vector(model), plain, rtol=1e-12)
-
-
-def test_a_mirror_is_no_uplink():
-    plan = fcojax.Plan(fcojax.local_steps(1), uplink=euclidean(federations.kernel_l1()))
-    with pytest.raises(ValueError, match="the plan's uplink is Mirror.*pass an Uplink"):
-        fcojax.run(
-            federations.algorithm("fed_avg"), RATES, federations.start(), data(), KEY, plan,
-            num_rounds=1,
-        )  # fmt: skip
 
 
 def spoilt(probability):
@@ -255,7 +248,7 @@ def test_clients_that_send_nan_are_as_if_they_had_not_been_there(probability):
     def run(cohort, uplink):
         plan = fcojax.Plan(fcojax.local_steps(2, 2), cohort, uplink)
         state = fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
-        return fcojax.advance(chosen, hparams, data(), state, plan, 12)
+        return fcojax.advance(chosen, hparams, state, data(), plan, num_rounds=12)
 
     found, history = run(fcojax.everyone(), uplink)
     np.testing.assert_array_equal(history["dropped"], table.sum(axis=1))

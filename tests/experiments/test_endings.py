@@ -5,20 +5,21 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
-from experiments.endings import Refused, sentence
+from experiments.process.errors import UserError, sentence, silence_orbax_threads
+from experiments.process.signals import Stopped, watched
 from experiments.report import rows as tidy
-from experiments.signals import Stopped, watched
 from tests.experiments.test_run import ROOT, TOY, command, environment, launch, one_line
 
 
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (Refused("no such thing;\npass another."), "no such thing; pass another."),
+        (UserError("no such thing;\npass another."), "no such thing; pass another."),
         (ValueError("x is 3; pass 4."), "x is 3; pass 4."),
         (OSError(errno.ENOSPC, "", "w/rows"), "w/rows: No space left on device; free some space"),
         (RuntimeError("UNKNOWN: write failed: No space left on device [x]\nmore"), "No space left"),
@@ -43,15 +44,28 @@ def test_an_error_behind_another_is_told():
         assert "No space left on device" in sentence(error)
 
 
+def test_only_threads_of_orbax_fail_in_silence(monkeypatch, capsys):
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    silence_orbax_threads()
+    for file in ("/site-packages/orbax/checkpoint/save.py", "/site-packages/rich/live.py"):
+        failing = {}
+        exec(compile("def fail(): 1 / 0", file, "exec"), failing)
+        thread = threading.Thread(target=failing["fail"])
+        thread.start()
+        thread.join()
+    told = capsys.readouterr().err
+    assert told.count("ZeroDivisionError") == 1 and "rich/live.py" in told
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_stops_here_or_where_it_may(number):
     before = signal.getsignal(number)
     code = 128 + number
     found = subprocess.run(
         [sys.executable, "-c",
-         "import os, signal, sys; from experiments.signals import Stopped, watched\n"
+         "import os, signal, sys; from experiments.process.signals import Stopped, watched\n"
          f"number = {int(number)}\n"
-         # Whoever runs the tests in the background has it ignored.
+         # A shell ignores SIGINT for programs that it runs in the background.
          "signal.signal(number, signal.SIG_DFL)\n"
          "try:\n"
          "  with watched() as watch:\n"
@@ -83,7 +97,7 @@ def test_a_signal_while_garbage_is_collected_is_not_forgotten():
     """What is raised there Python prints and drops; the next look at the watch raises it again."""
     found = subprocess.run(
         [sys.executable, "-c",
-         "import os, signal; from experiments.signals import Stopped, watched\n"
+         "import os, signal; from experiments.process.signals import Stopped, watched\n"
          "class Dying:\n"
          "  def __del__(self): os.kill(os.getpid(), signal.SIGTERM)\n"
          "try:\n"
@@ -99,7 +113,7 @@ def test_a_signal_while_garbage_is_collected_is_not_forgotten():
 def test_a_program_that_takes_longer_than_batch_systems_wait_is_given_up():
     with subprocess.Popen(
         [sys.executable, "-c",
-         "import hashlib, sys; from experiments.signals import watched\n"
+         "import hashlib, sys; from experiments.process.signals import watched\n"
          "with watched() as watch, watch.deferred():\n"
          "  print('on', flush=True); hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)"],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -13,10 +13,10 @@ import pytest
 
 import fcojax
 from benchmarks import survivor
-from experiments import campaign, lines
-from experiments.checkpoints import Checkpoints
-from experiments.endings import sentence
+from experiments.execution import jobs
+from experiments.process.errors import sentence
 from experiments.report import rows as tidy
+from experiments.storage.checkpoints import Checkpoints
 from fcojax.engine.state import State
 from tests.experiments.toys import Killed, Toy, killed_after
 
@@ -98,7 +98,7 @@ def jax_tree_equal(found, expected):
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda steps: (steps[20] / "_CHECKPOINT_METADATA").unlink(),
+        slow(lambda steps: (steps[20] / "_CHECKPOINT_METADATA").unlink()),
         slow(lambda steps: shutil.rmtree(steps[20] / "state")),
         slow(lambda steps: [truncate(path) for path in steps[20].rglob("*") if path.is_file()]),
         slow(lambda steps: [truncate(p) for step in steps.values() for p in step.rglob("*")]),
@@ -131,7 +131,7 @@ def truncate(path: pathlib.Path):
         slow(lambda lines: [*lines, lines[-1].replace(b"0.03", b"0.05")]),
         slow(lambda lines: []),
     ],
-    ids=["cut", "half a line", "halved", "doubled", "changed", "zeros", "a stranger", "emptied"],
+    ids=["cut", "half a line", "halved", "doubled", "changed", "zeros", "not ours", "emptied"],
 )  # fmt: skip
 def test_rows_that_are_not_as_they_were_are_made_again(toy, whole, copy, damage):
     path = copy / "rows.jsonl"
@@ -177,9 +177,9 @@ def test_points_that_diverged_cost_nothing_any_more_and_do_not_change_the_others
     tmp_path, monkeypatch
 ):
     """Also if the run is killed after they were left out."""
-    sizes, advance = [], campaign.advance
+    sizes, advance = [], jobs.advance
     monkeypatch.setattr(
-        campaign,
+        jobs,
         "advance",
         lambda *args, **kw: sizes.append(len(args[1][0])) or advance(*args, **kw),
     )
@@ -202,19 +202,19 @@ def test_points_that_diverged_cost_nothing_any_more_and_do_not_change_the_others
 
 
 @pytest.mark.slow
-def test_a_line_all_of_whose_points_diverge_ends_with_that_verdict(tmp_path):
+def test_a_job_all_of_whose_points_diverge_ends_with_that_verdict(tmp_path):
     toy = Toy(client_lr=(1e9, 1e10), num_rounds=70, algorithms=("fed_avg",))
     found = toy.run(tmp_path / "all")
-    assert found[0]["verdict"].startswith("diverged at round 5")
+    assert found[0]["verdict"].startswith("diverged by round 5")
     assert not (tmp_path / "all/models").exists()
     assert toy.run(tmp_path / "all") == found
 
 
 def test_a_run_that_is_killed_at_random_blocks_is_the_same_bit_for_bit(toy, whole, tmp_path):
-    luck = random.Random(0)
+    rng = random.Random(0)
     for _ in range(3):
         with pytest.raises(Killed):
-            toy.run(tmp_path, around_block=killed_after(luck.randrange(2)))
+            toy.run(tmp_path, around_block=killed_after(rng.randrange(2)))
     same(toy.run(tmp_path), whole)
     jax_tree_equal(model(tmp_path), model(whole[0]))
 
@@ -242,7 +242,7 @@ def test_clients_left_on_disk_stream_through_the_launcher_and_resume(tmp_path, m
 
     Where they take little memory they are read once and kept.
     """
-    # So many clients that a block has no room for all.
+    # More clients than a block has room for.
     changes = {"dropout_probability": 0.2, "client_lr": (0.01,), "num_clients": 16}
     resident = Toy(survivor.EXPERIMENT, **changes)
     resident.problem.train.save(tmp_path / "clients")
@@ -259,7 +259,7 @@ def test_clients_left_on_disk_stream_through_the_launcher_and_resume(tmp_path, m
             assert {k: row[k] for k in numbers} == pytest.approx(numbers, rel=1e-9)
 
     as_in_memory(toy.run(tmp_path / "kept"))
-    monkeypatch.setattr(lines, "KEPT", 0.0)
+    monkeypatch.setattr("experiments.execution.jobs.KEPT", 0.0)
     found = toy.run(tmp_path / "whole")
     as_in_memory(found)
     with pytest.raises(Killed):
@@ -271,7 +271,7 @@ def test_clients_left_on_disk_stream_through_the_launcher_and_resume(tmp_path, m
             truncate(tmp_path / "clients/examples.0.npy")
         return contextlib.nullcontext()
 
-    with pytest.raises(ValueError, match="examples.0.npy ended while clients were being read"):
+    with pytest.raises(ValueError, match="examples.0.npy has become shorter"):
         toy.run(tmp_path / "unreadable", around_block=truncating)
     assert len(tidy.load(tmp_path / "unreadable" / "rows.jsonl")) >= 2
 

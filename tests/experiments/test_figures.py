@@ -1,4 +1,4 @@
-"""Figures of a run that is there, and one sentence where there is none to draw."""
+"""The command that draws figures: its errors in one line, and its help."""
 
 import json
 import subprocess
@@ -10,8 +10,8 @@ from tests.experiments.test_run import ROOT, environment, one_line
 
 
 @pytest.fixture
-def run_of_strangers(tmp_path):
-    """A finished run whose rows lack what its claims are about."""
+def incomplete_run(tmp_path):
+    """A finished run whose rows lack columns that its claims need."""
     point = {"algorithm": "fed_dual_avg", "seed": 0, "round": 0, "status": "improving"}
     entry = {"best": {}, "criterion": {}}
     named = dict.fromkeys(("fed_dual_avg", "fed_mid"), entry)
@@ -22,25 +22,33 @@ def run_of_strangers(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["--config=configs/lasso.py"], "KeyError in "),
-        (["--config=configs/lasso.py", "again"], "unexpected argument again"),
-        (["--config=configs/lasso.py", "--wrkdir=x"], "Unknown command line flag 'wrkdir'"),
-        (["--config=configs/lassoo.py"], "there is no config file configs/lassoo.py"),
-        ([], "--config is missing"),
+        *(
+            pytest.param(*row, marks=pytest.mark.slow)
+            for row in (
+                (["--config=configs/lasso.py", "again"], "unexpected argument again"),
+                (["--config=configs/lasso.py", "--wrkdir=x"], "Unknown command line flag 'wrkdir'"),
+                (["--config=configs/lassoo.py"], "there is no config file configs/lassoo.py"),
+                ([], "--config is missing"),
+            )
+        ),
     ],
 )
-def test_what_cannot_be_drawn_is_one_line(arguments, sentence, run_of_strangers):
+def test_errors_are_one_line(arguments, sentence, incomplete_run):
     done = subprocess.run(
-        [sys.executable, "-m", "experiments.figures", f"--workdir={run_of_strangers}", *arguments],
+        [sys.executable, "-m", "experiments.publishing.figures",
+         f"--workdir={incomplete_run}", *arguments],
         cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2 and sentence in one_line(done)
 
 
-def test_the_help_is_ours():
+@pytest.mark.slow
+def test_the_help_lists_the_flags():
     done = subprocess.run(
         [sys.executable, "-m", "fcojax", "figures", "--help"],
         cwd=ROOT, env=environment(), capture_output=True, text=True, check=True,

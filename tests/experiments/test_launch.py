@@ -55,6 +55,7 @@ def tries(workdir, name):
     return int((workdir / name / "tries").read_text())
 
 
+@pytest.mark.slow
 def test_runs_are_bounded_resumed_and_gathered(listed, capsys):
     workdir = listed / "w"
     code = launch.main([f"{listed / 'runs.py'}", f"--workdir={workdir}", "--at_once=2"])
@@ -107,7 +108,7 @@ def test_the_script_for_slurm_runs_each_by_its_number(listed, capsys):
         ("RUNS = {}", "has no RUNS"),
         ("RUNS = {'a/b': []}", "is called 'a/b'"),
         ("RUNS = {'..': []}", "is called '..'"),
-        ("RUNS = {'a': '--quick'}", "no list of strings"),
+        ("RUNS = {'a': '--quick'}", "not a list of strings"),
         ("RUNS = {'a': ['--workdir=x']}", "has a --workdir"),
     ],
 )
@@ -117,3 +118,5 @@ def test_lists_that_are_none_are_told(tmp_path, text, message, capsys):
     assert launch.main([f"{file}", f"--workdir={tmp_path / 'w'}"]) == 2
     assert message in capsys.readouterr().err
     assert launch.main([f"{tmp_path / 'no'}", f"--workdir={tmp_path}"]) == 2
+    for arguments in ([f"{file}"], ["--workdir=w"], [f"{file}", "--workdir=w", "--at_once=0"]):
+        assert launch.main(arguments) == 2

@@ -5,9 +5,10 @@ import sys
 
 import pytest
 
-from experiments import command_line, config_file
-from experiments.as_typed import shortened
-from experiments.manual import documented, manual
+from experiments.cli import options
+from experiments.cli.help import documented, manual
+from experiments.cli.invocation import shortened
+from experiments.config import config_file
 
 CONFIGS = sorted((pathlib.Path(__file__).parent.parent.parent / "configs").glob("*.py"))
 # Sweeps, and the study that is for files of one's own.
@@ -26,7 +27,7 @@ def test_the_manual_shows_values_and_meanings(tmp_path):
     path = tmp_path / "own.py"
     text = CONFIGS[[path.stem for path in CONFIGS].index("theory")].read_text("utf-8")
     path.write_text(text, "utf-8")
-    told = manual(str(path), command_line.__name__).splitlines()
+    told = manual(str(path), options.__name__).splitlines()
     assert "  num_draws             of the noise, each with its negative (64)" in told
     said = text.partition('"""')[2].partition('"""')[0].strip().splitlines()
     at = told.index(said[0])
@@ -40,7 +41,7 @@ def test_commands_are_told_as_they_are_typed(monkeypatch):
     told = {}
     for given in (["python", "/bin/fcojax", "run", "select"], ["python", "-m", "experiments.run"]):
         monkeypatch.setattr(sys, "orig_argv", given)
-        told[given[-2]] = manual(str(path), command_line.__name__)
+        told[given[-2]] = manual(str(path), options.__name__)
     module = "python -m experiments.run --config="
     assert told["-m"].startswith(f"usage: {module}FILE.py") and f"{module}configs" in told["-m"]
     assert told["run"].startswith("usage: fcojax run NAME|FILE.py --workdir=DIR")
@@ -55,4 +56,4 @@ def test_commands_of_own_configs_keep_their_path():
 
 
 def test_without_a_config_the_shared_keys_are_told():
-    assert "  num_steps             local steps" in manual(None, command_line.__name__)
+    assert "  num_steps             local steps" in manual(None, options.__name__)

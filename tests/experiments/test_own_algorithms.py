@@ -10,11 +10,11 @@ import pytest
 
 import fcojax
 from configs import lasso
-from experiments import entries, factories
+from experiments.config import algorithms
+from experiments.config.settings import resolve
+from experiments.execution import jobs
 from experiments.report import rows as tidy
 from experiments.report.plots import style
-from experiments.settings import resolve
-from experiments.study import Variant
 from fcojax.algorithms import fed_avg, fed_mid, takes
 from fcojax.transforms import entropy, euclidean, sphere, zero
 from tests.experiments.test_run import ROOT, TOY, environment, one_line
@@ -41,7 +41,7 @@ def heavy_ball(loss):
     def init(hparams, params):
         return (params, jax.tree.map(lambda leaf: 0 * leaf, params)), ()
 
-    def server_update(hparams, server, mean_upload, cohort, key):
+    def server_update(hparams, server, mean_upload, fraction, key):
         point, speed = server
         speed = jax.tree.map(lambda v, d: hparams.momentum * v + d, speed, mean_upload)
         return jax.tree.map(lambda w, v: w + v, point, speed), speed
@@ -87,7 +87,7 @@ import fcojax
 from experiments.report.claims import Claim
 from experiments.report.plots import Panel
 from experiments.study import Sweep
-from experiments.sweep_config import sweep_config
+from experiments.config.keys import sweep_config
 from fcojax.problems import Problem
 from fcojax.transforms import l2_squared
 '''
@@ -213,7 +213,7 @@ def test_what_is_no_factory_is_refused_in_a_sentence(name, message, folder, monk
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     own = sweep({"heavy": fed_avg, "scheme": lambda loss: fed_avg(loss)})
     with pytest.raises(ValueError, match=r"^[^\n]*$") as error:
-        factories.find([name], own)
+        algorithms.find([name], own)
     assert message in str(error.value)
 
 
@@ -230,13 +230,13 @@ def test_labels_are_names_and_stand_for_one_algorithm_each(folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     with pytest.raises(ValueError, match="mine:heavy_ball and heavy_ball are both called"):
-        factories.find(["mine:heavy_ball", "heavy_ball"], sweep({"heavy_ball": fed_avg}))
+        algorithms.find(["mine:heavy_ball", "heavy_ball"], sweep({"heavy_ball": fed_avg}))
     with pytest.raises(ValueError, match="'a/b' cannot label"):
-        factories.find(["a/b"], sweep({"a/b": fed_avg}))
+        algorithms.find(["a/b"], sweep({"a/b": fed_avg}))
     with pytest.raises(ValueError, match="without a name"):
-        factories.find(["fed_avg"], sweep([fed_avg, 3]))
-    twice = factories.find(["fed_avg", "fed_avg", "other"], sweep({"other": Variant(fed_mid)}))
-    assert list(twice) == ["fed_avg", "other"] and twice["other"].factory is fed_mid
+        algorithms.find(["fed_avg"], sweep([fed_avg, 3]))
+    twice = algorithms.find(["fed_avg", "fed_avg", "other"], sweep({"other": fed_mid}))
+    assert list(twice) == ["fed_avg", "other"] and twice["other"] is fed_mid
 
 
 def test_a_factory_is_called_with_the_geometry_it_names_and_makes_an_algorithm(folder, monkeypatch):
@@ -246,13 +246,13 @@ def test_a_factory_is_called_with_the_geometry_it_names_and_makes_an_algorithm(f
 
     known = {"mirror": euclidean(zero())}
     with pytest.raises(ValueError, match="missing a required argument: 'mirror'"):
-        factories.build("needy", mine.needy, None, known)
+        algorithms.build("needy", mine.needy, None, known)
     with pytest.raises(ValueError, match="maker returned a function, not an Algorithm"):
-        factories.build("maker", mine.maker, None, known)
+        algorithms.build("maker", mine.maker, None, known)
     with pytest.raises(TypeError, match="has no len"):  # the user's own mistake keeps its traceback
-        factories.build("broken", mine.broken, None, known)
+        algorithms.build("broken", mine.broken, None, known)
     fixed = takes(mine.Rates, "mirror")(mine.needy)
-    assert isinstance(factories.build("needy", fixed, None, known), fcojax.algorithms.Algorithm)
+    assert isinstance(algorithms.build("needy", fixed, None, known), fcojax.algorithms.Algorithm)
 
 
 def test_a_sweep_hands_its_own_geometry_to_the_factories_that_name_it():
@@ -271,11 +271,11 @@ def test_a_sweep_hands_its_own_geometry_to_the_factories_that_name_it():
         manifold=lambda config: manifold, mirror=lambda config, penalty: mirror
     )
     problem, penalty = own.problem(config), own.penalty(config)
-    (entry,) = entries.build(own, config, resolve(config, own), problem, penalty)
-    assert entry.label == "both" and given[0] is manifold and given[1] is mirror
+    (job,) = jobs.build(own, config, resolve(config, own), problem, penalty)
+    assert job.label == "both" and given[0] is manifold and given[1] is mirror
 
 
-def test_lines_of_strangers_have_their_label_and_a_colour_of_their_own():
+def test_curves_of_own_algorithms_have_their_label_and_a_colour_of_their_own():
     known = ["fed_avg", "fed_dual_avg", "fed_mid", "r_fed_prox", "local"]
     labels = [*known, *"abcdefgh"]
     styles = {label: style(label, labels) for label in labels}

@@ -10,10 +10,10 @@ import time
 import numpy as np
 import pytest
 
-from experiments import processes
-from experiments.endings import Refused
-from experiments.ledger import Ledger
+from experiments.process import distributed
+from experiments.process.errors import UserError
 from experiments.report import rows as tidy
+from experiments.storage.row_store import RowStore
 from tests.experiments.test_run import ROOT, TOY, command, environment
 
 # Eight points, so that the devices of four processes have one each; a method that keeps states.
@@ -29,7 +29,7 @@ from jax.experimental import multihost_utils
 import fcojax
 from tests.experiments.test_processes import solved
 data, solve = solved()
-spread = fcojax.shard_clients(data, fcojax.device_mesh(sweep=2, clients=2))
+spread = fcojax.devices.shard_clients(data, fcojax.devices.device_mesh(sweep=2, clients=2))
 several = multihost_utils.process_allgather(solve(spread), tiled=True)
 np.testing.assert_allclose(several, solve(data), rtol=1e-6, atol=1e-6)
 print("same")
@@ -48,8 +48,8 @@ def solved():
     x = rng.standard_normal((24, 3), dtype=np.float32)
     data = fcojax.from_rows({"x": x, "y": x @ np.ones(3, np.float32)}, sizes=[5, 9, 3, 7])
     algorithm = fcojax.algorithms.scaffold(lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2)
-    grid = fcojax.product(algorithm.hparams_type, client_lr=[0.01, 0.02])
-    plan = fcojax.Plan(fcojax.local_steps(2, batch_size=2), fcojax.uniform_cohort(3))
+    grid = fcojax.grid.product(algorithm.hparams_type, client_lr=[0.01, 0.02])
+    plan = fcojax.Plan(fcojax.local_steps(2, batch_size=2), fcojax.uniform_cohort(cohort_size=3))
     keys = jax.random.split(jax.random.key(0), 1)
     return data, lambda data: fcojax.sweep(
         algorithm, grid, jnp.zeros(3), data, keys, plan, num_rounds=20
@@ -64,15 +64,15 @@ def coordinator():
 
 
 def begun(arguments, devices=2):
-    surroundings = environment() | {"XLA_FLAGS": "", "JAX_NUM_CPU_DEVICES": str(devices)}
+    around = environment() | {"XLA_FLAGS": "", "JAX_NUM_CPU_DEVICES": str(devices)}
     return subprocess.Popen(
-        arguments, cwd=ROOT, env=surroundings | {"PYTHONPATH": os.fspath(ROOT)}, text=True,
+        arguments, cwd=ROOT, env=around | {"PYTHONPATH": os.fspath(ROOT)}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
 
 def begin(workdir, number):
-    """So many processes of one command."""
+    """``number`` processes of one command."""
     where = f"--coordinator={coordinator()}"
     each = [
         ["--workdir", os.fspath(workdir), where, f"--num_processes={number}", f"--process_id={i}"]
@@ -170,7 +170,7 @@ def test_one_that_is_killed_ends_the_other_and_the_rerun_goes_on(tmp_path, alone
     began = time.monotonic()
     codes, said = ended(running)
     assert time.monotonic() - began < 60
-    assert codes[victim] == -signal.SIGKILL and codes[1 - victim] == processes.GONE, said
+    assert codes[victim] == -signal.SIGKILL and codes[1 - victim] == distributed.GONE, said
     assert said[1 - victim].splitlines()[-1].startswith("experiments.run: another process of this")
     before = tidy.load(workdir / "rows.jsonl")
     assert 8 * 4 < len(before) < len(tidy.load(alone / "rows.jsonl"))
@@ -191,12 +191,12 @@ def test_one_that_is_killed_ends_the_other_and_the_rerun_goes_on(tmp_path, alone
     ],
 )
 def test_flags_that_do_not_fit_are_refused(given, message):
-    with pytest.raises(Refused, match=message):
-        processes.connect(*given)
+    with pytest.raises(UserError, match=message):
+        distributed.connect(*given)
 
 
 @pytest.mark.parametrize(
-    ("surroundings", "several"),
+    ("around", "several"),
     [
         ({}, False),
         ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, False),  # a batch script, not its tasks
@@ -207,20 +207,20 @@ def test_flags_that_do_not_fit_are_refused(given, message):
         ({"TPU_WORKER_HOSTNAMES": "one,two"}, True),
     ],
 )
-def test_jobs_of_several_tasks_are_known(monkeypatch, surroundings, several):
+def test_jobs_of_several_tasks_are_known(monkeypatch, around, several):
     for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "TPU_WORKER_HOSTNAMES"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in surroundings.items():
+    for name, value in around.items():
         monkeypatch.setenv(name, value)
-    assert processes.is_job_of_several() == several
+    assert distributed.is_job_of_several() == several
 
 
 def test_rows_of_a_process_that_does_not_write_stay_in_memory(tmp_path):
-    ledger = Ledger(tmp_path / "rows.jsonl")
-    ledger.writes = False
-    ledger.append([{"algorithm": "a", "round": 0}, {"algorithm": "a", "round": 5}])
-    ledger.replace("a", ledger.of("a")[:1])
-    assert ledger.of("a") == [{"algorithm": "a", "round": 0}] and not ledger.path.exists()
+    store = RowStore(tmp_path / "rows.jsonl")
+    store.writes = False
+    store.append([{"algorithm": "a", "round": 0}, {"algorithm": "a", "round": 5}])
+    store.replace("a", store.of("a")[:1])
+    assert store.of("a") == [{"algorithm": "a", "round": 0}] and not store.path.exists()
 
 
 ON_DISK = """

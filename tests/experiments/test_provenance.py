@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from experiments import provenance
+from experiments.cli import invocation
 from experiments.report import rows as tidy
+from experiments.storage import provenance
 from tests.experiments.test_run import ROOT
 
 
@@ -21,12 +22,12 @@ from tests.experiments.test_run import ROOT
 def test_the_command_is_told_as_it_was_typed(given, told, monkeypatch):
     monkeypatch.setattr(sys, "orig_argv", given)
     monkeypatch.setattr(sys, "argv", ["experiments/run.py", "--quick"])
-    found = provenance.provenance({}, ROOT / "configs" / "lasso.py", {})
-    assert " ".join(found["command"]) == told
+    assert " ".join(invocation.command("run")) == told
 
 
+@pytest.mark.slow
 def test_a_run_is_gone_on_with_though_a_number_of_its_config_is_infinite(tmp_path):
-    ours = provenance.provenance({"above": float("inf")}, ROOT / "configs" / "lasso.py", {})
+    ours = provenance.provenance({"above": float("inf")}, ROOT / "configs" / "lasso.py", {}, [])
     tidy.write_json(tmp_path / "config.json", ours)
     theirs = json.loads((tmp_path / "config.json").read_text("utf-8"))
     assert provenance.difference(theirs, ours) is None

@@ -1,4 +1,4 @@
-"""Every sweep as a user tries it first: the launcher with --quick, up to the page."""
+"""Every sweep through the launcher with --quick, up to the page."""
 
 import ast
 import json
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from experiments import config_file
+from experiments.config import config_file
 from experiments.study import Sweep
 from tests.experiments.test_run import ROOT, environment
 
@@ -16,7 +16,7 @@ CONFIGS = sorted((ROOT / "configs").glob("*.py"))
 SWEEPS = [path for path in CONFIGS if isinstance(config_file.load(str(path)).experiment, Sweep)]
 
 
-def test_every_config_says_how_it_is_run():
+def test_every_config_has_its_command_in_its_docstring():
     assert len(CONFIGS) >= 10
     for path in CONFIGS:
         text = ast.get_docstring(ast.parse(path.read_text()))

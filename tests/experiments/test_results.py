@@ -1,31 +1,32 @@
-"""The page of results: which runs it has, and that those left out keep their sections."""
+"""The pages of results: their sections, their order, and what remains of runs not made again."""
 
 import pathlib
 import re
 
-from experiments import config_file
-from experiments.results import RUNS, kept
+from experiments.publishing.results import RUNS, index, sections_of, write_page
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
+DOCS = pathlib.Path(__file__).parent.parent.parent / "docs"
 
 
-def test_a_page_is_taken_apart_by_title(tmp_path):
-    page = tmp_path / "page.md"
-    assert kept(page) == {}
-    page.write_text("# Results\n\n## One\n\nfirst\n\n## Two: half\n\nsecond\n")
-    assert kept(page) == {"One": "## One\n\nfirst", "Two: half": "## Two: half\n\nsecond"}
+def test_a_page_is_split_and_joined_by_heading(tmp_path):
+    page, runs = tmp_path / "low_rank.md", [run for run in RUNS if run.config == "low_rank"]
+    assert sections_of(page) == {}
+    given = {run.heading: f"## {run.heading}\n\n{run.name}" for run in reversed(runs)}
+    write_page(page, runs, given | {"of no run": "## of no run"})
+    assert page.read_text().startswith("# Low-rank matrix estimation")
+    assert list(sections_of(page).items()) == list(reversed(given.items()))
 
 
 def test_every_run_has_its_section_in_order_with_date_time_and_machine():
-    sections = kept(ROOT / "docs" / "results.md")
-    files = [config_file.load(str(ROOT / "configs" / f"{run.config}.py")) for run in RUNS]
-    titles = [file.experiment.title for file in files]
-    expected = [
-        f"{title}: {run.heading}" if run.heading else title
-        for run, title in zip(RUNS, titles, strict=True)
-    ]
-    assert list(sections) == expected
-    for text in sections.values():
-        assert re.search(r"^\d{4}-\d\d-\d\d, \d+ s\. .*GiB; .*JAX [\d.]+\.$", text, re.M), text[
-            :200
-        ]
+    for config in {run.config for run in RUNS}:
+        sections = sections_of(DOCS / "results" / f"{config}.md")
+        assert list(sections) == [run.heading for run in RUNS if run.config == config]
+        for text in sections.values():
+            line = r"^\d{4}-\d\d-\d\d, \d+ s\. .*GiB; .*JAX [\d.]+\.$"
+            assert re.search(line, text, re.M), text[:200]
+            for picture in re.findall(r"\]\(\.\./(.*png)\)", text):
+                assert (DOCS / picture).exists()
+
+
+def test_the_index_is_that_of_the_pages():
+    assert (DOCS / "results.md").read_text() == index(DOCS / "results")

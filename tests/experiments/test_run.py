@@ -107,7 +107,7 @@ def test_runs_side_by_side_are_one_page_and_untouched(finished, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(workdir, other)
     options = {"cwd": ROOT, "env": environment(), "capture_output": True, "text": True}
-    call = [sys.executable, "-m", "experiments.figures", "--config=configs/lasso.py"]
+    call = [sys.executable, "-m", "experiments.publishing.figures", "--config=configs/lasso.py"]
     before = {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
     both = [*call, f"--workdir={workdir},{other}"]
     done = subprocess.run([*both, f"--into={tmp_path / 'both'}"], check=False, **options)
@@ -142,6 +142,7 @@ def test_rows_say_all_that_they_must(finished):
     assert last["bytes_down"] == last["bytes_up"] == 20 * 3 * (13 + 1) * 4
 
 
+@pytest.mark.slow
 def test_a_diverging_point_gets_a_verdict_and_stops_nobody(finished):
     workdir, _, _ = finished
     summary = json.loads((workdir / "summary.json").read_text())
@@ -150,10 +151,10 @@ def test_a_diverging_point_gets_a_verdict_and_stops_nobody(finished):
         assert entry["best"]["client_lr"] == pytest.approx(0.03)
         assert not entry["verdict"].startswith("diverged")
         assert len(entry["diverged"]) == 2
-        assert entry["diverged"][0]["verdict"].startswith("diverged at round 5")
+        assert entry["diverged"][0]["verdict"].startswith("diverged by round 5")
     bad = [r for r in tidy.load(workdir / "rows.jsonl") if r["client_lr"] > 1 and r["round"] > 0]
     assert len(bad) == 4 and {row["round"] for row in bad} == {5}
-    assert all(row["status"].startswith("diverged at round 5") for row in bad)
+    assert all(row["status"].startswith("diverged by round 5") for row in bad)
 
 
 @pytest.mark.slow
@@ -209,9 +210,14 @@ def test_the_same_seed_gives_the_same_rows_and_an_interrupted_run_resumes(tmp_pa
     ("arguments", "message"),
     [
         (["--config.num_round=5"], "no key num_round; did you mean num_rounds?"),
-        (["--config.algorithms=fed_dual_av"], "no algorithm fed_dual_av; did you mean"),
-        (["--config.extend=maybe"], "--config.extend is 'maybe'; pass True or False."),
-        (["--config.cohort_size=7"], "cohort_size is 7 but the problem has 6 clients"),
+        *(
+            pytest.param(*row, marks=pytest.mark.slow)
+            for row in (
+                (["--config.algorithms=fed_dual_av"], "no algorithm fed_dual_av; did you mean"),
+                (["--config.extend=maybe"], "--config.extend is 'maybe'; pass True or False."),
+                (["--config.cohort_size=7"], "cohort_size is 7 but the problem has 6 clients"),
+            )
+        ),
         *(
             pytest.param(*row, marks=pytest.mark.long)
             for row in (

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from configs import lasso
-from experiments.campaign import Campaign
-from experiments.entries import build
-from experiments.ledger import Ledger
+from experiments.cli.console import Progress
+from experiments.config.settings import resolve
+from experiments.execution.jobs import build
+from experiments.execution.search import rungs, survivors
+from experiments.execution.sweep_runner import SweepRunner
 from experiments.report import rows as tidy
 from experiments.report.summary import Criterion
-from experiments.running import run_and_extend
-from experiments.search import rungs, survivors
-from experiments.settings import resolve
+from experiments.storage.row_store import RowStore
 from fcojax.engine import tuning
 
 LEAST = Criterion("objective", "min", 10)
@@ -70,20 +70,19 @@ def prepared(workdir, search, **changes):
         config.update(toy)
     settings = resolve(config, sweep)
     problem, penalty = sweep.problem(config), sweep.penalty(config)
-    (entry,) = build(sweep, config, settings, problem, penalty)
-    run = Campaign(
-        settings, problem, penalty, workdir, {}, Ledger(workdir / "rows.jsonl"),
-        lambda label, share: shares.append(share),
-    )  # fmt: skip
-    shares = []
-    return run, entry, shares
+    (job,) = build(sweep, config, settings, problem, penalty)
+    shares, progress = [], Progress(print if changes.get("extend") else pytest.fail)
+    progress.share = lambda label, share: shares.append(share)
+    rows = RowStore(workdir / "rows.jsonl")
+    return SweepRunner(settings, problem, penalty, workdir, rows, progress=progress), job, shares
 
 
-def campaign(workdir, search, **changes):
+def swept(workdir, search, **changes):
     """Its summary and rows."""
-    run, entry, shares = prepared(workdir, search, **changes)
-    summary = run.run(entry)
-    assert shares == sorted(shares) and (not shares or shares[-1] == pytest.approx(1))
+    runner, job, shares = prepared(workdir, search, **changes)
+    summary = runner.run(job)
+    assert not shares or shares[-1] == pytest.approx(1)
+    assert shares == sorted(shares) or changes.get("extend")  # each extension starts over
     return summary, tidy.load(workdir / "rows.jsonl")
 
 
@@ -91,8 +90,8 @@ def campaign(workdir, search, **changes):
 def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
     (tmp_path / "grid").mkdir()
     (tmp_path / "halving").mkdir()
-    whole, every_row = campaign(tmp_path / "grid", "grid")
-    found, some_rows = campaign(tmp_path / "halving", "halving")
+    whole, every_row = swept(tmp_path / "grid", "grid")
+    found, some_rows = swept(tmp_path / "halving", "halving")
     # The point that diverges has no rows after that.
     assert whole["finished"] == 5 and len(whole["diverged"]) == 1
     # Six points to round 15, two of them to the end.
@@ -113,8 +112,8 @@ def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
 @pytest.mark.long
 def test_a_search_goes_on_where_it_was(tmp_path):
     """A second call finds all parts done, and gives the same summary but for the seconds."""
-    first, rows = campaign(tmp_path, "halving")
-    second, again = campaign(tmp_path, "halving")
+    first, rows = swept(tmp_path, "halving")
+    second, again = swept(tmp_path, "halving")
     assert again == rows != []
     assert {**second, "seconds": 0} == {**first, "seconds": 0}
 
@@ -128,9 +127,9 @@ def test_chunks_are_timed_once_for_a_workdir(tmp_path, monkeypatch):
         return {size: float(size) for size in lowered}
 
     monkeypatch.setattr(tuning, "_seconds_a_round", seconds)
-    _, rows = campaign(tmp_path, "grid", time_chunks=True, client_lr=(0.001, 0.01))
+    _, rows = swept(tmp_path, "grid", time_chunks=True, client_lr=(0.001, 0.01))
     assert timed == [{1, 2}] and (tmp_path / "chunks.json").is_file()
-    _, again = campaign(tmp_path, "grid", time_chunks=True, client_lr=(0.001, 0.01))
+    _, again = swept(tmp_path, "grid", time_chunks=True, client_lr=(0.001, 0.01))
     assert again == rows and len(timed) == 1
 
 
@@ -140,18 +139,14 @@ def test_a_grid_is_widened_until_its_best_point_is_inside_and_a_rerun_agrees(tmp
     grid = {"client_lr": (0.0003, 0.001), "server_lr": (1.0,), "point_chunk_size": 1}
     (tmp_path / "plain").mkdir()
     (tmp_path / "wide").mkdir()
-    plain, rows = campaign(tmp_path / "plain", "grid", **grid)
+    plain, rows = swept(tmp_path / "plain", "grid", **grid)
     assert plain["edges"] == {"client_lr": "largest"}
-    said = []
-    run, entry, _ = prepared(tmp_path / "wide", "grid", **grid)
-    wide = run_and_extend(run, entry, True, said.append)
-    assert not wide["edges"] and not said
-    every_row = tidy.load(tmp_path / "wide" / "rows.jsonl")
+    wide, every_row = swept(tmp_path / "wide", "grid", extend=True, **grid)
+    assert not wide["edges"]
     rates = sorted({row["client_lr"] for row in every_row})
     assert rates[0] == 0.0003 and len(rates) > 3 and wide["best"]["client_lr"] in rates[2:-1]
     np.testing.assert_allclose(np.divide(rates[1:], rates[:-1]), 10 / 3, rtol=1e-6)
     assert [row for row in every_row if row["client_lr"] <= 0.001] == rows
-    again, entry, _ = prepared(tmp_path / "wide", "grid", **grid)
-    rerun = run_and_extend(again, entry, True, said.append)
+    rerun, again = swept(tmp_path / "wide", "grid", extend=True, **grid)
     del wide["seconds"], rerun["seconds"]
-    assert rerun == wide and tidy.load(tmp_path / "wide" / "rows.jsonl") == every_row
+    assert rerun == wide and again == every_row

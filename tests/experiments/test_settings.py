@@ -3,10 +3,10 @@ import pytest
 
 import fcojax
 from configs import lasso
-from experiments import config_file
-from experiments.entries import build
-from experiments.factories import library
-from experiments.settings import participation, resolve, set_precision
+from experiments.config import config_file
+from experiments.config.algorithms import library
+from experiments.config.settings import participation, resolve, set_precision
+from experiments.execution.jobs import build
 
 SWEEP = lasso.EXPERIMENT
 
@@ -22,8 +22,8 @@ def test_the_config_is_what_its_docstring_says():
     settings = resolve(config(), SWEEP)
     assert set(settings.grids) == {"fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp"}
     assert all(grid.client_lr.shape == (49,) for grid in settings.grids.values())
-    assert settings.work == fcojax.local_steps(10, 10)
-    assert settings.cohort == fcojax.uniform_cohort(10)
+    assert settings.plan.work == fcojax.local_steps(10, 10)
+    assert settings.plan.cohort == fcojax.uniform_cohort(cohort_size=10)
 
 
 def test_grids_are_set_for_all_algorithms_or_for_one():
@@ -36,22 +36,22 @@ def test_grids_are_set_for_all_algorithms_or_for_one():
 
 def test_epochs_win_over_steps_and_no_cohort_size_is_everyone():
     settings = resolve(config(num_epochs=2, cohort_size=None), SWEEP)
-    assert settings.work == fcojax.local_epochs(2, 10)
-    assert settings.cohort == fcojax.everyone()
+    assert settings.plan.work == fcojax.local_epochs(2, 10)
+    assert settings.plan.cohort == fcojax.everyone()
 
 
 @pytest.mark.parametrize("size", [5, None])
 def test_laws_of_participation_are_the_samplers(size):
     samplers = {
-        "uniform": fcojax.uniform_cohort(size) if size else fcojax.everyone(),
+        "uniform": fcojax.uniform_cohort(cohort_size=size) if size else fcojax.everyone(),
         "coin_flips:0.1": fcojax.coin_flips(0.1),
-        "cyclic:4": fcojax.cyclic(4, size),
-        "markov:0.1,0.2": fcojax.markov(0.1, 0.2, size),
-    } | ({"weighted:0.5": fcojax.weighted_cohort(size, 0.5)} if size else {})
+        "cyclic:4": fcojax.cyclic(num_groups=4, cohort_size=size),
+        "markov:0.1,0.2": fcojax.markov(leave=0.1, join=0.2, cohort_size=size),
+    } | ({"weighted:0.5": fcojax.weighted_cohort(cohort_size=size, power=0.5)} if size else {})
     for law, sampler in samplers.items():
         assert participation(law, size) == sampler
         changes = {"participation": law, "cohort_size": size, "dropout_probability": 0.25}
-        assert resolve(config(**changes), SWEEP).cohort == fcojax.dropout(sampler, 0.25)
+        assert resolve(config(**changes), SWEEP).plan.cohort == fcojax.dropout(sampler, 0.25)
 
 
 def test_every_algorithm_of_the_library_can_be_launched():
@@ -62,7 +62,7 @@ def test_every_algorithm_of_the_library_can_be_launched():
     )  # fmt: skip
     problem, penalty = SWEEP.problem(tiny), SWEEP.penalty(tiny)
     built = build(SWEEP, tiny, resolve(tiny, SWEEP), problem, penalty)
-    assert [entry.label for entry in built] == list(library())
+    assert [job.label for job in built] == list(library())
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_every_algorithm_of_the_library_can_be_launched():
             {"algorithms": ("fed_dual_avg,fed_midd",)},
             "no algorithm fed_midd; did you mean fed_mid?",
         ),
-        ({"client_lr": (0.0,)}, "client_lr is 0.0; it must be finite and positive"),
+        ({"client_lr": (0.0,)}, "client_lr is 0.0; pass a finite number above 0"),
         ({"client_lr": ("abc",)}, "client_lr contains 'abc'"),
         ({"client_lr": ()}, "client_lr is empty"),
         ({"server_lr": (float("inf"),)}, "server_lr contains inf"),

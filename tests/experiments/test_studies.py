@@ -1,4 +1,4 @@
-"""A config that computes its rows itself, through the whole launcher."""
+"""A study through the whole launcher."""
 
 import json
 import os
@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from experiments.execution.experiment import in_batches
 from experiments.report import rows as tidy
-from experiments.running import in_batches
 from tests.experiments.test_run import ROOT, environment, launch, one_line
 
 STUDY = '''"""Squares, in one figure.
@@ -60,6 +60,7 @@ EXPERIMENT = Study("Squares", study, summarise, claims, draw, x64=True)
 '''
 
 
+@pytest.mark.slow
 def test_a_study_leaves_rows_a_summary_with_claims_a_figure_and_a_page(tmp_path):
     (tmp_path / "squares.py").write_text(STUDY)
     workdir = tmp_path / "run"
@@ -80,18 +81,20 @@ def test_a_study_leaves_rows_a_summary_with_claims_a_figure_and_a_page(tmp_path)
     assert "data:image/png;base64," in page and "--quick" in page
     again = subprocess.run(command, check=False, **options)
     assert again.returncode == 0 and "nothing to do" in again.stdout
-    # Whoever changes what is claimed judges the same rows again.
+    # Changed claims are judged on the same rows.
     claims = summary.pop("claims")
     (workdir / "summary.json").write_text(json.dumps(summary | {"claims": []}))
     drawn = subprocess.run(
-        [sys.executable, "-m", "experiments.figures", *command[3:5]], check=False, **options
+        [sys.executable, "-m", "experiments.publishing.figures", *command[3:5]],
+        check=False,
+        **options,
     )
     assert drawn.returncode == 0 and drawn.stderr == ""
     assert all(line.endswith(".png") for line in drawn.stdout.splitlines())
     assert json.loads((workdir / "summary.json").read_text()) == summary | {"claims": claims}
 
 
-def test_rows_of_a_study_go_to_disk_together_and_those_before_an_error_too():
+def test_rows_are_written_in_batches_and_before_an_error():
     def rows():
         yield from ({"x": 0}, {"x": 1}, {"x": 2})
         raise ValueError("no more")
@@ -106,7 +109,7 @@ def test_rows_of_a_study_go_to_disk_together_and_those_before_an_error_too():
 
 
 @pytest.mark.slow
-def test_a_study_takes_only_the_keys_of_its_config_and_a_config_has_some(tmp_path):
+def test_unknown_keys_and_empty_configs_are_errors(tmp_path):
     (tmp_path / "squares.py").write_text(STUDY)
     (tmp_path / "empty.py").write_text('"""Nothing."""\n')
     for arguments, message in (

@@ -7,8 +7,8 @@ import sys
 import pytest
 from rich.console import Console
 
+from experiments.cli.console import claims_tables, print_plain, results
 from experiments.report.claims import Claim
-from experiments.terminal import claims_tables, results, told
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ def test_a_text_whose_reader_has_gone_ends_quietly(monkeypatch):
     os.close(reader)
     with open(writer, "w") as nobody:
         monkeypatch.setattr(sys, "stdout", nobody)
-        told("many lines")
-        told("and more")
+        print_plain("many lines")
+        print_plain("and more")
 
 
 def best_of(count):

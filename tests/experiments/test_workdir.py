@@ -4,14 +4,13 @@ import json
 import os
 import subprocess
 import sys
-import threading
 
 import pytest
 
-from experiments import lock
-from experiments.endings import Refused, sentence
-from experiments.provenance import LAYOUT
-from experiments.workdir import Workdir
+from experiments.process.errors import UserError, sentence
+from experiments.storage import lock
+from experiments.storage.provenance import LAYOUT
+from experiments.storage.workdir import Workdir
 
 OURS = {
     "layout": LAYOUT,
@@ -52,7 +51,7 @@ def with_(what, **changes):
 def test_what_changes_numbers_is_refused_and_the_folder_stays_as_it_was(tmp_path, now, message):
     begun(tmp_path / "w")
     before = (tmp_path / "w" / "config.json").read_bytes()
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(UserError, match=message):
         workdir(tmp_path / "w").look(now)
     assert (tmp_path / "w" / "config.json").read_bytes() == before
 
@@ -85,7 +84,7 @@ def test_what_leaves_numbers_as_they_are_is_told_and_the_beginning_is_not_forgot
 def test_a_deterministic_run_goes_on_only_where_it_was_begun(tmp_path):
     ours = with_("options", deterministic=True)
     begun(tmp_path / "w", ours)
-    with pytest.raises(Refused, match="is --deterministic, but there were 1 devices and are 2"):
+    with pytest.raises(UserError, match="is --deterministic, but there were 1 devices and are 2"):
         workdir(tmp_path / "w").look(ours | {"devices": ["cpu:0", "cpu:1"]})
 
 
@@ -98,11 +97,11 @@ def test_overwrite_removes_what_runs_write_and_nothing_else(tmp_path):
         assert summary == {} and not (folder / "rows.jsonl").exists()
         (folder / "rows.jsonl").write_text('{"round": 0}\n')
     assert {path.name for path in folder.iterdir()} == {"notes.txt", "config.json", "rows.jsonl"}
-    with pytest.raises(Refused, match="--resume=no was passed; pass --overwrite"):
+    with pytest.raises(UserError, match="--resume=no was passed; pass --overwrite"):
         workdir(folder, resume="no").look(now)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("1")
-    with pytest.raises(Refused, match="not an empty folder and no run of ours"):
+    with pytest.raises(UserError, match="not an empty folder and no run of ours"):
         workdir(tmp_path / "thesis", overwrite=True).look(now)
 
 
@@ -125,12 +124,12 @@ def test_damaged_notes_of_a_run_are_told(tmp_path):
     folder, said = begun(tmp_path / "w"), []
     (folder / "summary.json").write_text('{"algorithms": {')
     assert workdir(folder, said).look(OURS) == {}
-    assert "summary.json was damaged and is made anew" in said[0]
+    assert "summary.json is damaged and is written again" in said[0]
     (folder / "config.json").write_text("{")
-    with pytest.raises(Refused, match="config.json was damaged"):
+    with pytest.raises(UserError, match="config.json is damaged"):
         workdir(folder).look(OURS)
     (folder / "config.json").write_text('{"config": {"num_rounds": 5}, "versions": {}}')
-    with pytest.raises(Refused, match="of an older launcher, which this one cannot go on with"):
+    with pytest.raises(UserError, match="of an older launcher, which this one cannot resume"):
         workdir(folder).look(OURS)
 
 
@@ -154,7 +153,7 @@ def unusual(tmp_path, name):
 )
 def test_places_that_are_no_folders_are_told_in_a_sentence(tmp_path, name, message):
     path = unusual(tmp_path, name)
-    with pytest.raises((Refused, OSError)) as error, workdir(path).claimed(OURS, True):
+    with pytest.raises((UserError, OSError)) as error, workdir(path).claimed(OURS, True):
         pass
     assert message in sentence(error.value) and "\n" not in sentence(error.value)
 
@@ -164,14 +163,15 @@ def test_home_is_where_the_user_lives(tmp_path, monkeypatch):
     assert Workdir("~/runs", False, "yes", print).path == tmp_path / "runs"
 
 
+@pytest.mark.slow
 def test_a_lock_is_held_by_one_and_gone_afterwards(tmp_path):
     path, said = tmp_path / "lock", []
     with lock.held(path, said.append):
-        ours = pytest.raises(Refused, match=f"process {os.getpid()} on .* is writing to")
+        ours = pytest.raises(UserError, match=f"process {os.getpid()} on .* is writing to")
         with ours, lock.held(path, said.append):
             raise AssertionError
         other = (
-            "import pathlib, sys; from experiments import lock\n"
+            "import pathlib, sys; from experiments.storage import lock\n"
             "try:\n  lock.held(pathlib.Path(sys.argv[1]), print).__enter__()\n"
             "except Exception as error: print(error)"
         )
@@ -185,7 +185,7 @@ def test_a_lock_is_held_by_one_and_gone_afterwards(tmp_path):
 def test_a_lock_of_a_process_that_was_killed_is_taken_over(tmp_path):
     path, said = tmp_path / "lock", []
     dying = (
-        "import os, pathlib, sys; from experiments import lock\n"
+        "import os, pathlib, sys; from experiments.storage import lock\n"
         "with lock.held(pathlib.Path(sys.argv[1]), print): os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", dying, path], check=False)
@@ -195,21 +195,26 @@ def test_a_lock_of_a_process_that_was_killed_is_taken_over(tmp_path):
     assert "which has ended" in said[0] and not path.exists()
 
 
-def test_another_machine_is_asked_for_its_beat_and_not_for_its_clock(tmp_path, monkeypatch):
-    monkeypatch.setattr(lock, "_BEAT", 0.05)
+def test_another_machine_is_given_time_and_not_asked_for_its_clock(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "_BEAT", 0.1)
+    monkeypatch.setattr(lock, "_SILENT", 0.4)
     path, said = tmp_path / "lock", []
-    theirs = {"process": 7, "host": "node7", "machine": "another", "born": "1", "beats": 3}
-    path.write_text(json.dumps(theirs))
+    theirs = (
+        "import os, pathlib, socket, sys; from experiments.storage import lock\n"
+        "socket.gethostname = lambda: 'node7'\n"
+        "lock._BEAT, lock._SILENT = 0.1, 0.4\n"
+        "with lock.held(pathlib.Path(sys.argv[1]), print):\n"
+        "  print('held', flush=True); sys.stdin.readline(); os.kill(os.getpid(), 9)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", theirs, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"held\n"
+        alive = pytest.raises(UserError, match="process [0-9]+ on node7 is writing")
+        with alive, lock.held(path, said.append):
+            raise AssertionError
+        other.communicate(b"die\n")
     os.utime(path, (4e9, 4e9))  # a clock that is a century ahead
     with lock.held(path, said.append):
         pass
-    assert "waiting to see whether it is alive" in said[0] and "has been silent" in said[1]
-    path.write_text(json.dumps(theirs))
-    beat = threading.Timer(0.08, lambda: path.write_text(json.dumps(theirs | {"beats": 4})))
-    beat.start()
-    with (
-        pytest.raises(Refused, match="process 7 on node7 is writing"),
-        lock.held(path, said.append),
-    ):
-        raise AssertionError
-    beat.join()
+    assert "waiting to see whether it is alive" in said[0] and "has been silent" in said[-1]

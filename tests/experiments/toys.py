@@ -3,12 +3,12 @@
 import contextlib
 
 from configs import lasso
-from experiments.campaign import Campaign
-from experiments.entries import build
-from experiments.ledger import Ledger
-from experiments.lines import observer
+from experiments.cli.console import Progress
+from experiments.config.settings import resolve
+from experiments.execution.jobs import build, observer
+from experiments.execution.sweep_runner import SweepRunner
 from experiments.report import rows as tidy
-from experiments.settings import resolve
+from experiments.storage.row_store import RowStore
 
 TOY = {
     "algorithms": ("fed_dyn",), "num_rounds": 20, "eval_every": 5, "num_clients": 4,
@@ -19,7 +19,7 @@ TOY = {
 
 
 class Toy:
-    """One line of a sweep, which several campaigns of a test may run."""
+    """One job of a sweep, which several runners of a test may run."""
 
     def __init__(self, sweep=lasso.EXPERIMENT, **changes):
         config = lasso.get_config()
@@ -27,21 +27,23 @@ class Toy:
             config.update(TOY | changes)
         self.settings = resolve(config, sweep)
         self.problem, self.penalty = sweep.problem(config), sweep.penalty(config)
-        # One for all campaigns, so that they share their compiled programs.
+        # One for all runners, so that they share their compiled programs.
         self.observe = observer(self.problem, self.penalty, self.settings.penalty_scales[0])
-        (self.entry,) = build(sweep, config, self.settings, self.problem, self.penalty)
+        (self.job,) = build(sweep, config, self.settings, self.problem, self.penalty)
 
-    def run(self, workdir, **options):
+    def run(self, workdir, size=None, around_block=contextlib.nullcontext):
         """Runs or resumes; returns the summary without its seconds, the rows, and what was said."""
-        said, size = [], options.pop("size", None)
         workdir.mkdir(exist_ok=True)
-        entry = self.entry._replace(plan=self.entry.plan._replace(point_chunk_size=size))
-        campaign = Campaign(
-            self.settings, self.problem, self.penalty, workdir, {},
-            Ledger(workdir / "rows.jsonl"), say=said.append, checkpoint_every=0.0, **options,
+        said = []
+        progress = Progress(said.append)
+        progress.around_block = around_block
+        job = self.job._replace(plan=self.job.plan._replace(point_chunk_size=size))
+        runner = SweepRunner(
+            self.settings, self.problem, self.penalty, workdir, RowStore(workdir / "rows.jsonl"),
+            progress=progress, checkpoint_every=0.0,
         )  # fmt: skip
-        campaign.observe = self.observe
-        summary = campaign.run(entry)
+        runner.observe = self.observe
+        summary = runner.run(job)
         del summary["seconds"]
         return summary, tidy.load(workdir / "rows.jsonl"), said
 
@@ -51,7 +53,7 @@ class Killed(Exception):
 
 
 def killed_after(blocks):
-    """What ends a campaign before so many blocks, as ``around_block``."""
+    """A job that ends before ``blocks`` blocks, as ``around_block``."""
     left = iter(range(blocks))
 
     def around(block):

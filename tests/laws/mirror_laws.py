@@ -1,7 +1,7 @@
-"""The laws of a mirror map, for a table of rows, on points of one small pytree.
+"""Laws of mirror maps, on points of one small pytree.
 
-A row names a mirror map, where its domain is, and how convex it claims to be. Laws see points as
-flat float64 vectors; a row carries its own compiled functions.
+A row has a mirror map, its domain, and its strong convexity. Laws are functions of flat float64
+vectors; a row caches its compiled functions.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ def to_tree(flat):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """A mirror map with what a law must know about it.
+    """A mirror map and its traits.
 
     Attributes:
       mirror: the map under test.
@@ -35,7 +35,7 @@ class Row:
       inside: ``(flat point, scale) -> flat point`` in the interior of the domain of h.
       feasible: ``(flat point, scale) -> flat point`` where psi is finite too.
       dual: ``(flat point) -> flat dual point`` where P_t is defined.
-      finite_psi: psi is finite wherever h is, so that a step of zero changes nothing.
+      finite_psi: whether psi is finite wherever h is, so that a step of zero changes nothing.
     """
 
     mirror: transforms.Mirror
@@ -102,7 +102,7 @@ def to_dual_is_the_gradient_of_the_potential(row, u, v, w, step, scale):
 
 
 def to_primal_beats_every_other_point(row, u, v, w, step, scale):
-    """By at least the divergence from it, which is what mirror descent is proved with."""
+    """By at least the divergence from it, as proofs of mirror descent use."""
     z = row.dual(u)
     best = row("to_primal", z, step, scale)
     least = row.objective(best, z, step, scale)
@@ -176,7 +176,7 @@ def degenerate_inputs_are_finite(row):
                     assert np.all(np.isfinite(slope))
 
 
-def nothing_is_ever_nan(row):
+def results_are_never_nan(row):
     for size in (1e30, 1e200):
         for x in (size * np.ones(SIZE), size * generic(5), size * np.eye(SIZE)[0]):
             for name in ("to_dual", "from_dual", "gradient"):
@@ -185,7 +185,7 @@ def nothing_is_ever_nan(row):
 
 
 def structure_shapes_and_dtypes_are_kept(row):
-    """In float32, whatever the dtype of step and scale."""
+    """In float32, for any dtype of step and scale."""
     z, x = row.dual(generic(6)), row.inside(generic(6), 0.6)
     narrow_z, narrow_x = (jax.tree.map(jnp.float32, to_tree(each)) for each in (z, x))
 
@@ -223,7 +223,7 @@ def vmap_equals_a_loop(row):
 FIXED_LAWS = [
     slopes_match_finite_differences,
     degenerate_inputs_are_finite,
-    nothing_is_ever_nan,
+    results_are_never_nan,
     structure_shapes_and_dtypes_are_kept,
     vmap_equals_a_loop,
 ]

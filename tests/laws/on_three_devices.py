@@ -1,4 +1,4 @@
-"""Run as a program of its own: clients on three devices with spoilt strangers, as JSON."""
+"""Program: states of clients on three devices, with bad rows of weight zero, as JSON."""
 
 import json
 
@@ -6,23 +6,21 @@ import jax
 import numpy as np
 
 import fcojax
-from tests.laws import test_rows_of_strangers as strangers
+from tests.laws import test_rows_without_weight as rows
 
 
 def main():
     """The states and counts of some algorithms, for clean and for spoilt rows."""
-    mesh, found = fcojax.client_mesh(3), {}
-    for name in strangers.SOME:
-        for work in strangers.WORKS:
+    mesh, found = fcojax.devices.client_mesh(3), {}
+    for name in rows.SOME:
+        for work in rows.WORKS:
             found[f"{name} {work}"] = [
                 np.concatenate(
                     [np.ravel(np.asarray(leaf, float)) for leaf in jax.tree.leaves(ends)]
                 ).tolist()
                 for bad in (None, np.nan, 1e300)
                 for ends in [
-                    strangers.after(
-                        name, work, fcojax.shard_clients(strangers.population(bad), mesh)
-                    )
+                    rows.after(name, work, fcojax.devices.shard_clients(rows.population(bad), mesh))
                 ]
             ]
     print(json.dumps(found))

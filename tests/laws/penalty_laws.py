@@ -1,13 +1,8 @@
-"""The laws of a penalty, for any test file with a table of rows.
+"""Laws of penalties, and the rows to test them with.
 
-A row names a penalty, a point that fixes the shapes, and the traits that decide which laws apply.
-Laws see points as flat float64 vectors; a row carries its own compiled functions, so that a law
-may be run on many examples at the price of one compilation.
-
-    @pytest.mark.parametrize("law, name", pairs(LAWS, PENALTIES))
-    @given(data=st.data())
-    def test_law(law, name, data):
-        law(PENALTIES[name], *data.draw(examples(PENALTIES[name])))
+A row has a penalty, a point that fixes the shapes, and the traits that decide which laws apply.
+Laws are functions of flat float64 vectors; a row caches its compiled functions, so that a law runs
+on many examples with one compilation. ``test_penalty_laws`` runs every law on every row.
 """
 
 import dataclasses
@@ -27,23 +22,23 @@ from fcojax.transforms.penalty import Penalty
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Row:
-    """A penalty with what a law must know about it.
+    """A penalty and its traits.
 
     Attributes:
-      penalty: the penalty under test; whether it is convex is its own field.
+      penalty: the penalty under test.
       point: a float64 point of the space; only its structure and shapes matter.
-      indicator: psi is 0 on a set and infinite outside, so the prox is a projection.
-      member: ``(flat point, scale) -> flat point of the domain``, written without the prox; any map
-        onto (part of) the domain will do. None: psi is finite everywhere.
-      ball: the set is a ball with the scale as its radius: all of space if large, 0 if 0.
-      free: step 0 and scale 0 both mean that there is no penalty.
-      nested: two maps with kinks in a row; where both are at one the chain rule has no answer.
-      cancels: the prox adds to the point, so it rounds like the point and not like the answer.
-      offset: the size of what else it adds and takes away.
-      slack: how many times more it rounds than the four operations do: its condition number.
-      smooth_prox: the prox is differentiable at almost every point, so finite differences apply.
+      indicator: whether psi is 0 on a set and infinite outside, so that the prox is a projection.
+      member: ``(flat point, scale) -> flat point of the domain``, any map onto (part of) the domain
+        that does not use the prox. ``None``: psi is finite everywhere.
+      ball: whether the set is a ball with the scale as its radius.
+      free: whether step 0 and scale 0 both mean no penalty.
+      nested: whether the prox composes two maps with kinks, where the chain rule may fail.
+      cancels: whether rounding errors are relative to the point and not to the result.
+      offset: the size of other terms that cancel.
+      slack: the condition number of the prox.
+      smooth_prox: whether the prox is differentiable almost everywhere, for finite differences.
       scale: the scale of the examples that are not drawn by hypothesis.
-      tolerance: how far from an identity rounding may lead, relative to the size of its terms.
+      tolerance: the tolerance of identities, relative to the size of their terms.
     """
 
     penalty: Penalty
@@ -107,7 +102,7 @@ class Row:
         return step * self.value(x, scale) + 0.5 * np.sum((x - v) ** 2)
 
     def normal(self, seed, *shape):
-        """Generic points: no ties, no zeros, almost surely on no kink."""
+        """Generic points, almost surely without ties, zeros or kinks."""
         return 2.0 * np.random.default_rng(seed).normal(size=(*shape, self.size))
 
 
@@ -120,16 +115,16 @@ def examples(row: Row):
 
 
 def pairs(laws: dict, rows: dict) -> list:
-    """Every law with every row it speaks about, for ``pytest.mark.parametrize``."""
+    """Every law with every row to which it applies, for ``pytest.mark.parametrize``."""
     return [
         (law, name) for law, applies in laws.items() for name, row in rows.items() if applies(row)
     ]
 
 
 def close(x, y, tolerance, *sizes):
-    """Whether ``x`` and ``y`` agree up to rounding in terms as large as the points ``sizes``."""
-    room = tolerance * (1.0 + max((np.max(np.abs(s), initial=0.0) for s in sizes), default=0.0))
-    return np.max(np.abs(np.asarray(x) - np.asarray(y)), initial=0.0) <= room
+    """Whether ``x`` and ``y`` agree up to rounding errors of terms as large as ``sizes``."""
+    allowed = tolerance * (1.0 + max((np.max(np.abs(s), initial=0.0) for s in sizes), default=0.0))
+    return np.max(np.abs(np.asarray(x) - np.asarray(y)), initial=0.0) <= allowed
 
 
 # Laws over drawn examples: (row, v, w, step, scale).
@@ -150,10 +145,7 @@ def prox_beats_every_other_point(row, v, w, step, scale):
 
 
 def prox_residual_is_a_subgradient(row, v, w, step, scale):
-    """Fenchel and Young with equality: ``(v - p) / step`` supports psi at p.
-
-    This is the decomposition of v into the prox of psi and of its conjugate, without a conjugate.
-    """
+    """``(v - p) / step`` is a subgradient of psi at the prox p, tested without the conjugate."""
     best = row.prox(v, step, scale)
     slope = (v - best) / step
     other = row.in_domain(w, scale)
@@ -162,7 +154,7 @@ def prox_residual_is_a_subgradient(row, v, w, step, scale):
 
 
 def moreau_decomposition(row, v, w, step, scale):
-    """The prox of the conjugate, computed from ours, maps to ours when conjugated again."""
+    """The prox of the conjugate's conjugate, both computed from the prox, equals the prox."""
     del w
 
     def conjugate_prox(z, s):
@@ -209,14 +201,14 @@ def projection_ignores_the_step(row, v, w, step, scale):
 
 
 def zero_step_is_the_identity(row, v, w, step, scale):
-    """On the domain; a penalty with a constraint inside still projects onto it."""
+    """On the domain."""
     del w, step
     inside = row.in_domain(v, scale)
     assert close(row.prox(inside, 0.0, scale), inside, row.tolerance, v)
 
 
-def zero_is_optimal_exactly_above_scale_max(row, v, w, step, scale):
-    """Prox-gradient from zero on f with gradient v there; the step stays where MCP is convex."""
+def zero_is_optimal_if_and_only_if_above_scale_max(row, v, w, step, scale):
+    """One proximal gradient step from zero; the step is small enough for MCP to be convex."""
     del w, scale
     least = float(row.compiled_scale_max(v))
     step = min(step, 0.25)
@@ -227,8 +219,8 @@ def zero_is_optimal_exactly_above_scale_max(row, v, w, step, scale):
         assert np.any(row.prox(-step * v, step, 0.999 * least) != 0.0)
 
 
-def a_step_for_every_entry_is_a_metric(row, v, w, step, scale):
-    """It minimises psi + sum (x_i - v_i)^2 / 2 t_i, and equal steps are the one step."""
+def steps_for_each_entry_are_a_metric(row, v, w, step, scale):
+    """It minimises psi + sum (x_i - v_i)^2 / 2 t_i, and equal steps are as one step."""
     steps = step * np.array([0.5, 1.0, 3.0, 0.25])[np.arange(row.size) % 4]
     best = np.asarray(row.compiled_prox_in_metric(v, steps, float(scale)))
     other = row.in_domain(w, scale)
@@ -266,8 +258,8 @@ LAWS = {
     projection_is_idempotent: _indicator,
     projection_ignores_the_step: _indicator,
     zero_step_is_the_identity: lambda row: not row.indicator,
-    zero_is_optimal_exactly_above_scale_max: lambda row: row.penalty.scale_max is not None,
-    a_step_for_every_entry_is_a_metric: lambda row: row.penalty.separable,
+    zero_is_optimal_if_and_only_if_above_scale_max: lambda row: row.penalty.scale_max is not None,
+    steps_for_each_entry_are_a_metric: lambda row: row.penalty.separable,
 }
 
 
@@ -275,7 +267,7 @@ LAWS = {
 
 
 def degenerate_inputs_are_finite(row):
-    """Zero point, zero step, zero scale, equal entries: finite answers and finite gradients."""
+    """Zero point, zero step, zero scale, equal entries: results and gradients are finite."""
     weights = row.normal(0)
     for v in (np.zeros(row.size), np.ones(row.size), row.normal(1)):
         for step in (0.0, 0.5):
@@ -296,7 +288,7 @@ def jitted_equals_eager(row):
 
 
 def structure_shapes_and_dtypes_are_kept(row):
-    """In float32 and float64, whatever the dtype of step and scale."""
+    """In float32 and float64, for any dtype of step and scale."""
     exact = row.prox(row.normal(3), 0.7, row.scale)
     narrow = jax.tree.map(
         lambda leaf: leaf.astype(jnp.float32), row.to_tree(jnp.asarray(row.normal(3)))

@@ -10,18 +10,20 @@ import numpy as np
 import pytest
 
 import fcojax
+from experiments.studies.compare.late import late
 from fcojax import algorithms
 from fcojax.algorithms.local_solvers import gd
 from fcojax.engine.plan import Plan
 from fcojax.transforms import l1
-from tests import composite_oracles as oracles
-from tests.composite_oracles import Numbers, Problem
-from tests.federations import client_means, quadratic, quadratic_clients
+from tests.support import composite_oracles as oracles
+from tests.support import printed_forms
+from tests.support.composite_oracles import Numbers, Problem
+from tests.support.federations import client_means, quadratic, quadratic_clients
 
 WEIGHTS = np.array([1.0, 2.0, 0.5, 1.0, 1.5])
 KEY = jax.random.key(4)
-LOSSY = fcojax.dropout(fcojax.uniform_cohort(3), 0.3)
-SEEN = fcojax.OfState(lambda hparams, state, context: {"state": state._replace(key=())})
+LOSSY = fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3)
+SEEN = fcojax.StateObserver(lambda hparams, state, context: {"state": state._replace(key=())})
 BY = Numbers()
 
 
@@ -78,7 +80,7 @@ def slopes_at(w, gradients, common):
 def shifts_at(w, gradients, common):
     delta = BY.client_lr * BY.num_steps
     server = {"center": w, "mean": w - delta * common}
-    return server, {"offer": w - delta * gradients}
+    return server, w - delta * gradients
 
 
 def normals_at(w, gradients, common):
@@ -99,7 +101,7 @@ def duals_at(w, gradients, common):
 
 def fed_back(w, gradients, common):
     server, slopes = slopes_at(w, gradients, common)
-    return server | {"pull": -common}, slopes
+    return server | {"subgradient": -common}, slopes
 
 
 def scaffold(prox, control="steps", at_solution=slopes_at):
@@ -111,10 +113,10 @@ def scaffold(prox, control="steps", at_solution=slopes_at):
 METHODS = {
     "composite_fl": Method("composite_fl", {}, oracles.composite_fl, slopes_kept, slopes_at),
     "prox_skip": Method(
-        "prox_skip", {}, oracles.prox_skip, lambda s, c: (s.mean, mean(c.offer)), shifts_at
+        "prox_skip", {}, oracles.prox_skip, lambda s, c: (s.mean, mean(c)), shifts_at
     ),
     "fed_dr": Method("fed_dr", {}, oracles.fed_dr, offers_kept, duals_at),
-    "composite_fl, literal": Method("composite_fl", {"literal": True}, oracles.composite_fl),
+    "composite_fl, printed": Method("composite_fl, printed", {}, oracles.composite_fl),
     "scaffold, client": scaffold("client", at_solution=settled_at),
     "scaffold, feedback": scaffold("feedback", at_solution=fed_back),
     "scaffold, server": scaffold("server", at_solution=None),
@@ -132,8 +134,6 @@ METHODS = {
 }  # fmt: skip
 RELATED = {
     "prox_skip, geometric": Method("prox_skip", {"steps": "geometric"}),
-    "prox_skip, coin": Method("prox_skip", {"steps": "coin"}),
-    "fed_dr, late": Method("fed_dr", {"max_delay": 3}),
     "fed_pd": Method("fed_pd", {}),
     "mime": Method("mime", {}),
     "fed_dyn": Method("fed_dyn", {"solver": gd()}),
@@ -148,15 +148,20 @@ def table(only=tuple(METHODS)):
     return [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in only]
 
 
+def factory_of(method):
+    name = ALL[method].name
+    return printed_forms.composite_fl if name.endswith("printed") else getattr(algorithms, name)
+
+
 @functools.cache
 def build(method):
-    factory = getattr(algorithms, ALL[method].name)
+    factory = factory_of(method)
     geometry = (plain_l1,) if "penalty" in factory.geometry else ()
     return factory(quadratic, *geometry, **ALL[method].options)
 
 
 def hparams(method, by=BY):
-    kind = getattr(algorithms, ALL[method].name).Hparams
+    kind = factory_of(method).Hparams
     values = by._asdict() | {
         "penalty_scale": 1.0 if method == "fed_fw" else by.scale, "pull_scale": 1.0,
         "epsilon": 1e-3, "momentum": 0.3,
@@ -165,14 +170,16 @@ def hparams(method, by=BY):
     return kind(**{field: values[field] for field in kind._fields})
 
 
-def trajectory(method, by=BY, cohort=None, num_steps=None, change=None) -> tuple[Any, np.ndarray]:
+def trajectory(method, by=BY, cohort=None, change=None, wrap=None) -> tuple[Any, np.ndarray]:
     """The states after every round and the models, from the start or from a change of it."""
     algorithm, rates = build(method), hparams(method, by)
-    work = fcojax.local_steps(num_steps or by.num_steps)
-    plan = Plan(work, cohort or fcojax.everyone())
+    algorithm = wrap(algorithm) if wrap else algorithm
+    plan = Plan(fcojax.local_steps(by.num_steps), cohort or fcojax.everyone())
     state = fcojax.start(algorithm, rates, jnp.asarray(problem().start), data(), KEY, plan)
     state = change(state) if change else state
-    _, history = fcojax.advance(algorithm, rates, data(), state, plan, by.num_rounds, observe=SEEN)
+    _, history = fcojax.advance(
+        algorithm, rates, state, data(), plan, num_rounds=by.num_rounds, observe=SEEN
+    )
     states = jax.tree.map(np.asarray, history["state"])
     models = jax.vmap(lambda server: algorithm.model(rates, server))(states.server)
     return states, np.asarray(models)
@@ -216,7 +223,7 @@ def solution():
 
 @pytest.mark.parametrize("method", table([m for m in METHODS if METHODS[m].at_solution]))
 def test_at_the_solution_with_the_right_memories_the_model_stays(method):
-    """Whoever takes part and whatever is lost."""
+    """For every cohort and whatever is lost."""
     w, gradients = solution(), problem().gradients(solution())
     fields, rows = METHODS[method].at_solution(w, gradients, problem().weights @ gradients)
 
@@ -235,7 +242,7 @@ def test_at_the_solution_with_the_right_memories_the_model_stays(method):
 ONE_STEP = Numbers(num_steps=1, client_lr=0.4, server_lr=1.2, prox_step=0.48)
 AS_PROX_GD = (
     "composite_fl", "prox_skip", "scaffold, feedback", "scaffold, server", "fed_normal_map",
-    "scaffold, feedback, I", "composite_fl, literal",
+    "scaffold, feedback, I", "composite_fl, printed",
 )  # fmt: skip
 
 
@@ -253,7 +260,7 @@ def test_one_local_step_is_proximal_gradient(method):
     assert_same(models, list(expected))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_mime_is_the_printed_one_in_every_second_round():
     """And stays where it is in those that collect gradients."""
     models = trajectory("mime", BY._replace(num_rounds=2 * BY.num_rounds))[1]
@@ -271,7 +278,7 @@ SAME = {
         ("scaffold, server", UNPENALISED), ("scaffold, client", UNPENALISED)
     ),
     "and its feedback": (("scaffold, feedback", UNPENALISED), ("scaffold, server", UNPENALISED)),
-    "published is server-held": (("composite_fl, literal", BY), ("composite_fl", BY)),
+    "printed is server-held": (("composite_fl, printed", BY), ("composite_fl", BY)),
     "FedADMM is FedDR unrelaxed": (("fed_admm", BY), ("fed_dr", UNRELAXED)),
     "FedADMM is FedPD that never skips": (("fed_admm", BY), ("fed_pd", BY)),
     "FedADMM of everyone is FedDyn": (("fed_admm", BY), ("fed_dyn", BY)),
@@ -279,7 +286,7 @@ SAME = {
 }  # fmt: skip
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", SAME)
 def test_two_methods_are_one(pair):
     (ours, by), (theirs, theirs_by) = SAME[pair]
@@ -289,7 +296,7 @@ def test_two_methods_are_one(pair):
 def test_without_a_penalty_the_controls_of_scaffnew_cancel():
     """h_i = (w - b_i) / delta, and the mean of the b_i is w itself after every exchange."""
     states, models = trajectory("prox_skip", UNPENALISED)
-    controls = states.server.center[:, None] - states.clients.offer
+    controls = states.server.center[:, None] - states.clients
     assert np.abs(controls).max() > 0.1
     np.testing.assert_allclose(mean(controls), 0, rtol=0, atol=1e-12)
     assert_same(models, printed("prox_skip", UNPENALISED))
@@ -297,42 +304,39 @@ def test_without_a_penalty_the_controls_of_scaffnew_cancel():
 
 @pytest.mark.long
 def test_random_numbers_of_steps_follow_the_printed_method():
-    """The coin's steps between exchanges, and the numbers drawn, put into the printed method."""
+    """The numbers drawn, put into the printed method."""
     by = BY._replace(num_rounds=60, num_steps=40)
     states, models = trajectory("prox_skip, geometric", by)
-    numbers = np.array([2, *states.server.drawn[:-1]])
+    numbers = np.array([2, *states.server.num_steps[:-1]])
     assert np.ptp(numbers) > 3
     assert_same(models, list(oracles.prox_skip(problem(), by, 0.5, numbers)))
-
-    states, models = trajectory("prox_skip, coin", by, num_steps=1)
-    exchanges = np.flatnonzero(states.server.drawn)
-    numbers = np.diff(exchanges, prepend=-1)
-    assert np.ptp(numbers) > 1
-    assert_same(models[exchanges], list(oracles.prox_skip(problem(), by, 0.5, numbers)))
 
 
 @pytest.mark.long
 def test_both_kinds_of_chance_have_the_same_law():
     """P(K = k) = p (1 - p)^{k - 1}: the mean number, and how often it is one."""
     by = BY._replace(num_rounds=4000, num_steps=40)
-    drawn = trajectory("prox_skip, geometric", by)[0].server.drawn
-    coins = trajectory("prox_skip, coin", by, num_steps=1)[0].server.drawn
-    for numbers in (drawn, np.diff(np.flatnonzero(coins))):
-        spread = 5 / np.sqrt(len(numbers))
-        assert abs(numbers.mean() - 2) < spread * np.sqrt(2)
-        assert abs((numbers == 1).mean() - 0.5) < spread * 0.5
+    numbers = trajectory("prox_skip, geometric", by)[0].server.num_steps
+    spread = 5 / np.sqrt(len(numbers))
+    assert abs(numbers.mean() - 2) < spread * np.sqrt(2)
+    assert abs((numbers == 1).mean() - 0.5) < spread * 0.5
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_late_clients_see_one_of_the_last_models():
     """And which one is drawn anew for each event."""
     by = BY._replace(num_rounds=200)
-    states, _ = trajectory("fed_dr, late", by, cohort=fcojax.uniform_cohort(1))
+    states, _ = trajectory(
+        "fed_dr",
+        by,
+        fcojax.uniform_cohort(cohort_size=1),
+        wrap=lambda algorithm: late(algorithm, 3),
+    )
     delays = [
         [(seen == past).all() for past in states.server.past[r]].index(True)
-        for r, seen in enumerate(states.server.seen)
+        for r, seen in enumerate(states.server.message)
     ]
-    np.testing.assert_array_equal(states.server.past[:, 0], states.server.center)
+    np.testing.assert_array_equal(states.server.past[:, 0], states.server.inner.center)
     np.testing.assert_array_equal(states.server.past[1:, 1:], states.server.past[:-1, :-1])
     counts = np.bincount(delays[3:], minlength=4)
     assert counts.shape == (4,) and counts.min() > 25

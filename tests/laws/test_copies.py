@@ -8,20 +8,25 @@ import pytest
 
 import fcojax
 from fcojax.engine.hparams import as_arrays
-from fcojax.engine.stepper import advance_kept
+from fcojax.engine.program import Program
+from fcojax.engine.stepper import advance_compiled
 from tests.laws.test_algorithm_laws import CLIENTS, point, rates
-from tests.laws.test_rows_of_strangers import NAMES, SOME, build
+from tests.laws.test_rows_without_weight import NAMES, SOME, build
 
 DATA = fcojax.from_clients([CLIENTS[m % len(CLIENTS)] for m in range(101)])
 NUM_ROWS = len(jax.tree.leaves(DATA.examples)[0])
 # Who takes part, and how many of them side by side.
 COHORTS = {
-    "a chunk that is not full": (fcojax.uniform_cohort(7), 4),
+    "a chunk that is not full": (fcojax.uniform_cohort(cohort_size=7), 4),
     "coins": (fcojax.coin_flips(0.1), 1),
     "everyone": (fcojax.everyone(), 4),
 }
 PAIRS = [
-    pytest.param(name, cohort, marks=[] if name in SOME else pytest.mark.slow)
+    pytest.param(
+        name,
+        cohort,
+        marks=[] if name in SOME else pytest.mark.slow if cohort != "coins" else pytest.mark.long,
+    )
     for name in NAMES
     for cohort in COHORTS
     if cohort == "everyone" or not build(name).needs_everyone
@@ -46,7 +51,7 @@ def test_a_sweep_copies_nobody(name, cohort):
         return fcojax.start(algorithm, grid, point(row), DATA, keys, plan)
 
     state = jax.eval_shape(started, keys)
-    program = advance_kept.trace(algorithm, plan, None, 1, 1, grid, DATA, state, None)
+    program = advance_compiled.trace(Program(algorithm, plan), grid, DATA, state, None)
     assert not arrays_of_everybody(str(program.jaxpr))
 
 

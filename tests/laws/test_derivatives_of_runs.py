@@ -10,8 +10,8 @@ import pytest
 import fcojax
 from fcojax import algorithms
 from fcojax.engine.plan import Plan
-from tests import federations
 from tests.laws.test_algorithm_laws import ROWS, build, point, rates
+from tests.support import federations
 
 WORK = fcojax.local_steps(2)
 ROUNDS = 3

@@ -15,8 +15,8 @@ import pytest
 import fcojax
 from fcojax import tree
 from fcojax.transforms import Penalty, l1
-from tests import federations
-from tests.federations import client_means, quadratic, quadratic_clients
+from tests.support import federations
+from tests.support.federations import client_means, quadratic, quadratic_clients
 
 KEY = jax.random.key(0)
 SMOOTHNESS = 1.6

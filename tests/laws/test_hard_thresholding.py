@@ -1,7 +1,7 @@
 """Fed-HT and Fed-IterHT are FedMiD on a set of sparse vectors.
 
 Tong, Liang, Zhu and Bi, "Federated nonconvex sparse learning", 2020 (arXiv 2101.00052): K local
-steps and an average, of which tau entries are kept; Fed-IterHT keeps tau after each local step too.
+steps, an average, and the projection on tau nonzeros, in Fed-IterHT after each local step too.
 """
 
 import jax
@@ -12,7 +12,7 @@ import pytest
 import fcojax
 from fcojax.algorithms import fed_mid, fed_mid_osp
 from fcojax.transforms import euclidean, l0_ball, rank_ball
-from tests.federations import client_means, quadratic, quadratic_clients
+from tests.support.federations import client_means, quadratic, quadratic_clients
 
 DIM, TAU, STEPS, RATE, ROUNDS = 8, 3, 4, 0.2, 10
 WEIGHTS = np.array([1.0, 2.0, 0.5, 1.5])
@@ -24,11 +24,8 @@ def clients():
 
 
 def largest(x):
-    """The tau entries of largest size."""
-    kept = np.zeros_like(x)
-    where = np.argsort(-np.abs(x))[:TAU]
-    kept[where] = x[where]
-    return kept
+    """x with its tau entries of largest size."""
+    return np.where(np.argsort(np.argsort(-np.abs(x))) < TAU, x, 0)
 
 
 def hard_thresholding(each_step):
@@ -51,7 +48,7 @@ def hard_thresholding(each_step):
     [(fed_mid_osp, False), pytest.param(fed_mid, True, marks=pytest.mark.slow)],
     ids=["Fed-HT", "Fed-IterHT"],
 )
-def test_on_sparse_vectors_mirror_descent_is_hard_thresholding(factory, each_step):
+def test_fed_mid_on_sparse_vectors_is_hard_thresholding(factory, each_step):
     chosen = factory(quadratic, euclidean(l0_ball(TAU)))
     _, history = fcojax.run(
         chosen, factory.Hparams(RATE), jnp.asarray(START), fcojax.from_clients(clients(), WEIGHTS),
@@ -65,8 +62,7 @@ def test_on_sparse_vectors_mirror_descent_is_hard_thresholding(factory, each_ste
 
 
 @pytest.mark.slow
-def test_on_matrices_of_low_rank_it_truncates_the_mean():
-    """Rounds of plain steps, of whose mean the first singular pairs are kept."""
+def test_fed_mid_on_matrices_of_low_rank_truncates_the_mean():
 
     def loss(w, rows):
         return quadratic(w.ravel(), rows)

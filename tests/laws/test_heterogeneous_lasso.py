@@ -16,17 +16,20 @@ import pytest
 
 import fcojax
 from configs import compare
+from experiments.studies.compare.late import late
 from experiments.studies.compare.problem import lasso
 from fcojax import algorithms
+from fcojax.algorithms.base import takes
 from fcojax.algorithms.local_solvers import proxgd
 from fcojax.problems import factored_loss
 from fcojax.transforms import euclidean, l1
+from tests.support import printed_forms
 
 pytestmark = pytest.mark.slow
 
 K = 10
-HALF_LOST = fcojax.dropout(fcojax.uniform_cohort(4), 0.3)
-ONE = fcojax.uniform_cohort(1)
+HALF_LOST = fcojax.dropout(fcojax.uniform_cohort(cohort_size=4), 0.3)
+ONE = fcojax.uniform_cohort(cohort_size=1)
 plain_l1 = l1()
 
 
@@ -71,7 +74,7 @@ class Row(NamedTuple):
 
 EXACT = {
     "composite_fl": Row("composite_fl", {}, corrected, floor=2e-5),
-    "composite_fl, literal": Row("composite_fl", {"literal": True}, corrected, lossy=None),
+    "composite_fl, printed": Row("composite_fl, printed", {}, corrected, lossy=None),
     "scaffold, client": Row("scaffold", {}, corrected, floor=3e-5),
     "scaffold, client, I": Row("scaffold", {"control": "gradient"}, corrected),
     "scaffold, feedback": Row("scaffold", {"prox": "feedback"}, corrected, floor=3e-5),
@@ -80,9 +83,8 @@ EXACT = {
     "prox_skip": Row("prox_skip", {}, skipping, floor=2e-6),
     "prox_skip, one client a round": Row("prox_skip", {}, skipping, lossy=ONE),
     "prox_skip, geometric": Row("prox_skip", {"steps": "geometric"}, skipping, 60),
-    "prox_skip, coin": Row("prox_skip", {"steps": "coin"}, skipping, 1, None),
     "fed_dr": Row("fed_dr", {}, lambda: splitting(1.9), floor=7e-6),
-    "fed_dr, late": Row("fed_dr", {"max_delay": 8}, splitting, lossy=ONE),
+    "fed_dr, late": Row("fed_dr, late", {}, splitting, lossy=ONE),
     "fed_admm": Row("fed_admm", {}, splitting, floor=1e-6),
 }
 NEAR = {
@@ -96,14 +98,26 @@ NEAR = {
 }
 
 
+@takes(algorithms.fed_dr.Hparams, "penalty")
+def late_fed_dr(loss, penalty):
+    return late(algorithms.fed_dr(loss, penalty), 8)
+
+
+OTHERS = {"composite_fl, printed": printed_forms.composite_fl, "fed_dr, late": late_fed_dr}
+
+
+def factory_of(row):
+    return OTHERS.get(row.name) or getattr(algorithms, row.name)
+
+
 def build(row):
-    factory = getattr(algorithms, row.name)
+    factory = factory_of(row)
     piece = {"penalty": plain_l1, "mirror": euclidean(plain_l1)}[factory.geometry[0]]
     return factory(factored_loss, piece, **row.options)
 
 
 def hparams(row, *args):
-    kind = getattr(algorithms, row.name).Hparams
+    kind = factory_of(row).Hparams
     values = row.numbers(*args) | {"penalty_scale": task().scale}
     return kind(**{name: values[name] for name in kind._fields if name in values})
 
@@ -162,7 +176,7 @@ def in_float32():
 def test_in_single_precision_twenty_thousand_rounds_do_not_drift(method):
     """Half the clients: what the server adds up is never summed afresh."""
     row = EXACT[method]
-    half = fcojax.uniform_cohort(4)
+    half = fcojax.uniform_cohort(cohort_size=4)
     model = last(build(row), hparams(row), 20_000, K, half, in_float32(), jnp.float32)
     assert model.dtype == jnp.float32
     assert row.floor is not None and distance(model) < row.floor
@@ -173,7 +187,7 @@ def test_composite_fl_as_published_drifts_in_single_precision():
     """By 2e-4 with everyone, where the form with the server's mean is off by 7e-7."""
     published, held = (
         distance(last(build(row), hparams(row), 20_000, K, None, in_float32(), jnp.float32))
-        for row in (EXACT["composite_fl, literal"], EXACT["composite_fl"])
+        for row in (EXACT["composite_fl, printed"], EXACT["composite_fl"])
     )
     assert published > 1e-4 > 50 * held
 

@@ -1,4 +1,4 @@
-"""The planted LASSO at full size: what the paper reports of its Figure 3, with room for luck."""
+"""The planted LASSO at full size: what the paper reports of its Figure 3, within tolerances."""
 
 import functools
 
@@ -9,7 +9,9 @@ import pytest
 
 import fcojax
 from fcojax.problems import lasso
-from tests import federations
+from tests.support import federations
+
+pytestmark = pytest.mark.slow
 
 RATES = {"client_lr": [0.001, 0.003, 0.01], "server_lr": [0.3, 1.0], "penalty_scale": [0.5]}
 
@@ -21,12 +23,12 @@ def curves(name):
     algorithm = getattr(fcojax.algorithms, name)(
         problem.loss, fcojax.transforms.euclidean(federations.kernel_l1())
     )
-    grid = fcojax.product(getattr(fcojax.algorithms, name).Hparams, **RATES)
+    grid = fcojax.grid.product(getattr(fcojax.algorithms, name).Hparams, **RATES)
     grid = jax.tree.map(lambda column: column.astype(jnp.float32), grid)
     _, history = fcojax.sweep(
         algorithm, grid, problem.init(jax.random.key(1)), problem.train,
         jax.random.key(0)[None], num_rounds=500, eval_every=10,
-        plan=fcojax.Plan(fcojax.local_steps(10, 10), fcojax.uniform_cohort(10)),
+        plan=fcojax.Plan(fcojax.local_steps(10, 10), fcojax.uniform_cohort(cohort_size=10)),
         observe=lambda hparams, params, context: problem.measures(params),
     )  # fmt: skip
     points = [(c, s) for c in RATES["client_lr"] for s in RATES["server_lr"]]
@@ -41,12 +43,10 @@ def final(curve):
     return curve[-10:].mean()
 
 
-@pytest.mark.slow
 def test_dual_averaging_finds_the_support_within_a_hundred_rounds():
     assert curves("fed_dual_avg")[0.01, 1.0]["f1"][9] >= 0.99
 
 
-@pytest.mark.long
 def test_mirror_descent_at_the_same_rates_stays_dense():
     found = curves("fed_mid")[0.01, 1.0]
     assert final(found["f1"]) < 0.9

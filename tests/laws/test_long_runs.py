@@ -44,10 +44,7 @@ def model(kind, num_rounds):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "num_rounds",
-    [20_000, 200_000],
-)
+@pytest.mark.parametrize("num_rounds", [20_000, 200_000])
 def test_dual_averaging_in_float32_does_not_degrade_with_rounds(num_rounds):
     """Plain sums of dual and elapsed time are off by 7e-5 and 7e-4 here."""
     single, double = (model(kind, num_rounds) for kind in ("float32", "float64"))

@@ -11,11 +11,11 @@ import fcojax
 from fcojax import algorithms
 from fcojax.problems import factored, factored_loss
 from fcojax.transforms import flat
-from tests import federations
+from tests.support import federations
 
 NUM_CLIENTS, DIM = 6, 4
 LOSSY = fcojax.dropout(fcojax.everyone(), 0.3)
-LOSSY_HALF = fcojax.dropout(fcojax.uniform_cohort(3), 0.3)
+LOSSY_HALF = fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3)
 
 
 @functools.cache
@@ -65,7 +65,9 @@ def distance(name, cohort, num_rounds=None, state=None):
     if state is None:
         state = fcojax.start(chosen, hparams, jnp.ones(DIM), data, jax.random.key(5), plan)
     num_rounds = num_rounds or enough
-    state, _ = fcojax.advance(chosen, hparams, data, state, plan, num_rounds, eval_every=num_rounds)
+    state, _ = fcojax.advance(
+        chosen, hparams, state, data, plan, num_rounds=num_rounds, eval_every=num_rounds
+    )
     return np.linalg.norm(fcojax.read_model(chosen, hparams, state) - optimum()), state
 
 
@@ -88,45 +90,6 @@ def test_the_drift_is_the_mean_dual_in_every_round_whatever_is_lost():
     mean = weights @ np.asarray(state.clients.dual) / weights.sum()
     assert np.linalg.norm(mean) > 1e-3
     np.testing.assert_allclose(state.server.drift, mean, atol=1e-14)
-
-
-@pytest.mark.parametrize("name", ["fed_dyn", "fed_manifold"])
-def test_a_lost_upload_is_an_absent_client(name):
-    """Bit for bit: the sampler that leaves them out and the one that loses them."""
-
-    class Present(tuple):
-        can_be_absent = True
-
-        def size(self, num_clients):
-            return num_clients
-
-        def __call__(self, key, round_index, num_clients, sizes=None):
-            cohort = LOSSY(key, round_index, num_clients, sizes)
-            there = jnp.where(cohort.arrives, cohort.weights, 0)
-            return cohort._replace(weights=there, arrives=None)
-
-    lost, absent = (distance(name, cohort, 20)[1] for cohort in (LOSSY, Present()))
-    np.testing.assert_allclose(
-        *(jax.tree.leaves(state.server)[0] for state in (lost, absent)), rtol=1e-12
-    )
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13),
-        lost.clients, absent.clients,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("name", [
-    name for name, value in vars(algorithms).items()
-    if hasattr(value, "Hparams") and name in ("fed_pd", "r_fed_svrg")
-])  # fmt: skip
-def test_methods_that_need_everyone_refuse_cohorts_that_lose_uploads(name):
-    factory = getattr(algorithms, name)
-    more = () if name == "fed_pd" else (flat(),)
-    with pytest.raises(ValueError, match="can lose uploads of the 6 clients.*pass everyone"):
-        fcojax.run(
-            factory(federations.quadratic, *more), factory.Hparams(), jnp.zeros(DIM), quadratics(),
-            jax.random.key(0), fcojax.Plan(fcojax.local_steps(1), LOSSY), num_rounds=1,
-        )  # fmt: skip
 
 
 def test_half_the_rounds_skipped_is_half_the_traffic():

@@ -1,7 +1,7 @@
-"""What every manifold obeys. A new manifold is tested by adding a row to ROWS.
+"""Laws of manifolds. A new manifold is tested by adding a row to ROWS.
 
-hypothesis draws a seed, from which come BATCH points, tangents and vectors. The maps of a row are
-jitted once, each mapped over the batch; the laws are written on what they return.
+hypothesis draws a seed for BATCH points, tangents and vectors. The maps of a row are jitted once,
+each mapped over the batch.
 """
 
 import functools
@@ -14,23 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fcojax import tree
-from fcojax.transforms import (
-    Manifold,
-    fixed_rank,
-    flat,
-    generalised_stiefel,
-    grassmann,
-    grassmann_projector,
-    oblique,
-    orthogonal,
-    product_manifold,
-    riemannian_gradient,
-    rotation,
-    sphere,
-    stiefel,
-    transport,
-)
+from fcojax import transforms, tree
 
 pytestmark = pytest.mark.slow
 
@@ -39,14 +23,14 @@ METRIC = jnp.diag(jnp.arange(1.0, 8.0)) + 0.3
 
 
 class Row(NamedTuple):
-    """A manifold, a shape of its points, and what is different about it.
+    """A manifold, the shape of its points, and its traits.
 
     ``order`` is the power of t in the distance of ``retract(x, t u)`` to ``exp(x, t u)``; ``size``
-    the norm of tangents for which exp, retract and their inverses are inverse; ``representative``
-    maps a point to what it stands for; ``metric`` applies the ambient inner product to a vector.
+    is the norm of tangents for which exp, retract and their inverses are inverse;
+    ``representative`` maps equivalent points to the same array; ``metric`` is that of the manifold.
     """
 
-    manifold: Manifold
+    manifold: transforms.Manifold
     like: object
     order: int = 3
     size: float = 0.5
@@ -59,21 +43,29 @@ def like(*shape):
 
 
 ROWS = {
-    "sphere": Row(sphere(), like(3, 2)),
-    "oblique": Row(oblique(), like(6, 3)),
-    "stiefel": Row(stiefel(), like(7, 3)),
-    "stiefel by QR": Row(stiefel(retraction="qr", method="eigh"), like(7, 3), order=2),
+    "sphere": Row(transforms.sphere(), like(3, 2)),
+    "oblique": Row(transforms.oblique(), like(6, 3)),
+    "stiefel": Row(transforms.stiefel(), like(7, 3)),
+    "stiefel by QR": Row(transforms.stiefel(retraction="qr", method="eigh"), like(7, 3), order=2),
     "generalised stiefel": Row(
-        generalised_stiefel(METRIC), like(7, 3), metric=lambda v: np.asarray(METRIC) @ v
+        transforms.generalised_stiefel(METRIC), like(7, 3), metric=lambda v: np.asarray(METRIC) @ v
     ),
-    "orthogonal": Row(orthogonal(), like(4, 4)),
-    "rotation": Row(rotation(), like(4, 4)),
-    "grassmann": Row(grassmann(), like(7, 3), representative=lambda x: x @ np.swapaxes(x, -1, -2)),
-    "grassmann projector": Row(grassmann_projector(2), like(5, 5), size=0.3),
-    "fixed rank": Row(fixed_rank(2), like(4, 6)),
-    "flat": Row(flat(), {"a": like(3), "b": like(), "none": like(0)}),
+    "orthogonal": Row(transforms.orthogonal(), like(4, 4)),
+    "rotation": Row(transforms.rotation(), like(4, 4)),
+    "grassmann": Row(
+        transforms.grassmann(), like(7, 3), representative=lambda x: x @ np.swapaxes(x, -1, -2)
+    ),
+    "grassmann projector": Row(transforms.grassmann_projector(2), like(5, 5), size=0.3),
+    "fixed rank": Row(transforms.fixed_rank(2), like(4, 6)),
+    "flat": Row(transforms.flat(), {"a": like(3), "b": like(), "none": like(0)}),
     "product": Row(
-        product_manifold({"bias": flat(), "columns": oblique(), "units": [sphere()]}),
+        transforms.product_manifold(
+            {
+                "bias": transforms.flat(),
+                "columns": transforms.oblique(),
+                "units": [transforms.sphere()],
+            }
+        ),
         {"bias": like(), "columns": like(5, 2), "units": [like(3)]},
     ),
 }
@@ -193,10 +185,10 @@ def test_reverse_mode_is_the_transpose_of_forward_mode(name):
     _, row, x, _, v, w = draw(name, 0)
     y = add(x, 0.3, w)
 
-    def pull(y, cotangent):
+    def vjp(y, cotangent):
         return jax.vjp(row.manifold.project, y)[1](cotangent)[0]
 
-    back = jax.jit(jax.vmap(pull))(y, w)
+    back = jax.jit(jax.vmap(vjp))(y, w)
     np.testing.assert_allclose(inner(back, v), inner(w, slope(name, "project")(y, v)), atol=1e-11)
 
 
@@ -221,10 +213,10 @@ def test_project_is_two_lipschitz_in_the_half_tube(name, seed):
 
 
 def assert_order(distances, order):
-    """distances(t) falls like t^order between t = 2^-6 and 2^-7, where it is not yet rounding."""
+    """Check that distances(t) is of order t^order, where it is above rounding errors."""
     far, near = distances(2.0**-6), distances(2.0**-7)
-    seen = near > 1e-11
-    np.testing.assert_allclose(np.log2(far[seen] / near[seen]), order, atol=0.2)
+    accurate = near > 1e-11
+    np.testing.assert_allclose(np.log2(far[accurate] / near[accurate]), order, atol=0.2)
 
 
 @law(CURVED)
@@ -261,7 +253,7 @@ def test_inverse_retract_inverts_retract(name, seed):
 
 @law(GEODESIC)
 def test_exp_is_a_geodesic(name, seed):
-    """It stays on M, starts with velocity u, keeps its speed, and accelerates along normals."""
+    """It stays on M, has initial velocity u, constant speed, and normal acceleration."""
     m, row, x, u, _, _ = draw(name, seed)
     h = 1e-4
 
@@ -297,7 +289,7 @@ def test_log_inverts_exp(name, seed):
 
 @law(LOGARITHMIC)
 def test_inverses_can_be_differentiated_at_coinciding_points(name, seed):
-    """All angles are equal there: the place at which singular vectors have no derivative."""
+    """There all angles are equal, so singular vectors have no derivative."""
     _, _, x, u, _, _ = draw(name, seed)
     assert gap(slope(name, "inverse_retract")(x, x, u), u) <= 1e-11
     assert gap(slope(name, "log")(x, x, u), u) <= 1e-11
@@ -310,7 +302,7 @@ def test_riemannian_gradient_represents_the_differential(name, seed):
     if name == "grassmann":  # the gradient of a function of the subspace, |e_1^T x|^2 / 2
         g = np.zeros_like(x)
         g[:, 0] = x[:, 0]
-    gradient = riemannian_gradient(m, x, g)
+    gradient = transforms.riemannian_gradient(m, x, g)
     np.testing.assert_allclose(inner(gradient, row.metric(u)), inner(g, u), atol=1e-12)
     assert gap(m.to_tangent(x, gradient), gradient) <= 1e-12
 
@@ -319,9 +311,9 @@ def test_riemannian_gradient_represents_the_differential(name, seed):
 def test_transport_gives_tangents(name, seed):
     m, _, x, u, _, _ = draw(name, seed)
     y = m.retract(x, u)
-    w = transport(m, x, y, u)
+    w = transforms.transport(m, x, y, u)
     assert gap(m.to_tangent(y, w), w) <= 1e-12
-    assert gap(transport(m, x, x, u), u) <= 1e-12
+    assert gap(transforms.transport(m, x, x, u), u) <= 1e-12
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -342,7 +334,7 @@ def test_float32_is_kept_and_accurate(name):
 
 
 @pytest.mark.parametrize("name", ["sphere", "stiefel", "rotation", "grassmann projector"])
-def test_eager_gives_what_jit_and_vmap_give(name):
+def test_eager_equals_jit_and_vmap(name):
     m, row, x, u, v, _ = draw(name, 0)
     first = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf)[0])
     y = add(x, 0.3, v)

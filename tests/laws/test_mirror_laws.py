@@ -1,4 +1,4 @@
-"""Every mirror map against the laws of a mirror map, and the identities special to each."""
+"""Every mirror map against the laws of mirror maps, and identities of each."""
 
 import functools
 
@@ -52,12 +52,6 @@ def largest_sum(u, v):
     return max(l1_norm(u), l1_norm(v))
 
 
-def wide_ball():
-    """Somebody's own ball, too wide for small points to be outside."""
-    ball = transforms.l2_ball()
-    return transforms.Penalty(lambda x, scale: 0.0, lambda v, step, scale: ball.prox(v, 1.0, 99.0))
-
-
 MIRRORS = {
     "euclidean l1": Row(transforms.euclidean(transforms.l1()), half_square(np.linalg.norm)),
     "diagonal zero": diagonal_row(transforms.zero()),
@@ -65,16 +59,13 @@ MIRRORS = {
     "diagonal l2_squared": diagonal_row(transforms.l2_squared()),
     "diagonal huber": diagonal_row(transforms.huber(0.7)),
     "diagonal box": diagonal_row(
-        transforms.box(-0.5, 1.5),
-        feasible=lambda x, scale: np.clip(x, -0.5, 1.5),
-        finite_psi=False,
+        transforms.box(-0.5, 1.5), feasible=lambda x, scale: np.clip(x, -0.5, 1.5), finite_psi=False
     ),
     "diagonal, one weight": Row(
         transforms.diagonal(3.0, transforms.l1()), half_square(np.linalg.norm, 3.0)
     ),
     "quadratic": Row(
-        transforms.quadratic(jnp.asarray(GRAM)),
-        lambda u, v: 0.5 * (u - v) @ GRAM @ (u - v),
+        transforms.quadratic(jnp.asarray(GRAM)), lambda u, v: 0.5 * (u - v) @ GRAM @ (u - v)
     ),
     "p_norm 1.1": p_norm_row(1.1),
     "p_norm 1.5": p_norm_row(1.5),
@@ -133,7 +124,7 @@ def test_fixed_law(law, name):
     law(MIRRORS[name])
 
 
-# What is special to one of them.
+# Identities of single mirror maps.
 
 
 @pytest.mark.parametrize("name", ["diagonal l1", "p_norm 1.1", "p_norm 1.5", "hypentropy"])
@@ -180,7 +171,7 @@ def test_a_full_metric_is_a_change_of_variables(z, step, scale):
 
 @many
 @given(points, st.floats(-100.0, 100.0), numbers)
-def test_the_simplex_does_not_see_a_shift(z, shift, scale):
+def test_the_simplex_is_invariant_to_shifts(z, shift, scale):
     row = MIRRORS["entropic_simplex"]
     found = row("to_primal", z, 1.0, scale)
     assert close(row("to_primal", z + shift, 3.0, scale), found, 1e-12)
@@ -197,13 +188,13 @@ def test_a_step_on_the_simplex_is_an_exponentiated_gradient(x, gradient, step, s
     assert close(found, scale * moved / np.sum(moved), 1e-12)
 
 
-def test_the_divergence_of_the_simplex_is_that_of_kullback_and_leibler():
+def test_the_divergence_of_the_simplex_is_kullback_leibler():
     u, v = on_simplex(generic(0), 1.0), on_simplex(generic(1), 1.0)
     found = MIRRORS["entropic_simplex"]("divergence", u, v)
     assert close(found, np.sum(u * np.log(u / v)), 1e-14)
 
 
-def test_the_simplex_survives_any_finite_dual_point():
+def test_no_finite_dual_point_of_the_simplex_overflows():
     z = np.array([1e300, 1e300, -1e300, 0.0, 5.0])
     found = MIRRORS["entropic_simplex"]("to_primal", z, 1.0, 2.0)
     assert found.tolist() == [1.0, 1.0, 0.0, 0.0, 0.0]
@@ -217,7 +208,7 @@ def test_hypentropy_is_linear_for_a_large_beta():
     )
 
 
-def test_burg_without_a_minimiser_answers_infinity():
+def test_burg_without_a_minimiser_gives_infinity():
     found = transforms.burg().to_primal(jnp.array([-1.0, 2.0]), 1.0, 1.0)
     assert found.tolist() == [0.5, np.inf]
 
@@ -229,34 +220,3 @@ def test_a_diagonal_metric_may_be_built_under_jit():
 
     found = step(jnp.array([1.0, 4.0]), jnp.array([3.0, 3.0]))
     assert found.tolist() == [2.0, 0.5]
-
-
-@pytest.mark.parametrize(
-    "build, sentence",
-    [
-        (lambda: transforms.p_norm(1.0), "p = 1.0"),
-        (lambda: transforms.p_norm(2.5), "p = 2.5"),
-        (lambda: transforms.hypentropy(0.0), "positive"),
-        (lambda: transforms.diagonal(jnp.array([1.0, 0.0]), transforms.l1()), "least weight"),
-        (lambda: transforms.quadratic(jnp.ones((2, 3))), "square"),
-        (lambda: transforms.quadratic(jnp.array([[1.0, 1.0], [0.0, 1.0]])), "not symmetric"),
-        (lambda: transforms.quadratic(jnp.ones((2, 2))), "least eigenvalue"),
-        (lambda: transforms.quadratic(jnp.eye(2)).to_dual(jnp.ones(3)), "2 rows"),
-        (
-            lambda: transforms.diagonal(jnp.ones(2), transforms.l1()).to_dual(jnp.ones(3)),
-            r"shape \(2,\)",
-        ),
-        (
-            lambda: transforms.diagonal([1.0], transforms.l1()).to_dual(jnp.ones(3)),
-            "pass one number or a pytree",
-        ),
-        (lambda: transforms.diagonal(1.0, transforms.nuclear()), "entry by entry"),
-        (lambda: transforms.diagonal(1.0, transforms.simplex()), "couples entries"),
-        (lambda: transforms.diagonal(1.0, transforms.l2()), "couples entries"),
-        (lambda: transforms.diagonal(1.0, wide_ball()), "couples entries"),
-        (lambda: transforms.entropy().to_primal(jnp.ones(2), 1.0, -1.0), "scale -1.0"),
-    ],
-)
-def test_what_cannot_be_built_is_refused(build, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        build()

@@ -1,4 +1,4 @@
-"""Every penalty and constraint on vectors and pytrees, against every law it should obey."""
+"""Every penalty and constraint against every law that applies to it."""
 
 import hypothesis.strategies as st
 import jax
@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from fcojax import transforms
+from tests.laws import test_calculus_laws, test_spectral_laws
 from tests.laws.penalty_laws import (
     FIXED_LAWS,
     LAWS,
@@ -135,19 +136,19 @@ PENALTIES = {
     "l0_ball": Row(transforms.l0_ball(2), TREE, indicator=True, member=first_two),
 }
 
-# Rows that run nearly the same program as another one are of the slower half.
-TWINS = {
-    "power 2", "power 2.7", "power 10", "huber", "group_l2 by label", "sparse_group by label",
-    "total_variation of rows", "group_l2 on_orthant", "mcp of short reach", "scad of short reach",
-    "monotone columns", "linf_ball", "weighted_l1", "non_negative_l1",
+ALL = PENALTIES | test_calculus_laws.PENALTIES | test_spectral_laws.PENALTIES
+# One row of each kind is in the default suite.
+REPRESENTATIVES = {
+    "l1", "elastic_net", "l2", "group_l2 by axis", "fused_lasso", "mcp", "simplex", "l1_ball",
+    "monotone", "l0_ball",
 }  # fmt: skip
 
 
 def quick_and_slow(laws):
-    """Every law with every row it speaks about, those of the twins marked as slow."""
+    """Every law with every row it applies to, marked as slow but for the representatives."""
     return [
-        pytest.param(law, name, marks=[pytest.mark.slow] if name in TWINS else [])
-        for law, name in pairs(laws, PENALTIES)
+        pytest.param(law, name, marks=[] if name in REPRESENTATIVES else pytest.mark.slow)
+        for law, name in pairs(laws, ALL)
     ]
 
 
@@ -158,12 +159,12 @@ CONJUGATES = {"l1": "linf_ball", "l2": "l2_ball", "l_inf": "l1_ball"}
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_law(law, name, data):
-    law(PENALTIES[name], *data.draw(examples(PENALTIES[name])))
+    law(ALL[name], *data.draw(examples(ALL[name])))
 
 
 @pytest.mark.parametrize("law, name", quick_and_slow(FIXED_LAWS))
 def test_fixed_law(law, name):
-    law(PENALTIES[name])
+    law(ALL[name])
 
 
 @pytest.mark.parametrize("name", CONJUGATES)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import fcojax
-from tests import primal_dual
-from tests.primal_dual import (
+from tests.support import primal_dual
+from tests.support.primal_dual import (
     DIM,
     ETA,
     NUM_CLIENTS,
@@ -125,7 +125,7 @@ def test_a_gradient_with_the_wrong_sign_never_converges():
 
 @pytest.mark.parametrize(
     ("cohort", "num_rounds"),
-    [(fcojax.everyone(), 420), (fcojax.uniform_cohort(4), 2040)],
+    [(fcojax.everyone(), 420), (fcojax.uniform_cohort(cohort_size=4), 2040)],
     ids=["everyone", "half"],
 )
 def test_a_drift_that_is_not_the_mean_dual_is_a_bias_for_ever(cohort, num_rounds):
@@ -156,5 +156,5 @@ def test_a_cohort_or_a_skip_makes_them_different_methods():
     skipping = primal_dual.hparams("fed_pd", skip_probability=0.5)
     always = trajectory("fed_pd").server.center
     assert largest_gap(always, trajectory("fed_pd", rates=skipping).server.center) > 0.1
-    half = trajectory("fed_dyn", cohort=fcojax.uniform_cohort(4))
+    half = trajectory("fed_dyn", cohort=fcojax.uniform_cohort(cohort_size=4))
     assert largest_gap(always, half.server.center) > 0.1

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.algorithms.local_solvers import gd, variance_reduced
-from fcojax.engine.sharding import client_mesh, shard_clients
-from tests import federations, primal_dual
-from tests.primal_dual import (
+from fcojax.algorithms.local_solvers import variance_reduced
+from tests.support import federations, primal_dual
+from tests.support.primal_dual import (
     DIM,
     ETA,
     NUM_CLIENTS,
@@ -24,8 +23,8 @@ from tests.primal_dual import (
 
 COHORTS = {
     "everyone": fcojax.everyone(),
-    "half": fcojax.uniform_cohort(4),
-    "one": fcojax.uniform_cohort(1),
+    "half": fcojax.uniform_cohort(cohort_size=4),
+    "one": fcojax.uniform_cohort(cohort_size=1),
     "coin flips": fcojax.coin_flips(0.2),
 }
 WEIGHTS = tuple(np.random.default_rng(4).uniform(0.2, 3.0, NUM_CLIENTS))
@@ -50,12 +49,6 @@ def test_the_drift_is_the_mean_dual_after_every_round(cohort):
     mean = np.einsum("m,rmi->ri", np.array(WEIGHTS) / np.sum(WEIGHTS), states.clients.dual)
     assert np.ptp(mean, axis=0).max() > 0.1
     np.testing.assert_allclose(states.server.drift, mean, rtol=0, atol=1e-12)
-
-
-def test_absent_clients_keep_their_models_and_duals():
-    for leaf in jax.tree.leaves(sampled("half").clients):
-        changed = (np.diff(leaf, axis=0) != 0).any(axis=-1).sum(axis=1)
-        assert (changed == 4).all()
 
 
 def test_an_exact_solve_makes_the_dual_minus_the_gradient():
@@ -186,83 +179,3 @@ def test_more_local_steps_come_ever_closer_to_the_exact_solve():
     ]
     assert gaps[0] > 1e-3 > gaps[1] > gaps[2]
     assert gaps[2] < 1e-12
-
-
-@pytest.mark.parametrize("name", ["fed_pd", "fed_dyn"])
-def test_permuting_clients_permutes_their_states(name):
-    order = np.random.default_rng(0).permutation(NUM_CLIENTS)
-    rows = jax.tree.map(lambda leaf: np.asarray(leaf)[order], primal_dual.population().examples)
-    shuffled = fcojax.from_rows(rows, [1] * NUM_CLIENTS)
-    ours, theirs = (trajectory(name, data=data) for data in (None, shuffled))
-    np.testing.assert_allclose(theirs.server.center, ours.server.center, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(theirs.clients.dual, ours.clients.dual[:, order], atol=1e-12)
-
-
-SMALL = {"num_rounds": 6, "plan": fcojax.local_steps(2)}
-
-
-@functools.cache
-def on_least_squares(name):
-    factory = primal_dual.FACTORIES[name]
-    extra = {"report": "all"} if name == "fed_dyn" else {}
-    solver = variance_reduced(refresh_every=2) if name == "fed_pd" else gd()
-    return factory(federations.loss, federations.kernel_l1(), solver=solver, **extra)
-
-
-def small_rates(name):
-    return hparams(name, eta=0.3, client_lr=0.05, skip_probability=0.5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["fed_pd", "fed_dyn"])
-def test_single_precision_stays_single_and_a_mesh_changes_nothing(name):
-    clients, start = jax.tree.map(
-        lambda leaf: leaf.astype(np.float32), (federations.clients(), federations.start())
-    )
-    data = fcojax.from_clients(clients)
-    chosen, rates, key = on_least_squares(name), small_rates(name), jax.random.key(6)
-    model, _ = fcojax.run(chosen, rates, start, data, key, **SMALL)
-    assert {leaf.dtype for leaf in jax.tree.leaves(model)} == {jnp.dtype("float32")}
-    spread = shard_clients(data, client_mesh(2))
-    elsewhere, _ = fcojax.run(chosen, rates, start, spread, key, **SMALL)
-    np.testing.assert_allclose(*map(federations.as_vector, (elsewhere, model)), rtol=2e-5)
-
-
-def three_points(name):
-    """Hyperparameters that differ in every field."""
-    rates = small_rates(name)
-    return [type(rates)(*(factor * value for value in rates)) for factor in (1.0, 0.7, 0.4)]
-
-
-@pytest.mark.parametrize("name", ["fed_pd", "fed_dyn"])
-def test_every_number_is_an_argument_of_one_program(name):
-    chosen, traces, counts = on_least_squares(name), [], []
-
-    def client_update(*args):
-        traces.append(args)
-        return chosen.client_update(*args)
-
-    counted, key = chosen._replace(client_update=client_update), jax.random.key(6)
-    for point in three_points(name):
-        fcojax.run(counted, point, federations.start(), population(), key, **SMALL)
-        counts.append(len(traces))
-    assert counts[0] > 0 and counts[2] == counts[0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["fed_pd", "fed_dyn"])
-def test_a_sweep_equals_separate_runs(name):
-    chosen, key, points = on_least_squares(name), jax.random.key(6), three_points(name)
-    alone = [
-        fcojax.run(chosen, point, federations.start(), population(), key, **SMALL)[0]
-        for point in points
-    ]
-    grid = type(points[0])(*map(jnp.array, zip(*points, strict=True)))
-    swept, _ = fcojax.sweep(chosen, grid, federations.start(), population(), key[None], **SMALL)
-    swept = np.column_stack([swept["kernel"][:, 0], swept["bias"][:, 0]])
-    np.testing.assert_allclose(swept, list(map(federations.as_vector, alone)), rtol=1e-10)
-
-
-@functools.cache
-def population():
-    return fcojax.from_clients(federations.clients())

@@ -13,8 +13,8 @@ import pytest
 
 import fcojax
 from fcojax.algorithms.local_solvers import proxgd
-from tests import primal_dual
-from tests.primal_dual import (
+from tests.support import primal_dual
+from tests.support.primal_dual import (
     DIM,
     NUM_CLIENTS,
     curvatures_and_slopes,
@@ -50,7 +50,7 @@ def test_every_prox_step_and_every_solver_ends_at_the_minimiser(solver, num_step
 def test_fed_dyn_needs_no_more_than_one_client_a_round(eta, cohort_size):
     state = last_state(
         "fed_dyn", "gd", rates=hparams("fed_dyn", eta), num_rounds=5000,
-        cohort=fcojax.uniform_cohort(cohort_size),
+        cohort=fcojax.uniform_cohort(cohort_size=cohort_size),
     )  # fmt: skip
     assert relative_error(state.server.center) < 1e-12
 
@@ -97,8 +97,8 @@ def sparse_optimum():
 COMPOSITE = {
     "FedPD, exact": ("fed_pd", "exact", fcojax.everyone()),
     "FedPD, three steps": ("fed_pd", "gd", fcojax.everyone()),
-    "FedDyn, half, three steps": ("fed_dyn", "gd", fcojax.uniform_cohort(4)),
-    "FedDyn, one, three steps": ("fed_dyn", "gd", fcojax.uniform_cohort(1)),
+    "FedDyn, half, three steps": ("fed_dyn", "gd", fcojax.uniform_cohort(cohort_size=4)),
+    "FedDyn, one, three steps": ("fed_dyn", "gd", fcojax.uniform_cohort(cohort_size=1)),
 }
 SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in list(COMPOSITE)[3:]]
 
@@ -127,7 +127,7 @@ def test_a_server_prox_ends_at_the_composite_minimiser(case):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "cohort"),
-    [("fed_pd", fcojax.everyone()), ("fed_dyn", fcojax.uniform_cohort(4))],
+    [("fed_pd", fcojax.everyone()), ("fed_dyn", fcojax.uniform_cohort(cohort_size=4))],
     ids=["FedPD", "FedDyn, half"],
 )
 def test_a_client_prox_ends_there_too_and_its_duals_hold_a_subgradient(name, cohort):
@@ -154,7 +154,7 @@ def test_in_single_precision_twenty_thousand_rounds_do_not_drift():
     narrow = dataclasses.replace(wide, examples=rows)
     state = last_state(
         "fed_dyn", "gd", rates=hparams("fed_dyn"), num_rounds=20_000, data=narrow,
-        cohort=fcojax.uniform_cohort(4),
+        cohort=fcojax.uniform_cohort(cohort_size=4),
     )  # fmt: skip
     assert state.server.center.dtype == jnp.float32
     assert relative_error(state.server.center) < 2e-6

@@ -13,7 +13,6 @@ from fcojax.problems import bilinear, saddle
 from fcojax.theory.fco import Constants
 from fcojax.theory.saddle import exact_gap_bound, extrapolated_average, gap_bound
 from fcojax.transforms import euclidean, l1, with_box, zero
-from tests import federations
 
 KEY, RATE = jax.random.key(2), 0.15
 BOX = euclidean(with_box(l1(), -1.0, 1.0))
@@ -91,6 +90,7 @@ def dual_extrapolation(num_steps, num_rounds=6, server_lr=1.0, scale=0.1):
     return np.array(found), np.array(averages)
 
 
+@pytest.mark.slow
 def test_dual_extrapolation_is_as_printed():
     server_lr = 0.7
     expected, average = dual_extrapolation(3, server_lr=server_lr)
@@ -178,7 +178,7 @@ def test_with_noise_and_local_steps_the_gap_of_the_average_is_below_its_bound():
         rate = share / (5**0.5 * lipschitz())
         found = gaps(problem, extrapolated_average, num_steps, 200, rate, batch_size=1)
         assert found[-1] <= gap_bound(constants, rate, num_steps, 200, gradient)
-    with pytest.raises(ValueError, match="the bound holds up to"):
+    with pytest.raises(ValueError, match="pass at most"):
         gap_bound(constants, 1.0, num_steps, 200, gradient)
 
 
@@ -220,8 +220,3 @@ def test_noise_has_the_scale_it_is_said_to_have():
     noise = slope(z, problem.train.examples["seed"])["x"]
     assert abs(np.std(noise) / 0.3 - 1) < 0.05
     assert np.abs(np.corrcoef(noise.T) - np.eye(5)).max() < 0.2
-
-
-def test_a_loss_without_the_ascending_entry_is_refused():
-    with pytest.raises(ValueError, match="params has no entry 'z'"):
-        saddle(federations.quadratic, "z")({"x": jnp.zeros(2)}, {})

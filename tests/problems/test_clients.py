@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.problems import loaders, partition
+from fcojax import datasets
+from fcojax.problems import partition
 from fcojax.problems.clients import from_clients, from_rows
 from fcojax.problems.padding import size_bounds
 from fcojax.problems.problem import population_loss
-from fcojax.programs import largest_result
+from fcojax.xla.jaxprs import largest_result
 
 
 def rows(*sizes, seed=0):
@@ -34,7 +35,7 @@ def test_clients_keep_their_rows_in_order():
 
 @pytest.mark.parametrize("ids", [["w10", "w2", "w1"], [10, 2, 1], [10.0, 2.0, 1.0]])
 def test_clients_come_in_the_order_of_their_ids(ids):
-    """Whatever the order that they were read in, with their rows and their weights."""
+    """With their rows and weights, in whichever order they were passed."""
     clients, weights = rows(3, 1, 4), [5.0, 6.0, 7.0]
     order = sorted(range(3), key=lambda m: ids[m])
     data = from_clients(clients, weights, ids=ids)
@@ -44,19 +45,19 @@ def test_clients_come_in_the_order_of_their_ids(ids):
     assert np.array_equal(data.examples["x"], np.concatenate([clients[m]["x"] for m in order]))
 
 
-def test_names_may_come_as_objects_as_pandas_has_them():
+def test_ids_may_be_an_object_array_of_strings():
     rows, names = {"x": np.arange(3.0)}, np.array(["b", "a", "b"], object)
-    data = loaders.by_client(loaders.Pooled(rows, names))
+    data = datasets.by_client(datasets.Pooled(rows, names))
     assert data.ids.dtype.kind == "U" and data.ids.tolist() == ["a", "b"]
     for hole in (None, np.nan):
         holes = np.array(["b", hole, "b"], object)
         with pytest.raises(ValueError, match="the client column has a missing id"):
-            loaders.by_client(loaders.Pooled(rows, holes))
-    with pytest.raises(ValueError, match="ids have dtype object"):
+            datasets.by_client(datasets.Pooled(rows, holes))
+    with pytest.raises(ValueError, match="whole numbers or strings"):
         fcojax.from_rows(rows, [1, 2], ids=np.array([(), "b"], object))
 
 
-def test_ids_stay_on_the_host_and_compile_nothing_anew():
+def test_ids_stay_on_the_host_and_do_not_retrace():
     traces = []
 
     @jax.jit
@@ -139,33 +140,13 @@ def test_weighing_by_examples_pools_the_data():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: from_clients([]), "no clients"),
-        (lambda: from_clients([{"x": np.ones((2, 3))}, {"z": np.ones((2, 3))}]), "fields"),
-        (lambda: from_clients([{"x": np.ones((2, 3))}, {"x": np.ones((2, 4))}]), "field x"),
-        (lambda: from_clients([{"x": np.ones((2, 3)), "y": np.ones(3)}]), "client 0"),
-        (lambda: from_rows({"x": np.ones((3, 1))}, [3, 0]), "client 1 has 0 examples"),
         (lambda: from_rows({"x": np.ones((3, 1))}, [2, 2]), "add up to 4 but there are 3"),
-        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], [1.0]), "2 clients"),
-        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], [1.0, -1.0]), "negative"),
-        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], "rows"), '"rows"'),
-        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], ids=["a"]), "ids has shape"),
-        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], ids=["a", "a"]), "id a occurs twice"),
-        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], ids=[0.5, 1]), "whole numbers or"),
+        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], ids=["a"]), "each of the 2 clients"),
         (lambda: from_rows({"x": np.ones((3, 1))}, [3, 0], ids=["b", "a"]), "client a has 0"),
-        (lambda: from_clients([{"x": np.ones((1, 1))}], ids=["a", "b"]), "there are 1 clients"),
-        (lambda: from_rows({"x": np.array(["no", "numbers"])}, [1, 1]), "field x has dtype <U7"),
         (lambda: partition.by_column(["a", "b"]).apply({"x": np.ones(3)}), "is of 2 examples"),
         (
             lambda: from_rows({"x": np.array([0.0, np.inf, 1.0])}, [2, 1], ids=["bob", "ann"]),
             "field x of client bob is not finite in its row 1",
-        ),
-        (
-            lambda: from_rows({"x": np.array([[0.0], [1.0], [np.nan]])}, [2, 1]),
-            "field x of client 1 is not finite in its row 0",
-        ),
-        (
-            lambda: from_rows({"x": np.array([[0.0], [-np.inf], [1.0]])}, [2, 1]),
-            "field x of client 0 is not finite in its row 1",
         ),
     ],
 )
@@ -175,7 +156,7 @@ def test_bad_populations_are_refused_in_a_sentence(build, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_loss_with_large_arrays_on_the_way_is_judged_in_small_blocks():
+def test_a_loss_with_large_intermediate_arrays_is_evaluated_in_small_blocks():
     """All rows at once would be 512 MB; the answer is that of one block."""
 
     def wide(w, rows):
@@ -183,10 +164,10 @@ def test_a_loss_with_large_arrays_on_the_way_is_judged_in_small_blocks():
         return jnp.mean(jnp.sin(w * copies), axis=(1, 2))
 
     data = from_clients([np.linspace(0.0, 1.0, 1000)])
-    judge = functools.partial(population_loss, wide, data=data)
+    evaluate = functools.partial(population_loss, wide, data=data)
     assert largest_result(wide, 1.0, data.examples) == 1000 * 250 * 256 * 8
-    assert largest_result(judge, 1.0) <= 1 << 25
-    assert judge(1.0) == pytest.approx(np.mean(np.sin(np.linspace(0.0, 1.0, 1000))))
+    assert largest_result(evaluate, 1.0) <= 1 << 25
+    assert evaluate(1.0) == pytest.approx(np.mean(np.sin(np.linspace(0.0, 1.0, 1000))))
 
 
 def test_population_loss_differentiates_and_maps():
@@ -204,7 +185,7 @@ def test_population_loss_differentiates_and_maps():
 def test_population_loss_and_its_gradient_are_the_same_on_a_mesh(axes):
     clients, w = rows(3, 1, 4), jnp.array([1.0, -2.0, 0.5])
     data = from_clients(clients, "examples")
-    spread = fcojax.shard_clients(data, fcojax.device_mesh(**axes))
+    spread = fcojax.devices.shard_clients(data, fcojax.devices.device_mesh(**axes))
     both = jax.jit(jax.value_and_grad(lambda w, data: population_loss(squared, w, data)))
     expected, found = both(w, data), both(w, spread)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-14)

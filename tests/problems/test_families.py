@@ -90,11 +90,10 @@ def test_measures_are_finite_scalars(name):
 def test_data_are_float32_and_the_same_for_the_same_seed(name):
     problem, again = family(name).problem, BUILDERS[name]().problem
     for data, same in ((problem.train, again.train), (problem.validation, again.validation)):
-        for leaf, other in zip(
-            jax.tree.leaves(data.examples), jax.tree.leaves(same.examples), strict=True
-        ):
-            assert leaf.dtype in (jnp.float32, jnp.int32)
-            np.testing.assert_array_equal(leaf, other)
+        if data is not None:
+            jax.tree.map(np.testing.assert_array_equal, data.examples, same.examples)
+            dtypes = {leaf.dtype.name for leaf in jax.tree.leaves(data.examples)}
+            assert dtypes <= {"float32", "int32"}
 
 
 def test_another_seed_draws_other_data():

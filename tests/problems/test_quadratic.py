@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.engine.sharding import client_mesh, shard_clients
+from fcojax.engine.placement.mesh import client_mesh, shard_clients
 from fcojax.problems import factored, factored_loss
-from tests import federations
+from tests.support import federations
 
 
 def least_squares():
@@ -28,9 +28,9 @@ def test_the_factored_problem_has_the_same_objective_gradient_and_weights():
     def theirs(w):
         return jnp.mean(federations.loss(w, data.examples))
 
-    found, wanted = (jax.value_and_grad(function)(params) for function in (ours, theirs))
-    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-13)
-    np.testing.assert_allclose(*map(federations.as_vector, (found[1], wanted[1])), rtol=1e-12)
+    found, expected = (jax.value_and_grad(function)(params) for function in (ours, theirs))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-13)
+    np.testing.assert_allclose(*map(federations.as_vector, (found[1], expected[1])), rtol=1e-12)
 
 
 def test_axes_and_curvatures_are_those_of_the_mean_hessian():
@@ -95,11 +95,11 @@ def test_a_client_of_another_curvature_is_named():
         return jnp.where(rows["bent"] > 0, (rows["x"] * w) ** 4, (rows["x"] * w) ** 2)
 
     clients = [{"x": np.ones(2), "bent": np.full(2, float(m == 2))} for m in range(4)]
-    with pytest.raises(ValueError, match="the Hessian of client 2 moves"):
+    with pytest.raises(ValueError, match="the Hessian of client 2 changes"):
         factored(loss, fcojax.from_clients(clients), jnp.zeros(()))
 
 
 def test_spread_clients_are_refused():
     data, params = least_squares()
-    with pytest.raises(ValueError, match="factor them before shard_clients"):
+    with pytest.raises(ValueError, match="the one given to shard_clients"):
         factored(federations.loss, shard_clients(data, client_mesh(2)), params)

@@ -1,4 +1,4 @@
-"""The choice of a strength: folds as weights, rules, criteria, the refit and the ledger."""
+"""Selection: folds as weights, the choice, criteria, the refit and the ledger."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import pytest
 import fcojax
 from fcojax import problems, selection
 from fcojax.problems.cox import cox_loss
-from fcojax.selection.folds import fold_of, weighted_loss
+from fcojax.selection.folds import part_of_data, weighted_loss
 from fcojax.selection.select import _choice, _standard_error
 from tests.problems.test_linear_models import survival
 from tests.selection.test_path import PENALTY, population
@@ -16,13 +16,8 @@ from tests.selection.test_path import PENALTY, population
 KEY = jax.random.key(0)
 
 
-def one_fold(part, fold):
-    return jax.tree.map(lambda leaf: leaf[fold], part)
-
-
 @pytest.mark.slow
-def test_leaving_a_site_out_is_fitting_the_others():
-    """By weights, in one program, what a population without the site comes to by itself."""
+def test_leaving_a_client_out_equals_fitting_the_others():
     data = population()
     problem = problems.linear(data)
     found = fcojax.select(problem, PENALTY, strengths=3, least=0.05, tolerance=1e-9)
@@ -44,28 +39,27 @@ def test_leaving_a_site_out_is_fitting_the_others():
     assert float(found.refit["bias"]) == pytest.approx(answer[-1], abs=1e-5)
     parts = [entry.part for entry in found.ledger.entries]
     assert parts == [
-        "rates", "start", "path", "tune rates", "tune start", "tune paths", "judge", "refit",
+        "rates", "start", "path", "tune rates", "tune start", "tune paths", "validation", "refit",
     ]  # fmt: skip
     total = found.ledger.by_client().values()
     assert sum(down for down, _ in total) == found.ledger.bytes_down
-    # A site is in two folds of three, so the tuning costs each of them twice a path and no more.
+    # Each client trains in two folds of three.
     tuning = found.ledger.entries[3]
     np.testing.assert_array_equal(tuning.down, 2 * found.ledger.entries[0].down)
     assert "chosen by loss on held-out data" in str(found) and "not solved" not in str(found)
     assert found.fold_outcome is not None and found.fold_outcome.solved.shape == (3, 3)
     path = found.path._replace(outcome=found.path.outcome._replace(solved=jnp.arange(3) > 0))
     folds = found.fold_outcome._replace(solved=jnp.zeros((3, 3), bool))
-    words = str(found._replace(path=path, fold_outcome=folds)).splitlines()
-    assert words[-2].startswith("1 of 3 strengths are not solved; scale the features")
-    assert words[-1].startswith("9 of 9 solves of folds are not solved;")
+    lines = str(found._replace(path=path, fold_outcome=folds)).splitlines()
+    assert lines[-2].startswith("1 of 3 strengths are not solved; scale the features")
+    assert lines[-1].startswith("9 of 9 solves of folds are not solved;")
     assert str(path).splitlines()[-1].startswith("1 of 3: allow more rounds")
     assert max(map(len, str(path).splitlines())) < 100
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", [problems.logistic_loss, cox_loss], ids=["rows", "whole batch"])
-def test_a_fold_of_examples_is_a_population_of_fewer(loss):
-    """The weighted loss of all rows is the loss of a population of those that count."""
+def test_the_weighted_loss_of_a_fold_equals_the_loss_of_its_rows_alone(loss):
     data = survival() if loss is cox_loss else population("logistic", (7, 4), 2)
     folds = selection.by_example(2)(data, KEY)
     params = jnp.array([0.5, -1.0])
@@ -73,22 +67,23 @@ def test_a_fold_of_examples_is_a_population_of_fewer(loss):
         params = {"kernel": params, "bias": jnp.array(0.2)}
     for fold in range(2):
         for part in folds:
-            side = one_fold(part, fold)
-            there = np.asarray(side.rows) > 0
-            sizes = np.add.reduceat(there, [0, 7])
-            rows = jax.tree.map(lambda leaf, there=there: np.asarray(leaf)[there], data.examples)
+            of_fold = jax.tree.map(lambda leaf, fold=fold: leaf[fold], part)
+            kept = np.asarray(of_fold.rows) > 0
+            sizes = np.add.reduceat(kept, [0, 7])
+            rows = jax.tree.map(lambda leaf, kept=kept: np.asarray(leaf)[kept], data.examples)
             fewer = fcojax.from_rows(rows, sizes, weights=np.asarray(data.weights))
-            whole = problems.population_loss(weighted_loss(loss), params, fold_of(side, data))
+            reweighted = part_of_data(of_fold, data)
+            whole = problems.population_loss(weighted_loss(loss), params, reweighted)
             assert float(whole) == pytest.approx(
                 float(problems.population_loss(loss, params, fewer)), rel=1e-12
             )
 
 
-def test_every_split_judges_each_row_as_often_as_it_says():
+def test_splits_hold_out_each_client_or_row_once():
     data = population()
-    for split, times in ((selection.by_client(), 1), (selection.by_client(2), 1)):
+    for split in (selection.by_client(), selection.by_client(2)):
         folds = split(data, KEY)
-        np.testing.assert_array_equal(np.sum(np.asarray(folds.held.clients) > 0, axis=0), times)
+        np.testing.assert_array_equal(np.sum(np.asarray(folds.held.clients) > 0, axis=0), 1)
         assert not np.any((folds.held.clients > 0) & (folds.train.clients > 0))
     rows = selection.by_example(4)(data, KEY)
     np.testing.assert_array_equal(np.sum(np.asarray(rows.held.rows) > 0, axis=0), 1)
@@ -99,8 +94,7 @@ def test_every_split_judges_each_row_as_often_as_it_says():
 
 
 @pytest.mark.parametrize("order", [slice(None), slice(None, None, -1), [3, 0, 4, 2, 1]])
-def test_rules(order):
-    """Of ties, and within an error of the best, the strongest, in whatever order they are given."""
+def test_the_choice_is_the_strongest_of_ties_and_within_one_error_in_any_order(order):
     strengths = np.array([5.0, 4.0, 3.0, 2.0, 1.0])[order]
     mean = np.array([3.0, 1.3, 1.0, 1.0, 1.2])[order]
     error = np.array([9.0, 0.1, 0.4, 0.1, 0.1])[order]
@@ -132,7 +126,7 @@ def test_lines_of_a_path_are_named():
     pyplot.close(figure)
 
 
-def test_a_judge_who_is_asked_again_is_no_further_judge():
+def test_repeated_draws_of_equal_folds_do_not_reduce_the_standard_error():
     scores = np.random.default_rng(0).normal(size=(4, 3))
     once = scores.std(axis=0, ddof=1) / 2
     np.testing.assert_allclose(_standard_error(scores, 1), once)
@@ -174,7 +168,9 @@ def test_refusals():
     problem = problems.linear(population())
     with pytest.raises(ValueError, match="there are 3 clients"):
         fcojax.select(problem, PENALTY, by=selection.by_client(4))
-    with pytest.raises(ValueError, match="pass a split"):
+    with pytest.raises(ValueError, match="by is 'validation'"):
         fcojax.select(problem, PENALTY, by="validation")  # pyright: ignore
     with pytest.raises(ValueError, match="share is 2"):
         selection.hold_out(2)
+    with pytest.raises(ValueError, match="positive weight"):
+        selection.hold_out(0.5, clients=True)(population(sizes=(4,)), KEY)

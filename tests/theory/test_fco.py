@@ -10,7 +10,7 @@ import pytest
 
 import fcojax
 from fcojax import algorithms
-from fcojax.algorithms.fed_avg import PenalisedRates
+from fcojax.algorithms.fed_dual_avg import FedDualAvgHparams
 from fcojax.theory import averages, fco
 from fcojax.transforms import euclidean, l1, l2_ball
 
@@ -122,8 +122,10 @@ def shadow(task, mirror, squared, rates, *, num_steps, num_rounds, look, seeds):
     return jax.tree.map(np.asarray, history["server"])
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("num_steps", [1, 4, 16])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "num_steps", [4, *(pytest.param(k, marks=pytest.mark.long) for k in (1, 16))]
+)
 def test_gap_is_below_lemma_4_4_and_theorem_4_3(num_steps):
     """For l1 and one Hessian, at 20 and at 100 rounds and three rates."""
     instance = common_hessian()
@@ -135,7 +137,7 @@ def test_gap_is_below_lemma_4_4_and_theorem_4_3(num_steps):
     largest = fco.largest_client_lr(constants)
     np.testing.assert_allclose(largest, 0.125)
     rates = [largest, 0.1 * largest, 0.01 * largest]
-    grid = fcojax.product(PenalisedRates, client_lr=rates, penalty_scale=[LASSO])
+    grid = fcojax.grid.product(FedDualAvgHparams, client_lr=rates, penalty_scale=[LASSO])
     found = shadow(
         instance, euclidean(l1()), fco.squared_dual_norm(hessian), grid,
         num_steps=num_steps, num_rounds=100, look=20, seeds=40,
@@ -154,8 +156,8 @@ def test_gap_is_below_lemma_4_4_and_theorem_4_3(num_steps):
             assert discrepancy <= spread + 1e-12
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("num_steps", [4, 20])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_steps", [4, pytest.param(20, marks=pytest.mark.long)])
 def test_gap_is_below_theorem_4_2(num_steps):
     """On the unit ball, where gradients are bounded; Hessians differ between clients."""
     instance = common_axes()
@@ -169,7 +171,7 @@ def test_gap_is_below_theorem_4_2(num_steps):
         num_clients=6,
     )
     rates = [share * fco.largest_client_lr(constants) for share in (1, 0.1, 0.01)]
-    grid = fcojax.product(PenalisedRates, client_lr=rates, penalty_scale=[1.0])
+    grid = fcojax.grid.product(FedDualAvgHparams, client_lr=rates, penalty_scale=[1.0])
     found = shadow(
         instance, euclidean(l2_ball()), lambda z: jnp.sum(z * z, axis=-1), grid,
         num_steps=num_steps, num_rounds=100, look=20, seeds=20,
@@ -201,7 +203,7 @@ def test_averaging_models_on_the_ball_shrinks_them_and_averaging_duals_does_not(
     ends = {}
     for name in ("fed_dual_avg", "fed_mid"):
         factory = getattr(algorithms, name)
-        grid = fcojax.product(
+        grid = fcojax.grid.product(
             factory.Hparams, client_lr=[largest, 0.02 * largest], penalty_scale=[1.0]
         )
         ends[name], _ = fcojax.sweep(
@@ -218,8 +220,10 @@ def test_averaging_models_on_the_ball_shrinks_them_and_averaging_duals_does_not(
     assert gaps["fed_mid"][1] > 10 * gaps["fed_dual_avg"][1]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["fed_dual_avg", "fed_mid_osp"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["fed_dual_avg", pytest.param("fed_mid_osp", marks=pytest.mark.long)]
+)
 def test_gap_of_small_client_steps_is_below_theorem_4_1(name):
     """A small client rate made up for by the server's; the mean of the models of all rounds."""
     instance = common_hessian()
@@ -231,7 +235,7 @@ def test_gap_of_small_client_steps_is_below_theorem_4_1(name):
     round_lr = fco.largest_client_lr(constants)
     factory = getattr(algorithms, name)
     keys = jax.random.split(jax.random.key(1), 10)
-    grid = fcojax.product(
+    grid = fcojax.grid.product(
         factory.Hparams,
         client_lr=[client_lr],
         server_lr=[round_lr / (num_steps * client_lr)],
@@ -290,7 +294,7 @@ def test_local_steps_help_while_rounds_are_few(times):
 
 def test_a_rate_beyond_the_theorem_is_refused():
     constants = fco.Constants(distance=1.0, smoothness=2.0, variance=1.0, num_clients=4)
-    with pytest.raises(ValueError, match=r"the rate is 0\.2 .* up to 1/\(4L\) = 0\.125"):
+    with pytest.raises(ValueError, match=r"the rate is 0\.2; .* at most 1/\(4L\) = 0\.125"):
         fco.gap_from_discrepancy(constants, 0.2, 4, 10, 0.0)
 
 
@@ -322,7 +326,7 @@ def test_shadow_iterates_by_hand():
     chosen = averages.shadow_average(loss, euclidean(l1()), squared)
     chosen = chosen._replace(model=lambda hparams, server: server)
     end, _ = fcojax.run(
-        chosen, PenalisedRates(client_lr=lr, penalty_scale=LASSO), jnp.asarray(start),
+        chosen, FedDualAvgHparams(client_lr=lr, penalty_scale=LASSO), jnp.asarray(start),
         fcojax.from_clients(clients), jax.random.key(0), num_rounds=2,
         plan=fcojax.local_steps(num_steps),
     )  # fmt: skip

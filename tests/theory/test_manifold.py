@@ -9,7 +9,7 @@ import pytest
 
 import fcojax
 from fcojax.theory import manifold as theory
-from tests import subspaces
+from tests.support import subspaces
 
 TEN_STEPS = fcojax.local_steps(10)
 Rates = fcojax.algorithms.fed_manifold.Hparams
@@ -62,9 +62,9 @@ def test_the_mean_squared_measure_falls_at_least_like_one_over_the_rounds():
     assert slope == pytest.approx(-1, abs=1e-3)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_floor_of_noise_falls_with_the_number_of_steps_and_with_the_batch():
-    """At one walk of a round, eta K = 0.2: log-log slopes of -1 in K and in b."""
+    """At one length of a round, eta K = 0.2: log-log slopes of -1 in K and in b."""
 
     def floor(client_lr, num_steps, batch_size):
         work = fcojax.local_steps(num_steps, batch_size, replace=True)

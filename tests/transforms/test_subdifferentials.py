@@ -1,4 +1,4 @@
-"""Distances to subdifferentials: zero at a prox, and elsewhere what a conic solver finds."""
+"""Distances to subdifferentials: zero at a prox, and elsewhere compared with a conic solver."""
 
 import cvxpy as cp
 import jax
@@ -14,7 +14,7 @@ KNOWN = {
     name: row for name, row in PENALTIES.items() if row.penalty.subdiff_distance is not None
 }  # fmt: skip
 STEP, SCALE = 0.7, 1.3
-# One of each kind; the others are of the slower half.
+# One of each kind; the others are slow.
 QUICK = ("l1", "l_inf", "group_l2 by axis", "l1_ball", "linf_ball")
 
 
@@ -22,7 +22,7 @@ def distance(penalty, x, v, scale):
     return float(jax.jit(penalty.subdiff_distance)(x, v, scale))
 
 
-def test_which_penalties_know_theirs():
+def test_which_penalties_have_a_distance():
     unknown = {name for name, row in PENALTIES.items() if row.penalty.convex} - set(KNOWN)
     assert unknown == {
         "total_variation", "total_variation of rows", "fused_lasso", "monotone", "monotone columns",
@@ -32,8 +32,8 @@ def test_which_penalties_know_theirs():
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in KNOWN]
 )
-def test_what_a_prox_takes_off_is_a_subgradient(name):
-    """``(v - prox) / step`` is one at the prox, and one drawn at random beside it is none."""
+def test_the_residual_of_a_prox_is_a_subgradient(name):
+    """``(v - prox) / step`` is one at the prox, and a random vector is not."""
     row = KNOWN[name]
     for seed in range(2):
         v = row.normal(seed)
@@ -43,7 +43,7 @@ def test_what_a_prox_takes_off_is_a_subgradient(name):
         room = 1e-10 * (1 + np.abs(slope).max()) * row.slack
         assert distance(row.penalty, point, row.to_tree(jnp.asarray(slope)), SCALE) <= room
         aside = row.to_tree(jnp.asarray(slope + row.normal(seed + 10)))
-        if not row.indicator:  # a vertex of a set has a fat normal cone
+        if not row.indicator:  # the normal cone of a vertex has an interior
             assert distance(row.penalty, point, aside, SCALE) > 1e-3
 
 
@@ -51,7 +51,7 @@ def group_norms(s):
     return cp.norm(s, 2, axis=1)
 
 
-# Of s in the subdifferential at x: its dual norm, of which scale is the bound.
+# The dual norm of a subgradient s is at most scale.
 DUAL_NORMS = {
     "l1": (transforms.l1(), lambda s: cp.max(cp.abs(s))),
     "l2": (transforms.l2(), lambda s: cp.norm(s, "fro")),
@@ -59,7 +59,7 @@ DUAL_NORMS = {
     "group_l2": (transforms.group_l2(axis=1), lambda s: cp.max(group_norms(s))),
     "nuclear": (transforms.nuclear(), lambda s: cp.sigma_max(s)),
 }
-# Of s in the normal cone at x: the largest <s, y> over the set.
+# The support function: the largest <s, y> over the set.
 SUPPORT_FUNCTIONS = {
     "l1_ball": (transforms.l1_ball(), lambda s: cp.max(cp.abs(s))),
     "l2_ball": (transforms.l2_ball(), lambda s: cp.norm(s, "fro")),
@@ -79,7 +79,7 @@ def solved(x, v, bound, excess):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DUAL_NORMS)
-def test_norms_against_a_conic_solver(name):
+def test_norms_agree_with_a_conic_solver(name):
     """s is a subgradient of a norm if its dual norm is at most 1 and <s, x> is the norm of x."""
     penalty, dual_norm = DUAL_NORMS[name]
     rng = np.random.default_rng(0)
@@ -87,28 +87,27 @@ def test_norms_against_a_conic_solver(name):
         x = np.asarray(penalty.prox(jnp.asarray(x), 0.3, SCALE))
         v = rng.normal(size=SHAPE)
         norm = float(penalty.value(jnp.asarray(x), SCALE))
-        wanted = solved(x, v, lambda s: dual_norm(s) - SCALE, lambda s, norm=norm: norm)
+        expected = solved(x, v, lambda s: dual_norm(s) - SCALE, lambda s, norm=norm: norm)
         assert distance(penalty, jnp.asarray(x), jnp.asarray(v), SCALE) == pytest.approx(
-            wanted, abs=5e-3
+            expected, abs=5e-3
         )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SUPPORT_FUNCTIONS)
-def test_sets_against_a_conic_solver(name):
+def test_sets_agree_with_a_conic_solver(name):
     penalty, support = SUPPORT_FUNCTIONS[name]
     rng = np.random.default_rng(1)
-    for spread in (2.0, 0.02):  # on the boundary and, of a ball, inside
+    for spread in (2.0, 0.02):  # on the boundary, and inside of a ball
         x = np.asarray(penalty.prox(jnp.asarray(spread * rng.normal(size=SHAPE)), 1.0, SCALE))
         v = rng.normal(size=SHAPE)
-        wanted = solved(x, v, lambda s: -1.0, lambda s: SCALE * support(s))
+        expected = solved(x, v, lambda s: -1.0, lambda s: SCALE * support(s))
         assert distance(penalty, jnp.asarray(x), jnp.asarray(v), SCALE) == pytest.approx(
-            wanted, abs=5e-3
+            expected, abs=5e-3
         )
 
 
-def test_calculus_keeps_distances():
-    """Of pieces, of a multiple, around another point, in another basis; none inside a box."""
+def test_distances_of_composed_penalties():
     l1 = transforms.l1()
     x = {"bias": jnp.array(2.0), "kernel": jnp.array([1.0, 0.0])}
     v = {"bias": jnp.array(3.0), "kernel": jnp.array([5.0, 0.5])}

@@ -1,4 +1,4 @@
-"""Linear minimisation over balls against the dual norms, and Frank-Wolfe with it."""
+"""Linear minimisation over balls compared with dual norms, and Frank-Wolfe."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,7 @@ import pytest
 
 import fcojax
 from fcojax.transforms import l1_vertex, nuclear_ball, nuclear_vertex
-from tests.federations import quadratic_clients
+from tests.support.federations import quadratic_clients
 
 RNG = np.random.default_rng(0)
 
@@ -32,8 +32,8 @@ def test_the_nuclear_vertex_attains_the_dual_norm():
 
 
 @pytest.mark.slow
-def test_frank_wolfe_on_the_nuclear_ball_agrees_with_projections():
-    """Least squares in the entries of a matrix, whose optimum is on the sphere of the ball."""
+def test_frank_wolfe_on_the_nuclear_ball_agrees_with_projected_gradient():
+    """Least squares in the entries of a matrix, with an optimum on the boundary of the ball."""
     clients = quadratic_clients(sizes=(1,) * 4, dim=6, seed=2)
     data, radius = fcojax.from_clients(clients), 0.7
 

@@ -1,12 +1,12 @@
 """Every algorithm that takes a penalty, on one heterogeneous lasso, against proximal gradient."""
 
-from experiments.studies.compare import claims, figures, rows, tables
+from experiments.studies.compare import claims, figures, rows
 from experiments.study import Study
 
 EXPERIMENT = Study(
     title="All algorithms on one heterogeneous lasso",
     rows=rows.study,
-    summarise=tables.summarise,
+    summarise=rows.summarise,
     claims=claims.claims,
     remarks=(
         "With server steps of 2 in the grid, composite FL and the normal map need one or two "

@@ -1,9 +1,9 @@
-"""Makes docs/choosing.md anew: what each algorithm does, as checked and as run.
+"""Write docs/choosing.md: the properties of each algorithm, as checked and as measured.
 
     python -m experiments.studies.compare.choosing [--compare=runs/compare] [--page=FILE]
 
-Limits, traffic and proxes are those of ``fcojax.check``; rounds and floats are those of a finished
-run of ``configs/compare.py``. Ten minutes on two cores.
+Limits, traffic and proxes come from ``fcojax.check``; rounds and floats from a finished run of
+``configs/compare.py``. Ten minutes on two cores.
 """
 
 import json
@@ -20,21 +20,21 @@ from fcojax.algorithms.base import Factory
 from fcojax.check.facts import facts
 from fcojax.check.limits import limit
 from fcojax.check.subject import subject_of
-from fcojax.engine.cohort import dropout, everyone, uniform_cohort
+from fcojax.engine.participation.samplers import dropout, everyone, uniform_cohort
 
 FLAGS = flags.FLAGS
 _ROUNDS = 6000
 
 
 class Line(NamedTuple):
-    """One line of the table.
+    """A row of the table.
 
     Attributes:
-      factory: as users call it.
-      name: how they write it.
-      method: its name in ``configs/compare.py``, if it is there.
-      needs: what it needs beyond gradients of the clients' losses.
-      numbers: hyperparameters at which it is checked, where the defaults would not do.
+      factory: the algorithm's factory.
+      name: the call, as written in the table.
+      method: its name in ``configs/compare.py``; empty if it is not compared there.
+      needs: requirements beyond gradients of the clients' losses.
+      numbers: hyperparameters for the check that differ from the defaults.
     """
 
     factory: Factory
@@ -79,7 +79,7 @@ _LINES = (
 
 
 def row(line: Line, tables: dict[str, Any]) -> dict[str, str]:
-    """What is known of one algorithm, as text."""
+    """Return the cells of one algorithm."""
     subject = subject_of(line.factory, **dict(line.numbers))
     known = facts(subject)
     cells = {
@@ -88,7 +88,7 @@ def row(line: Line, tables: dict[str, Any]) -> dict[str, str]:
         "limit": limit(subject, num_rounds=_ROUNDS).word,
     }
     for heading, cohort in (
-        ("half the clients", uniform_cohort(4)), ("30 % lost", dropout(everyone(), 0.3))
+        ("half the clients", uniform_cohort(cohort_size=4)), ("30 % lost", dropout(everyone(), 0.3))
     ):  # fmt: skip
         if known.needs_everyone:
             cells[heading] = "refused"
@@ -114,7 +114,7 @@ def _tuned(found: dict[str, Any]) -> str:
 
 
 def main(argv: list[str]) -> None:
-    """Checks every algorithm, joins the run, and writes the page."""
+    """Check every algorithm, add the measured rounds, and write the page."""
     del argv
     jax.config.update("jax_enable_x64", True)
     summary = pathlib.Path(FLAGS.compare) / "summary.json"
@@ -141,25 +141,27 @@ def main(argv: list[str]) -> None:
 
 _INTRODUCTION = f"""# Which algorithm?
 
-Made by `python -m experiments.studies.compare.choosing`: nothing in the table is written by hand
-but the column of needs.
+Written by `python -m experiments.studies.compare.choosing`; only the column *needs* is by hand.
 
-- *limit*: where {_ROUNDS:,} rounds of ten full local steps of 1 / (10 L) end on eight clients with
-  unlike data (`fcojax.check`). *exact*: within 1e-10 of the minimiser. *neighbourhood*: a distance
-  that halves with the step. *approaching*: still on its way. *elsewhere*: neither. The next two
-  columns say whether it is exact with half of the clients in each round, and with 30 per cent of
-  the uploads lost.
-- *down*, *up*, *client state*: numbers sent to a client, sent by it, and kept by it, for a model of
-  d numbers.
-- *proxes*: evaluations of the prox or of the mirror map in a round of ten local steps, on a client
-  and on the server.
-- *unlike* and *shared Hessians*: exchanges to a relative distance of 1e-6 with tuned steps, and
-  thousands of floats sent up and down until then (`configs/compare.py`). Proximal gradient descent
-  on the pooled problem needs {{own:,.0f}} and {{shared:,.0f}} exchanges.
+- *limit*: the limit of {_ROUNDS:,} rounds of ten full local steps of 1 / (10 L) on eight \
+heterogeneous clients (`fcojax.check`).
+  *exact*: within 1e-10 of the minimiser.
+  *neighbourhood*: at a distance that halves with the step.
+  *approaching*: not yet converged.
+  *elsewhere*: none of these.
+- *half the clients*, *30 % lost*: whether it is exact with half of the clients in each round, and \
+with 30 per cent of the uploads lost.
+- *down*, *up*, *client state*: numbers sent to a client, sent by it, and kept by it, for a model \
+of d numbers.
+- *proxes*: evaluations of the prox or of the mirror map in a round of ten local steps, on a \
+client and on the server.
+- *unlike* and *shared Hessians*: exchanges to a relative distance of 1e-6 with tuned steps, and \
+thousands of floats sent up and down until then (`configs/compare.py`).
+  Proximal gradient descent on the pooled problem needs {{own:,.0f}} and {{shared:,.0f}} exchanges.
 """
 
 
 if __name__ == "__main__":
     flags.DEFINE_string("compare", "runs/compare", "A finished run of configs/compare.py.")
-    flags.DEFINE_string("page", "docs/choosing.md", "Where the page goes.")
+    flags.DEFINE_string("page", "docs/choosing.md", "The page to write.")
     app.run(main)

@@ -1,13 +1,16 @@
-"""What the methods' sources say of their limits, and what we expect beside it."""
+"""Claims of the sources about the limits of their methods, and our own expectations."""
 
 import math
+from typing import Any
 
 from experiments.report.claims import Claim
+from experiments.report.rows import Row, Summary
 from experiments.studies.compare.methods import METHODS
+from experiments.study import Config
 
 
-def claims(config, rows, summary):
-    """Limits and tuned rounds; empty if the config leaves out a method that is needed."""
+def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
+    """Return claims on limits and tuned rounds; none if the config lacks a method they need."""
     if "own" not in config.problems or {"prox_gd", "fed_mid", "fed_dual_avg"} - set(config.methods):
         return []
     own = summary["own"]["methods"]
@@ -20,46 +23,46 @@ def claims(config, rows, summary):
         [own[METHODS[name].text]] for name in ("fed_mid", "fed_dual_avg")
     )  # fmt: skip
     found += [
-        _of_all("the methods without correction are off by O(step) (least ratio)", min(off), 1.8),
-        _of_all("and by no more than that (largest ratio)", max(off), 2.1, False),
-        _ours("FedMiD as printed solves another problem (distance)", printed["limit"], 0.1),
-        _ours(
+        _full_run("the methods without correction are off by O(step) (least ratio)", min(off), 1.8),
+        _full_run("and by no more than that (largest ratio)", max(off), 2.1, False),
+        _expected("FedMiD as printed solves another problem (distance)", printed["limit"], 0.1),
+        _expected(
             "and half the step does not help it (ratio)",
             printed["limit"] / printed["limit at half the step"], 1.2, False,
         ),
-        _ours(
+        _expected(
             "FedDualAvg's support has the right size, but for one (difference)",
             abs(dual["nonzeros"] - summary["own"]["problem"]["nonzeros"]), 1, False,
         ),
     ]  # fmt: skip
     central, best = _rounds(summary, "own")
     text = "own Hessians: nothing needs fewer exchanges than ProxGD (ratio)"
-    found.append(_of_all(text, best / central, 1)._replace(source=False))
+    found.append(_full_run(text, best / central, 1)._replace(source=False))
     if "shared" in config.problems:
         central, best = _rounds(summary, "shared")
         found.append(
-            _of_all("shared Hessians: local steps save exchanges (ratio)", central / best, 2.0)
+            _full_run("shared Hessians: local steps save exchanges (ratio)", central / best, 2.0)
         )
     if "skipping" in config.methods:
         limit = own[METHODS["skipping"].text]["limit"]
-        found.append(_ours("FedPD that skips stalls (distance)", limit, 1e-2))
+        found.append(_expected("FedPD that skips stalls (distance)", limit, 1e-2))
     return found
 
 
-def _of_all(*given) -> Claim:
-    """Of all methods at tuned rates; a quick run has few of either."""
+def _full_run(*given) -> Claim:
+    """Return a claim over all methods and rates, of which a quick run has few."""
     return Claim(*given, quick=False)
 
 
-def _ours(*given) -> Claim:
+def _expected(*given) -> Claim:
     return Claim(*given, source=False)
 
 
-def _entries(config, table, exact):
+def _entries(config: Config, table: dict[str, Any], exact: bool) -> list[tuple[str, Any]]:
     chosen = (METHODS[name] for name in config.methods)
     return [(method.text, table[method.text]) for method in chosen if method.exact is exact]
 
 
-def _rounds(summary, problem):
+def _rounds(summary: Summary, problem: str) -> tuple[float, float]:
     found = {name: e["rounds"] or math.inf for name, e in summary[problem]["methods"].items()}
     return found.pop(METHODS["prox_gd"].text), min(found.values())

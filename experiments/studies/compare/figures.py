@@ -1,31 +1,34 @@
-"""Limits, and the tuned curves."""
+"""Figures of the limits and of the tuned curves."""
+
+from pathlib import Path
 
 import numpy as np
 
 from experiments.report import axes
 from experiments.report.plots import style
-from experiments.report.rows import column, select
+from experiments.report.rows import Row, Summary, by_seed, column, select
 from experiments.studies.compare.methods import METHODS
+from experiments.study import Config
 
 _TITLES = {"own": "own Hessians", "shared": "shared, ill-conditioned Hessians"}
 
 
-def draw(config, rows, summary, directory):
-    """Two figures: limits, and the tuned curves."""
+def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
+    """Draw the limits and the tuned curves."""
     return [
         _draw_limits(config, rows, directory / "limits.png"),
         _draw_curves(config, rows, directory / "curves.png"),
     ]
 
 
-def _draw_limits(config, rows, path):
+def _draw_limits(config: Config, rows: list[Row], path: Path) -> Path:
     figure, panels = axes.panels(len(config.problems), height=1.0 + 0.16 * len(config.methods))
     for axis, problem in zip(panels, config.problems, strict=True):
         for share, marker in ((1.0, "o"), (0.5, "<")):
-            seen = select(rows, part="limit", problem=problem, step_share=share)
-            for place, row in enumerate(seen):
+            limits = select(rows, part="limit", problem=problem, step_share=share)
+            for line, row in enumerate(limits):
                 colour = style(METHODS[row["method"]].key)[1]
-                axis.plot(row["distance"], -place, marker, color=colour, markersize=5)
+                axis.plot(row["distance"], -line, marker, color=colour, markersize=5)
             axis.plot([], [], marker, color="#555555", label=f"{share:g} of the safe step")
         texts = [METHODS[name].text for name in config.methods]
         shown = texts if problem == config.problems[0] else [""] * len(texts)
@@ -34,13 +37,13 @@ def _draw_limits(config, rows, path):
     return axes.finish(figure, path, f"Limits after {config.limit_rounds} rounds", 2)
 
 
-def _draw_curves(config, rows, path):
+def _draw_curves(config: Config, rows: list[Row], path: Path) -> Path:
     figure, panels = axes.panels(2, len(config.problems), height=2.6)
     for line, problem in enumerate(config.problems):
         both = tuple(zip(panels[2 * line : 2 * line + 2], ("round", "floats"), strict=True))
         for name in (name for name in config.methods if METHODS[name].line):
-            method, seen = METHODS[name], select(rows, part="curve", problem=problem, method=name)
-            seeds = [select(seen, seed=seed) for seed in sorted({row["seed"] for row in seen})]
+            method = METHODS[name]
+            seeds = by_seed(select(rows, part="curve", problem=problem, method=name)).values()
             distances = np.array([column(one, "distance") for one in seeds])
             for axis, across in both:
                 x = np.mean([column(one, across) for one in seeds], axis=0)

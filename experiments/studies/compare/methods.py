@@ -1,27 +1,29 @@
-"""The methods that are compared: how each is built, tuned and drawn."""
+"""The compared methods: how each is built, tuned and drawn."""
 
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from experiments.studies.compare.late import late
 from fcojax import algorithms
+from fcojax.algorithms import Algorithm
 from fcojax.algorithms.local_solvers import exact, gd
 from fcojax.transforms import euclidean
 
 
 class Method(NamedTuple):
-    """A line of the tables.
+    """A row of the tables.
 
     Attributes:
-      text: its name there.
+      text: the name of the method there.
       key: the algorithm whose colour and hyperparameters it has.
-      line: the line style of its curve; none if its curve is not drawn.
+      line: the line style of its curve; empty if the curve is not drawn.
       build: ``(loss, penalty) -> Algorithm``.
       tuned: ``"round"``, steps as multiples of 1 / (K L); ``"step"``, of 1 / L; ``"prox"``, the
         prox step as a multiple of 1 / L; or ``"pull"``, that of Frank-Wolfe as a multiple of mu.
-      exact: whether its limit is the optimum, by its source; none where that is not the question.
-      one_step: whether clients take one local step instead of K.
-      half: whether half of the clients take part in a round, instead of all.
+      exact: whether its source says that its limit is the optimum; ``None`` for no claim.
+      one_step: whether clients take one local step in place of K.
+      half: whether half of the clients take part in a round, in place of all.
       fixed: hyperparameters that are not tuned, from L and the least curvature.
     """
 
@@ -37,16 +39,16 @@ class Method(NamedTuple):
 
     @property
     def hparams(self) -> type:
-        """Its hyperparameters."""
+        """The type of its hyperparameters."""
         return getattr(algorithms, "fed_mid_osp" if self.key == "prox_gd" else self.key).Hparams
 
 
-def _mirrored(name, **options):
+def _mirrored(name: str, **options) -> Callable[[Any, Any], Algorithm]:
     factory = getattr(algorithms, name)
     return lambda loss, penalty: factory(loss, euclidean(penalty), **options)
 
 
-def _constant(**numbers):
+def _constant(**numbers) -> Callable[[float, float], dict[str, float]]:
     return lambda largest, least: numbers
 
 
@@ -54,8 +56,13 @@ _pd_exactly = functools.partial(algorithms.fed_pd, solver=exact())
 _pd = functools.partial(algorithms.fed_pd, solver=gd())
 _dyn = functools.partial(algorithms.fed_dyn, solver=gd())
 _dr = functools.partial(algorithms.fed_dr, solver=gd())
+
+
+def _late(loss, penalty):
+    return late(_dr(loss, penalty), 3)
+
+
 _dr_exactly = functools.partial(algorithms.fed_dr, solver=exact())
-_late = functools.partial(algorithms.fed_dr, solver=gd(), max_delay=3)
 _server_prox = functools.partial(algorithms.scaffold, prox="server")
 _feedback = functools.partial(algorithms.scaffold, prox="feedback")
 METHODS = {

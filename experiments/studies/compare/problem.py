@@ -1,4 +1,4 @@
-"""Two lassos: clients with Hessians of their own, and with one that they share."""
+"""Two lassos: clients with different Hessians, and with one shared Hessian."""
 
 import functools
 from typing import NamedTuple
@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
+from experiments.report.rows import Row
+from experiments.study import Config
 from fcojax.check.population import regression_clients
-from fcojax.engine.reference import fista
 from fcojax.problems import factored, factored_loss, population_loss
 from fcojax.problems.least_squares import half_squared_error
+from fcojax.reference import fista
 from fcojax.transforms import l1
 
 PENALTY = l1()
@@ -24,7 +26,7 @@ class Task(NamedTuple):
       data: the clients, factored.
       scale: the strength of the penalty.
       num_steps: K.
-      smoothness: the largest curvature of any client, which step sizes are measured by.
+      smoothness: the largest curvature of any client, the unit of step sizes.
       least_curvature: of the mean of the clients' losses.
       optimum: the minimiser.
     """
@@ -37,11 +39,11 @@ class Task(NamedTuple):
     optimum: np.ndarray
 
 
-def lasso(config, problem):
+def lasso(config: Config, problem: str) -> tuple[Task, Row]:
     r"""Least squares, :math:`|A_m w - b_m|^2 / (2 n)`, with an l1 norm.
 
-    The clients are those of ``fcojax.check``, unlike in truth and in the axes of their covariance,
-    or with axes that all share.
+    The clients are those of ``fcojax.check``, different in their true weights and, for the problem
+    ``own``, in the axes of their covariance.
     """
     own, rng, dim = config[problem], np.random.default_rng(config.data_seed), config.dim
     sizes = (config.num_clients, own.num_examples, dim)

@@ -1,15 +1,19 @@
-"""The rows of both tables: limits at the safe step, and curves at the tuned one."""
+"""Rows and summary of both tables: limits at the safe step, and curves at the tuned step."""
+
+from collections.abc import Iterator
 
 import numpy as np
 
+from experiments.report.rows import Row, Summary, select
 from experiments.studies.compare.methods import METHODS
-from experiments.studies.compare.problem import lasso
+from experiments.studies.compare.problem import Task, lasso
 from experiments.studies.compare.runs import points, run
+from experiments.study import Config
 from fcojax.engine.grid import num_points, take
 
 
-def study(config):
-    """The rows of both tables, problem by problem."""
+def study(config: Config) -> Iterator[Row]:
+    """Yield the rows of both tables, problem by problem."""
     for problem in config.problems:
         task, facts = lasso(config, problem)
         yield {"part": "problem", "problem": problem} | facts
@@ -20,8 +24,8 @@ def study(config):
                 yield {"problem": problem, "method": name} | row
 
 
-def limits(config, task, name):
-    """Where a method ends at the safe step, and at half of it."""
+def limits(config: Config, task: Task, name: str) -> Iterator[Row]:
+    """Yield the end point of a method at the safe step, and at half of it."""
     step = config.limit_prox_step * task.smoothness if METHODS[name].tuned == "prox" else 1.0
     for share in (1.0, 0.5):
         grid = points(config, task, name, [share * step])
@@ -33,19 +37,19 @@ def limits(config, task, name):
         }
 
 
-def tuned(config, task, name, num_rounds):
-    """All points of a method's grid, and the curves of the best one."""
+def tuned(config: Config, task: Task, name: str, num_rounds: int) -> Iterator[Row]:
+    """Yield all points of a method's grid, and the curves of the best one."""
     factors = config.prox_factors if METHODS[name].tuned == "prox" else config.step_factors
     grid = points(config, task, name, factors)
     history, floats = run(config, task, name, grid, num_rounds, 1)
     within = history["distance"] <= config.tolerance
-    there, first = within.any(axis=-1), within.argmax(axis=-1)
-    rounds = np.where(there, first + 1, np.inf).mean(axis=-1)
+    reached, first = within.any(axis=-1), within.argmax(axis=-1)
+    rounds = np.where(reached, first + 1, np.inf).mean(axis=-1)
     sent = {
         f"floats_{way}": np.where(
-            there, np.take_along_axis(so_far, first[..., None], axis=-1)[..., 0], np.inf
+            reached, np.take_along_axis(total, first[..., None], axis=-1)[..., 0], np.inf
         ).mean(axis=-1)
-        for way, so_far in floats.items()
+        for way, total in floats.items()
     }
     lasts = history["distance"][..., -1].mean(axis=-1)
     best = np.lexsort([lasts, rounds])[0]  # NaN comes last
@@ -62,5 +66,26 @@ def tuned(config, task, name, num_rounds):
                 "seed": config.seeds[j],
                 "round": r + 1,
                 "distance": float(distance),
-                "floats": float(sum(so_far[best, j, r] for so_far in floats.values())),
+                "floats": float(sum(total[best, j, r] for total in floats.values())),
             }
+
+
+def summarise(config: Config, rows: list[Row]) -> Summary:
+    """Return, by problem and method, the limits and the best point of the grid."""
+    tables = {}
+    for problem in config.problems:
+        own = select(rows, problem=problem)
+        [facts] = select(own, part="problem")
+        tables[problem] = {"problem": facts, "methods": {}}
+        for name in config.methods:
+            far, near = select(own, method=name, part="limit")
+            [best] = select(own, method=name, part="point", best=True)
+            tables[problem]["methods"][METHODS[name].text] = {
+                "limit": far["distance"],
+                "limit at half the step": near["distance"],
+                "nonzeros": far["nonzeros"],
+            } | {key: value for key, value in best.items() if key not in _KEYS}
+    return tables
+
+
+_KEYS = ("part", "problem", "method", "best")

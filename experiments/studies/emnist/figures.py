@@ -1,11 +1,16 @@
-"""Loss and accuracy over the rounds, one figure per constraint and radius."""
+"""Loss, accuracy and density over the rounds, one figure for each constraint."""
+
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from experiments.report import axes
 from experiments.report.plots import style
-from experiments.report.rows import column, select
+from experiments.report.rows import Row, Summary, by_seed, column, select
 from experiments.studies.emnist.tables import settings
+from experiments.study import Config
 
 _TITLES = {"softmax": "softmax regression", "mlp": "two-layer network", "cnn": "CNN"}
 _LABELS = {
@@ -15,25 +20,25 @@ _LABELS = {
 }
 
 
-def draw(config, rows, summary, directory):
-    """One figure per constraint: a line per model and radius, a column per measure."""
+def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
+    """Draw one figure per constraint: a line per model and radius, a column per measure."""
     [facts] = summary["data"]
     paths = []
     for constraint in config.constraints:
         lines = [line for line in settings(rows) if line["constraint"] == constraint]
         figure, panels = axes.panels(len(_LABELS), len(lines), height=2.0)
-        for place, setting in enumerate(lines):
-            _draw_line(config, rows, setting, panels[3 * place : 3 * place + 3])
+        for line, setting in enumerate(lines):
+            _draw_line(config, rows, setting, panels[3 * line : 3 * line + 3])
         title = f"{facts['data']}, {facts['clients']} clients, dense kernels in {constraint} balls"
         paths.append(axes.finish(figure, directory / f"{constraint}.png", title, 4))
     return paths
 
 
-def _draw_line(config, rows, setting, panels):
+def _draw_line(config: Config, rows: list[Row], setting: Row, panels: Sequence[Axes]) -> None:
     for name in config.algorithms:
         text, colour, line = style(name)
         curve = select(rows, part="curve", algorithm=name, **setting)
-        seeds = [select(curve, seed=seed) for seed in sorted({row["seed"] for row in curve})]
+        seeds = list(by_seed(curve).values())
         for axis, measure in zip(panels, _LABELS, strict=True):
             values = np.array([column(one, measure) for one in seeds], float)
             axes.band(axis, column(seeds[0], "round"), values, line, color=colour, label=text)

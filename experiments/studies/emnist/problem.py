@@ -8,25 +8,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.problems import (
-    ClientData,
-    Problem,
-    loaders,
-    population_loss,
-    softmax,
-    synthetic_softmax,
-)
+from experiments.study import Config
+from fcojax import datasets
+from fcojax.datasets.pooled import Pooled
+from fcojax.problems import ClientData, Problem, population_loss, softmax, synthetic_softmax
 from fcojax.problems.clients import ids_of
-from fcojax.problems.loaders.pooled import Pooled
 from fcojax.transforms import Penalty, l1_ball, l2_ball, named, on_subtree, per_leaf
 from fcojax.types import Array, Params
 
 NUM_CLASSES = 10
-SYNTHETIC = "synthetic"  # data that nobody wrote
+SYNTHETIC = "synthetic"
 
 
 class Data(NamedTuple):
-    """Digits, and what they are called in tables."""
+    """Digits, and their name in tables."""
 
     name: str
     train: ClientData
@@ -39,17 +34,17 @@ class Task(NamedTuple):
     Attributes:
       problem: the loss and its measures.
       ball: the constraint; its ``scale`` is the radius.
-      look: ``(hparams, params, (train, validation)) -> dict``, what is seen of a point; its
-        ``violation`` is the largest excess of a kernel's norm over the radius, as a share.
+      observe: ``(hparams, params, (train, validation)) -> dict``, the measures of a point;
+        ``violation`` is the largest relative excess of a kernel's norm over the radius.
     """
 
     problem: Problem
     ball: Penalty
-    look: Callable[[Any, Params, tuple[ClientData, ClientData]], dict[str, Array]]
+    observe: Callable[[Any, Params, tuple[ClientData, ClientData]], dict[str, Array]]
 
 
-def data(config) -> Data:
-    """Federated EMNIST or MNIST by writer out of ``config.data_dir``, else synthetic data."""
+def data(config: Config) -> Data:
+    """Return federated EMNIST or MNIST by writer from ``config.data_dir``, or synthetic data."""
     if not config.data_dir:
         drawn = synthetic_softmax(
             num_clients=config.num_clients, dim=config.dim, num_classes=NUM_CLASSES,
@@ -59,18 +54,20 @@ def data(config) -> Data:
         return Data(SYNTHETIC, drawn.train, drawn.validation)
     share, stem = config.share_of_writers, pathlib.Path(config.data_dir) / "fed_emnist_digitsonly"
     if stem.with_name(f"{stem.name}_train.h5").exists():
-        train = loaders.by_client(loaders.emnist(f"{stem}_train.h5", share=share), "examples")
-        test = loaders.emnist(f"{stem}_test.h5", client_ids=ids_of(train).tolist())
-        return Data("EMNIST", train, loaders.by_client(test, "examples"))
+        train = datasets.by_client(datasets.emnist(f"{stem}_train.h5", share=share), "examples")
+        test = datasets.emnist(f"{stem}_test.h5", client_ids=ids_of(train).tolist())
+        return Data("EMNIST", train, datasets.by_client(test, "examples"))
     train, test = (
-        loaders.by_client(_first_writers(loaders.mnist(config.data_dir, split), share), "examples")
+        datasets.by_client(
+            _first_writers(datasets.mnist(config.data_dir, split), share), "examples"
+        )
         for split in ("train", "test")
     )
     return Data("MNIST", train, test)
 
 
 def _first_writers(pooled: Pooled, share: float) -> Pooled:
-    """The examples of the first writers, in the order of their ids."""
+    """Return the examples of the first writers, in the order of their ids."""
     assert pooled.client is not None
     writers = np.unique(pooled.client)
     chosen = np.isin(pooled.client, writers[: max(1, round(share * len(writers)))])
@@ -78,8 +75,8 @@ def _first_writers(pooled: Pooled, share: float) -> Pooled:
     return Pooled(rows, pooled.client[chosen])
 
 
-def task(config, digits: Data, model: str, constraint: str) -> Task:
-    """The model with its dense kernels in balls of that norm."""
+def task(config: Config, digits: Data, model: str, constraint: str) -> Task:
+    """Return the task of a model with its dense kernels in balls of that norm."""
     balls = {"l1": l1_ball, "l2": l2_ball}
     if constraint not in balls:
         raise ValueError(f"constraint is {constraint!r}; pass {' or '.join(balls)}.")
@@ -92,7 +89,7 @@ def task(config, digits: Data, model: str, constraint: str) -> Task:
         largest = jnp.max(jnp.stack([_norm(constraint, kernel) for kernel in kernels]))
         return jnp.maximum(largest / radius - 1, 0)
 
-    def look(hparams, params, context):
+    def observe(hparams, params, context):
         train, validation = context
         return {
             "loss": population_loss(problem.loss, params, train),
@@ -100,17 +97,17 @@ def task(config, digits: Data, model: str, constraint: str) -> Task:
             "violation": violation(params, hparams.penalty_scale),
         } | problem.measures(params)
 
-    return Task(problem, ball, look)
+    return Task(problem, ball, observe)
 
 
-def _norm(constraint, kernel):
+def _norm(constraint: str, kernel: Array) -> Array:
     size = jnp.abs(kernel)
     return jnp.sum(size) if constraint == "l1" else jnp.sqrt(jnp.sum(size**2))
 
 
-def _model(config, digits: Data, model: str):
-    """The problem, and the predicate for leaves that are constrained."""
-    from fcojax.problems.networks import conv_net, dense_kernels, network, two_layer
+def _model(config: Config, digits: Data, model: str) -> tuple[Problem, Callable]:
+    """Return the problem, and the predicate of the constrained leaves."""
+    from fcojax.networks import conv_net, dense_kernels, network, two_layer
 
     options = {"num_classes": NUM_CLASSES, "cuts": (config.cut,)}
     sets, num_features = (digits.train, digits.validation), digits.train.examples["x"].shape[1]

@@ -1,20 +1,25 @@
-"""Every algorithm over its grid of rates, for each model, constraint and radius."""
+"""Rows of every algorithm over its grid of rates, for each model, constraint and radius."""
+
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fcojax
+from experiments.report.rows import Row
 from experiments.studies.emnist.problem import SYNTHETIC, Task, data, task
+from experiments.study import Config
 from fcojax import algorithms
+from fcojax.algorithms import Algorithm
 from fcojax.engine.grid import take
-from fcojax.transforms import euclidean
+from fcojax.transforms import Penalty, euclidean
 
 MEASURES = ("loss", "validation_loss", "accuracy", "density", "violation")
 
 
-def study(config):
-    """The points of every grid, and the curves of the best one."""
+def study(config: Config) -> Iterator[Row]:
+    """Yield the points of every grid, and the curves of the best one."""
     digits = data(config)
     yield {
         "part": "data", "data": digits.name, "clients": digits.train.num_clients,
@@ -31,19 +36,21 @@ def study(config):
                 yield from sweep(config, chosen, config[model], place)
 
 
-def sweep(config, chosen: Task, own, place: dict):
-    """The rows of one algorithm under one constraint: every radius with every pair of rates."""
+def sweep(config: Config, chosen: Task, own: Config, place: dict) -> Iterator[Row]:
+    """Yield the rows of one algorithm under one constraint: all radii and pairs of rates."""
     radii = own.radii[place["constraint"]]
     rates = [(client, server) for client in own.client_lr for server in own.server_lr]
     points = [(radius, *pair) for radius in radii for pair in rates]
     history = run(config, chosen, own, place["algorithm"], points)
     for first, radius in zip(range(0, len(points), len(rates)), radii, strict=True):
-        mine = {name: seen[first : first + len(rates)] for name, seen in history.items()}
-        yield from rows(config, rates, mine, place | {"radius": radius})
+        part = {name: values[first : first + len(rates)] for name, values in history.items()}
+        yield from rows(config, rates, part, place | {"radius": radius})
 
 
-def rows(config, rates, history, place: dict):
-    """The points of one radius, and the curves of the best one."""
+def rows(
+    config: Config, rates: list[tuple[float, float]], history: dict[str, np.ndarray], place: dict
+) -> Iterator[Row]:
+    """Yield the points of one radius, and the curves of the best one."""
     last = max(1, config.criterion_rounds // config.eval_every)
     scores = history["loss"][..., -last:].mean(axis=(1, 2))
     scores = np.where(np.isfinite(scores), scores, np.inf)
@@ -53,40 +60,42 @@ def rows(config, rates, history, place: dict):
             "client_lr": client_lr, "server_lr": server_lr, "score": float(scores[point]),
             "violation": float(history["violation"][point].max()), "best": point == best,
         }  # fmt: skip
-    for place_of_seed, seed in enumerate(config.seeds):
-        for look in range(history["loss"].shape[-1]):
-            seen = {name: float(history[name][best, place_of_seed, look]) for name in MEASURES}
-            rounds = (look + 1) * config.eval_every
-            yield {"part": "curve"} | place | {"seed": seed, "round": rounds} | seen
+    for j, seed in enumerate(config.seeds):
+        for k in range(history["loss"].shape[-1]):
+            values = {name: float(history[name][best, j, k]) for name in MEASURES}
+            rounds = (k + 1) * config.eval_every
+            yield {"part": "curve"} | place | {"seed": seed, "round": rounds} | values
 
 
-def run(config, chosen: Task, own, name: str, points):
-    """What was seen of each radius and pair of rates, with axes [points, seeds, looks]."""
+def run(
+    config: Config, chosen: Task, own: Config, name: str, points: list[tuple[float, ...]]
+) -> dict[str, np.ndarray]:
+    """Return the measures of each radius and pair of rates, axes [points, seeds, evaluations]."""
     problem, factory = chosen.problem, getattr(algorithms, name)
     radii, client_lr, server_lr = map(list, zip(*points, strict=True))
-    grid = fcojax.zipped(
+    grid = fcojax.grid.zipped(
         factory.Hparams, client_lr=client_lr, server_lr=server_lr, penalty_scale=radii
     )
-    algorithm = _from_within(chosen.ball, factory(problem.loss, euclidean(chosen.ball)))
+    algorithm = _projected_start(chosen.ball, factory(problem.loss, euclidean(chosen.ball)))
     plan = fcojax.Plan(
         fcojax.local_epochs(config.num_epochs, config.batch_size),
-        fcojax.uniform_cohort(min(config.cohort_size, problem.train.num_clients)),
+        fcojax.uniform_cohort(cohort_size=min(config.cohort_size, problem.train.num_clients)),
         point_chunk_size=config.point_chunk_size,
     )
     start = problem.init(jax.random.key(config.data_seed))
-    train = fcojax.spread(
+    train = fcojax.devices.spread(
         algorithm, take(grid, 0), start, problem.train, plan, num_points=len(points)
     )
     keys = jax.vmap(jax.random.key)(jnp.asarray(config.seeds))
     _, history = fcojax.sweep(
         algorithm, grid, start, train, keys, plan, num_rounds=own.num_rounds,
-        eval_every=config.eval_every, observe=chosen.look, context=(train, problem.validation),
+        eval_every=config.eval_every, observe=chosen.observe, context=(train, problem.validation),
     )  # fmt: skip
     return {name: np.asarray(history[name]) for name in MEASURES}
 
 
-def _from_within(ball, algorithm):
-    """The algorithm from the point of its own ball that is nearest to the start."""
+def _projected_start(ball: Penalty, algorithm: Algorithm) -> Algorithm:
+    """Return the algorithm started at the projection of the start onto the ball."""
 
     def init(hparams, params):
         return algorithm.init(hparams, ball.prox(params, 0.0, hparams.penalty_scale))

@@ -1,24 +1,25 @@
-"""Each algorithm at its best rates, for each model, constraint and radius."""
+"""A table of each algorithm at its best rates, for each model, constraint and radius."""
 
 import math
 
 import numpy as np
 
 from experiments.report.plots import style
-from experiments.report.rows import column, select
+from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.emnist.rows import MEASURES
+from experiments.study import Config
 
 SETTING = ("model", "constraint", "radius")
 
 
-def settings(rows) -> list[dict]:
-    """The models, constraints and radii that were run, in order."""
+def settings(rows: list[Row]) -> list[dict]:
+    """Return the models, constraints and radii of the run, in order."""
     found = {tuple(row[name] for name in SETTING): None for row in select(rows, part="point")}
     return [dict(zip(SETTING, values, strict=True)) for values in found]
 
 
-def summarise(config, rows):
-    """What was trained on, and one line per setting and algorithm."""
+def summarise(config: Config, rows: list[Row]) -> Summary:
+    """Return the facts of the data, and one row per setting and algorithm."""
     table = []
     for setting in settings(rows):
         for name in config.algorithms:
@@ -39,6 +40,6 @@ def summarise(config, rows):
     return {"data": [{key: facts[key] for key in facts if key != "part"}], "best": table}
 
 
-def finite(value) -> bool:
-    """Whether this is a number; what is not finite is ``None`` in rows."""
+def finite(value: float | None) -> bool:
+    """Return whether this is a number; rows have ``None`` for what is not finite."""
     return value is not None and math.isfinite(value)

@@ -1,13 +1,14 @@
-"""What the closed form and the theorem say."""
+"""Claims of the closed form and of the theorem."""
 
 import numpy as np
 
 from experiments.report.claims import Claim
-from experiments.report.rows import column, select
+from experiments.report.rows import Row, Summary, column, select
+from experiments.study import Config
 
 
-def claims(config, rows, summary):
-    """What the closed form and the theorem say."""
+def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
+    """Return the claims of the closed form and of the theorem."""
     limit, bound = select(rows, part="limit"), select(rows, part="bound")
     knobs = select(rows, part="heterogeneity")
     growth = [
@@ -15,8 +16,8 @@ def claims(config, rows, summary):
         for share in config.step_shares
     ]
     few, many = (select(limit, num_steps=config.many_steps[i]) for i in (0, -1))
-    apart = select(knobs, knob="minimisers", seed=config.instances[0])[1:]
-    slopes = column(apart, "distance") / column(apart, "value")
+    spread = select(knobs, knob="minimisers", seed=config.instances[0])[1:]
+    slopes = column(spread, "distance") / column(spread, "value")
     late = [row for row in bound if row["step"] > config.sgd_total_steps / 2]
     fewer = [
         one["rounds"] / two["rounds"] / 2
@@ -57,5 +58,5 @@ def claims(config, rows, summary):
     ]  # fmt: skip
 
 
-def _largest(rows, name):
+def _largest(rows: list[Row], name: str) -> float:
     return float(column(rows, name).max())

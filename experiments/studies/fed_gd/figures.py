@@ -1,13 +1,16 @@
-"""Limits, rounds and the bound."""
+"""Figures of limits, rounds and the bound."""
+
+from pathlib import Path
 
 import numpy as np
 
 from experiments.report import axes
-from experiments.report.rows import column, select
+from experiments.report.rows import Row, Summary, column, select
+from experiments.study import Config
 
 
-def draw(config, rows, summary, directory):
-    """Three figures: limits, rounds and the bound."""
+def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
+    """Draw the limits, the rounds and the bound."""
     return [
         _draw_limits(config, rows, directory / "limits.png"),
         _draw_rounds(config, rows, directory / "rounds.png"),
@@ -15,13 +18,13 @@ def draw(config, rows, summary, directory):
     ]
 
 
-def _draw_limits(config, rows, path):
+def _draw_limits(config: Config, rows: list[Row], path: Path) -> Path:
     figure, (over_steps, over_minimisers, over_hessians) = axes.panels(3)
     colours = axes.shades(len(config.step_shares))
     for share, colour in zip(config.step_shares, colours, strict=True):
-        seen = select(rows, part="limit", step_share=share)[:-1]
+        own = select(rows, part="limit", step_share=share)[:-1]
         over_steps.plot(
-            column(seen, "num_steps"), column(seen, "distance"), "o-", color=colour, markersize=3,
+            column(own, "num_steps"), column(own, "distance"), "o-", color=colour, markersize=3,
             label=f"limit of FedGD, $s = {share:g}/L$",
         )  # fmt: skip
     far = select(rows, part="limit")[0]["many_steps_distance"]
@@ -42,22 +45,22 @@ def _draw_limits(config, rows, path):
     return axes.finish(figure, path, "Where FedGD ends, against the least-squares solution", 2)
 
 
-def _draw_rounds(config, rows, path):
+def _draw_rounds(config: Config, rows: list[Row], path: Path) -> Path:
     share = config.step_shares[0]
     figure, (distance, difference, needed) = axes.panels(3)
     for num_steps, colour in zip(
         config.simulated_steps, axes.shades(len(config.simulated_steps)), strict=True
     ):
-        seen = select(rows, part="rounds", step_share=share, num_steps=num_steps)
-        rounds = column(seen, "round")
-        distance.plot(rounds, column(seen, "distance"), color=colour, label=f"$E = {num_steps}$")
+        own = select(rows, part="rounds", step_share=share, num_steps=num_steps)
+        rounds = column(own, "round")
+        distance.plot(rounds, column(own, "distance"), color=colour, label=f"$E = {num_steps}$")
         # A logarithmic axis cannot show a difference of exactly zero.
-        floor = np.maximum(column(seen, "difference"), 1e-17)
+        floor = np.maximum(column(own, "difference"), 1e-17)
         difference.plot(rounds, floor, color=colour, linewidth=1)
     difference.axhline(1e-10, color="#D55E00", linestyle="--", label="tolerance")
     for other, colour in zip(config.step_shares, ("#555555", "#CC79A7"), strict=True):
-        seen = select(rows, part="limit", step_share=other)[:-1]
-        steps, rounds = column(seen, "num_steps"), column(seen, "rounds")
+        own = select(rows, part="limit", step_share=other)[:-1]
+        steps, rounds = column(own, "num_steps"), column(own, "rounds")
         needed.plot(steps, rounds, "o-", color=colour, markersize=3, label=f"$s = {other:g}/L$")
         needed.plot(steps, np.maximum(rounds[0] / steps, 1), ":", color=colour)
     axes.describe(
@@ -68,26 +71,22 @@ def _draw_rounds(config, rows, path):
     return axes.finish(figure, path, f"Rounds of FedGD at $s = {share:g}/L$", 6)
 
 
-def _draw_bound(config, rows, path):
+def _draw_bound(config: Config, rows: list[Row], path: Path) -> Path:
     figure, panels = axes.panels(len(config.sgd_problems), height=3.0)
     colours = axes.shades(len(config.sgd_num_steps))
     for axis, name in zip(panels, config.sgd_problems, strict=True):
         for num_steps, colour in zip(config.sgd_num_steps, colours, strict=True):
-            seen = select(rows, part="bound", problem=name, num_steps=num_steps)
-            steps = column(seen, "step")
-            axis.plot(
-                steps, column(seen, "gap"), color=colour, label=f"mean gap, $E = {num_steps}$"
-            )
+            own = select(rows, part="bound", problem=name, num_steps=num_steps)
+            steps = column(own, "step")
+            axis.plot(steps, column(own, "gap"), color=colour, label=f"mean gap, $E = {num_steps}$")
             axis.fill_between(
-                steps, column(seen, "low"), column(seen, "high"), color=colour, alpha=0.15,
+                steps, column(own, "low"), column(own, "high"), color=colour, alpha=0.15,
                 linewidth=0,
             )  # fmt: skip
             axis.plot(
-                steps, column(seen, "bound"), "--", color=colour, label=f"bound, $E = {num_steps}$"
+                steps, column(own, "bound"), "--", color=colour, label=f"bound, $E = {num_steps}$"
             )
-        axis.plot(
-            steps, column(seen, "limit"), ":", color="#D55E00", label="exact limit of the gap"
-        )
+        axis.plot(steps, column(own, "limit"), ":", color="#D55E00", label="exact limit of the gap")
         axes.describe(axis, "local steps $T$", "$f(x_T) - f^*$", title=name, log="xy")
     title = f"Local SGD below Theorem 1 (mean and 10 to 90 per cent of {config.sgd_seeds} seeds)"
     return axes.finish(figure, path, title, 4)

@@ -1,18 +1,24 @@
 """Least squares, ridge and logistic regression on heterogeneous clients."""
 
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fcojax
+from experiments.study import Config
+from fcojax.problems import ClientData
 from fcojax.problems.least_squares import half_squared_error
+from fcojax.problems.problem import Loss
 from fcojax.theory import least_squares, linear_models
+from fcojax.types import Array, PyTree
 
 
-def clients_of(config):
-    """Features, targets and factored quadratics; every client has its own truth and scale."""
+def clients_of(config: Config) -> tuple[list[np.ndarray], list[np.ndarray], Any]:
+    """Return features, targets and factored quadratics; clients differ in truth and scale."""
     rng = np.random.default_rng(config.data_seed)
     features = [
         rng.standard_normal((m, config.dim)) * (1 + 0.5 * k) for k, m in enumerate(config.sizes)
@@ -24,8 +30,8 @@ def clients_of(config):
 
 
 @functools.cache
-def regression(name, seed):
-    """Ridge or logistic regression on heterogeneous clients, with its constants."""
+def regression(name: str, seed: int) -> tuple[Any, Any]:
+    """Return ridge or logistic regression on heterogeneous clients, and its constants."""
     rng = np.random.default_rng(seed)
     sizes, dim = ((12, 20, 9, 15), 5) if name == "ridge" else ((10, 14, 8, 12, 20), 4)
     features = [rng.standard_normal((m, dim)) for m in sizes]
@@ -44,17 +50,19 @@ def regression(name, seed):
     return model, model.constants()
 
 
-def population(features, targets, weights=None):
-    """Clients with a row for each pair of features and a target."""
+def population(
+    features: Sequence[np.ndarray], targets: Sequence[np.ndarray], weights: np.ndarray | None = None
+) -> ClientData:
+    """Return clients with a row for each pair of features and a target."""
     pairs = zip(features, targets, strict=True)
     return fcojax.from_clients([{"x": a, "y": b} for a, b in pairs], weights)
 
 
-def loss_of(name, ridge):
-    """The loss of a row, with the ridge term of the problem of that name."""
+def loss_of(name: str, ridge: float) -> Loss:
+    """Return the loss of a row, with the ridge term of the problem of that name."""
     losses = {"ridge": half_squared_error, "logistic": _logistic_loss}
     return functools.partial(losses[name], ridge=ridge)
 
 
-def _logistic_loss(x, rows, ridge):
+def _logistic_loss(x: Array, rows: PyTree, ridge: float) -> Array:
     return jax.nn.softplus(-rows["y"] * (rows["x"] @ x)) + ridge / 2 * jnp.sum(x**2)

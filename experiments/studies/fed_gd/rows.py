@@ -1,21 +1,26 @@
-"""FedGD's closed form against its rounds, and Local SGD against its bound."""
+"""Rows and summary: FedGD's closed form and its rounds, and Local SGD and its bound."""
 
 import bisect
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fcojax
+from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.fed_gd.problem import clients_of, loss_of, population, regression
+from experiments.study import Config
 from fcojax.algorithms import fed_gd, local_sgd
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.theory import least_squares, local_points
 from fcojax.theory import local_sgd as theorem
+from fcojax.types import Params
 
 
-def study(config):
-    """The rows of all three figures."""
+def study(config: Config) -> Iterator[Row]:
+    """Yield the rows of all three figures."""
     yield from limits(config)
     yield from heterogeneity(config)
     yield from simulated(config)
@@ -24,8 +29,8 @@ def study(config):
             yield from below_the_bound(config, name, num_steps)
 
 
-def limits(config):
-    """The distance of FedGD's limit from the least-squares solution, by step size and E."""
+def limits(config: Config) -> Iterator[Row]:
+    """Yield the distance of FedGD's limit from the least-squares solution, by step size and E."""
     *_, clients = clients_of(config)
     pooled = least_squares.minimiser(clients)
     far = least_squares.many_steps_limit(clients)
@@ -43,21 +48,21 @@ def limits(config):
             }
 
 
-def _rounds_to_limit(exact: least_squares.RoundMap, start, precision) -> int:
-    """The first round whose distance to the limit is at most that share of the start's."""
+def _rounds_to_limit(exact: least_squares.RoundMap, start: np.ndarray, precision: float) -> int:
+    """Return the first round whose distance to the limit is at most that share of the start's."""
 
-    def there(num_rounds):
-        away = _norm(exact.after(start, num_rounds) - exact.fixed_point)
-        return away <= precision * _norm(start - exact.fixed_point)
+    def reached(num_rounds):
+        distance = _norm(exact.after(start, num_rounds) - exact.fixed_point)
+        return distance <= precision * _norm(start - exact.fixed_point)
 
     high = 1
-    while not there(high):
+    while not reached(high):
         high *= 2
-    return bisect.bisect_left(range(high), True, key=there)  # a round never increases the distance
+    return bisect.bisect_left(range(high), True, key=reached)  # distances decrease
 
 
-def heterogeneity(config):
-    """The same distance, by how far apart minimisers are and by how much Hessians differ."""
+def heterogeneity(config: Config) -> Iterator[Row]:
+    """Yield the same distance, by the spread of minimisers and by the spread of Hessians."""
     knobs = [("minimisers", distance, 1.0) for distance in config.distances]
     knobs += [("hessians", 1.0, spread) for spread in config.spreads]
     for instance in config.instances:
@@ -67,10 +72,10 @@ def heterogeneity(config):
         own = np.einsum(
             "kij,kj,klj->kil", axis_sets, rng.uniform(0.2, 2, (num_clients, dim)), axis_sets
         )
-        common, away = rng.standard_normal(dim), rng.standard_normal((num_clients, dim))
+        common, offsets = rng.standard_normal(dim), rng.standard_normal((num_clients, dim))
         for knob, distance, spread in knobs:
             hessians = own.mean(axis=0) + spread * (own - own.mean(axis=0))
-            minimisers = common + distance * away
+            minimisers = common + distance * offsets
             slopes = np.einsum("kij,kj->ki", hessians, minimisers)
             clients = least_squares.quadratic_clients(hessians, slopes)
             step_size = config.step_shares[0] / clients.smoothness
@@ -85,15 +90,18 @@ def heterogeneity(config):
             }
 
 
-def simulated(config):
-    """Simulated rounds against the closed form."""
+def simulated(config: Config) -> Iterator[Row]:
+    """Yield simulated rounds and their difference to the closed form."""
     features, targets, clients = clients_of(config)
     pooled, origin = least_squares.minimiser(clients), np.zeros(config.dim)
-    # The engine averages over a client's examples; here the loss is their sum.
+    # The engine averages over a client's examples; the loss here is their sum.
     features, targets = ([len(x) ** 0.5 * x for x in xs] for xs in (features, targets))
     data = population(features, targets)
     rates = [share / clients.smoothness for share in config.step_shares]
-    algorithm, grid = fed_gd(half_squared_error), fcojax.product(fed_gd.Hparams, client_lr=rates)
+    algorithm, grid = (
+        fed_gd(half_squared_error),
+        fcojax.grid.product(fed_gd.Hparams, client_lr=rates),
+    )
     for num_steps in config.simulated_steps:
         _, history = fcojax.sweep(
             algorithm, grid, jnp.zeros(config.dim), data, jax.random.key(0)[None],
@@ -105,17 +113,14 @@ def simulated(config):
             exact = least_squares.round_map(clients, rate, num_steps)
             for r, model in enumerate(models, start=1):
                 yield {
-                    "part": "rounds",
-                    "step_share": share,
-                    "num_steps": num_steps,
-                    "round": r,
+                    "part": "rounds", "step_share": share, "num_steps": num_steps, "round": r,
                     "difference": float(np.abs(model - exact.after(origin, r)).max()),
                     "distance": _norm(model - pooled),
-                }
+                }  # fmt: skip
 
 
-def below_the_bound(config, name, num_steps):
-    """The gap of Local SGD over its local steps, and the bound of the theorem."""
+def below_the_bound(config: Config, name: str, num_steps: int) -> Iterator[Row]:
+    """Yield the gap of Local SGD over its local steps, and the bound of the theorem."""
     model, constants = regression(name, config.data_seed)
     hparams = theorem.schedule(constants, num_steps)
     data = population(model.features, model.targets, model.weights)
@@ -136,28 +141,43 @@ def below_the_bound(config, name, num_steps):
     gaps = model.objective(means) - constants.minimum
     gamma, limit = theorem.offset(constants, num_steps), theorem.noise_limit(model, constants)
     last = points.shape[1] - 1
-    for t in np.unique(np.geomspace(1, last, config.sgd_looks).astype(int)).tolist():
+    for t in np.unique(np.geomspace(1, last, config.sgd_evaluations).astype(int)).tolist():
         yield {
-            "part": "bound",
-            "problem": name,
-            "num_steps": num_steps,
-            "step": t,
-            "gap": float(gaps[:, t].mean()),
-            "low": float(np.quantile(gaps[:, t], 0.1)),
+            "part": "bound", "problem": name, "num_steps": num_steps, "step": t,
+            "gap": float(gaps[:, t].mean()), "low": float(np.quantile(gaps[:, t], 0.1)),
             "high": float(np.quantile(gaps[:, t], 0.9)),
             "standard_error": float(gaps[:, t].std(ddof=1) / len(keys) ** 0.5),
-            "bound": float(bound.gap(t)),
-            "limit": limit / (gamma + t),
-        }
+            "bound": float(bound.gap(t)), "limit": limit / (gamma + t),
+        }  # fmt: skip
 
 
-def _model(hparams, params, context):
+def summarise(config: Config, rows: list[Row]) -> Summary:
+    """Return distances by E, the largest differences, and gap and bound at the end."""
+    rounds = select(rows, part="rounds")
+    last = max(row["step"] for row in select(rows, part="bound"))
+    return {
+        "distance of the limit": {
+            f"s L = {share:g}": {
+                row["num_steps"]: row["distance"]
+                for row in select(rows, part="limit", step_share=share)
+            }
+            for share in config.step_shares
+        },
+        "largest difference of closed form and simulation": {
+            num_steps: float(column(select(rounds, num_steps=num_steps), "difference").max())
+            for num_steps in config.simulated_steps
+        },
+        "Local SGD at the last evaluation": select(rows, part="bound", step=last),
+    }
+
+
+def _model(hparams: Any, params: Params, context: Any) -> dict[str, Params]:
     return {"model": params}
 
 
-def _params(carry):
+def _params(carry: Any) -> Params:
     return carry.params
 
 
-def _norm(x):
+def _norm(x: np.ndarray) -> float:
     return float(np.linalg.norm(x))

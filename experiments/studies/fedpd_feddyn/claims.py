@@ -1,15 +1,16 @@
-"""What the note on the two methods says, and what each of them promises."""
+"""Claims of the note on the two methods, and of the source of each."""
 
 import numpy as np
 
 from experiments.report.claims import Claim
-from experiments.report.rows import column, select
+from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.fedpd_feddyn.rows import OTHER_START
 from experiments.studies.fedpd_feddyn.tables import floor_of
+from experiments.study import Config
 
 
-def claims(config, rows, summary):
-    """What the note on the two methods says, and what each of them promises."""
+def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
+    """Return the claims of the note on the two methods, and of the source of each."""
     pairs, bias = select(rows, part="gap"), summary["a drift that does not match, at the end"]
     other = column(select(pairs, start=OTHER_START), "gap")
     skips = [p for p in config.skip_probabilities if p > 0]
@@ -38,7 +39,7 @@ def claims(config, rows, summary):
             "without skipping FedPD ends at the optimum (relative error)",
             float(max(floor_of(rows, eta, 0.0).max() for eta in means)), 1e-10, False,
         ),
-        *_of_many_runs(
+        *_full_run(
             Claim("the floor grows with the probability of skipping (ratio)", float(growth), 1.05),
             Claim(
                 "a tenth of the prox step has a lower floor (ratio)", float(largest / smaller), 3.0
@@ -52,6 +53,6 @@ def claims(config, rows, summary):
     ]  # fmt: skip
 
 
-def _of_many_runs(*given):
-    """Of floors that depend on luck, or of all cohorts: a quick run has too few of either."""
+def _full_run(*given) -> list[Claim]:
+    """Return claims on random floors or on all cohorts, of which a quick run has too few."""
     return [claim._replace(quick=False) for claim in given]

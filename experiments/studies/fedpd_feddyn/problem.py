@@ -1,20 +1,35 @@
-"""Heterogeneous, strongly convex quadratics, with what runs are compared to."""
+"""Heterogeneous, strongly convex quadratics, their solutions, and runs of the two methods."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fcojax
-from experiments.studies.fedpd_feddyn.runs import METHODS, build, models_of
+from experiments.study import Config
+from fcojax.algorithms import Algorithm, fed_dyn, fed_pd
 from fcojax.algorithms.fed_dyn import with_duals
+from fcojax.algorithms.local_solvers import exact, gd
 from fcojax.engine.grid import take
-from fcojax.problems import factored
+from fcojax.engine.plan import Plan
+from fcojax.problems import factored, factored_loss
+from fcojax.types import Array, Params, PyTree
+
+METHODS = {"fed_pd": fed_pd, "fed_dyn": fed_dyn}
+_SOLVERS = {"exact": exact(), "gd": gd(), "gd from the center": gd(warm_start=False)}
+
+
+def build(name: str, solver: str) -> Algorithm:
+    """Return the algorithm of that name with that local solver."""
+    return METHODS[name](factored_loss, solver=_SOLVERS[solver])
 
 
 class Quadratics:
     """Clients with losses x'A x/2 - c'x, as arrays and as data for the engine."""
 
-    def __init__(self, config):
+    def __init__(self, config: Config):
         rng = np.random.default_rng(config.data_seed)
         shape, (low, high) = (config.num_clients, config.dim), config.curvatures
         q = np.linalg.qr(rng.standard_normal((*shape, config.dim)))[0]
@@ -30,22 +45,31 @@ class Quadratics:
         data = fcojax.from_clients([{"A": a[None], "c": c[None]} for a, c in rows])
         self.data = factored(_quadratic, data, jnp.zeros(config.dim))
 
-    def zero_of(self, offset):
-        """The point at which the mean gradient is ``offset``; the optimum for zero."""
+    def zero_of(self, offset: np.ndarray) -> np.ndarray:
+        """Return the point at which the mean gradient is ``offset``; the optimum for zero."""
         return self.optimum + np.linalg.solve(self.mean_hessian, offset)
 
-    def error(self, points, target=None):
-        """Distances of points to a target, the optimum by default, over the size of the optimum."""
+    def error(self, points: np.ndarray, target: np.ndarray | None = None) -> np.ndarray:
+        """Return the distances to a target, the optimum by default, relative to the optimum."""
         target = self.optimum if target is None else target
         return np.linalg.norm(points - target, axis=-1) / np.linalg.norm(self.optimum)
 
-    def hparams(self, name, prox_steps):
-        """A grid of prox steps, with rates at which gradient steps on the Lagrangian are stable."""
+    def hparams(self, name: str, prox_steps: Sequence[float]) -> Any:
+        """Return a grid of prox steps with stable rates for gradient steps on the Lagrangian."""
         rates = [1 / (self.smoothness + 1 / eta) for eta in prox_steps]
-        return fcojax.zipped(METHODS[name].Hparams, client_lr=rates, prox_step=prox_steps)
+        return fcojax.grid.zipped(METHODS[name].Hparams, client_lr=rates, prox_step=prox_steps)
 
-    def models(self, name, solver, plan, num_looks, rounds_between, duals, drift=None):
-        """The model after every block of rounds; the drift starts as the mean of the duals."""
+    def models(
+        self,
+        name: str,
+        solver: str,
+        plan: Plan,
+        num_rounds: int,
+        duals: np.ndarray,
+        drift: np.ndarray | None = None,
+        eval_every: int = 1,
+    ) -> np.ndarray:
+        """Return the model at every evaluation; ``drift`` is the mean of the duals by default."""
         algorithm, rates = build(name, solver), take(self.hparams(name, [self.prox_step]), 0)
         key = jax.random.key(0)
         state = fcojax.start(algorithm, rates, jnp.asarray(self.first), self.data, key, plan)
@@ -55,9 +79,21 @@ class Quadratics:
             state = with_duals(state, jnp.asarray(duals), self.data.weights)
         if drift is not None:
             state = state._replace(server=state.server._replace(drift=jnp.asarray(drift)))
-        looks = models_of(algorithm, plan, num_looks, rounds_between, rates, self.data, state)
-        return np.asarray(looks)
+        _, history = fcojax.advance(
+            algorithm, rates, state, self.data, plan, num_rounds=num_rounds, eval_every=eval_every,
+            observe=_model,
+        )  # fmt: skip
+        return np.asarray(history["model"])
 
 
-def _quadratic(x, rows):
+def relative_error(hparams: Any, model: Params, optimum: Array) -> dict[str, Array]:
+    """Return the distance to the optimum relative to its size, for ``observe``."""
+    return {"error": jnp.linalg.norm(model - optimum) / jnp.linalg.norm(optimum)}
+
+
+def _model(hparams: Any, model: Params, context: Any) -> dict[str, Params]:
+    return {"model": model}
+
+
+def _quadratic(x: Array, rows: PyTree) -> Array:
     return 0.5 * jnp.einsum("i,nij,j->n", x, rows["A"], x) - rows["c"] @ x

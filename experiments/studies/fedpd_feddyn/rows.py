@@ -1,14 +1,16 @@
-"""The gap between the methods, FedPD with skipped exchanges, and FedDyn with few clients."""
+"""Rows: the gap between the methods, FedPD with skipped exchanges, FedDyn with few clients."""
 
 import itertools
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fcojax
-from experiments.studies.fedpd_feddyn.problem import Quadratics
-from experiments.studies.fedpd_feddyn.runs import build, errors_of, relative_error
+from experiments.report.rows import Row
+from experiments.studies.fedpd_feddyn.problem import Quadratics, build, relative_error
+from experiments.study import Config
 from fcojax.algorithms import fed_pd
 from fcojax.engine.plan import Plan
 
@@ -17,45 +19,43 @@ MATCHING = ("zero duals", "duals minus gradients", "duals plus gradients", "arbi
 OFFSET, OTHER_START = "drift not the mean dual", "another start of the local steps"
 
 
-def study(config):
-    """The rows of all figures."""
+def study(config: Config) -> Iterator[Row]:
+    """Yield the rows of all figures."""
     task = Quadratics(config)
     for part in (gaps, biases, floors, participation):
         yield from part(config, task)
 
 
-def gaps(config, task):
-    """The largest difference between coordinates of the two models, per start and round."""
+def gaps(config: Config, task: Quadratics) -> Iterator[Row]:
+    """Yield the largest difference between coordinates of the two models, by start and round."""
     plan = Plan(fcojax.local_steps(config.num_steps), fcojax.everyone())
-    minus, nothing = task.slopes - task.hessians @ task.first, np.zeros(config.dim)
+    minus, zero = task.slopes - task.hessians @ task.first, np.zeros(config.dim)
     given = dict(zip(MATCHING, (0 * minus, minus, -minus, task.arbitrary_duals), strict=True))
     cases = [(OTHER_START, "gd", "gd from the center", minus, None)]
     for solver in config.solvers:
         cases += [(name, solver, solver, duals, None) for name, duals in given.items()]
-        cases += [(OFFSET, solver, solver, task.arbitrary_duals, nothing)]
+        cases += [(OFFSET, solver, solver, task.arbitrary_duals, zero)]
     for name, own, other, duals, drift in cases:
-        pd = task.models("fed_pd", own, plan, config.num_rounds, 1, duals)
-        dyn = task.models("fed_dyn", other, plan, config.num_rounds, 1, duals, drift)
-        target = task.zero_of(nothing if drift is None else drift - duals.mean(axis=0))
+        pd = task.models("fed_pd", own, plan, config.num_rounds, duals)
+        dyn = task.models("fed_dyn", other, plan, config.num_rounds, duals, drift)
+        target = task.zero_of(zero if drift is None else drift - duals.mean(axis=0))
         for r in range(config.num_rounds):
             yield {
-                "part": "gap",
-                "start": name,
-                "solver": own,
-                "matching": name in MATCHING,
-                "round": r + 1,
-                "gap": float(np.abs(pd[r] - dyn[r]).max()),
-                "fed_pd": float(task.error(pd[r])),
-                "fed_dyn": float(task.error(dyn[r])),
+                "part": "gap", "start": name, "solver": own, "matching": name in MATCHING,
+                "round": r + 1, "gap": float(np.abs(pd[r] - dyn[r]).max()),
+                "fed_pd": float(task.error(pd[r])), "fed_dyn": float(task.error(dyn[r])),
                 "from_predicted": float(task.error(dyn[r], target)),
-            }
+            }  # fmt: skip
 
 
-def biases(config, task):
-    """Where FedDyn ends with sampled clients and a drift that is not the mean of the duals."""
+def biases(config: Config, task: Quadratics) -> Iterator[Row]:
+    """Yield FedDyn's limit with sampled clients and a drift that is not the mean of the duals."""
     duals = task.arbitrary_duals
-    plan = Plan(fcojax.local_steps(config.num_steps), fcojax.uniform_cohort(config.cohort_size))
-    [end] = task.models("fed_dyn", "gd", plan, 1, config.cohort_rounds, duals, 0 * duals[0])
+    plan = Plan(
+        fcojax.local_steps(config.num_steps), fcojax.uniform_cohort(cohort_size=config.cohort_size)
+    )
+    rounds = config.cohort_rounds
+    [end] = task.models("fed_dyn", "gd", plan, rounds, duals, 0 * duals[0], eval_every=rounds)
     yield {
         "part": "bias",
         "clients": config.cohort_size,
@@ -64,8 +64,8 @@ def biases(config, task):
     }
 
 
-def floors(config, task):
-    """FedPD's error over the second half of its rounds, by probability of skipping."""
+def floors(config: Config, task: Quadratics) -> Iterator[Row]:
+    """Yield FedPD's error over the second half of its rounds, by probability of skipping."""
     every_round = np.ones(config.skip_rounds)
     schedules = {p: p * every_round for p in config.skip_probabilities}
     schedules["falling"] = 1 - np.cumsum(every_round) / config.skip_rounds
@@ -77,30 +77,36 @@ def floors(config, task):
         penalty_scale=np.zeros(len(points)),
     )
     keys = jax.vmap(jax.random.key)(jnp.asarray(config.seeds))
-    errors = errors_of(build("fed_pd", "exact"), config.skip_rounds, rates, task.data, keys,
-                     jnp.asarray(task.first), jnp.asarray(task.optimum))  # fmt: skip
-    for (prox_step, name), curves in zip(points, np.asarray(errors), strict=True):
+    _, history = fcojax.sweep(
+        build("fed_pd", "exact"), rates, jnp.asarray(task.first), task.data, keys,
+        fcojax.local_steps(1), num_rounds=config.skip_rounds, eval_every=config.skip_rounds // 200,
+        observe=relative_error, context=jnp.asarray(task.optimum),
+    )  # fmt: skip
+    for (prox_step, name), curves in zip(points, np.asarray(history["error"]), strict=True):
         for seed, curve in zip(config.seeds, curves, strict=True):
             yield {
-                "part": "floor",
-                "prox_step": prox_step,
-                "skip_probability": name,
-                "seed": seed,
+                "part": "floor", "prox_step": prox_step, "skip_probability": name, "seed": seed,
                 "error": float(curve[-1] if name == "falling" else curve[100:].mean()),
-            }
+            }  # fmt: skip
 
 
-def participation(config, task):
-    """The first round after which FedDyn's model is within the tolerance, by cohort size."""
+def participation(config: Config, task: Quadratics) -> Iterator[Row]:
+    """Yield the first round whose model of FedDyn is within the tolerance, by cohort size."""
     algorithm, grid = build("fed_dyn", "gd"), task.hparams("fed_dyn", config.cohort_prox_steps)
     for size in config.cohort_sizes:
         _, history = fcojax.sweep(
-            algorithm, grid, jnp.asarray(task.first), task.data,
+            algorithm,
+            grid,
+            jnp.asarray(task.first),
+            task.data,
             jax.vmap(jax.random.key)(jnp.asarray(config.seeds)),
-            fcojax.Plan(fcojax.local_steps(config.num_steps), fcojax.uniform_cohort(size)),
-            num_rounds=config.tolerance_rounds, observe=relative_error,
+            fcojax.Plan(
+                fcojax.local_steps(config.num_steps), fcojax.uniform_cohort(cohort_size=size)
+            ),
+            num_rounds=config.tolerance_rounds,
+            observe=relative_error,
             context=jnp.asarray(task.optimum),
-        )  # fmt: skip
+        )
         within = np.asarray(history["error"]) <= config.tolerance
         for i, j in np.ndindex(within.shape[:2]):
             yield {

@@ -1,11 +1,14 @@
-"""Largest gaps by start, the bias, the floors, and the rounds by share of clients."""
+"""Tables of the largest gaps, the bias, the floors, and the rounds by share of clients."""
 
-from experiments.report.rows import column, select
+import numpy as np
+
+from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.fedpd_feddyn.rows import OFFSET
+from experiments.study import Config
 
 
-def summarise(config, rows):
-    """Largest gaps by start, the bias, the floors, and the rounds by share of clients."""
+def summarise(config: Config, rows: list[Row]) -> Summary:
+    """Return the largest gaps by start, the bias, the floors, and the rounds by cohort size."""
     pairs = select(rows, part="gap")
     names = dict.fromkeys((row["start"], row["solver"]) for row in pairs)
     probabilities = (*config.skip_probabilities, "falling")
@@ -34,13 +37,13 @@ def summarise(config, rows):
     }
 
 
-def floor_of(rows, eta, probability):
-    """FedPD's floor for each seed."""
+def floor_of(rows: list[Row], eta: float, probability: float | str) -> np.ndarray:
+    """Return FedPD's floor for each seed."""
     own = select(rows, part="floor", prox_step=eta, skip_probability=probability)
     return column(own, "error")
 
 
-def rounds_of(config, rows, prox_step, size):
-    """FedDyn's rounds to the tolerance for each seed."""
+def rounds_of(config: Config, rows: list[Row], prox_step: float, size: int) -> np.ndarray:
+    """Return FedDyn's rounds to the tolerance for each seed."""
     rate = size / config.num_clients
     return column(select(rows, part="participation", prox_step=prox_step, rate=rate), "rounds")

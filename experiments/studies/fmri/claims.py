@@ -1,21 +1,25 @@
-"""What the paper says about Figures 1 and 5."""
+"""Claims of the paper about Figures 1 and 5."""
+
+from typing import Any
 
 import numpy as np
 
-from experiments.report.claims import over_seeds
+from experiments.report.claims import Claim, over_seeds
 from experiments.report.plots import style
+from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, best_scores, curves, scores
+from experiments.study import Config
 
-# The source says "comparable" and "somewhat less": within two points, and by some of a point.
+# "Comparable" is read as within two points, "somewhat less" as any difference.
 _COMPARABLE = 0.02
-_GOOD = 0.99  # of the best accuracy: the rates that count as good ones
-# The source compares these with FedDualAvg over all rates, and says nothing of others.
+_GOOD = 0.99  # the share of the best accuracy from which rates count as good
+# The methods that the source compares with FedDualAvg over all rates.
 _RIVALS = ("fed_dual_avg_osp", "fed_mid", "fed_mid_osp", "fed_avg_subgradient")
 _BASELINES = ("centralized", "local")
 
 
-def claims(config, rows, summary):
-    """What the paper says about Figures 1 and 5, at the best rates, pair by pair over seeds."""
+def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
+    """Return the claims of Figures 1 and 5 at the best rates, paired over the seeds."""
     known = ("fed_dual_avg", *_RIVALS, *_BASELINES)
     entries = {name: e for name, e in summary["algorithms"].items() if name in known}
     if "fed_dual_avg" not in entries:
@@ -54,12 +58,12 @@ def claims(config, rows, summary):
     return found + _robustness(rows, entries, judge)
 
 
-def _robustness(rows, entries, judge):
-    """How many points of the grid are good for each method."""
+def _robustness(rows: list[Row], entries: dict[str, Any], judge: Criterion) -> list[Claim]:
+    """Return the claim on the share of the grid that is good for each method."""
     share = {}
     for label, entry in entries.items():
-        mine = [row for row in rows if row["algorithm"] == label]
-        by_point = curves(mine, list(entry["best"])).values()
+        own = [row for row in rows if row["algorithm"] == label]
+        by_point = curves(own, list(entry["best"])).values()
         table = np.array([scores(seeds, judge) for seeds in by_point])
         share[label] = np.mean(table >= _GOOD * table.max(axis=0), axis=0)
     rivals = [share[label] for label in share if label in _RIVALS]

@@ -1,28 +1,32 @@
-"""Accuracy over the rates, and the weights on the grid of voxels."""
+"""Figures of accuracy over the rates, and of the weights on the grid of voxels."""
+
+from pathlib import Path
 
 import numpy as np
 
-from experiments.report import axes, heat
+from experiments.report import axes, heatmaps
 from experiments.report.plots import style
+from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion
-from experiments.studies.fmri.problem import places
+from experiments.studies.fmri.problem import voxel_grid
+from experiments.study import Config
 from fcojax.problems import on_grid
 
 
-def draw(config, rows, summary, directory):
-    """Accuracy over the rates; and the weights on the grid of voxels."""
+def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
+    """Draw accuracy over the rates, and the weights on the grid of voxels."""
     entries = summary["algorithms"]
     drawn = []
     if rows:
         drawn.append(
-            heat.maps(
+            heatmaps.maps(
                 directory / "accuracy.png",
                 {label: [row for row in rows if row["algorithm"] == label] for label in entries},
                 {label: entry["best"] for label, entry in entries.items()},
                 Criterion("accuracy", "max", config.criterion_rounds),
             )
         )
-    voxels, grid = places(config)
+    voxels, grid = voxel_grid(config)
     images = {}
     for label in entries:
         saved = directory.parent / "models" / f"{label}.npz"
@@ -34,8 +38,8 @@ def draw(config, rows, summary, directory):
     return [figure for figure in drawn if figure]
 
 
-def draw_maps(images, path):
-    """One map per algorithm, of the slice with the most weight, relative to its largest weight."""
+def draw_maps(images: dict[str, np.ndarray], path: Path) -> Path:
+    """Draw the slice with the most weight of each algorithm, relative to its largest weight."""
     mass = sum(np.nansum(np.abs(image), axis=(0, 1)) / _largest(image) for image in images.values())
     level = int(np.argmax(mass))
     num_lines = -(-len(images) // 4)
@@ -55,5 +59,5 @@ def draw_maps(images, path):
     return axes.save(figure, path)
 
 
-def _largest(image) -> float:
+def _largest(image: np.ndarray) -> float:
     return max(float(np.nanmax(np.abs(image))), 1e-12)

@@ -1,18 +1,20 @@
-"""Scans by session, read or drawn, for sparse logistic regression."""
+"""Scans by session, from files or synthetic, for sparse logistic regression."""
 
 import pathlib
 
 import jax
 import numpy as np
 
-from fcojax.problems import brain_voxels, fmri_surrogate, loaders, logistic
-from fcojax.transforms import l1, named, on_subtree
+from experiments.study import Config, from_config
+from fcojax import datasets
+from fcojax.problems import Problem, brain_voxels, fmri_surrogate, logistic
+from fcojax.transforms import Penalty, l1, named, on_subtree
 
 _SLICE = "haxby_subj1_slice.npz"
 
 
-def problem(config):
-    """Sessions to train on, and held-out ones, with a start of the scale that was asked for."""
+def problem(config: Config) -> Problem:
+    """Return training and held-out sessions, with the start scaled by ``start_scale``."""
     scans = _sessions(config)
 
     def init(key):
@@ -21,47 +23,39 @@ def problem(config):
     return scans._replace(init=init)
 
 
-def _sessions(config):
+def _sessions(config: Config) -> Problem:
     if not config.data_dir:
-        return fmri_surrogate(
-            sessions=tuple(config.sessions),
-            grid=tuple(config.grid),
-            num_voxels=config.num_voxels,
-            share_true=config.share_true,
-            effect=config.effect,
-            effect_spread=config.effect_spread,
-            cuts=tuple(config.cuts),
-            seed=config.data_seed,
-        )
+        return from_config(fmri_surrogate, config, seed=config.data_seed)
     packed = pathlib.Path(config.data_dir) / _SLICE
     if packed.exists():
-        pooled = loaders.haxby_npz(packed).pooled
+        pooled = datasets.haxby_npz(packed).pooled
         sessions = np.unique(np.asarray(pooled.client))
-        judges = np.isin(np.arange(sessions.size), config.held_out)
+        held_out = np.isin(np.arange(sessions.size), config.held_out)
         train, validation = (
-            loaders.of_sessions(pooled, sessions[which].tolist()) for which in (~judges, judges)
+            datasets.of_sessions(pooled, sessions[which].tolist())
+            for which in (~held_out, held_out)
         )
     else:
-        train = loaders.haxby(config.data_dir, subjects=(1, 2, 3, 4, 5)).pooled
-        validation = loaders.haxby(config.data_dir, subjects=(6,)).pooled
+        train = datasets.haxby(config.data_dir, subjects=(1, 2, 3, 4, 5)).pooled
+        validation = datasets.haxby(config.data_dir, subjects=(6,)).pooled
     return logistic(
-        loaders.by_client(train), loaders.by_client(validation), cuts=tuple(config.cuts)
+        datasets.by_client(train), datasets.by_client(validation), cuts=tuple(config.cuts)
     )
 
 
-def penalty(config):
-    """The l1 norm of the weights; the bias stays free."""
+def penalty(config: Config) -> Penalty:
+    """Return the l1 norm of the weights; the bias is free."""
     del config
     return on_subtree(l1(), named("kernel"))
 
 
-def places(config) -> tuple[np.ndarray, tuple[int, ...]]:
-    """The position of each feature in the voxel grid, and the grid's shape."""
+def voxel_grid(config: Config) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Return the position of each feature in the voxel grid, and the grid's shape."""
     if not config.data_dir:
         return brain_voxels(tuple(config.grid), config.num_voxels), tuple(config.grid)
     packed = pathlib.Path(config.data_dir) / _SLICE
     if packed.exists():
-        scans = loaders.haxby_npz(packed)
+        scans = datasets.haxby_npz(packed)
         return scans.voxels, scans.grid
     import nibabel
 

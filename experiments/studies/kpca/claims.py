@@ -1,15 +1,17 @@
-"""What the paper says, on every split."""
+"""Claims of the paper, on every split."""
 
 import math
 
 import numpy as np
 
 from experiments.report.claims import Claim
+from experiments.report.rows import Row, Summary
 from experiments.studies.kpca.tables import curves, late_mean_square, rounds_to
+from experiments.study import Config
 
 
-def claims(config, rows, summary):
-    """What the paper says, on every split."""
+def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
+    """Return the claims of the paper on every split."""
     del summary
     result = []
     floors = {row["split"]: row["grad_norm"] for row in rows if row["part"] == "floor"}
@@ -48,8 +50,8 @@ def claims(config, rows, summary):
     return result + _servers(config, rows) + _crowds(rows)
 
 
-def _servers(config, rows):
-    """The rate is 1 / (sqrt(n) tau R eta) with a server step of sqrt(n)."""
+def _servers(config: Config, rows: list[Row]) -> list[Claim]:
+    """Return the claim that the rate is 1 / (sqrt(n) tau R eta) with a server step of sqrt(n)."""
     found = []
     by_rate = curves(rows, "servers", "split", "server_lr")
     for split in dict.fromkeys(name for name, _ in by_rate):
@@ -69,7 +71,7 @@ def _servers(config, rows):
     return found
 
 
-def _crowds(rows):
+def _crowds(rows: list[Row]) -> list[Claim]:
     by_size = curves(rows, "crowds", "num_clients")
     if len(by_size) < 2:
         return []

@@ -1,25 +1,30 @@
-"""The methods over rounds, floats and seconds; the effects of steps and batches."""
+"""Figures of the methods over rounds, floats and seconds, and of steps and batches."""
+
+from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
 from experiments.report import axes
 from experiments.report.plots import style
-from experiments.studies.kpca.tables import curves, late_mean_square
+from experiments.report.rows import Row, Summary, by_seed, column, select
+from experiments.studies.kpca.tables import Curves, curves, late_mean_square
+from experiments.study import Config
 
 TITLE = "Principal components on the Stiefel manifold"
 
 
-def draw(config, rows, summary, directory):
-    """Draws, for each split, the methods over rounds, floats and seconds, and the two effects."""
+def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
+    """Draw, for each split, the methods over rounds, floats and seconds, and the effects."""
     del summary
     paths = []
     for floor in (row for row in rows if row["part"] == "floor"):
-        mine = [row for row in rows if row["split"] == floor["split"]]
+        own = select(rows, split=floor["split"])
         slug = floor["split"].replace(" ", "_")
-        paths.append(draw_methods(config, mine, floor, directory / f"methods_{slug}.png"))
-        if curves(mine, "steps"):
-            paths.append(draw_effects(config, mine, floor, directory / f"effects_{slug}.png"))
+        paths.append(draw_methods(config, own, floor, directory / f"methods_{slug}.png"))
+        if curves(own, "steps"):
+            paths.append(draw_effects(config, own, floor, directory / f"effects_{slug}.png"))
     return paths
 
 
@@ -31,40 +36,39 @@ _OVER = (
 _NORM = "norm of the Riemannian gradient"
 
 
-def draw_methods(config, rows, floor, path):
-    """Gradient norm and suboptimality of the methods over rounds, floats and seconds."""
+def draw_methods(config: Config, rows: list[Row], floor: Row, path: Path) -> Path:
+    """Draw gradient norm and suboptimality over rounds, floats and seconds."""
     figure, grid = axes.panels(3, 2)
     for place, axis in enumerate(grid):
-        column, label = _OVER[place % 3]
+        across, label = _OVER[place % 3]
         measure = "grad_norm" if place < 3 else "suboptimality"
         for (algorithm,), curve in curves(rows, "methods", "algorithm").items():
             name, colour, line = style(algorithm)
-            x, y = ([row[key] for row in curve] for key in (column, measure))
+            x, y = ([row[key] for row in curve] for key in (across, measure))
             axis.plot(x, y, line, color=colour, label=name, linewidth=1.5)
         if place < 3:
             axis.axhline(floor["grad_norm"], color="#555555", linestyle=":", linewidth=1.2,
                          label="predicted floor of RFedAvg")  # fmt: skip
-        if column == "floats_up":
+        if across == "floats_up":
             axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.describe(axis, label, "" if place % 3 else (_NORM if place < 3 else "F - F*"), log="y")
     title = f"{TITLE}, {floor['split']}: {config.num_steps} local steps, full batches"
     return axes.finish(figure, path, title)
 
 
-def draw_effects(config, rows, floor, path):
-    """What local steps, batches, the server's step and the number of clients do to the method."""
+def draw_effects(config: Config, rows: list[Row], floor: Row, path: Path) -> Path:
+    """Draw the effects of local steps, batches, the server's step and the number of clients."""
     crowds = curves(rows, "crowds", "num_clients")
     figure, grid = axes.panels(2, 2) if crowds else axes.panels(3)
     _draw_curves(grid[0], curves(rows, "steps", "num_steps"), "{} local steps")
     axes.describe(grid[0], "round", _NORM, title="full batches", log="y")
     by_size = curves(rows, "batches", "batch_size")
     for (size,), colour in zip(by_size, axes.shades(len(by_size)), strict=True):
-        by_seed: dict[int, list] = {}
-        for row in by_size[size,]:
-            by_seed.setdefault(row["seed"], []).append(row)
-        rounds = [row["round"] for row in next(iter(by_seed.values()))]
-        lines = np.array([[row["grad_norm"] for row in curve] for curve in by_seed.values()])
-        axes.band(grid[1], rounds, lines, "--", color=colour, label=f"batch {size}")
+        seeds = list(by_seed(by_size[size,]).values())
+        lines = np.array([column(curve, "grad_norm") for curve in seeds])
+        axes.band(
+            grid[1], column(seeds[0], "round"), lines, "--", color=colour, label=f"batch {size}"
+        )
     title = f"minibatches, {config.num_steps} local steps"
     axes.describe(grid[1], "round", "", title=title, log="y")
     _draw_curves(grid[2], curves(rows, "servers", "server_lr"), r"$\eta_g = {:.3g}$")
@@ -82,14 +86,14 @@ def draw_effects(config, rows, floor, path):
     return axes.finish(figure, path, f"The manifold method, {floor['split']}", 4)
 
 
-def _draw_curves(axis, by_value, label):
+def _draw_curves(axis: Axes, by_value: Curves, label: str) -> None:
     for (value,), colour in zip(by_value, axes.shades(len(by_value)), strict=True):
         curve = by_value[value,]
-        axis.plot([row["round"] for row in curve], [row["grad_norm"] for row in curve],
+        axis.plot(column(curve, "round"), column(curve, "grad_norm"),
                   color=colour, label=label.format(value), linewidth=1.5)  # fmt: skip
 
 
-def _draw_crowds(axis, config, crowds):
+def _draw_crowds(axis: Axes, config: Config, crowds: Curves) -> None:
     sizes = np.array([size for (size,) in crowds])
     floors = np.array([late_mean_square(curve) for curve in crowds.values()])
     axis.plot(sizes, floors, "o", color="#009E73", label="late mean of its square")

@@ -7,17 +7,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.problems import ClientData, from_clients, loaders, pca, synthetic_pca
+from experiments.study import Config, from_config
+from fcojax import datasets
+from fcojax.problems import ClientData, from_clients, pca, synthetic_pca
 from fcojax.transforms import stiefel
+from fcojax.types import Array, PyTree
 
 MANIFOLD = stiefel()
 
 
 class Split(NamedTuple):
-    """The data, split into clients in one way.
+    """The data, split into clients.
 
     Attributes:
-      name: how they are split.
+      name: how the data are split.
       rows: clients with their rows, in single precision.
       moments: clients with their second moment as the only example.
       judge: computes the measures of a point.
@@ -34,39 +37,33 @@ class Split(NamedTuple):
 
 
 @jax.custom_jvp
-def moment_loss(basis, rows):
+def moment_loss(basis: Array, rows: PyTree) -> Array:
     """``-tr(B^T S B) / 2`` for each symmetric second moment S."""
     return -jnp.sum(basis[None] * _times(rows["moment"], basis), axis=(1, 2)) / 2
 
 
 @moment_loss.defjvp
 def _moment_loss_jvp(primals, tangents):
-    """Takes one pass over S; automatic differentiation takes two, as it cannot use symmetry."""
+    """Compute the derivative in one pass over S; automatic differentiation needs two."""
     (basis, rows), (along, _) = primals, tangents
     product = _times(rows["moment"], basis)
     value = -jnp.sum(basis[None] * product, axis=(1, 2)) / 2
     return value, -jnp.sum(along[None] * product, axis=(1, 2))
 
 
-def _times(moments, basis):
+def _times(moments: Array, basis: Array) -> Array:
     return jnp.einsum("nde,ek->ndk", moments, basis, precision="highest")
 
 
-def splits(config) -> Iterator[Split]:
-    """The data, split in every way that is studied."""
+def splits(config: Config) -> Iterator[Split]:
+    """Yield the data in every split of the study."""
     if not config.data_dir:
-        problem = synthetic_pca(
-            num_clients=config.num_clients,
-            num_examples=config.num_examples,
-            dim=config.dim,
-            num_components=config.num_components,
-            seed=config.data_seed,
-        )
+        problem = from_config(synthetic_pca, config, seed=config.data_seed)
         offsets = np.asarray(problem.train.offsets)
         yield split("synthetic", np.split(np.asarray(problem.train.examples["x"]), offsets[1:-1]),
                     config)  # fmt: skip
         return
-    pooled = loaders.mnist(config.data_dir)
+    pooled = datasets.mnist(config.data_dir)
     x, digits = pooled.examples["x"], pooled.examples["y"]
     by_digit = np.argsort(digits, kind="stable")
     yield split("by digit", np.array_split(x[by_digit], config.num_clients), config)
@@ -75,8 +72,8 @@ def splits(config) -> Iterator[Split]:
     yield split("by writer", [x[np.isin(writer, group)] for group in groups], config)
 
 
-def split(name: str, clients: list[np.ndarray], config) -> Split:
-    """Computes moments, curvature and solution from the clients' rows."""
+def split(name: str, clients: list[np.ndarray], config: Config) -> Split:
+    """Return the split with moments, curvature and solution, from the clients' rows."""
     moments = [rows.astype(np.float64).T @ rows.astype(np.float64) / len(rows) for rows in clients]
     mean = np.mean(moments, axis=0)
     rows = from_clients([{"x": x} for x in clients])

@@ -1,4 +1,4 @@
-"""Runs the manifold method and the Riemannian baselines, and counts what a round costs."""
+"""Rows of the manifold method and the Riemannian baselines, with the cost of a round."""
 
 import math
 import time
@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
+from experiments.report.rows import Row
 from experiments.studies.kpca.problem import MANIFOLD, Split, moment_loss, splits
+from experiments.study import Config
 from fcojax import algorithms
 from fcojax.problems.pca import variance_loss
 from fcojax.theory.manifold import drift_floor
@@ -19,11 +21,11 @@ _METHODS = ("fed_manifold", "r_fed_avg", "r_fed_prox", "r_fed_svrg")
 
 
 class Run(NamedTuple):
-    """One run of the study; all start at the same point.
+    """One run of the study; all runs start at the same point.
 
     Attributes:
       relative_lr: the client rate times the curvature.
-      batch_size: rows a step, or ``None`` for second moments, which are full batches.
+      batch_size: rows a step; ``None`` for full batches, by second moments.
     """
 
     num_steps: int
@@ -34,13 +36,11 @@ class Run(NamedTuple):
     seed: int = 0
 
 
-def study(config) -> Iterator[dict[str, Any]]:
-    """One row per run and evaluation, and the predicted floor of RFedAvg."""
+def study(config: Config) -> Iterator[dict[str, Any]]:
+    """Yield one row per run and evaluation, and the predicted floor of RFedAvg."""
     for name in config.algorithms:
         if name not in _METHODS:
-            raise ValueError(
-                f"algorithms contains {name!r}, which is none of {', '.join(_METHODS)}."
-            )
+            raise ValueError(f"algorithms contains {name!r}; pass {', '.join(_METHODS)}.")
     usual = Run(config.num_steps, config.relative_lr, config.server_lr)
     for place, cut in enumerate(splits(config)):
         eta = config.relative_lr / cut.curvature
@@ -67,8 +67,8 @@ def study(config) -> Iterator[dict[str, Any]]:
                 yield {"part": "crowds", "num_clients": num_clients} | row
 
 
-def _runs(config, usual: Run, cut: Split, effects: bool) -> Iterator[tuple[str, Run]]:
-    """The runs on one split, by part; what is shown once is among them if ``effects``."""
+def _runs(config: Config, usual: Run, cut: Split, effects: bool) -> Iterator[tuple[str, Run]]:
+    """Yield the part and the settings of the runs on one split, with ``effects`` all parts."""
     for name in config.algorithms:
         yield "methods", usual._replace(algorithm=name)
     if not effects:
@@ -85,12 +85,12 @@ def _runs(config, usual: Run, cut: Split, effects: bool) -> Iterator[tuple[str, 
             )
 
 
-def one_run(config, cut: Split, run: Run):
-    """The rows of one run."""
+def one_run(config: Config, cut: Split, run: Run) -> Iterator[Row]:
+    """Yield the rows of one run."""
     full = run.batch_size is None
     data, loss = (cut.moments, moment_loss) if full else (cut.rows, variance_loss)
     factory = getattr(algorithms, run.algorithm)
-    # Everyone takes part, so that the manifold method may send one array, as in the source.
+    # With full participation the manifold method may send one array, as in the source.
     options = {"sends": "direction"} if run.algorithm == "fed_manifold" else {}
     algorithm = factory(loss, MANIFOLD, **options)
     hparams = factory.Hparams(run.relative_lr / cut.curvature, run.server_lr)
@@ -103,12 +103,14 @@ def one_run(config, cut: Split, run: Run):
     params = jnp.asarray(left @ right, jnp.float64 if full else jnp.float32)
     plan = fcojax.local_steps(run.num_steps, run.batch_size)
     state = fcojax.start(algorithm, hparams, params, data, jax.random.key(run.seed), plan)
-    # A round of RFedSVRG is two of the engine's.
+    # A round of RFedSVRG is two rounds of the engine.
     num_rounds = config.eval_every * (2 if run.algorithm == "r_fed_svrg" else 1)
 
     def advance(state):
         return jax.block_until_ready(
-            fcojax.advance(algorithm, hparams, data, state, plan, num_rounds, eval_every=num_rounds)
+            fcojax.advance(
+                algorithm, hparams, state, data, plan, num_rounds=num_rounds, eval_every=num_rounds
+            )
         )
 
     advance(state)  # compiles before the clock starts

@@ -1,10 +1,15 @@
-"""What each method reached, and what it needed to reach the tolerance."""
+"""Tables of the end of each method, and of its cost to the tolerance."""
 
 import numpy as np
 
+from experiments.report.rows import Row, Summary
+from experiments.study import Config
 
-def summarise(config, rows):
-    """What each method reached, and what it needed to reach the tolerance."""
+Curves = dict[tuple, list[Row]]  # rows by the values of some columns
+
+
+def summarise(config: Config, rows: list[Row]) -> Summary:
+    """Return the end of each method, its cost to the tolerance, and the effects."""
     table = []
     for (name, algorithm), curve in curves(rows, "methods", "split", "algorithm").items():
         there = [row for row in curve if row["grad_norm"] <= config.tolerance]
@@ -40,21 +45,21 @@ def summarise(config, rows):
             "crowds": crowds, "floors": floors}  # fmt: skip
 
 
-def curves(rows, part: str, *fields: str) -> dict[tuple, list[dict]]:
-    """The rows of one part, grouped by some columns, in the order of the run."""
-    result: dict[tuple, list[dict]] = {}
+def curves(rows: list[Row], part: str, *fields: str) -> Curves:
+    """Return the rows of one part, grouped by columns, in the order of the run."""
+    result: Curves = {}
     for row in rows:
         if row["part"] == part:
             result.setdefault(tuple(row[field] for field in fields), []).append(row)
     return result
 
 
-def rounds_to(level: float, curve) -> int | None:
-    """The first round at which the gradient's norm is at most ``level``."""
+def rounds_to(level: float, curve: list[Row]) -> int | None:
+    """Return the first round whose gradient norm is at most ``level``."""
     return next((row["round"] for row in curve if row["grad_norm"] <= level), None)
 
 
-def late_mean_square(curve) -> float:
-    """The mean squared gradient norm over the second half of the rounds."""
+def late_mean_square(curve: list[Row]) -> float:
+    """Return the mean squared gradient norm over the second half of the rounds."""
     last = max(row["round"] for row in curve)
     return float(np.mean([row["grad_norm"] ** 2 for row in curve if row["round"] > last / 2]))

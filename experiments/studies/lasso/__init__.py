@@ -2,7 +2,7 @@
 
 from experiments.report.plots import Panel
 from experiments.studies.lasso import claims, problem
-from experiments.studies.lasso.references import REFERENCES
+from experiments.studies.lasso.references import PLANS, REFERENCES
 from experiments.study import Sweep
 
 EXPERIMENT = Sweep(
@@ -17,6 +17,7 @@ EXPERIMENT = Sweep(
         Panel("objective", r"objective $F + \psi$", log=True),
     ),
     algorithms=REFERENCES,
+    plans=PLANS,
     claims=claims.claims,
     remarks=(
         "The client rate alone says little: at (0.01, 1), which the source reports, (0.01, 0.3), "

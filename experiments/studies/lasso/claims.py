@@ -1,26 +1,24 @@
-"""What the paper says about Figure 3."""
+"""Claims of the paper about Figure 3."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from experiments.report.claims import Claim, over_seeds
 from experiments.report.plots import style
-from experiments.report.summary import (
-    Criterion,
-    at_best,
-    best_scores,
-    curves,
-    first_rounds,
-    scores,
-)
+from experiments.report.rows import Row, Summary
+from experiments.report.summary import Criterion, at_best, best_scores, curves, first_rounds, scores
+from experiments.study import Config
 
-_RECOVERED = 0.95  # the F1 at which the support counts as found
-_NEAR = 0.01  # rates are good if their F1 is this close to the best of the method
-# The source compares these with FedDualAvg, and says nothing of others.
+_RECOVERED = 0.95  # the F1 from which the support counts as found
+_NEAR = 0.01  # the distance to a method's best F1 within which rates count as good
+# The methods that the source compares with FedDualAvg.
 _RIVALS = ("fed_dual_avg_osp", "fed_mid", "fed_mid_osp")
 
 
-def claims(config, rows, summary):
-    """What the paper says about Figure 3, at the best rates, pair by pair over seeds."""
+def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
+    """Return the claims of Figure 3 at the best rates, paired over the seeds."""
     known = ("fed_dual_avg", *_RIVALS)
     entries = {name: e for name, e in summary["algorithms"].items() if name in known}
     others = [name for name in entries if name in _RIVALS]
@@ -50,7 +48,9 @@ def claims(config, rows, summary):
     return found + _larger_rates(config, rows, entries, others)
 
 
-def _speed(config, rows, entries, others):
+def _speed(
+    config: Config, rows: list[Row], entries: dict[str, Any], others: Sequence[str]
+) -> list[Claim]:
     reached = {
         name: np.array(
             first_rounds(
@@ -69,8 +69,10 @@ def _speed(config, rows, entries, others):
     ]
 
 
-def _larger_rates(config, rows, entries, others):
-    """Where the best rates lie, and how many are good."""
+def _larger_rates(
+    config: Config, rows: list[Row], entries: dict[str, Any], others: Sequence[str]
+) -> list[Claim]:
+    """Return the claims on the best rates, and on the share of rates that are good."""
 
     def lead(step):
         steps = {name: step(entry["best"]) for name, entry in entries.items()}
@@ -81,12 +83,12 @@ def _larger_rates(config, rows, entries, others):
     text = "so does the product of both rates, the step of a round"
     step = lead(lambda best: best["client_lr"] * best["server_lr"])
     found.append(Claim(text, step, 2.0, source=False, quick=False))
-    judge = Criterion("f1", "max", config.criterion_rounds)
+    criterion = Criterion("f1", "max", config.criterion_rounds)
     good = {}
     for name, entry in entries.items():
-        mine = [row for row in rows if row["algorithm"] == name]
+        own = [row for row in rows if row["algorithm"] == name]
         table = np.array(
-            [scores(seeds, judge) for seeds in curves(mine, list(entry["best"])).values()]
+            [scores(seeds, criterion) for seeds in curves(own, list(entry["best"])).values()]
         )
         good[name] = np.mean(table >= table.max(axis=0) - _NEAR, axis=0)
     rival = np.max([good[name] for name in others], axis=0)

@@ -1,35 +1,37 @@
-"""What is not federated: proximal gradient, mirror descent and dual averaging on pooled data."""
+"""Centralised references: proximal gradient, mirror descent and dual averaging."""
 
 import fcojax
-from experiments.study import Setting, Variant, one_client
-from fcojax.algorithms import Algorithm, fed_dual_avg, fed_mid, fed_mid_osp
+from experiments.study import Config, one_client
+from fcojax.algorithms import Algorithm, Work, fed_dual_avg, fed_mid, fed_mid_osp
 from fcojax.algorithms.base import takes
-from fcojax.algorithms.fed_avg import PenalisedRates
+from fcojax.algorithms.fed_dual_avg import FedDualAvgHparams
+from fcojax.problems import ClientData, Problem
 from fcojax.problems.problem import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
 
 
-@takes(PenalisedRates, "mirror")
+@takes(FedDualAvgHparams, "mirror")
 def mirror_descent(loss: Loss, mirror: Mirror) -> Algorithm:
-    """Composite mirror descent by the only client; its server has nothing left to do."""
+    """Composite mirror descent: FedMiD with one client and no prox on the server."""
     return fed_mid(loss, mirror, server_prox=False)
 
 
-def _pooled(config, problem) -> Setting:
-    """As many steps in a round as a client takes, each with all the examples of a cohort's step."""
+def _pooled(config: Config, problem: Problem) -> tuple[ClientData, Work]:
+    """Return one client with the number of steps of a client and the batch of a cohort."""
     batch_size = config.batch_size and config.batch_size * config.cohort_size
     work = fcojax.local_steps(config.num_steps, batch_size)
-    return Setting(one_client(problem), fcojax.everyone(), work)
+    return one_client(problem), work
 
 
-def _full_batch(config, problem) -> Setting:
-    """One step with everything."""
+def _full_batch(config: Config, problem: Problem) -> tuple[ClientData, Work]:
+    """Return one client that takes one step on all examples."""
     del config
-    return Setting(one_client(problem), fcojax.everyone(), fcojax.local_steps(1))
+    return one_client(problem), fcojax.local_steps(1)
 
 
 REFERENCES = {
-    "prox_gd": Variant(fed_mid_osp, _full_batch),
-    "mirror_descent": Variant(mirror_descent, _pooled),
-    "dual_averaging": Variant(fed_dual_avg, _pooled),
+    "prox_gd": fed_mid_osp,
+    "mirror_descent": mirror_descent,
+    "dual_averaging": fed_dual_avg,
 }
+PLANS = {"prox_gd": _full_batch, "mirror_descent": _pooled, "dual_averaging": _pooled}

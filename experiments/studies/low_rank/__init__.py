@@ -22,7 +22,7 @@ EXPERIMENT = Sweep(
         "0.583 at 0.003 over 0.5585, 0.5507 to 0.5485 at 0.0001, and FedMiD-OSP's from 0.644 over "
         "0.585, 0.568 to 0.564. In the end clients are asked for one gradient step.\n\n"
         "FedMiD-OSP is as fast in loss because both are within 1.05 of the optimum at the same "
-        "look, one every ten rounds. With half the penalty the optimum itself has rank 20: neither "
-        "FedDualAvg nor FedMiD nor FedMiD-OSP comes to rank 16, and none is slower."
+        "evaluation, one every ten rounds. With half the penalty the optimum itself has rank 20: "
+        "none of FedDualAvg, FedMiD and FedMiD-OSP reaches rank 16, and none is slower."
     ),
 )

@@ -1,16 +1,18 @@
-"""What the paper says about Figure 4."""
+"""Claims of the paper about Figure 4."""
 
 import numpy as np
 
-from experiments.report.claims import over_seeds
+from experiments.report.claims import Claim, over_seeds
 from experiments.report.plots import style
+from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, at_best, best_scores, first_rounds
+from experiments.study import Config
 
 _NEAR = 1.05  # times the optimum: the objective at which the loss counts as brought down
 
 
-def claims(config, rows, summary):
-    """What the paper says about Figure 4, at the best rates, pair by pair over seeds."""
+def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
+    """Return the claims of Figure 4 at the best rates, paired over the seeds."""
     entries = summary["algorithms"]
     if "fed_dual_avg" not in entries:
         return []
@@ -22,7 +24,7 @@ def claims(config, rows, summary):
             ranks["fed_dual_avg"], 100, at_least=False,
         )
     ]  # fmt: skip
-    goal = _NEAR * _optimum(config, summary)
+    goal = _NEAR * min(entry["objective"] for entry in summary["optimum"].values())
     for name in ("fed_mid", "fed_mid_osp"):
         if name in entries:
             text = f"{style(name)[0]} is slower in rank (further rounds to {config.true_rank})"
@@ -48,12 +50,7 @@ def claims(config, rows, summary):
     return found
 
 
-def _rounds_to_rank(config, curve):
-    """The round at which each seed first has the true rank; the last if it never has."""
+def _rounds_to_rank(config: Config, curve: list[Row]) -> np.ndarray:
+    """Return the first round at which each seed has the true rank; the last round if none."""
     exact = [row | {"exact": float(row["rank"] == config.true_rank)} for row in curve]
     return np.array(first_rounds(exact, "exact", 1.0, "max", config.num_rounds))
-
-
-def _optimum(config, summary):
-    del config
-    return min(entry["objective"] for entry in summary["optimum"].values())

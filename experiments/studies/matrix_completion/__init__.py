@@ -10,7 +10,7 @@ EXPERIMENT = Sweep(
     penalty=problem.penalty,
     panels=(
         Panel("objective", r"objective $F + \psi$", log=True),
-        Panel("loss", "loss F on the entries seen", log=True),
+        Panel("loss", "loss F on the observed entries", log=True),
         Panel("rmse", "root mean squared error, held out"),
         Panel("rank", "rank (singular values above 0.01)", whole=True),
     ),

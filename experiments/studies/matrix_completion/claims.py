@@ -1,14 +1,16 @@
-"""What the paper says about low-rank estimation, tested on completion: our expectations."""
+"""The paper's claims about low-rank estimation as expectations for completion."""
 
 import numpy as np
 
-from experiments.report.claims import over_seeds
+from experiments.report.claims import Claim, over_seeds
 from experiments.report.plots import style
+from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, best_scores
+from experiments.study import Config
 
 
-def claims(config, rows, summary):
-    """What one expects of completion after Figure 4, pair by pair over the seeds."""
+def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
+    """Return our expectations after Figure 4, paired over the seeds."""
     entries = summary["algorithms"]
     if "fed_dual_avg" not in entries:
         return []

@@ -1,18 +1,15 @@
-"""Entries of a matrix, read or drawn, and the nuclear norm scaled to them."""
+"""Entries of a matrix, from a file or synthetic, and the nuclear norm scaled to them."""
 
 import pathlib
 from typing import NamedTuple
 
 import numpy as np
 
-from fcojax.problems import (
-    ClientData,
-    loaders,
-    matrix_completion,
-    synthetic_matrix_completion,
-)
+from experiments.study import Config, from_config
+from fcojax import datasets
+from fcojax.problems import ClientData, Problem, matrix_completion, synthetic_matrix_completion
 from fcojax.problems.matrix_completion import entry_loss
-from fcojax.transforms import nuclear, scaled
+from fcojax.transforms import Penalty, nuclear, scaled
 
 
 class Entries(NamedTuple):
@@ -23,16 +20,18 @@ class Entries(NamedTuple):
     shape: tuple[int, int]
 
 
-def problem(config):
-    """Squared errors, summed over a client's entries."""
-    seen = entries(config)
-    base = matrix_completion(seen.train, seen.validation, shape=seen.shape, cuts=tuple(config.cuts))
-    size = _mean_size(seen.train)
+def problem(config: Config) -> Problem:
+    """Return the problem of squared errors, summed over a client's entries."""
+    found = entries(config)
+    base = matrix_completion(
+        found.train, found.validation, shape=found.shape, cuts=tuple(config.cuts)
+    )
+    size = _mean_size(found.train)
     return base._replace(loss=lambda matrix, rows: size * entry_loss(matrix, rows))
 
 
-def penalty(config):
-    """The nuclear norm in units of the smallest strength at which zero is the solution."""
+def penalty(config: Config) -> Penalty:
+    """Return the nuclear norm in units of the smallest strength whose solution is zero."""
     train, _, shape = entries(config)
     slope = np.zeros(shape)
     rows = {name: np.asarray(values) for name, values in train.examples.items()}
@@ -42,31 +41,24 @@ def penalty(config):
     return scaled(nuclear(), float(np.linalg.norm(slope, 2)))
 
 
-def entries(config) -> Entries:
-    """The entries of each client, from the file or drawn."""
+def entries(config: Config) -> Entries:
+    """Return the entries of each client, from the file or synthetic."""
     if not config.data_dir:
-        drawn = synthetic_matrix_completion(
-            num_clients=config.num_clients,
-            shape=tuple(config.shape),
-            true_rank=config.true_rank,
-            share_seen=config.share_seen,
-            noise_scale=config.noise_scale,
-            num_validation=20,
-            seed=config.data_seed,
-        )
+        make, seed = synthetic_matrix_completion, config.data_seed
+        drawn = from_config(make, config, num_validation=20, seed=seed)
         return Entries(drawn.train, drawn.validation, tuple(config.shape))
     names = ("user", "joke", "rating")
-    ratings = loaders.ratings(pathlib.Path(config.data_dir) / "ratings.npz", names=names)
+    ratings = datasets.ratings(pathlib.Path(config.data_dir) / "ratings.npz", names=names)
     num_users = min(config.num_users, len(ratings.users))
     examples = ratings.pooled.examples
     group = examples["row"] * config.num_clients // num_users
     chance = np.random.default_rng(config.data_seed).random(len(group))
-    mine = examples["row"] < num_users
+    kept_users = examples["row"] < num_users
     train, validation = (
-        loaders.by_client(
-            loaders.Pooled({name: values[kept] for name, values in examples.items()}, group[kept])
+        datasets.by_client(
+            datasets.Pooled({name: values[kept] for name, values in examples.items()}, group[kept])
         )
-        for kept in (mine & (chance >= 0.1), mine & (chance < 0.1))
+        for kept in (kept_users & (chance >= 0.1), kept_users & (chance < 0.1))
     )
     return Entries(train, validation, (num_users, len(ratings.items)))
 

@@ -1,22 +1,27 @@
-"""What the source says: the new methods do better than FedMiD and FedDualAvg.
+"""Claims of the source: the new methods do better than FedMiD and FedDualAvg.
 
-At its own rates, which are smaller for the two baselines, and at each method's best of the same
-rates.
+Judged at the source's rates, which are smaller for the two baselines, and at each method's best of
+the same rates.
 """
 
 import math
+from typing import Any
 
 from experiments.report.claims import Claim
 from experiments.report.plots import style
+from experiments.report.rows import Row, Summary
 from experiments.report.summary import at_best, curves
+from experiments.study import Config
+
+Points = dict[str, dict[str, Any]]  # by algorithm
 
 _BASELINES = ("fed_mid", "fed_dual_avg")
 _NEW = ("fast_fed_dual_avg", "mc_fed_dual_avg")
 _NAMED = (*_BASELINES, *_NEW, "c_fed_dual_avg")
 
 
-def recovery(config, rows, summary):
-    """Errors on the way and at the end."""
+def recovery(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
+    """Return the claims on errors during the run and at the end."""
     entries = summary["algorithms"]
     if not {*_NAMED} <= entries.keys():
         return []
@@ -29,23 +34,23 @@ def recovery(config, rows, summary):
     return [claim._replace(quick=False) for claim in found]
 
 
-def _at_their_rates(config, rows, best):
-    """The points at the source's rates; rows have theirs to single precision."""
+def _at_their_rates(config: Config, rows: list[Row], best: Points) -> Points:
+    """Return the points at the source's rates, as the rows have them in single precision."""
     points = {}
     for name, point in best.items():
-        wanted = config.source_lr.get(name, point["client_lr"])
+        target = config.source_lr.get(name, point["client_lr"])
         rates = {row["client_lr"] for row in rows if row["algorithm"] == name}
-        nearest = min(rates, key=lambda rate: abs(rate - wanted))
-        near = abs(nearest / wanted - 1) < 1e-3
-        points[name] = point | {"client_lr": nearest if near else wanted}
+        nearest = min(rates, key=lambda rate: abs(rate - target))
+        near = abs(nearest / target - 1) < 1e-3
+        points[name] = point | {"client_lr": nearest if near else target}
     return points
 
 
-def _at(config, rows, points, where):
+def _at(config: Config, rows: list[Row], points: Points, where: str) -> list[Claim]:
     shown = {name: at_best(rows, name, point) for name, point in points.items()}
     if not all(shown.values()):
         return []
-    means = {name: _mean_errors(seen) for name, seen in shown.items()}
+    means = {name: _mean_errors(curve) for name, curve in shown.items()}
     reached = {name: _first_below(errors, config.target_error) for name, errors in means.items()}
     last = {name: list(errors.values())[-1] for name, errors in means.items()}
     found = []
@@ -69,8 +74,8 @@ def _at(config, rows, points, where):
     return [*found, stages]
 
 
-def digits(config, rows, summary):
-    """Losses and accuracies at the end, at the source's rates and at the best of equal ones."""
+def digits(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
+    """Return the claims on losses and accuracies at the end, at both kinds of rates."""
     entries = summary["algorithms"]
     if not {*_BASELINES, *_NEW} <= entries.keys():
         return []
@@ -91,16 +96,16 @@ def digits(config, rows, summary):
     return found
 
 
-def _mean_errors(rows):
-    """The mean error of the seeds by round, in order."""
+def _mean_errors(rows: list[Row]) -> dict[int, float]:
+    """Return the mean error over the seeds by round, in order."""
     seeds = curves(rows, ())[()].values()
     means = {}
-    for look in zip(*seeds, strict=True):
-        errors = [math.inf if row["error"] is None else row["error"] for row in look]
-        means[look[0]["round"]] = sum(errors) / len(errors)
+    for same_round in zip(*seeds, strict=True):
+        errors = [math.inf if row["error"] is None else row["error"] for row in same_round]
+        means[same_round[0]["round"]] = sum(errors) / len(errors)
     return means
 
 
-def _first_below(errors, threshold):
-    """The first round by which the error is no larger; infinity if there is none."""
+def _first_below(errors: dict[int, float], threshold: float) -> float:
+    """Return the first round whose error is at most the threshold, or infinity."""
     return min((at for at, error in errors.items() if error <= threshold), default=math.inf)

@@ -1,52 +1,45 @@
-"""The three problems: a lasso and a matrix without bias, half the squared error; and digits."""
+"""The three problems: a lasso and a matrix with half the squared error, and digits."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.problems import Problem, lasso, loaders, low_rank, softmax, synthetic_softmax
+from experiments.study import Config, from_config
+from fcojax import datasets
+from fcojax.problems import Problem, lasso, low_rank, softmax, synthetic_softmax
 from fcojax.problems.hold_out import hold_out_examples
 from fcojax.problems.lasso import squared_error
 from fcojax.problems.low_rank import matrix_squared_error
 from fcojax.problems.problem import Loss
-from fcojax.transforms import l1, named, nuclear, on_subtree
+from fcojax.transforms import Penalty, l1, named, nuclear, on_subtree
 
 _NUM_CLASSES = 10
 
 
-def sparse(config):
-    """Ones on the first half of the weights, clients with their own feature means."""
-    drawn = lasso(
-        num_clients=config.num_clients, num_examples=config.num_examples, dim=config.dim,
-        num_true=config.num_true, mean_scale=config.mean_scale, correlation=config.correlation,
-        bias_scale=0.0, noise_scale=config.noise_scale, num_validation=config.num_validation,
-        cuts=tuple(config.cuts), seed=config.data_seed,
-    )  # fmt: skip
+def sparse(config: Config) -> Problem:
+    """Return a lasso whose first true weights are one; clients differ in feature means."""
+    drawn = from_config(lasso, config, bias_scale=0.0, seed=config.data_seed)
     truth = (jnp.arange(config.dim) < config.num_true).astype(jnp.float32)
     return _without_bias(drawn, squared_error, truth)
 
 
-def matrices(config):
-    """Ones on the first half of the diagonal."""
-    drawn = low_rank(
-        num_clients=config.num_clients, num_examples=config.num_examples,
-        shape=(config.side, config.side), true_rank=config.true_rank,
-        mean_scale=config.mean_scale, bias_scale=0.0, noise_scale=config.noise_scale,
-        num_validation=config.num_validation, cuts=tuple(config.cuts), seed=config.data_seed,
-    )  # fmt: skip
+def matrices(config: Config) -> Problem:
+    """Return low-rank estimation whose truth has ones on the first part of the diagonal."""
+    shape = (config.side, config.side)
+    drawn = from_config(low_rank, config, shape=shape, bias_scale=0.0, seed=config.data_seed)
     truth = jnp.diag((jnp.arange(config.side) < config.true_rank).astype(jnp.float32))
     return _without_bias(drawn, matrix_squared_error, truth)
 
 
 def _without_bias(drawn: Problem, squared: Loss, truth: jax.Array) -> Problem:
-    """Half the squared error, a standard normal start, and the distance to the truth."""
+    """Return the problem with half the squared error, a normal start and the error's norm."""
 
     def loss(params, rows):
         return squared(params | {"bias": jnp.zeros((), params["kernel"].dtype)}, rows) / 2
 
     def measures(params):
-        apart = params["kernel"] - truth
-        return drawn.measures(params) | {"error": jnp.sqrt(jnp.sum(apart**2))}
+        error = jnp.sqrt(jnp.sum((params["kernel"] - truth) ** 2))
+        return drawn.measures(params) | {"error": error}
 
     def init(key):
         return {"kernel": jax.random.normal(key, truth.shape, jnp.float32)}
@@ -54,16 +47,14 @@ def _without_bias(drawn: Problem, squared: Loss, truth: jax.Array) -> Problem:
     return drawn._replace(loss=loss, init=init, measures=measures)
 
 
-def digits(config):
-    """Softmax regression by writer, without a bias, from zero; writers keep examples back."""
+def digits(config: Config) -> Problem:
+    """Return softmax regression by writer without bias; writers hold examples out."""
     if config.data_dir:
-        data = loaders.by_client(loaders.mnist(config.data_dir, "train"), "examples")
+        data = datasets.by_client(datasets.mnist(config.data_dir, "train"), "examples")
         data = data.select(np.arange(min(config.num_clients, data.num_clients)))
     else:
-        data = synthetic_softmax(
-            num_clients=config.num_clients, dim=config.dim, num_classes=_NUM_CLASSES,
-            size_log_mean=config.size_log_mean, seed=config.data_seed,
-        ).train  # fmt: skip
+        options = {"num_classes": _NUM_CLASSES, "seed": config.data_seed}
+        data = from_config(synthetic_softmax, config, **options).train
     split = hold_out_examples(data, config.share_held_out, jax.random.key(config.data_seed))
     full = softmax(*split, num_classes=_NUM_CLASSES, cuts=tuple(config.cuts))
 
@@ -80,13 +71,13 @@ def digits(config):
     )
 
 
-def l1_penalty(config):
-    """The l1 norm of the kernel."""
+def l1_penalty(config: Config) -> Penalty:
+    """Return the l1 norm of the kernel."""
     del config
     return on_subtree(l1(), named("kernel"))
 
 
-def nuclear_penalty(config):
-    """The nuclear norm of the kernel."""
+def nuclear_penalty(config: Config) -> Penalty:
+    """Return the nuclear norm of the kernel."""
     del config
     return on_subtree(nuclear(), named("kernel"))

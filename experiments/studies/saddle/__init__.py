@@ -13,7 +13,7 @@ EXPERIMENT = Study(
         "and 0.07: the source does not say which of the two it ran. FedDualAvg with ten steps ends "
         "at 0.13 where the source has it above 1; here each method has the best of six pairs of "
         "rates. On matrices FeDualEx is near its final gap of 0.003 after 100 rounds of one step, "
-        "FedDualAvg after 160, FedMiP never; in the end the first two cannot be told apart. Ranks "
+        "FedDualAvg after 160, FedMiP never; in the end the first two do not differ. Ranks "
         "count singular values above 1e-5 and stay at 18 "
         "to 20 of 20; why they are 10 in the source we have not found."
     ),

@@ -1,11 +1,15 @@
-"""What the source says about Figures 4 and 5."""
+"""Claims of the source about Figures 4 and 5."""
+
+from typing import Any
 
 from experiments.report.claims import Claim
+from experiments.report.rows import Row, Summary
 from experiments.studies.saddle.methods import METHODS
+from experiments.study import Config
 
 
-def claims(config, rows, summary):
-    """Gaps, shares of nonzero entries and ranks at the last round."""
+def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
+    """Return the claims on gaps, shares of nonzero entries and ranks at the last round."""
     del rows
     found = []
     for name, table in summary.items():
@@ -20,7 +24,7 @@ def claims(config, rows, summary):
     return [claim._replace(quick=False) for claim in found]
 
 
-def _vectors(config, name, entries):
+def _vectors(config: Config, name: str, entries: dict[str, Any]) -> list[Claim]:
     del config
     dual = entries["fe_dual_ex"]
     found = [
@@ -41,7 +45,7 @@ def _vectors(config, name, entries):
     return found
 
 
-def _matrices(config, name, entries):
+def _matrices(config: Config, name: str, entries: dict[str, Any]) -> list[Claim]:
     dual, half = entries["fe_dual_ex"], config.matrices.num_columns // 2
     found = [
         Claim(f"{name}: FeDualEx's ranks end at {half} (larger of the two)",

@@ -1,11 +1,14 @@
-"""Gap and structure over the rounds."""
+"""Figures of gap and structure over the rounds."""
+
+from pathlib import Path
 
 import numpy as np
 
 from experiments.report import axes
 from experiments.report.plots import style
-from experiments.report.rows import column, select
+from experiments.report.rows import Row, Summary, by_seed, column, select
 from experiments.studies.saddle.methods import METHODS
+from experiments.study import Config
 
 _LABELS = {
     "gap": "duality gap", "density": "share of nonzero entries", "rank_x": "rank of X",
@@ -13,26 +16,25 @@ _LABELS = {
 }  # fmt: skip
 
 
-def draw(config, rows, summary, directory):
-    """One figure for each case, a line of panels for each number of local steps."""
+def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
+    """Draw one figure for each case, a row of panels for each number of local steps."""
     del summary
     return [_draw(config, rows, case, directory / f"{case}.png") for case in config.cases]
 
 
-def _draw(config, rows, case, path):
+def _draw(config: Config, rows: list[Row], case: str, path: Path) -> Path:
     own, curves = config[case], select(rows, part="curve", case=case)
     measures = ("gap", "rank_x", "rank_y") if own.num_columns else ("gap", "density")
     figure, panels = axes.panels(len(measures), len(own.num_steps), height=2.6)
     for line, num_steps in enumerate(own.num_steps):
-        for place, measure in enumerate(measures):
-            axis = panels[line * len(measures) + place]
+        for at, measure in enumerate(measures):
+            axis = panels[line * len(measures) + at]
             for name in own.methods:
                 method = METHODS[name]
-                seen = select(curves, method=name, num_steps=num_steps)
-                seeds = [select(seen, seed=seed) for seed in config.seeds]
-                values = np.array([column(one, measure) for one in seeds], float)
+                seeds = list(by_seed(select(curves, method=name, num_steps=num_steps)).values())
+                values = np.array([column(one, measure) for one in seeds])
                 axes.band(
-                    axis, np.array(column(seeds[0], "round")), values, method.line,
+                    axis, column(seeds[0], "round"), values, method.line,
                     color=style(method.key)[1], label=method.text,
                 )  # fmt: skip
             log = "y" if measure == "gap" else ""

@@ -1,9 +1,10 @@
-"""The methods that are compared, and the penalty with its constraint."""
+"""The compared methods, and the penalty with its constraint."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fcojax import algorithms
+from fcojax.algorithms.base import Factory
 from fcojax.memo import memoised
 from fcojax.transforms import (
     Mirror,
@@ -18,10 +19,10 @@ from fcojax.transforms import (
 
 
 class Method(NamedTuple):
-    """A line of the tables.
+    """A row of the tables.
 
     Attributes:
-      text: its name there.
+      text: the name of the method there.
       key: the algorithm whose colour it has.
       line: the line style of its curves.
       build: ``(loss, mirror) -> Algorithm``.
@@ -33,7 +34,7 @@ class Method(NamedTuple):
     build: Callable[[Any, Mirror], Any]
 
 
-def _client_prox(factory):
+def _client_prox(factory: Factory) -> Callable[[Any, Mirror], Any]:
     return lambda loss, mirror: factory(loss, mirror, server_prox=False)
 
 
@@ -53,12 +54,12 @@ METHODS = {
 
 @memoised
 def mirror(num_columns: int, bound: float) -> Mirror:
-    """The l1 norm in a box; for matrices the nuclear norm in a ball of the spectral norm."""
+    """Return the mirror of the l1 norm in a box, or of the nuclear norm in a spectral ball."""
     if not num_columns:
         return euclidean(with_box(l1(), -bound, bound))
     norm, ball = nuclear(), spectral_ball()
 
-    # Both act on singular values alone: shrink them, then cut them off.
+    # Both act on singular values alone: shrink them, then clip them.
     def prox(v, step, scale):
         return ball.prox(norm.prox(v, step, scale), 0.0, bound)
 

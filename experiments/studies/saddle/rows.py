@@ -1,21 +1,26 @@
-"""Grids at a few rounds, then the best point of each method for long; rows for both."""
+"""Rows of grids at a few rounds, and of the best point of each method at all rounds."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fcojax
-from experiments.report.rows import Row, select
+from experiments.report.rows import Row, Summary, select
 from experiments.studies.saddle.methods import METHODS, mirror
+from experiments.study import Config
 from fcojax import algorithms
 from fcojax.engine.grid import num_points, take
-from fcojax.problems import bilinear
+from fcojax.problems import Problem, bilinear
 
 _Rates = algorithms.fed_mid.Hparams
 
 
-def study(config):
-    """The rows of all cases, method by method."""
+def study(config: Config) -> Iterator[Row]:
+    """Yield the rows of all cases, method by method."""
     for case in config.cases:
         own = config[case]
         problem = bilinear(
@@ -26,52 +31,58 @@ def study(config):
         for num_steps, num_rounds in zip(own.num_steps, own.num_rounds, strict=True):
             for name in own.methods:
                 place = {"case": case, "num_steps": num_steps, "method": name}
-                grid = fcojax.product(
+                grid = fcojax.grid.product(
                     _Rates, client_lr=own.client_lr, server_lr=own.server_lr,
                     penalty_scale=[config.strength],
                 )  # fmt: skip
-                what, gaps = (name, num_steps), [0.0]
+                run = functools.partial(_run, config, own, problem, name, num_steps)
+                gaps = [0.0]
                 if num_points(grid) > 1:
                     short = num_rounds // own.tuning_share
-                    tuned = _run(config, own, problem, what, grid, short, config.seeds[:1])
+                    tuned = run(grid, short, config.seeds[:1])
                     gaps = [float(gap) for gap in tuned["gap"][:, 0, -1]]
                 best = int(np.argmin(np.where(np.isfinite(gaps), gaps, np.inf)))
                 for i, gap in enumerate(gaps):
                     rates = {field: float(x) for field, x in take(grid, i)._asdict().items()}
                     yield {"part": "point", "gap": gap, "best": i == best} | place | rates
                 chosen = jax.tree.map(lambda leaf, at=best: leaf[at : at + 1], grid)
-                seen = _run(config, own, problem, what, chosen, num_rounds, config.seeds)
-                yield from _curves(config, seen, place)
+                history = run(chosen, num_rounds, config.seeds)
+                yield from _curves(config, history, place)
 
 
-def _run(config, own, problem, what, grid, num_rounds, seeds):
-    """The measures at every look, with axes [points, seeds, looks]."""
-    name, num_steps = what
+def _run(
+    config: Config,
+    own: Config,
+    problem: Problem,
+    name: str,
+    num_steps: int,
+    grid: Any,
+    num_rounds: int,
+    seeds: Sequence[int],
+) -> dict[str, np.ndarray]:
+    """Return the measures with axes [points, seeds, evaluations]."""
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds))
     algorithm = METHODS[name].build(problem.loss, mirror(own.num_columns, config.bound))
-    looks = min(config.num_looks, num_rounds)
+    num_evaluations = min(config.num_evaluations, num_rounds)
+    eval_every = num_rounds // num_evaluations
     history = fcojax.sweep(
         algorithm, grid, problem.init(jax.random.key(config.data_seed)), problem.train, keys,
-        fcojax.Plan(fcojax.local_steps(num_steps, 1)), num_rounds=num_rounds // looks * looks,
-        eval_every=num_rounds // looks, observe=_look(problem),
+        fcojax.Plan(fcojax.local_steps(num_steps, 1)), num_rounds=num_evaluations * eval_every,
+        eval_every=eval_every, observe=lambda hparams, model, context: problem.measures(model),
     )[1]  # fmt: skip
     return jax.tree.map(np.asarray, history)
 
 
-def _look(problem):
-    return lambda hparams, model, context: problem.measures(model)
-
-
-def _curves(config, seen, place):
-    measures = [name for name in ("gap", "density", "rank_x", "rank_y") if name in seen]
+def _curves(config: Config, history: dict[str, np.ndarray], place: Row) -> Iterator[Row]:
+    measures = [name for name in ("gap", "density", "rank_x", "rank_y") if name in history]
     for j, seed in enumerate(config.seeds):
-        for look, at in enumerate(seen["round"][0, j]):
-            values = {name: float(seen[name][0, j, look]) for name in measures}
+        for k, at in enumerate(history["round"][0, j]):
+            values = {name: float(history[name][0, j, k]) for name in measures}
             yield {"part": "curve", "seed": seed, "round": int(at)} | place | values
 
 
-def summarise(config, rows):
-    """By case, the last look of every method, the mean of the seeds."""
+def summarise(config: Config, rows: list[Row]) -> Summary:
+    """Return, by case, every method's last measures, averaged over the seeds."""
     tables = {}
     for case in config.cases:
         for num_steps in config[case].num_steps:

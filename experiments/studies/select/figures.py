@@ -1,32 +1,36 @@
-"""The path with the curve of validation, the folds, and the coefficients by name."""
+"""Figures of the path with its scores, of the folds, and of the coefficients by name."""
+
+from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from experiments.report import axes
-from experiments.report.rows import column, select
+from experiments.report.rows import Row, Summary, column, select
+from experiments.studies.select.tables import best_and_chosen
+from experiments.study import Config
 
 _MOST_BARS = 25
 _MOST_NAMED = 10  # curves, in colours that all differ
 _STRENGTH = "strength of the penalty, weaker to the right"
 
 
-def draw(config, rows, summary, directory):
-    """Three figures; the folds only if there are several."""
+def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
+    """Draw path, coefficients and, if there are several, folds."""
     drawn = [_draw_path(rows, directory / "path.png"), _draw_model(rows, directory)]
     if len({row["fold"] for row in select(rows, part="fold")}) > 1:
         drawn.append(_draw_folds(rows, directory / "sites.png"))
     return drawn
 
 
-def _draw_path(rows, path):
-    seen = select(rows, part="path")
+def _draw_path(rows: list[Row], path: Path) -> Path:
+    path_rows, best, chosen = best_and_chosen(rows)
     figure, (left, right) = axes.panels(2, height=3.0)
-    best, chosen = (next(row for row in seen if row[name]) for name in ("best", "chosen"))
     names = [row["name"] for row in select(rows, part="coefficient")][1:]
-    _draw_coefficients(left, column(seen, "strength"), seen, chosen["kernel"], names)
-    errors = np.nan_to_num(column(seen, "error"))
+    _draw_coefficients(left, path_rows, chosen["kernel"], names)
+    errors = np.nan_to_num(column(path_rows, "error"))
     right.errorbar(
-        column(seen, "strength"), column(seen, "score"), errors, fmt="o-", markersize=2.5,
+        column(path_rows, "strength"), column(path_rows, "score"), errors, fmt="o-", markersize=2.5,
         capsize=2, linewidth=1, color="#0072B2",
     )  # fmt: skip
     if chosen["index"] != best["index"]:
@@ -38,13 +42,16 @@ def _draw_path(rows, path):
         _mark(axis, best, chosen)
         axis.invert_xaxis()
     axes.describe(left, _STRENGTH, "coefficient", log="x")
-    axes.describe(right, _STRENGTH, seen[0]["by"], log="x")
+    axes.describe(right, _STRENGTH, best["by"], log="x")
     return axes.finish(figure, path, "Coefficients and scores along the path")
 
 
-def _draw_coefficients(axis, strengths, seen, chosen, names):
-    """Those of the choice that are largest in colour and by name, the others in grey."""
-    kernels = np.array([row["kernel"] for row in seen])
+def _draw_coefficients(
+    axis: Axes, path_rows: list[Row], chosen: list[float], names: list[str]
+) -> None:
+    """Draw the largest coefficients of the choice in colour with names, the others in grey."""
+    strengths = column(path_rows, "strength")
+    kernels = np.array([row["kernel"] for row in path_rows])
     kept = sorted(np.flatnonzero(chosen), key=lambda index: -abs(chosen[index]))
     for index in set(np.flatnonzero(np.any(kernels != 0, axis=0))) - set(kept[:_MOST_NAMED]):
         grey = "0.6" if index in kept else "0.85"
@@ -55,39 +62,38 @@ def _draw_coefficients(axis, strengths, seen, chosen, names):
     _name_ends(axis, strengths[-1], ends)
 
 
-def _name_ends(axis, last, ends):
-    """Names beside the ends of curves, in the order and the colours in which they were drawn."""
+def _name_ends(axis: Axes, last: float, ends: list[tuple[str, float]]) -> None:
+    """Write names beside the ends of curves, in the order and colours of the curves."""
     low, high = axis.get_ylim()
     order = np.argsort([value for _, value in ends], kind="stable")
-    places = _apart(np.array([ends[index][1] for index in order]), 0.052 * (high - low))
-    for index, place in zip(order, places, strict=True):
+    heights = _spread_out(np.array([ends[index][1] for index in order]), 0.052 * (high - low))
+    for index, height in zip(order, heights, strict=True):
         axis.annotate(
-            ends[index][0], (last, place), fontsize=6.5, color=f"C{index}", xytext=(3, 0),
-            textcoords="offset points", va="center", annotation_clip=False,
+            axes.literal(ends[index][0]), (last, height), fontsize=6.5, color=f"C{index}",
+            xytext=(3, 0), textcoords="offset points", va="center", annotation_clip=False,
         )  # fmt: skip
 
 
-def _apart(places: np.ndarray, gap: float) -> np.ndarray:
-    """Ascending places moved so little that each is a gap above the one before."""
-    steps = gap * np.arange(len(places))
-    # Least squares in ascending numbers: runs that overlap take the mean of what they are moved by.
+def _spread_out(heights: np.ndarray, gap: float) -> np.ndarray:
+    """Return ascending heights that are a gap apart, nearest to the given ones."""
+    steps = gap * np.arange(len(heights))
+    # Isotonic least squares: adjacent runs that overlap take the mean of their shifts.
     runs: list[list[float]] = []
-    for value in places - steps:
+    for value in heights - steps:
         runs.append([value])
         while len(runs) > 1 and np.mean(runs[-2]) > np.mean(runs[-1]):
             runs[-2:] = [runs[-2] + runs[-1]]
-    return np.concatenate([np.full(len(run), np.mean(run)) for run in runs] or [places]) + steps
+    return np.concatenate([np.full(len(run), np.mean(run)) for run in runs] or [heights]) + steps
 
 
-def _mark(axis, best, chosen):
+def _mark(axis: Axes, best: Row, chosen: Row) -> None:
     axis.axvline(best["strength"], color="0.6", linestyle=":", label="least score")
     axis.axvline(chosen["strength"], color="0.2", linestyle="--", label="chosen")
 
 
-def _draw_folds(rows, path):
-    folds, seen = select(rows, part="fold"), select(rows, part="path")
-    best, chosen = (next(row for row in seen if row[name]) for name in ("best", "chosen"))
-    strengths = column(seen, "strength")
+def _draw_folds(rows: list[Row], path: Path) -> Path:
+    folds, (path_rows, best, chosen) = select(rows, part="fold"), best_and_chosen(rows)
+    strengths = column(path_rows, "strength")
     scores = {
         name: column(select(folds, fold=name), "score").reshape(-1, len(strengths)).mean(axis=0)
         for name in dict.fromkeys(row["fold"] for row in folds)
@@ -100,12 +106,12 @@ def _draw_folds(rows, path):
         axis.plot(strengths, scores[name], ".-", linewidth=1, markersize=3)
     _name_ends(axis, strengths[-1], [(name, scores[name][-1]) for name in worst[:_MOST_NAMED]])
     _mark(axis, best, chosen)
-    axes.describe(axis, _STRENGTH, "loss where it was not fitted", log="x")
+    axes.describe(axis, _STRENGTH, "loss on left-out data", log="x")
     axis.invert_xaxis()
     return axes.finish(figure, path, "The loss on each part that was left out")
 
 
-def _draw_model(rows, directory):
+def _draw_model(rows: list[Row], directory: Path) -> Path:
     found = [row for row in select(rows, part="coefficient")[1:] if row["value"] != 0]
     found = sorted(found, key=lambda row: abs(row["value"]))[-_MOST_BARS:]
     figure, (axis,) = axes.panels(1, height=max(1.5, 0.2 * len(found) + 0.8))
@@ -116,7 +122,7 @@ def _draw_model(rows, directory):
         column(found, "refit"), places, "d", color="#D55E00", markersize=4,
         label="the same features without the penalty",
     )  # fmt: skip
-    axis.set_yticks(places, [row["name"] for row in found])
+    axis.set_yticks(places, [axes.literal(row["name"]) for row in found])
     axis.axvline(0, color="0.5", linewidth=0.7)
     axes.describe(axis, "coefficient of the scaled feature", "")
     return axes.finish(figure, directory / "coefficients.png", "The chosen model by name")

@@ -1,4 +1,4 @@
-"""A user's own file as features by name, a target and, where it has them, a site for every row."""
+"""Read a user's file: features by name, a target and, if the file has them, sites of the rows."""
 
 import csv
 import importlib
@@ -9,23 +9,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from fcojax.problems import SparseRows, loaders, sparse_rows
+from experiments.study import Config
+from fcojax import datasets
+from fcojax.problems import SparseRows, sparse_rows
 
-_MOST_ENTRIES = 1 << 25  # of a dense matrix; four copies of it in double precision are a gigabyte
+_MOST_ENTRIES = 1 << 25  # of a dense matrix: four copies in double precision are a gigabyte
 _MISSING = ("", "NA", "?")
 # Losses whose target is a class.
 OF_CLASSES = ("logistic", "squared_hinge")
 
 
 class Table(NamedTuple):
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
-      x: one row an example; NaN where a value is missing. Of sparse files that are larger than a
-        dense matrix may be, sparse rows.
+      x: one row an example, NaN for a missing value; ``SparseRows`` for large sparse files.
       y: the target.
-      site: the name of each row's client; ``None`` where the file knows no sites.
-      names: of the features.
+      site: the name of each row's client; ``None`` if the file has no sites.
+      names: the names of the features.
     """
 
     x: np.ndarray | SparseRows
@@ -34,16 +35,16 @@ class Table(NamedTuple):
     names: list[str]
 
 
-def read(config) -> Table:
-    """The table in ``config.data_dir``: an npz, CSV, Parquet or LIBSVM file, or its folder.
+def read(config: Config) -> Table:
+    """Return the table in ``config.data_dir``: an npz, CSV, Parquet or LIBSVM file, or its folder.
 
-    In an npz file ``features``, ``target`` and ``client`` name arrays, and ``names`` those of the
-    features' names and, after a comma, of the clients' names; sparse features F are the four arrays
+    In an npz file ``features``, ``target`` and ``client`` name arrays; ``names`` names the array of
+    feature names and, after a comma, the array of client names. Sparse features F are four arrays:
     ``F_data``, ``F_indices``, ``F_indptr`` and ``F_shape``. In a CSV or Parquet file they name
-    columns; ``features`` may be empty for all others. Any other file is taken for LIBSVM text, and
-    ``client`` names a file beside it with an id a line. Without sites ``client`` is empty.
+    columns, and an empty ``features`` means all others. Any other file is read as LIBSVM text, and
+    ``client`` names a file beside it with one id a line. ``client`` is empty without sites.
     """
-    path = _the_file(pathlib.Path(config.data_dir))
+    path = _single_file(pathlib.Path(config.data_dir))
     if path.suffix == ".csv":
         return _of_csv(path, config)
     if path.suffix == ".parquet":
@@ -58,7 +59,7 @@ def read(config) -> Table:
     return table._replace(x=table.x[:, kept], names=names)
 
 
-def _the_file(path: pathlib.Path) -> pathlib.Path:
+def _single_file(path: pathlib.Path) -> pathlib.Path:
     if path.is_file():
         return path
     found = sorted(
@@ -68,28 +69,28 @@ def _the_file(path: pathlib.Path) -> pathlib.Path:
     )
     if len(found) != 1:
         raise ValueError(
-            f"data_dir is {str(path)!r}, where there are {len(found)} files to read; pass the path "
-            "of one npz, CSV, Parquet or LIBSVM file."
+            f"data_dir is {str(path)!r}, which has {len(found)} files; pass the path of one "
+            "npz, CSV, Parquet or LIBSVM file."
         )
     return found[0]
 
 
-def _of_npz(path: pathlib.Path, config) -> Table:
+def _of_npz(path: pathlib.Path, config: Config) -> Table:
     fields, client = {"y": config.target}, config.client or None
     with np.load(path, allow_pickle=False) as arrays:
         is_sparse = f"{config.features}_indptr" in arrays.files
     if not is_sparse:
         fields["x"] = config.features
-    pooled = loaders.npz(path, fields, client=client)
+    pooled = datasets.npz(path, fields, client=client)
     x = _compressed(path, config.features) if is_sparse else pooled.examples["x"]
     y, site = pooled.examples["y"], pooled.client
     for name, array in ((config.features, x), (config.target, y)):
         if not isinstance(array, SparseRows) and array.dtype.kind not in "biuf":
-            raise ValueError(f"{name} in {path} holds no numbers but {array.dtype}; write numbers.")
+            raise ValueError(f"{name} in {path} is an array of {array.dtype}; write numbers.")
     if x.shape[0] != y.shape[0]:
         raise ValueError(
             f"{config.features} in {path} has {x.shape[0]} rows but {config.target} has "
-            f"{y.shape[0]}; name arrays that go together."
+            f"{y.shape[0]}; pass arrays with one row an example."
         )
     names, sites = (*config.names.split(","), "")[:2] if config.names else ("", "")
     with np.load(path, allow_pickle=False) as arrays:
@@ -100,12 +101,12 @@ def _of_npz(path: pathlib.Path, config) -> Table:
 
 
 def _compressed(path: pathlib.Path, name: str) -> np.ndarray | SparseRows:
-    """Features that a file has in compressed rows."""
-    loaded = loaders.npz(path, {"columns": f"{name}_indices", "values": f"{name}_data"}).examples
+    """Return features stored as a matrix in compressed rows."""
+    loaded = datasets.npz(path, {"columns": f"{name}_indices", "values": f"{name}_data"}).examples
     with np.load(path, allow_pickle=False) as arrays:
         missing = {f"{name}_shape"} - set(arrays.files)
         if missing:
-            raise ValueError(f"{path} has no array {missing.pop()}, which says how wide it is.")
+            raise ValueError(f"{path} has no array {missing.pop()}; add the shape of the matrix.")
         starts, shape = arrays[f"{name}_indptr"], tuple(arrays[f"{name}_shape"].tolist())
     try:
         content = loaded["values"].astype(np.float32), loaded["columns"].astype(np.int32), starts
@@ -113,7 +114,7 @@ def _compressed(path: pathlib.Path, name: str) -> np.ndarray | SparseRows:
         rows.check_format()
     except ValueError as error:
         raise ValueError(
-            f"{name} in {path} is no matrix in compressed rows: {str(error).rstrip('.')}."
+            f"{name} in {path} is not a matrix in compressed rows: {str(error).rstrip('.')}."
         ) from error
     return _dense_if_small(sparse_rows(rows))
 
@@ -123,14 +124,14 @@ def _dense_if_small(x: SparseRows) -> np.ndarray | SparseRows:
 
 
 class _Column(NamedTuple):
-    """A column of a file: its cells, missing ones empty, and where each is, in words."""
+    """A column of a file: its cells, empty if missing, and the place of each in words."""
 
     name: str
     cells: Sequence[Any]
     places: Sequence[str]
 
-    def numbers(self, otherwise: str) -> np.ndarray:
-        """The cells as numbers, NaN where one is missing; ``otherwise`` says what to do."""
+    def numbers(self, advice: str) -> np.ndarray:
+        """Return the cells as numbers, NaN if missing; ``advice`` ends the message of an error."""
         found = np.full(len(self.cells), np.nan)
         for row, cell in enumerate(self.cells):
             if cell in _MISSING:
@@ -138,30 +139,30 @@ class _Column(NamedTuple):
             try:
                 found[row] = float(cell)
             except (TypeError, ValueError):
-                raise self._refused(row, f"{str(cell)!r}, which is no number", otherwise) from None
+                raise self._error(row, f"{str(cell)!r}, which is not a number", advice) from None
             if np.isinf(found[row]):
-                raise self._refused(row, f"{str(cell)!r}, which is not finite", otherwise)
+                raise self._error(row, f"{str(cell)!r}, which is not finite", advice)
         return found
 
     def words(self) -> np.ndarray:
-        """The cells as names of sites; raises ``ValueError`` where one is missing."""
+        """Return the cells as names of sites; raise ``ValueError`` if one is missing."""
         if "" in self.cells:
-            raise self._refused(self.cells.index(""), "empty", "name the site or remove the row")
+            raise self._error(self.cells.index(""), "empty", "name the site or remove the row")
         return np.array([str(cell) for cell in self.cells])
 
-    def _refused(self, row: int, what: str, otherwise: str) -> ValueError:
-        return ValueError(f"{self.places[row]}: {self.name} is {what}; {otherwise}.")
+    def _error(self, row: int, value: str, advice: str) -> ValueError:
+        return ValueError(f"{self.places[row]}: {self.name} is {value}; {advice}.")
 
 
-def _of_csv(path: pathlib.Path, config) -> Table:
+def _of_csv(path: pathlib.Path, config: Config) -> Table:
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
             read_lines = [(line, f"{path.name}, line {reader.line_num}") for line in reader if line]
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no text in UTF-8; save it as that.") from error
+        raise ValueError(f"{path} is not text in UTF-8; save it as UTF-8.") from error
     if len(read_lines) < 2:
-        raise ValueError(f"{path} has no rows; pass a file with a header and a row an example.")
+        raise ValueError(f"{path} has no rows; pass a file with a header and one row an example.")
     header = [name.strip() for name in read_lines[0][0]]
     if len(header) == 1:
         raise ValueError(f"{path} has one column, {header[0]!r}; separate cells by commas.")
@@ -177,7 +178,7 @@ def _of_csv(path: pathlib.Path, config) -> Table:
     return _of_columns(path, header, config, column)
 
 
-def _of_parquet(path: pathlib.Path, config) -> Table:
+def _of_parquet(path: pathlib.Path, config: Config) -> Table:
     try:
         parquet = importlib.import_module("pyarrow.parquet")
     except ModuleNotFoundError as error:
@@ -195,9 +196,9 @@ def _of_parquet(path: pathlib.Path, config) -> Table:
 
 
 def _of_columns(
-    path: pathlib.Path, header: Sequence[str], config, column: Callable[[str], _Column]
+    path: pathlib.Path, header: Sequence[str], config: Config, column: Callable[[str], _Column]
 ) -> Table:
-    """The table of a file with named columns, of which those that are dropped are not read."""
+    """Return the table of a file with named columns; dropped columns are not read."""
     chosen = [name.strip() for name in config.features.split(",") if name.strip()]
     client = [config.client] if config.client else []
     for name in (config.target, *client, *chosen):
@@ -223,16 +224,16 @@ def _of_columns(
     return Table(x, y, column(config.client).words() if client else None, kept)
 
 
-def _dropped(path: pathlib.Path, names: Sequence[str], config) -> set[str]:
-    """The features that the config leaves out; raises ``ValueError`` for one that is not there."""
+def _dropped(path: pathlib.Path, names: Sequence[str], config: Config) -> set[str]:
+    """Return the features that the config drops; raise ``ValueError`` for an unknown one."""
     drop = {name.strip() for name in ",".join(config.drop).split(",")} - {""}
-    if strangers := sorted(drop - set(names)):
-        raise ValueError(f"drop names {strangers[0]}, and {path.name} has no such feature.")
+    if unknown := sorted(drop - set(names)):
+        raise ValueError(f"drop names {unknown[0]}, and {path.name} has no such feature.")
     return drop
 
 
-def _of_libsvm(path: pathlib.Path, config) -> Table:
-    pooled = loaders.libsvm(path, sparse=True, regression=config.loss in ("linear", "poisson"))
+def _of_libsvm(path: pathlib.Path, config: Config) -> Table:
+    pooled = datasets.libsvm(path, sparse=True, regression=config.loss in ("linear", "poisson"))
     x, y = _dense_if_small(pooled.examples["x"]), pooled.examples["y"]
     if not config.client:
         return Table(x, y, None, numbered(x.shape[1]))
@@ -252,5 +253,5 @@ def _of_libsvm(path: pathlib.Path, config) -> Table:
 
 
 def numbered(count: int) -> list[str]:
-    """Names for features that have none."""
+    """Return names for features without names."""
     return [f"x{index + 1}" for index in range(count)]

@@ -1,13 +1,14 @@
-"""The clients, the loss, the penalty and the split that a config asks for."""
+"""The clients, the loss, the penalty and the split of a config."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from experiments.studies.select.files import OF_CLASSES, Table, numbered, read
-from fcojax import problems, selection
-from fcojax.problems import Problem, SparseRows, loaders, partition
-from fcojax.problems.loaders.pooled import Pooled
+from experiments.study import Config
+from fcojax import datasets, problems, selection
+from fcojax.datasets.pooled import Pooled
+from fcojax.problems import Problem, SparseRows, partition
 from fcojax.transforms import Penalty, elastic_net, l1, named, on_subtree
 
 _LOSSES = {
@@ -29,11 +30,11 @@ _SPLITS = {
 
 
 class Scaling(NamedTuple):
-    """What features were scaled by: a model takes ``(x - mean) / size``.
+    """The scaling of the features: models take ``(x - mean) / size``.
 
     Attributes:
-      mean: of every feature; zero where features are sparse.
-      size: their standard deviation or root mean square; 1 where that is zero.
+      mean: the mean of each feature; zero for sparse features.
+      size: the standard deviation or root mean square; 1 in place of 0.
       what: which of the two, in words.
     """
 
@@ -43,14 +44,14 @@ class Scaling(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What a file asks.
+    """The problem in a file.
 
     Attributes:
       problem: the clients and the loss.
-      names: of the features.
-      scaling: of the features.
-      filled: how many values of each feature were missing and are its mean now.
-      unlabelled: rows that were left out because their target is missing.
+      names: the names of the features.
+      scaling: the scaling of the features.
+      filled: the number of missing values of each feature, replaced by its mean.
+      unlabelled: the number of rows without a target, which are left out.
     """
 
     problem: Problem
@@ -60,9 +61,9 @@ class Task(NamedTuple):
     unlabelled: int
 
 
-def task(config) -> Task:
-    """The task, and what was done to the file's holes."""
-    table = read(config) if config.data_dir else _drawn(config)
+def task(config: Config) -> Task:
+    """Return the task, with missing values filled."""
+    table = read(config) if config.data_dir else _synthetic(config)
     present = ~np.isnan(table.y)
     if not present.any():
         raise ValueError(f"{config.target} is missing in all rows; pass another --config.target.")
@@ -80,14 +81,14 @@ def task(config) -> Task:
     y = table.y[present]
     if config.loss in OF_CLASSES:
         y = _whole(y, config)
-    site = _divided(y, config) if table.site is None else table.site[present]
-    data = loaders.by_client(Pooled({"x": x, "y": y}, site), weights="examples")
-    asked = _chosen("loss", config.loss, _LOSSES)(data)
-    return Task(asked, table.names, scaling, filled, int((~present).sum()))
+    site = _assign_sites(y, config) if table.site is None else table.site[present]
+    data = datasets.by_client(Pooled({"x": x, "y": y}, site), weights="examples")
+    problem = _chosen("loss", config.loss, _LOSSES)(data)
+    return Task(problem, table.names, scaling, filled, int((~present).sum()))
 
 
-def _whole(labels: np.ndarray, config) -> np.ndarray:
-    """Classes as whole numbers; a fraction is none of them."""
+def _whole(labels: np.ndarray, config: Config) -> np.ndarray:
+    """Return the classes as whole numbers; raise ``ValueError`` for a fraction."""
     whole = labels.astype(np.int32)
     if (fractions := np.flatnonzero(whole != labels)).size:
         raise ValueError(
@@ -98,8 +99,8 @@ def _whole(labels: np.ndarray, config) -> np.ndarray:
     return whole
 
 
-def _divided(labels: np.ndarray, config) -> np.ndarray:
-    """Sites for rows that have none, each class dealt out to them in Dirichlet shares."""
+def _assign_sites(labels: np.ndarray, config: Config) -> np.ndarray:
+    """Return sites for rows without sites: each class is divided in Dirichlet shares."""
     number, concentration = config.num_clients, config.concentration
     if config.loss not in OF_CLASSES:
         raise ValueError(
@@ -108,7 +109,7 @@ def _divided(labels: np.ndarray, config) -> np.ndarray:
         )
     if not 1 < number <= labels.size:
         raise ValueError(
-            f"num_clients is {number}; pass a number from 2 to {labels.size}, that of the rows."
+            f"num_clients is {number}; pass a number from 2 to {labels.size}, the number of rows."
         )
     if not 0 < concentration < np.inf:
         raise ValueError(
@@ -127,27 +128,27 @@ def _divided(labels: np.ndarray, config) -> np.ndarray:
     return site
 
 
-def penalty(config) -> Penalty:
-    """The elastic net on the kernel, l1 where its share is 1; the bias stays free."""
+def penalty(config: Config) -> Penalty:
+    """Return the elastic net on the kernel, l1 if its share is 1; the bias is free."""
     inner = l1() if config.l1_fraction == 1 else elastic_net(config.l1_fraction)
     return on_subtree(inner, named("kernel"))
 
 
-def split(config):
-    """Folds or a criterion."""
+def split(config: Config) -> Any:
+    """Return the folds or the criterion that chooses the strength."""
     return _chosen("by", config.by, _SPLITS)(config)
 
 
-def _chosen(key: str, name: str, known: dict):
+def _chosen(key: str, name: str, known: dict) -> Any:
     if name not in known:
         raise ValueError(f"{key} is {name!r}; pass one of {', '.join(known)}.")
     return known[name]
 
 
 def _standardised(x: np.ndarray | SparseRows) -> tuple[np.ndarray | SparseRows, Scaling]:
-    """Means 0 and variances 1, by the sites' sums; a value that is missing is the mean.
+    """Return features of mean 0 and variance 1, missing values at the mean, and their scaling.
 
-    Sparse features, whose zeros shall stay zero, keep their means: their mean squares are 1.
+    Sparse features are divided by their root mean squares only, so that zeros stay zero.
     """
     if isinstance(x, SparseRows):
         value = np.asarray(x.value, np.float64)
@@ -164,8 +165,8 @@ def _standardised(x: np.ndarray | SparseRows) -> tuple[np.ndarray | SparseRows, 
     return np.where(np.isnan(scaled), 0.0, scaled), Scaling(mean, size, "deviation")
 
 
-def _drawn(config) -> Table:
-    """Sites that differ in size and in the means of their features; every fifth feature matters."""
+def _synthetic(config: Config) -> Table:
+    """Return synthetic sites of different sizes and means; every fifth feature matters."""
     rng = np.random.default_rng(config.data_seed)
     sizes = np.asarray(config.sizes)
     site = np.repeat([f"site {index + 1}" for index in range(sizes.size)], sizes)

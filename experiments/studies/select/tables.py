@@ -1,25 +1,22 @@
-"""The choice in words, the model by name and the ledger."""
+"""Tables of the choice, the model by name and the ledger."""
 
 import pathlib
 
-from experiments.report.rows import column, select
+from experiments.report.rows import Row, Summary, column, select
+from experiments.study import Config
 
 _WORKS = {
-    "rates": "the step, from the curvature of the loss",
-    "start": "the model without features",
-    "path": "the models of all strengths, on all data",
-    "tune rates": "the step, for every fold",
+    "rates": "the step, from the curvature of the loss", "start": "the model without features",
+    "path": "the models of all strengths, on all data", "tune rates": "the step, for every fold",
     "tune start": "the model without features, for every fold",
     "tune paths": "the models of all strengths, for every fold",
-    "judge": "their loss where they were not fitted",
-    "refit": "the chosen features without the penalty",
-}
+    "validation": "their loss on left-out data", "refit": "the chosen features without the penalty",
+}  # fmt: skip
 
 
-def summarise(config, rows):
-    """What was chosen and why, the coefficients that are not zero, and what was sent."""
-    path = select(rows, part="path")
-    chosen, best = (next(row for row in path if row[name]) for name in ("chosen", "best"))
+def summarise(config: Config, rows: list[Row]) -> Summary:
+    """Return the choice and its rule, the nonzero coefficients, and the bytes sent."""
+    path, best, chosen = best_and_chosen(rows)
     rule = "the least score"
     if chosen["index"] != best["index"]:
         rule = "the strongest within one standard error of the least score"
@@ -28,7 +25,7 @@ def summarise(config, rows):
     ledger, [facts] = select(rows, part="ledger"), select(rows, part="data")
     works = list(dict.fromkeys(row["work"] for row in ledger))
     return {
-        "data": _described(config, rows),
+        "data": _describe_data(config, rows),
         "chosen": {
             "strength": chosen["strength"],
             "share of the first strength": chosen["strength"] / path[0]["strength"],
@@ -70,8 +67,15 @@ def summarise(config, rows):
     }  # fmt: skip
 
 
-def _described(config, rows) -> str:
-    """The data in a sentence, which stands below every figure."""
+def best_and_chosen(rows: list[Row]) -> tuple[list[Row], Row, Row]:
+    """Return the rows of the path, that of the least score, and that of the choice."""
+    path = select(rows, part="path")
+    best, chosen = (next(row for row in path if row[name]) for name in ("best", "chosen"))
+    return path, best, chosen
+
+
+def _describe_data(config: Config, rows: list[Row]) -> str:
+    """Return the data in a sentence, for the caption of every figure."""
     file, sizes = pathlib.Path(config.data_dir).name, column(select(rows, part="site"), "examples")
     text = f"{file or 'drawn'}: {int(sizes.sum()):,} examples of {len(sizes)} sites"
     if file and not config.client:
@@ -88,14 +92,14 @@ def _described(config, rows) -> str:
     return text
 
 
-def _left_out(rows, number) -> str:
+def _left_out(rows: list[Row], number: int) -> str:
     names = [row["name"] for row in select(rows, part="left out")]
     more = f" and {number - len(names):,} more" if number > len(names) else ""
     return ", ".join(names) + more
 
 
-def _scaling(rows):
-    """What the features of the chosen model were scaled by."""
+def _scaling(rows: list[Row]) -> list[Row]:
+    """Return the scaling of the features of the chosen model."""
     kept = {row["name"] for row in select(rows, part="coefficient") if row["value"] != 0}
     return [
         {"name": row["name"], "mean": row["mean"], row["what"]: row["size"]}
@@ -104,13 +108,13 @@ def _scaling(rows):
     ]
 
 
-def _judged(rows, site, strength) -> dict[str, float]:
-    """The loss of the choice on a site that was left out, where each was."""
+def _judged(rows: list[Row], site: str, strength: float) -> dict[str, float]:
+    """Return the loss of the choice on a left-out site, if every site was left out."""
     losses = [row["score"] for row in select(rows, part="fold", fold=site, strength=strength)]
     return {"loss when left out": sum(losses) / len(losses)} if losses else {}
 
 
-def _sent(rows):
+def _sent(rows: list[Row]) -> dict[str, int]:
     return {
         "bytes down": int(column(rows, "down").sum()),
         "bytes up": int(column(rows, "up").sum()),

@@ -25,6 +25,6 @@ EXPERIMENT = Study(
     ),
     captions={
         "sites": "F1 of the exactly nonzero entries, and the gap to the pooled optimum at the "
-        "strength that validation chooses for the lasso on all rows.",
+        "strength that validation chooses for the lasso on all rows."
     },
 )

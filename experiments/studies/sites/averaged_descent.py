@@ -1,7 +1,7 @@
-r"""Averaging of coordinate descent: the baseline of the study, run by the engine like any method.
+r"""Averaged coordinate descent, the baseline of the study, as an algorithm of the engine.
 
-Each client does cyclic coordinate descent on the lasso of its own, from the server's model, and
-the server averages where they end. Friedman, Hastie and Tibshirani, "Regularization paths for
+Each client runs cyclic coordinate descent on its own lasso from the server's model, and the server
+averages the end points. Friedman, Hastie and Tibshirani, "Regularization paths for
 generalized linear models via coordinate descent", J. Stat. Software 2010, covariance updates.
 """
 
@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from fcojax.algorithms import Algorithm, ClientResult, takes
-from fcojax.types import Scalar
+from fcojax.types import Array, Scalar
 
-_MOST_IN_BLOCK = 60  # a block's moments should stay in a core's first cache
+_MOST_IN_BLOCK = 60  # keeps a block's moments in a core's first-level cache
 
 
 class Strength(NamedTuple):
@@ -24,15 +24,15 @@ class Strength(NamedTuple):
 
 @takes(Strength)
 def averaged_coordinate_descent() -> Algorithm:
-    r"""Averages models after K sweeps of coordinate descent on every client's own lasso.
+    r"""Average the models after K sweeps of coordinate descent on every client's own lasso.
 
     A client has one example, its moments: ``gram`` :math:`G = X^T X / n` and ``cross``
     :math:`c = X^T y / n`. Coordinate by coordinate, K times over, it solves
 
     .. math:: w_j \leftarrow \mathrm{soft}(G_{jj} w_j - (G w - c)_j, \lambda) / G_{jj}
 
-    and sends how far it came; the weighted mean is the server's step. No diagonal entry of G may
-    be zero. With one client this is coordinate descent.
+    and sends the difference; the weighted mean is the server's step. No diagonal entry of G may be
+    zero. With one client this is coordinate descent.
 
     Example:
       >>> import fcojax, numpy as np
@@ -60,16 +60,16 @@ def averaged_coordinate_descent() -> Algorithm:
         init=lambda hparams, params: (params, ()),
         broadcast=lambda hparams, server: server,
         client_update=client_update,
-        server_update=lambda hparams, server, mean_upload, cohort, key: server + mean_upload,
+        server_update=lambda hparams, server, mean_upload, fraction, key: server + mean_upload,
         model=lambda hparams, server: server,
     )
 
 
-def _sweep(gram, point, scale):
-    """One pass over the coordinates; the slope ``gram @ w - cross`` comes and goes with w.
+def _sweep(gram: Array, point: tuple[Array, Array], scale: Scalar) -> tuple[Array, Array]:
+    """Return w and its gradient ``gram @ w - cross`` after one pass over the coordinates.
 
-    Inside a block only the block's part of the slope is kept up to date; what a block did to all
-    others is one product. The steps are those of the plain loop.
+    Within a block only the block's part of the gradient is updated; the rest follows by one product
+    after the block. The steps are those of the plain loop.
     """
     dim = gram.shape[0]
     size = next(size for size in range(_MOST_IN_BLOCK, 0, -1) if dim % size == 0)

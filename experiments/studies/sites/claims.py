@@ -1,22 +1,23 @@
-"""What the source says of supports and gaps, and what has to be so for it to mean anything."""
+"""Claims of the source on supports and gaps, and checks that make them meaningful."""
 
 from experiments.report.claims import Claim, over_seeds
-from experiments.report.rows import column, select
+from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.sites.tables import cells, differences, gaps_at_the_end
+from experiments.study import Config
 
 # The source's differences in F1, least and largest of nine cells, and its two gaps.
 _LEAST, _LARGEST, _OURS, _THEIRS = 0.243, 0.467, 2.7e-5, 1.695
 
 
-def claims(config, rows, summary):
-    """Differences cell by cell and their range, the gaps of one cell, and the optimum's."""
+def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
+    """Return claims on the differences in F1, on the gaps of one cell, and on the optimum."""
     del summary
     found, means = [], []
     for design, num_steps in cells(config):
-        apart = differences(config, rows, design, num_steps)
-        means.append(float(apart.mean()))
+        lead = differences(config, rows, design, num_steps)
+        means.append(float(lead.mean()))
         text = f"{design}, E = {num_steps}: FedDualAvg's F1 is higher (difference)"
-        found.append(over_seeds(text, apart, 0.0))
+        found.append(over_seeds(text, lead, 0.0))
     found += [
         Claim("the least of the differences is as large as published", min(means), _LEAST),
         Claim("the largest is no larger than published", max(means), _LARGEST, False),
@@ -41,11 +42,11 @@ def claims(config, rows, summary):
         ]  # fmt: skip
     for design, num_steps in cells(config):
         text = f"{design}, E = {num_steps}: averaged CD has more nonzeros (difference)"
-        apart = -differences(config, rows, design, num_steps, "nonzeros")
-        found.append(over_seeds(text, apart, 0.0, source=False))
+        lead = -differences(config, rows, design, num_steps, "nonzeros")
+        found.append(over_seeds(text, lead, 0.0, source=False))
         text = f"{design}, E = {num_steps}: with entries above {config.cut:g} too, F1 is higher"
-        apart = differences(config, rows, design, num_steps, "f1_above_cut")
-        found.append(over_seeds(text, apart, 0.0, source=False))
+        lead = differences(config, rows, design, num_steps, "f1_above_cut")
+        found.append(over_seeds(text, lead, 0.0, source=False))
     worst = float(column(select(rows, part="pooled"), "duality_gap").max())
     found.append(
         Claim("pooled optima are certified (largest duality gap)", worst, 1e-6, False, source=False)

@@ -1,18 +1,21 @@
-"""F1 and gap over the budget."""
+"""Figure of F1 and gap over the budget."""
+
+from pathlib import Path
 
 import numpy as np
 
 from experiments.report import axes
 from experiments.report.plots import style
-from experiments.report.rows import column, select
+from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.sites.runs import METHODS
+from experiments.study import Config
 
 _COLOURS = {"fed_dual_avg": style("fed_dual_avg")[1], "averaged_cd": style("fed_mid")[1]}
 _LINES = (":", "--", "-")
 
 
-def draw(config, rows, summary, directory):
-    """One figure: a column for each design, F1 above and gaps below."""
+def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
+    """Draw a column for each design, F1 above and gaps below."""
     del summary
     figure, panels = axes.panels(len(config.designs), 2)
     budgets = list(config.num_rounds)

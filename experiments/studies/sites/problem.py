@@ -1,4 +1,4 @@
-"""A sparse regression shared by three hospitals, each of which knows its second moments."""
+"""A sparse regression of three hospitals, each given by its second moments."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,11 +7,13 @@ import jax
 import numpy as np
 from scipy.linalg import eigh
 
+from experiments.study import Config
 from fcojax.problems import ClientData, from_rows
+from fcojax.types import Array
 
 
 class Moments(NamedTuple):
-    r"""What half the mean squared error of some rows depends on, in float64.
+    r"""The second moments of rows, which determine half the mean squared error, in float64.
 
     Attributes:
       gram: :math:`X^T X / n`.
@@ -28,12 +30,12 @@ class Moments(NamedTuple):
     energy: float
 
     def loss(self, models: np.ndarray) -> np.ndarray:
-        """Half the mean squared error of each model; models lie along the last axis."""
+        """Return half the mean squared error of each model, models along the last axis."""
         slopes = models @ self.gram - 2 * self.cross
         return (np.einsum("...i,...i->...", slopes, models) + self.energy) / 2
 
     def duality_gap(self, models: np.ndarray, strength: np.ndarray) -> np.ndarray:
-        """How far each model is from the lasso's optimum at most, by a feasible dual point."""
+        """Return a bound on each model's gap to the lasso's optimum, by a feasible dual point."""
         slopes = models @ self.gram - self.cross
         shrink = np.minimum(1.0, strength / np.abs(slopes).max(axis=-1))
         left = np.einsum("...i,...i->...", slopes - self.cross, models) + self.energy
@@ -43,7 +45,7 @@ class Moments(NamedTuple):
 
 
 class Sites(NamedTuple):
-    """One drawn problem.
+    """One random problem.
 
     Attributes:
       truth: the true weights.
@@ -52,7 +54,7 @@ class Sites(NamedTuple):
       train: the moments of all training rows.
       validation: the moments of all validation rows.
       smoothness: the largest eigenvalue of any site's Hessian.
-      scale_max: the least strength at which zero is the pooled optimum.
+      scale_max: the smallest strength at which zero is the pooled optimum.
     """
 
     truth: np.ndarray
@@ -65,13 +67,13 @@ class Sites(NamedTuple):
 
 
 def moments(x: np.ndarray, y: np.ndarray) -> Moments:
-    """The second moments of some rows."""
+    """Return the second moments of some rows."""
     num = len(y)
     return Moments(x.T @ x / num, x.T @ y / num, float(y @ y / num))
 
 
-def draw(config, design: str, seed: int) -> Sites:
-    """The sites of one design and seed; all rows of all sites have one law."""
+def draw(config: Config, design: str, seed: int) -> Sites:
+    """Return the sites of one design and seed; all rows have one distribution."""
     rng = np.random.default_rng([config.data_seed, config.designs.index(design), seed])
     truth = np.zeros(config.dim)
     support = rng.choice(config.dim, config.num_true, replace=False)
@@ -96,7 +98,7 @@ def draw(config, design: str, seed: int) -> Sites:
 
 
 def clients(sites: list[Moments], weights: list[int], dtype: type = np.float32) -> ClientData:
-    """Sites as clients of one example each, which holds their moments."""
+    """Return sites as clients with one example each, the moments."""
     fields = {
         name: np.stack([np.asarray(getattr(site, name), dtype) for site in sites])
         for name in Moments._fields
@@ -104,10 +106,10 @@ def clients(sites: list[Moments], weights: list[int], dtype: type = np.float32) 
     return from_rows(fields, [1] * len(sites), np.asarray(weights, dtype))
 
 
-def moment_loss(w, rows: Mapping[str, jax.Array]):
-    """Half the mean squared error of each client, for slopes alone.
+def moment_loss(w: Array, rows: Mapping[str, jax.Array]) -> Array:
+    """Return half the mean squared error of each client, differentiable once.
 
-    The slope takes one product, as the moments are symmetric; second derivatives are not right.
+    The gradient takes one product, as the moments are symmetric; second derivatives are wrong.
 
     Example:
       >>> import jax.numpy as jnp
@@ -120,8 +122,8 @@ def moment_loss(w, rows: Mapping[str, jax.Array]):
     return (product - rows["cross"]) @ w - bend + rows["energy"] / 2
 
 
-def covariance(config, design: str) -> np.ndarray:
-    """The features' covariance matrix; all variances are one."""
+def covariance(config: Config, design: str) -> np.ndarray:
+    """Return the covariance matrix of the features; all variances are one."""
     place = np.arange(config.dim)
     if design == "AR(1)":
         return config.ar_correlation ** np.abs(place[:, None] - place)
@@ -133,11 +135,11 @@ def covariance(config, design: str) -> np.ndarray:
     return np.eye(config.dim)
 
 
-def _independent(config, fresh, rng):
+def _independent(config: Config, fresh: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return fresh
 
 
-def _autoregressive(config, fresh, rng):
+def _autoregressive(config: Config, fresh: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     share = config.ar_correlation
     for column in range(1, config.dim):
         fresh[:, column] *= (1 - share**2) ** 0.5
@@ -145,7 +147,7 @@ def _autoregressive(config, fresh, rng):
     return fresh
 
 
-def _in_blocks(config, fresh, rng):
+def _in_blocks(config: Config, fresh: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     shared = rng.standard_normal((len(fresh), -(-config.dim // config.block_size)))
     shared = np.repeat(shared, config.block_size, axis=1)[:, : config.dim]
     share = config.block_correlation
@@ -156,7 +158,7 @@ _FEATURES = {"independent": _independent, "AR(1)": _autoregressive, "block": _in
 
 
 def _largest_eigenvalue(x: np.ndarray, y: np.ndarray) -> float:
-    """That of the Hessian of the rows, from the smaller of its two Gram matrices."""
+    """Return that of the rows' Hessian, from the smaller of the two Gram matrices."""
     gram = x @ x.T if len(x) < x.shape[1] else x.T @ x
     last = len(gram) - 1
     return float(eigh(gram, eigvals_only=True, subset_by_index=[last, last])[0] / len(y))

@@ -1,51 +1,52 @@
-"""What the validation rows choose for each method, drawn problem by drawn problem."""
+"""Rows: what the validation rows choose for each method, problem by problem."""
 
 import concurrent.futures
 import functools
 import itertools
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 import numpy as np
 
+from experiments.report.rows import Row
 from experiments.studies.sites.problem import Sites, draw
 from experiments.studies.sites.runs import METHODS, models, optimum, points, strength_shares
+from experiments.study import Config
 
 
-def study(config):
-    """The rows of all designs and seeds; every device has a problem, and a thread that drives it.
+def study(config: Config) -> Iterator[Row]:
+    """Yield the rows of all designs and seeds; each device has a problem and a thread.
 
-    What one thread dispatches runs in turn, whichever the device is.
+    A single thread would run the devices' programs one after the other.
     """
-    places = list(itertools.product(config.designs, range(config.num_seeds)))
-    devices, alone = jax.local_devices(), functools.partial(_in_thread, config)
+    problems = list(itertools.product(config.designs, range(config.num_seeds)))
+    devices, run = jax.local_devices(), functools.partial(_in_thread, config)
     with concurrent.futures.ThreadPoolExecutor(len(devices)) as threads:
-        for first in range(0, len(places), len(devices)):
-            batch = places[first : first + len(devices)]
-            for rows in threads.map(alone, batch, devices[: len(batch)]):
+        for first in range(0, len(problems), len(devices)):
+            batch = problems[first : first + len(devices)]
+            for rows in threads.map(run, batch, devices[: len(batch)]):
                 yield from rows
 
 
-def _in_thread(config, place, device):
-    with jax.enable_x64(False):  # a thread knows no context of the one that started it
+def _in_thread(config: Config, place: tuple[str, int], device: Any) -> list[Row]:
+    with jax.enable_x64(False):  # threads do not inherit the context
         design, seed = place
         return list(one_problem(config, design, seed, device))
 
 
-def one_problem(config, design, seed, device):
-    """The pooled lasso's row, and one for each method, number of steps and number of rounds."""
+def one_problem(config: Config, design: str, seed: int, device: Any) -> Iterator[Row]:
+    """Yield the pooled lasso's row, and one for each method, number of steps and of rounds."""
     sites, place = draw(config, design, seed), {"design": design, "seed": seed}
     shares, pooled = strength_shares(config), optimum(config, sites, device)
     strengths = np.array(shares) * sites.scale_max
     least = _objective(sites, pooled, strengths)
     best = int(sites.validation.loss(pooled).argmin())
     facts = {
-        "strength": shares[best],
-        "objective": least[best],
-        "duality_gap": sites.train.duality_gap(pooled, strengths).max(),
-        "noise": sites.noise,
-        "smoothness": sites.smoothness,
-        "scale_max": sites.scale_max,
-    }
+        "strength": shares[best], "objective": least[best],
+        "duality_gap": sites.train.duality_gap(pooled, strengths).max(), "noise": sites.noise,
+        "smoothness": sites.smoothness, "scale_max": sites.scale_max,
+    }  # fmt: skip
     yield {"part": "pooled"} | place | facts | _scores(config, sites, pooled[best])
     runs = [(num_steps, method) for num_steps in config.num_steps for method in METHODS]
     for num_steps, method in runs:
@@ -54,34 +55,29 @@ def one_problem(config, design, seed, device):
         losses = _finite(sites.validation.loss(found))
         fixed = [i for i, (_, share) in enumerate(grid) if share == shares[best]]
         gaps = _finite(_objective(sites, found[fixed], strengths[best]) - least[best])
-        for look, num_rounds in enumerate(config.num_rounds):
-            chosen = int(losses[:, look].argmin())
-            there = int(losses[fixed, look].argmin())
+        for k, num_rounds in enumerate(config.num_rounds):
+            chosen = int(losses[:, k].argmin())
+            at_fixed = int(losses[fixed, k].argmin())
             choice = {
-                "num_steps": num_steps,
-                "method": method,
-                "round": num_rounds,
-                "rate": grid[chosen][0],
-                "strength": grid[chosen][1],
-                "gap": gaps[there, look],
-                "relative_gap": gaps[there, look] / least[best],
-                "gap_rate": grid[fixed[there]][0],
-                "least_gap": gaps[:, look].min(),
-            }
-            scores = _scores(config, sites, found[chosen, look])
+                "num_steps": num_steps, "method": method, "round": num_rounds,
+                "rate": grid[chosen][0], "strength": grid[chosen][1], "gap": gaps[at_fixed, k],
+                "relative_gap": gaps[at_fixed, k] / least[best],
+                "gap_rate": grid[fixed[at_fixed]][0], "least_gap": gaps[:, k].min(),
+            }  # fmt: skip
+            scores = _scores(config, sites, found[chosen, k])
             yield {"part": "run"} | place | choice | scores
 
 
-def _objective(sites: Sites, models, strengths):
+def _objective(sites: Sites, models: np.ndarray, strengths: np.ndarray) -> np.ndarray:
     return sites.train.loss(models) + strengths * np.abs(models).sum(axis=-1)
 
 
-def _finite(values):
-    """With infinity for what has diverged."""
+def _finite(values: np.ndarray) -> np.ndarray:
+    """Return the values, with infinity for runs that diverged."""
     return np.where(np.isfinite(values), values, np.inf)
 
 
-def _scores(config, sites: Sites, model):
+def _scores(config: Config, sites: Sites, model: np.ndarray) -> Row:
     return {
         "validation_loss": float(sites.validation.loss(model)),
         "nonzeros": int((model != 0).sum()),
@@ -91,7 +87,7 @@ def _scores(config, sites: Sites, model):
 
 
 def f1(model: np.ndarray, truth: np.ndarray, cut: float) -> float:
-    """The F1 score of the entries above ``cut`` in size, as a guess of the truth's support.
+    """Return the F1 score of the entries above ``cut`` in size as an estimate of the support.
 
     Example:
       >>> f1(np.array([2.0, 0.1, 0.0]), np.array([1.0, 0.0, 0.0]), cut=0.0)

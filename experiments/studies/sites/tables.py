@@ -1,13 +1,14 @@
-"""The nine cells: what each method chose, how well it found the support, and how far it got."""
+"""Tables of the nine cells: the choices of each method, F1 and gaps."""
 
 import numpy as np
 
-from experiments.report.rows import column, select
+from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.sites.runs import METHODS
+from experiments.study import Config
 
 
-def summarise(config, rows):
-    """Choices and F1 by cell, the same at every budget, and gaps at the largest."""
+def summarise(config: Config, rows: list[Row]) -> Summary:
+    """Return choices and F1 by cell, F1 at every budget, and gaps at the largest budget."""
     return {
         "best": [_cell(config, rows, *cell) for cell in cells(config)],
         "F1 at equal budgets": [
@@ -33,13 +34,13 @@ def summarise(config, rows):
 _POOLED = ("strength", "nonzeros", "f1", "f1_above_cut", "validation_loss", "objective")
 
 
-def cells(config):
-    """The designs with each number of local steps."""
+def cells(config: Config) -> list[tuple[str, int]]:
+    """Return the designs with each number of local steps."""
     return [(design, steps) for design in config.designs for steps in config.num_steps]
 
 
-def chosen(config, rows, design, num_steps, method):
-    """For each seed, the row of the number of rounds with the least validation loss."""
+def chosen(config: Config, rows: list[Row], design: str, num_steps: int, method: str) -> list[Row]:
+    """Return, for each seed, the row with the least validation loss over the rounds."""
     own = select(rows, part="run", design=design, num_steps=num_steps, method=method)
     return [
         min(select(own, seed=seed), key=lambda row: row["validation_loss"])
@@ -47,27 +48,31 @@ def chosen(config, rows, design, num_steps, method):
     ]
 
 
-def differences(config, rows, design, num_steps, measure="f1"):
-    """FedDualAvg's measure less that of averaged coordinate descent, for each seed."""
+def differences(
+    config: Config, rows: list[Row], design: str, num_steps: int, measure: str = "f1"
+) -> np.ndarray:
+    """Return FedDualAvg's measure minus that of averaged coordinate descent, for each seed."""
     ours, theirs = (
         column(chosen(config, rows, design, num_steps, method), measure) for method in METHODS
     )
     return ours - theirs
 
 
-def gaps_at_the_end(config, rows, design, num_steps, method, measure="gap"):
-    """The gap of each seed at the largest budget; infinity where a run diverged."""
+def gaps_at_the_end(
+    config: Config, rows: list[Row], design: str, num_steps: int, method: str, measure: str = "gap"
+) -> np.ndarray:
+    """Return the gap of each seed at the largest budget; infinity for a run that diverged."""
     found = column(_at(rows, design, num_steps, method, max(config.num_rounds)), measure)
     return np.where(np.isnan(found), np.inf, found)
 
 
-def _at(rows, design, num_steps, method, num_rounds):
+def _at(rows: list[Row], design: str, num_steps: int, method: str, num_rounds: int) -> list[Row]:
     return select(
         rows, part="run", design=design, num_steps=num_steps, method=method, round=num_rounds
     )
 
 
-def _cell(config, rows, design, num_steps):
+def _cell(config: Config, rows: list[Row], design: str, num_steps: int) -> Row:
     entry = {"design": design, "E": num_steps}
     for method, text in METHODS.items():
         own = chosen(config, rows, design, num_steps, method)
@@ -79,7 +84,7 @@ def _cell(config, rows, design, num_steps):
     return entry
 
 
-def _gaps(config, rows, design, num_steps):
+def _gaps(config: Config, rows: list[Row], design: str, num_steps: int) -> Row:
     entry = {"design": design, "E": num_steps}
     for method, text in METHODS.items():
         for measure in ("gap", "relative_gap", "least_gap"):

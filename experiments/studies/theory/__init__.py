@@ -1,12 +1,12 @@
-"""Theorems of federated composite optimisation, and where averaging models fails."""
+"""Theorems of federated composite optimisation, and the failure of averaging models."""
 
-from experiments.studies.theory import claims, figures, rows, tables
+from experiments.studies.theory import claims, figures, rows
 from experiments.study import Study
 
 EXPERIMENT = Study(
     title="Federated composite optimisation: bounds, and the curse of primal averaging",
     rows=rows.study,
-    summarise=tables.summarise,
+    summarise=rows.summarise,
     claims=claims.claims,
     remarks=(
         "Theorem 4.1 is stated for FedMiD as well. As printed FedMiD applies the penalty twice a "

@@ -1,18 +1,19 @@
-"""The theorems, and the curse of primal averaging."""
+"""Claims of the theorems, and of the curse of primal averaging."""
 
 from experiments.report.claims import Claim
 from experiments.report.plots import style
-from experiments.report.rows import column, select
+from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.theory.problem import SETTINGS, SMALL_STEPS
+from experiments.study import Config
 
 
-def claims(config, rows, summary):
-    """The theorems, and the curse."""
+def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
+    """Return the claims of the theorems and of the curse."""
     found = []
     for setting, (_, theorem) in SETTINGS.items():
-        seen = select(rows, part="bound", setting=setting)
-        gap, lemma, bound = (column(seen, name) for name in ("gap", "lemma", "theorem"))
-        local = column(seen, "num_steps") > 1  # one step leaves no discrepancy to bound
+        own = select(rows, part="bound", setting=setting)
+        gap, lemma, bound = (column(own, name) for name in ("gap", "lemma", "theorem"))
+        local = column(own, "num_steps") > 1  # one step leaves no discrepancy to bound
         found += [
             Claim(f"{setting}: Lemma 4.4 is above the gap (ratio)", float((lemma / gap).min()), 1),
             Claim(f"{setting}: {theorem} is above it (ratio)", float((bound / gap).min()), 1),
@@ -23,11 +24,11 @@ def claims(config, rows, summary):
             ),
         ]
     local = [row for row in select(rows, part="bound", setting="l1") if row["num_steps"] > 1]
-    apart = column(local, "discrepancy_bound") / column(local, "discrepancy")
-    found.append(Claim("l1: Lemma 4.5 is above the discrepancy (ratio)", float(apart.min()), 1))
+    ratios = column(local, "discrepancy_bound") / column(local, "discrepancy")
+    found.append(Claim("l1: Lemma 4.5 is above the discrepancy (ratio)", float(ratios.min()), 1))
     for name in SMALL_STEPS:
-        seen = select(rows, part="small steps", algorithm=name)
-        ratio = float((column(seen, "theorem") / column(seen, "gap")).min())
+        own = select(rows, part="small steps", algorithm=name)
+        ratio = float((column(own, "theorem") / column(own, "gap")).min())
         text = f"l1, small steps: Theorem 4.1 is above the gap of {style(name)[0]} (ratio)"
         found.append(Claim(text, ratio, 1, source=name != "fed_mid_osp"))
     sparse = summary["density with l1 at the end"]
@@ -57,5 +58,5 @@ def claims(config, rows, summary):
             mid_slow["gap"] / dual_slow["gap"], 10,
         ),
     ]  # fmt: skip
-    # Of means over the draws and of all numbers of local steps: a quick run has few of either.
+    # Claims on means over seeds and on all numbers of local steps: a quick run has too few.
     return [claim._replace(quick=False) for claim in found]

@@ -1,15 +1,18 @@
-"""The bounds, and the curse."""
+"""Figures of the bounds, and of the curse of primal averaging."""
+
+from pathlib import Path
 
 import numpy as np
 
 from experiments.report import axes
 from experiments.report.plots import style
-from experiments.report.rows import column, select
+from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.theory.problem import SETTINGS, SMALL_STEPS
+from experiments.study import Config
 
 
-def draw(config, rows, summary, directory):
-    """Two figures: the bounds, and the curse."""
+def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
+    """Draw the bounds, the curse on the ball and with an l1 norm, and small steps."""
     return [
         _draw_bounds(config, rows, directory / "bounds.png"),
         _draw_curse(config, rows, directory / "curse.png"),
@@ -18,7 +21,7 @@ def draw(config, rows, summary, directory):
     ]
 
 
-def _draw_bounds(config, rows, path):
+def _draw_bounds(config: Config, rows: list[Row], path: Path) -> Path:
     num_columns = max(len(config[f"{setting}_num_steps"]) for setting in SETTINGS)
     figure, panels = axes.panels(num_columns, len(SETTINGS), height=2.5)
     colours = axes.shades(len(config.rate_shares))
@@ -30,20 +33,20 @@ def _draw_bounds(config, rows, path):
                 continue
             num_steps = config[f"{setting}_num_steps"][place]
             for share, colour in zip(config.rate_shares, colours, strict=True):
-                seen = select(
+                own = select(
                     rows, part="bound", setting=setting, num_steps=num_steps, rate_share=share
                 )
-                rounds, rate = column(seen, "round"), rf"$\eta_c = {share:g}/(4L)$"
-                axis.plot(rounds, column(seen, "gap"), color=colour, label=f"gap, {rate}")
+                rounds, rate = column(own, "round"), rf"$\eta_c = {share:g}/(4L)$"
+                axis.plot(rounds, column(own, "gap"), color=colour, label=f"gap, {rate}")
                 axis.fill_between(
-                    rounds, column(seen, "low"), column(seen, "high"), color=colour, alpha=0.2,
+                    rounds, column(own, "low"), column(own, "high"), color=colour, alpha=0.2,
                     linewidth=0,
                 )  # fmt: skip
                 for name, dashes, label in (
                     ("lemma", "--", f"Lemma 4.4, {rate}"),
                     ("theorem", ":", f"Theorem 4.2 or 4.3, {rate}"),
                 ):
-                    axis.plot(rounds, column(seen, name), dashes, color=colour, label=label)
+                    axis.plot(rounds, column(own, name), dashes, color=colour, label=label)
             axes.describe(
                 axis, "communication round", r"$\Phi(\hat w) - \Phi^*$" if place == 0 else "",
                 title=f"{text}, K = {num_steps}", log="y",
@@ -52,19 +55,19 @@ def _draw_bounds(config, rows, path):
     return axes.finish(figure, path, f"FedDualAvg below its bounds ({seeds})", 3)
 
 
-def _draw_curse(config, rows, path):
+def _draw_curse(config: Config, rows: list[Row], path: Path) -> Path:
     figure, (gap, norm) = axes.panels(2, height=2.8)
     for algorithm in ("fed_mid", "fed_dual_avg"):
         name, colour, _ = style(algorithm)
         for share, line in zip(config.curse_shares, ("-", "--"), strict=True):
             for axis, measure in ((gap, "gap"), (norm, "norm")):
-                seen = [
+                own = [
                     select(rows, part="curse", algorithm=algorithm, rate_share=share, seed=seed)
                     for seed in config.curse_seeds
                 ]
-                lines = np.array([column(one, measure) for one in seen])
+                lines = np.array([column(one, measure) for one in own])
                 label = rf"{name}, $\eta_c = {share:g}/(4L)$"
-                axes.band(axis, column(seen[0], "round"), lines, line, color=colour, label=label)
+                axes.band(axis, column(own[0], "round"), lines, line, color=colour, label=label)
     norm.axhline(1, color="#555555", linestyle=":", label="the optimum's norm")
     axes.describe(gap, "communication round", "$F(w_r) - F^*$", log="y")
     axes.describe(norm, "communication round", "norm of the model")
@@ -72,34 +75,34 @@ def _draw_curse(config, rows, path):
     return axes.finish(figure, path, f"The curse of primal averaging on the ball ({seeds})", 2)
 
 
-def _draw_sparsity(rows, path):
+def _draw_sparsity(rows: list[Row], path: Path) -> Path:
     figure, panels = axes.panels(2, height=2.8)
     for axis, algorithm in zip(panels, ("fed_mid", "fed_dual_avg"), strict=True):
         name, colour, _ = style(algorithm)
-        seen = select(rows, part="sparsity", algorithm=algorithm)
+        own = select(rows, part="sparsity", algorithm=algorithm)
         for measure, line, text in (
             ("clients", "--", "the clients' models, mean"),
             ("server", "-", "the server's model"),
         ):
-            rounds = column(seen, "round")
-            axis.plot(rounds, column(seen, measure), line, color="#333333", label=text)
+            rounds = column(own, "round")
+            axis.plot(rounds, column(own, measure), line, color="#333333", label=text)
             axis.lines[-1].set_color(colour)
         axis.set_ylim(0, 1.02)
         axes.describe(axis, "communication round", "density", title=name)
     return axes.finish(figure, path, "The curse of primal averaging with an l1 norm", 2)
 
 
-def _draw_small_steps(config, rows, path):
+def _draw_small_steps(config: Config, rows: list[Row], path: Path) -> Path:
     figure, (axis,) = axes.panels(1, height=3.0)
     for algorithm in SMALL_STEPS:
         name, colour, line = style(algorithm)
-        seen = select(rows, part="small steps", algorithm=algorithm)
-        rounds = column(seen, "round")
-        axis.plot(rounds, column(seen, "gap"), line, color=colour, label=name)
+        own = select(rows, part="small steps", algorithm=algorithm)
+        rounds = column(own, "round")
+        axis.plot(rounds, column(own, "gap"), line, color=colour, label=name)
         axis.fill_between(
-            rounds, column(seen, "low"), column(seen, "high"), color=colour, alpha=0.2, linewidth=0
+            rounds, column(own, "low"), column(own, "high"), color=colour, alpha=0.2, linewidth=0
         )
-    axis.plot(rounds, column(seen, "theorem"), ":", color="#333333", label="Theorem 4.1")
+    axis.plot(rounds, column(own, "theorem"), ":", color="#333333", label="Theorem 4.1")
     axes.describe(
         axis, "communication round", r"$\Phi(\bar w_R) - \Phi^*$, mean of the models", log="xy"
     )

@@ -8,15 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
+from experiments.study import Config
+from fcojax.problems import ClientData
 from fcojax.theory import fco
 from fcojax.transforms import Mirror, euclidean, l1, l2_ball
+from fcojax.types import Array, PyTree
 
 SETTINGS = {
     "l1": ("l1, one Hessian", "Theorem 4.3"),
     "ball": ("unit ball, own Hessians", "Theorem 4.2"),
 }
 
-# What Theorem 4.1 is about, and what of FedMiD it holds for with a penalty that is finite.
+# The methods of Theorem 4.1, and FedMiD-OSP, for which it holds with a finite penalty.
 SMALL_STEPS = ("fed_dual_avg", "fed_mid_osp", "fed_mid")
 
 
@@ -27,12 +30,12 @@ class Task(NamedTuple):
       data: one row per client and draw of the noise.
       mirror: the geometry, with its penalty.
       scale: the strength of the penalty.
-      start: where runs begin.
+      start: the first point.
       optimum: the minimiser of the mean quadratic plus the penalty.
-      objective: the value at points, whose coordinates are the last axis.
-      constants: those in the bounds.
-      far_apart: zeta for l1; for the ball the largest gradient, G.
-      squared_dual_norm: taken over the last axis.
+      objective: the value at points, coordinates along the last axis.
+      constants: the constants of the bounds.
+      heterogeneity: zeta for l1; for the ball the largest gradient, G.
+      squared_dual_norm: the squared dual norm over the last axis.
     """
 
     data: fcojax.ClientData
@@ -42,12 +45,12 @@ class Task(NamedTuple):
     optimum: np.ndarray
     objective: Callable[[np.ndarray], np.ndarray]
     constants: fco.Constants
-    far_apart: float
+    heterogeneity: float
     squared_dual_norm: Callable[[jax.Array], jax.Array]
 
 
-def l1_task(config):
-    """Clients that share a Hessian with eigenvalues from 0.1 to 2, and have Gaussian noise."""
+def l1_task(config: Config) -> Task:
+    """Return clients that share a Hessian with eigenvalues from 0.1 to 2, with Gaussian noise."""
     rng = np.random.default_rng(config.data_seed)
     num_clients, dim = config.l1_clients, config.l1_dim
     q = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
@@ -70,8 +73,8 @@ def l1_task(config):
     )  # fmt: skip
 
 
-def ball_task(config):
-    """Clients on the unit ball whose Hessians share only their axes, with bounded noise."""
+def ball_task(config: Config) -> Task:
+    """Return clients on the unit ball whose Hessians share only their axes, with bounded noise."""
     rng = np.random.default_rng(config.data_seed + 1)
     num_clients, dim = config.ball_clients, config.ball_dim
     q = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
@@ -100,8 +103,10 @@ def ball_task(config):
     )  # fmt: skip
 
 
-def _population(q, eigenvalues, linear, noise):
-    """One row per draw with its own linear term, so that a batch of one is a noisy gradient."""
+def _population(
+    q: np.ndarray, eigenvalues: np.ndarray, linear: np.ndarray, noise: np.ndarray
+) -> ClientData:
+    """Return clients with a row for each draw of the noise: a batch of one is a noisy gradient."""
     clients = zip(eigenvalues, linear[:, None] + noise, strict=True)
     return fcojax.from_clients(
         [
@@ -115,27 +120,27 @@ def _population(q, eigenvalues, linear, noise):
     )
 
 
-def _minimiser(hessian, linear, prox):
-    """The minimiser, by far more proximal gradient steps than it takes."""
+def _minimiser(hessian: np.ndarray, linear: np.ndarray, prox: Callable) -> np.ndarray:
+    """Return the minimiser, by many more proximal gradient steps than necessary."""
     step, w = 1 / np.linalg.eigvalsh(hessian)[-1], np.zeros(len(hessian))
     for _ in range(20_000):
         w = prox(w - step * (hessian @ w + linear.mean(axis=0)), step)
     return w
 
 
-def loss(w, rows):
-    """A row's quadratic, given by its Hessian's axes and curvatures and its linear term."""
+def loss(w: Array, rows: PyTree) -> Array:
+    """Return the quadratic of each row: Hessian axes, curvatures and linear term."""
     rotated = jnp.einsum("nij,j->ni", rows["axes"], w)
     return 0.5 * jnp.sum(rows["curvature"] * rotated**2, axis=1) + rows["linear"] @ w
 
 
-def _quadratic(w, hessian, linear):
+def _quadratic(w: np.ndarray, hessian: np.ndarray, linear: np.ndarray) -> np.ndarray:
     return 0.5 * np.einsum("...i,ij,...j->...", w, hessian, w) + w @ linear.mean(axis=0)
 
 
-def _both_signs(draws):
+def _both_signs(draws: np.ndarray) -> np.ndarray:
     return np.concatenate([draws, -draws], axis=1)
 
 
-def _squared_norm(z):
+def _squared_norm(z: Array) -> Array:
     return jnp.sum(z * z, axis=-1)

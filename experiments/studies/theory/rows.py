@@ -1,20 +1,29 @@
-"""FedDualAvg's averaged iterate against its bounds, and averaging of models and of duals."""
+"""Rows and summary: FedDualAvg and its bounds, and averaging of models and of duals."""
+
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fcojax
-from experiments.studies.theory.problem import SETTINGS, SMALL_STEPS, ball_task, l1_task, loss
+from experiments.report.plots import style
+from experiments.report.rows import Row, Summary, column, select
+from experiments.studies.theory.problem import SETTINGS, SMALL_STEPS, Task, ball_task, l1_task, loss
+from experiments.study import Config
 from fcojax import algorithms
-from fcojax.algorithms.fed_avg import PenalisedRates
+from fcojax.algorithms import Algorithm
+from fcojax.algorithms.fed_dual_avg import FedDualAvgHparams
+from fcojax.engine.state import State
 from fcojax.problems import lasso
 from fcojax.theory import averages, fco
 from fcojax.transforms import euclidean, l1, named, on_subtree
+from fcojax.types import Array, Params
 
 
-def study(config):
-    """The rows of both figures."""
+def study(config: Config) -> Iterator[Row]:
+    """Yield the rows of all figures."""
     for setting in SETTINGS:
         task = l1_task(config) if setting == "l1" else ball_task(config)
         for num_steps in config[f"{setting}_num_steps"]:
@@ -24,14 +33,14 @@ def study(config):
     yield from sparsity(config)
 
 
-def bounds(config, setting, task, num_steps):
-    """The gap of the averaged shadow iterate, and its bounds."""
+def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator[Row]:
+    """Yield the gap of the averaged shadow iterate, and its bounds."""
     constants = task.constants
     rates = [share * fco.largest_client_lr(constants) for share in config.rate_shares]
     chosen = averages.shadow_average(loss, task.mirror, task.squared_dual_norm)
     _, history = fcojax.sweep(
-        chosen._replace(model=_all_of_the_server),
-        fcojax.product(PenalisedRates, client_lr=rates, penalty_scale=[task.scale]),
+        chosen._replace(model=_server_state),
+        fcojax.grid.product(FedDualAvgHparams, client_lr=rates, penalty_scale=[task.scale]),
         jnp.asarray(task.start), task.data, jax.random.split(jax.random.key(0), config.seeds),
         fcojax.local_steps(num_steps, 1, replace=True),
         num_rounds=config.num_rounds, eval_every=config.eval_every, observe=_shadow,
@@ -39,8 +48,8 @@ def bounds(config, setting, task, num_steps):
     gaps = task.objective(np.asarray(history["mean"])) - task.objective(task.optimum)
     discrepancies = np.asarray(history["discrepancy"]).mean(axis=1)
     theorem = fco.gap_from_heterogeneity if setting == "l1" else fco.gap_from_gradients
-    for (i, look), discrepancy in np.ndenumerate(discrepancies):
-        num_rounds, seen = (look + 1) * config.eval_every, gaps[i, :, look]
+    for (i, k), discrepancy in np.ndenumerate(discrepancies):
+        num_rounds = (k + 1) * config.eval_every
         shared = (constants, rates[i], num_steps, num_rounds)
         yield {
             "part": "bound",
@@ -48,28 +57,26 @@ def bounds(config, setting, task, num_steps):
             "num_steps": num_steps,
             "rate_share": config.rate_shares[i],
             "round": num_rounds,
-            "gap": float(seen.mean()),
-            "low": float(np.quantile(seen, 0.1)),
-            "high": float(np.quantile(seen, 0.9)),
+            **_spread(gaps[i, :, k]),
             "discrepancy": float(discrepancy),
             "discrepancy_bound": (
-                fco.discrepancy_bound(constants, rates[i], num_steps, task.far_apart)
+                fco.discrepancy_bound(constants, rates[i], num_steps, task.heterogeneity)
                 if setting == "l1"
                 else None
             ),
             "lemma": fco.gap_from_discrepancy(*shared, float(discrepancy)),
-            "theorem": theorem(*shared, task.far_apart),
+            "theorem": theorem(*shared, task.heterogeneity),
         }
 
 
-def curse(config, task):
-    """The gap and the norm of FedMiD's and FedDualAvg's models on the ball."""
+def curse(config: Config, task: Task) -> Iterator[Row]:
+    """Yield the gap and the norm of FedMiD's and FedDualAvg's models on the ball."""
     shares = [share * fco.largest_client_lr(task.constants) for share in config.curse_shares]
     for name in ("fed_mid", "fed_dual_avg"):
         factory = getattr(algorithms, name)
         _, history = fcojax.sweep(
             factory(loss, task.mirror),
-            fcojax.product(factory.Hparams, client_lr=shares, penalty_scale=[task.scale]),
+            fcojax.grid.product(factory.Hparams, client_lr=shares, penalty_scale=[task.scale]),
             jnp.asarray(task.start), task.data,
             jax.vmap(jax.random.key)(jnp.asarray(config.curse_seeds)),
             fcojax.local_steps(config.curse_steps, 1, replace=True),
@@ -77,20 +84,16 @@ def curse(config, task):
         )  # fmt: skip
         models = np.asarray(history["model"])
         gaps = task.objective(models) - task.objective(task.optimum)
-        for (i, j, look), gap in np.ndenumerate(gaps):
+        for (i, j, k), gap in np.ndenumerate(gaps):
             yield {
-                "part": "curse",
-                "algorithm": name,
-                "rate_share": config.curse_shares[i],
-                "seed": config.curse_seeds[j],
-                "round": (look + 1) * config.curse_eval_every,
-                "gap": float(gap),
-                "norm": float(np.linalg.norm(models[i, j, look])),
-            }
+                "part": "curse", "algorithm": name, "rate_share": config.curse_shares[i],
+                "seed": config.curse_seeds[j], "round": (k + 1) * config.curse_eval_every,
+                "gap": float(gap), "norm": float(np.linalg.norm(models[i, j, k])),
+            }  # fmt: skip
 
 
-def small_steps(config, task):
-    """Theorem 4.1: the gap of the mean model where the client rate is small, and its bound."""
+def small_steps(config: Config, task: Task) -> Iterator[Row]:
+    """Yield the gap of the mean model at a small client rate, and its bound by Theorem 4.1."""
     constants, num_steps = task.constants, config.small_num_steps
     round_lr = fco.best_round_lr(constants, num_steps, config.small_rounds)
     server_lr = round_lr / (config.small_client_lr * num_steps)
@@ -98,7 +101,7 @@ def small_steps(config, task):
         factory = getattr(algorithms, name)
         _, history = fcojax.sweep(
             averages.average_of_rounds(factory(loss, task.mirror)),
-            fcojax.product(
+            fcojax.grid.product(
                 factory.Hparams,
                 client_lr=[config.small_client_lr], server_lr=[server_lr],
                 penalty_scale=[task.scale],
@@ -108,23 +111,21 @@ def small_steps(config, task):
             num_rounds=config.small_rounds, eval_every=config.small_eval_every, observe=_model,
         )  # fmt: skip
         gaps = task.objective(np.asarray(history["model"])[0]) - task.objective(task.optimum)
-        for look, seen in enumerate(gaps.T):
-            num_rounds = (look + 1) * config.small_eval_every
+        for k, values in enumerate(gaps.T):
+            num_rounds = (k + 1) * config.small_eval_every
             yield {
                 "part": "small steps",
                 "algorithm": name,
                 "round": num_rounds,
-                "gap": float(seen.mean()),
-                "low": float(np.quantile(seen, 0.1)),
-                "high": float(np.quantile(seen, 0.9)),
+                **_spread(values),
                 "theorem": fco.gap_of_small_steps(constants, round_lr, num_steps, num_rounds),
             }
 
 
-def sparsity(config):
-    """The density of the clients' own models and of the server's, for l1.
+def sparsity(config: Config) -> Iterator[Row]:
+    """Yield the density of the clients' models and of the server's model, for l1.
 
-    A client's model is what a round would end with in which it took part alone.
+    A client's model is the end of a round in which it takes part alone.
     """
     problem = lasso(
         num_clients=config.sparsity_clients, num_examples=64, dim=config.sparsity_dim,
@@ -132,7 +133,7 @@ def sparsity(config):
     )  # fmt: skip
     mirror = euclidean(on_subtree(l1(), named("kernel")))
     work = fcojax.local_steps(config.sparsity_steps, 10)
-    hparams = PenalisedRates(client_lr=config.sparsity_client_lr, penalty_scale=0.5)
+    hparams = FedDualAvgHparams(client_lr=config.sparsity_client_lr, penalty_scale=0.5)
     chosen = {
         "fed_mid": algorithms.fed_mid(problem.loss, mirror, server_prox=False),
         "fed_dual_avg": algorithms.fed_dual_avg(problem.loss, mirror),
@@ -143,10 +144,18 @@ def sparsity(config):
         state = fcojax.start(algorithm, hparams, problem.init(key), problem.train, key, work)
         for _ in range(config.sparsity_rounds // config.sparsity_eval_every):
             state, _ = fcojax.advance(
-                algorithm, hparams, problem.train, state, work, config.sparsity_eval_every - 1
+                algorithm,
+                hparams,
+                state,
+                problem.train,
+                work,
+                num_rounds=config.sparsity_eval_every - 1,
             )
-            ends = [fcojax.advance(algorithm, hparams, data, state, work, 1)[0] for data in alone]
-            state, _ = fcojax.advance(algorithm, hparams, problem.train, state, work, 1)
+            ends = [
+                fcojax.advance(algorithm, hparams, state, data, work, num_rounds=1)[0]
+                for data in alone
+            ]
+            state, _ = fcojax.advance(algorithm, hparams, state, problem.train, work, num_rounds=1)
             yield {
                 "part": "sparsity",
                 "algorithm": name,
@@ -156,18 +165,47 @@ def sparsity(config):
             }
 
 
-def _density(algorithm, hparams, state):
+def summarise(config: Config, rows: list[Row]) -> Summary:
+    """Return the gap and its bounds at the end, and the end points of the two averages."""
+    ends = select(rows, part="bound", round=config.num_rounds)
+    last = select(rows, part="curse", round=config.curse_rounds)
+    return {
+        "bounds at the end": ends,
+        "density with l1 at the end": [
+            {"algorithm": style(row["algorithm"])[0]}
+            | {name: row[name] for name in ("round", "clients", "server")}
+            for row in select(rows, part="sparsity", round=config.sparsity_rounds)
+        ],
+        "on the ball at the end": {
+            f"{style(name)[0]}, {share:g} of the largest rate": {
+                measure: float(
+                    column(select(last, algorithm=name, rate_share=share), measure).mean()
+                )
+                for measure in ("gap", "norm")
+            }
+            for name in ("fed_mid", "fed_dual_avg")
+            for share in config.curse_shares
+        },
+    }
+
+
+def _spread(gaps: np.ndarray) -> Row:
+    low, high = np.quantile(gaps, (0.1, 0.9))
+    return {"gap": float(gaps.mean()), "low": float(low), "high": float(high)}
+
+
+def _density(algorithm: Algorithm, hparams: Any, state: State) -> float:
     kernel = np.asarray(fcojax.read_model(algorithm, hparams, state)["kernel"])
     return float(np.mean(kernel != 0))
 
 
-def _all_of_the_server(hparams, server):
+def _server_state(hparams: Any, server: Any) -> Any:
     return server
 
 
-def _shadow(hparams, server, context):
+def _shadow(hparams: Any, server: Any, context: Any) -> dict[str, Array]:
     return {"mean": server.mean, "discrepancy": server.discrepancy}
 
 
-def _model(hparams, params, context):
+def _model(hparams: Any, params: Params, context: Any) -> dict[str, Params]:
     return {"model": params}

@@ -1,7 +1,7 @@
 """Penalties made from other penalties.
 
-Beck, First-Order Methods in Optimization, 2017, chapter 6, has the proofs. What needs the
-conjugate is next door, in ``moreau``; leaves are chosen in ``predicates``.
+Proofs are in Beck, First-Order Methods in Optimization, 2017, chapter 6. The conjugate and the
+Moreau envelope are in ``moreau``.
 """
 
 import functools
@@ -13,22 +13,24 @@ import numpy as np
 from jax.core import Tracer
 
 from fcojax import tree
+from fcojax.arguments import validated
 from fcojax.memo import memoised
-from fcojax.transforms.calculus.predicates import PathPredicate, require_predicate, split_leaves
-from fcojax.transforms.lengths import length
-from fcojax.transforms.penalty import Penalty, entrywise, largest, require_penalty
+from fcojax.transforms.calculus.predicates import PathPredicate, split_leaves
+from fcojax.transforms.penalty import Penalty, entrywise, largest
+from fcojax.transforms.stable_norms import euclidean_norm
 from fcojax.transforms.thresholds import clipped
-from fcojax.types import Array, PyTree, Scalar
+from fcojax.types import Array, Positive, PyTree
 
 
 @memoised
+@validated
 def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
-    """The penalty on those leaves for which ``touches(path, leaf)`` holds; the others stay free.
+    """Apply a penalty to some of the leaves; the others are not penalised.
 
     Args:
-      penalty: what to apply. It sees a list of the touched leaves, in tree order.
-      touches: a predicate on the key path and the leaf, as ``jax.tree_util.tree_map_with_path``
-        gives them; it is asked while tracing, so it must not look at values.
+      penalty: psi, a function of the list of the selected leaves, in tree order.
+      touches: ``(path, leaf) -> bool``, with the key path of ``jax.tree_util.tree_map_with_path``;
+        ``named("kernel")`` makes one. It is called while tracing and must not depend on values.
 
     Example:
       >>> import jax.numpy as jnp
@@ -37,15 +39,13 @@ def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
       >>> kernels.prox({"bias": jnp.array(0.5), "kernel": jnp.array([3.0, 0.5])}, 1.0, 1.0)
       {'bias': Array(0.5, ...), 'kernel': Array([2., 0.], ...)}
     """
-    require_penalty(penalty, "on_subtree")
-    require_predicate(touches, "on_subtree")
 
     def value(x, scale):
         return penalty.value(split_leaves(x, touches)[0], scale)
 
     def prox(v, step, scale):
         chosen, rest, join = split_leaves(v, touches)
-        if not jax.tree_util.all_leaves([step]):  # a step for every entry
+        if not jax.tree_util.all_leaves([step]):  # a step for each entry
             paths = jax.tree_util.tree_leaves_with_path(v)
             step = [
                 steps
@@ -57,21 +57,24 @@ def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
     inner = penalty.scale_max
     scale_max = None if inner is None else lambda g: inner(split_leaves(g, touches)[0])
 
-    def distance(gap, x, v, scale):
+    def distance(inner_distance, x, v, scale):
         slopes, rest, _ = split_leaves(v, touches)
-        return length([gap(split_leaves(x, touches)[0], slopes, scale), *rest])
+        return euclidean_norm([inner_distance(split_leaves(x, touches)[0], slopes, scale), *rest])
 
     return _changed(penalty, value, prox, scale_max, distance)
 
 
 @memoised
+@validated
 def per_leaf(penalty: Penalty) -> Penalty:
-    r"""The penalty on every leaf by itself, :math:`\sum_l \psi(x_l; \lambda)`.
+    r"""Apply a penalty to every leaf separately, :math:`\sum_l \psi(x_l; \lambda)`.
 
-    A penalty sees a pytree as one long vector unless it says otherwise: ``l1_ball`` is one ball for
-    the whole model. Under ``per_leaf`` each leaf has its own problem with the same ``scale``, so
-    each layer gets a ball of its own. For a penalty that is a sum over entries nothing changes.
-    Zero is optimal when it is so in every leaf: ``scale_max`` is the largest of theirs.
+    Most penalties are functions of all leaves jointly: ``l1_ball`` is one ball for the whole model.
+    With ``per_leaf`` each layer has a ball of its own, with the same ``scale``. A separable penalty
+    is unchanged. ``scale_max`` is the largest over the leaves.
+
+    Args:
+      penalty: psi.
 
     Example:
       >>> from fcojax.transforms.penalties.l1 import l1
@@ -79,7 +82,6 @@ def per_leaf(penalty: Penalty) -> Penalty:
       >>> float(per_leaf(l1()).value(model, 2.0))
       12.0
     """
-    require_penalty(penalty, "per_leaf")
 
     def value(x, scale):
         return tree.total(jax.tree.map(lambda leaf: penalty.value(leaf, scale), x))
@@ -90,36 +92,37 @@ def per_leaf(penalty: Penalty) -> Penalty:
     inner = penalty.scale_max
     scale_max = None if inner is None else lambda gradient: largest(jax.tree.map(inner, gradient))
 
-    def distance(gap, x, v, scale):
-        return length(jax.tree.map(lambda leaf, slope: gap(leaf, slope, scale), x, v))
+    def distance(inner_distance, x, v, scale):
+        return euclidean_norm(
+            jax.tree.map(lambda leaf, slope: inner_distance(leaf, slope, scale), x, v)
+        )
 
     return _changed(penalty, value, prox, scale_max, distance)
 
 
 @memoised
-def scaled(penalty: Penalty, factor: Scalar) -> Penalty:
-    r"""The multiple :math:`c\, \psi(x; \lambda)` by a factor c > 0.
+@validated
+def scaled(penalty: Penalty, factor: Positive) -> Penalty:
+    r"""Multiply a penalty by a constant, :math:`c\, \psi(x; \lambda)`.
 
     .. math:: \mathrm{prox}_{t c \psi}(v) = \mathrm{prox}_{(tc) \psi}(v)
 
-    It serves to weigh parts of a model against each other under one swept ``scale``. An indicator
-    stays what it is. ``scale_max`` is that of the gradient over c.
+    This sets the relative strength of penalties on parts of a model that share one swept ``scale``.
+    An indicator is unchanged. ``scale_max`` is that of the gradient divided by c.
+
+    Args:
+      penalty: psi.
+      factor: c, above 0.
 
     Example:
       >>> from fcojax.transforms.penalties.l1 import l1
       >>> scaled(l1(), 2.0).prox(jnp.array([3.0, 0.5]), 1.0, 1.0).tolist()
       [1.0, 0.0]
     """
-    require_penalty(penalty, "scaled")
-    if is_concrete(factor) and not float(factor) > 0:
-        raise ValueError(
-            f"scaled was given the factor {factor}, which has to be positive; "
-            "use zero() to switch a penalty off."
-        )
 
     def value(x, scale):
-        once = penalty.value(x, scale)
-        return jnp.asarray(factor, once.dtype) * once
+        unscaled = penalty.value(x, scale)
+        return jnp.asarray(factor, unscaled.dtype) * unscaled
 
     def prox(v, step, scale):
         return penalty.prox(v, jax.tree.map(lambda each: each * factor, step), scale)
@@ -127,62 +130,62 @@ def scaled(penalty: Penalty, factor: Scalar) -> Penalty:
     inner = penalty.scale_max
     scale_max = None if inner is None else lambda g: inner(tree.scale(1 / factor, g))
 
-    def distance(gap, x, v, scale):
-        once = gap(x, tree.scale(1 / factor, v), scale)
-        return jnp.asarray(factor, once.dtype) * once
+    def distance(inner_distance, x, v, scale):
+        unscaled = inner_distance(x, tree.scale(1 / factor, v), scale)
+        return jnp.asarray(factor, unscaled.dtype) * unscaled
 
     return _changed(penalty, value, prox, scale_max, distance)
 
 
 @memoised
+@validated
 def translated(penalty: Penalty, shift: PyTree) -> Penalty:
-    r"""The penalty around another point, :math:`\psi(x - b; \lambda)`.
+    r"""Translate a penalty, :math:`\psi(x - b; \lambda)`, so that it shrinks towards b.
 
     .. math:: \mathrm{prox}(v) = b + \mathrm{prox}_{t\psi}(v - b)
 
+    ``scale_max`` is ``None``, as a large scale makes b optimal and not zero.
+
     Args:
       penalty: psi.
-      shift: b, a pytree of arrays like x. What was pulled to zero is now pulled to b.
-
-    ``scale_max`` is gone: it is b, not zero, that a large strength makes optimal.
+      shift: b, a pytree of arrays like x.
 
     Example:
       >>> from fcojax.transforms.penalties.l1 import l1
       >>> translated(l1(), jnp.array([1.0, 1.0])).prox(jnp.array([4.0, 1.5]), 1.0, 1.0).tolist()
       [3.0, 1.0]
     """
-    require_penalty(penalty, "translated")
 
     def value(x, scale):
         return penalty.value(tree.add_scaled(x, -1.0, shift), scale)
 
     def prox(v, step, scale):
-        moved = penalty.prox(tree.add_scaled(v, -1.0, shift), step, scale)
-        return tree.add_scaled(moved, 1.0, shift)
+        x = penalty.prox(tree.add_scaled(v, -1.0, shift), step, scale)
+        return tree.add_scaled(x, 1.0, shift)
 
-    def distance(gap, x, v, scale):
-        return gap(tree.add_scaled(x, -1.0, shift), v, scale)
+    def distance(inner_distance, x, v, scale):
+        return inner_distance(tree.add_scaled(x, -1.0, shift), v, scale)
 
     return _changed(penalty, value, prox, None, distance)
 
 
 @memoised
+@validated
 def precomposed(
     penalty: Penalty, forward: Callable[[PyTree], PyTree], adjoint: Callable[[PyTree], PyTree]
 ) -> Penalty:
-    r"""The penalty seen through a linear map, :math:`\psi(Ax; \lambda)` where :math:`AA^T = I`.
+    r"""Compose a penalty with a linear map, :math:`\psi(Ax; \lambda)` with :math:`AA^T = I`.
 
     .. math:: \mathrm{prox}(v) = v + A^T(\mathrm{prox}_{t\psi}(Av) - Av)
 
-    An orthonormal transform (Fourier, wavelet, a permutation) qualifies, and so does a choice of
-    coordinates; the formula is wrong for any other map, and nobody can check a function.
+    Examples are orthonormal transforms (Fourier, wavelets, permutations) and selections of
+    coordinates. The formula is wrong for other maps, and the condition is not checked.
+    ``scale_max`` is ``None``, as it need not exist for a map with a null space.
 
     Args:
       penalty: psi.
       forward: ``x -> A x``, linear.
       adjoint: ``y -> A^T y``.
-
-    ``scale_max`` is gone, since for a map with a null space it need not exist.
 
     Example:
       >>> from fcojax.transforms.penalties.l1 import l1
@@ -193,7 +196,6 @@ def precomposed(
     References:
       Beck, First-Order Methods in Optimization, 2017, theorem 6.15.
     """
-    require_penalty(penalty, "precomposed")
 
     def value(x, scale):
         return penalty.value(forward(x), scale)
@@ -202,23 +204,26 @@ def precomposed(
         image = forward(v)
         return tree.add(v, adjoint(tree.sub(penalty.prox(image, step, scale), image)))
 
-    def distance(gap, x, v, scale):
+    def distance(inner_distance, x, v, scale):
         image = forward(v)
-        return length([gap(forward(x), image, scale), tree.sub(v, adjoint(image))])
+        return euclidean_norm(
+            [inner_distance(forward(x), image, scale), tree.sub(v, adjoint(image))]
+        )
 
     return _changed(penalty._replace(separable=False), value, prox, None, distance)
 
 
 @memoised
+@validated
 def rotated(penalty: Penalty, matrix: Array) -> Penalty:
-    r"""The penalty in another orthonormal basis, :math:`\psi(Qx; \lambda)`.
+    r"""Express a penalty in another orthonormal basis, :math:`\psi(Qx; \lambda)`.
 
     .. math:: \mathrm{prox}(v) = Q^T \mathrm{prox}_{t\psi}(Qv)
 
     Args:
       penalty: psi.
-      matrix: Q, square with :math:`QQ^T = I`. It multiplies every leaf from the left, so each leaf
-        is a vector of length d or a matrix of d rows.
+      matrix: Q, square with :math:`QQ^T = I`. It multiplies each leaf from the left, a vector of
+        length d or a matrix with d rows.
 
     Example:
       >>> from fcojax.transforms.penalties.l1 import l1
@@ -226,20 +231,12 @@ def rotated(penalty: Penalty, matrix: Array) -> Penalty:
       >>> rotated(l1(), swap).prox(jnp.array([3.0, 0.5]), 1.0, 1.0).tolist()
       [2.0, 0.0]
     """
-    require_penalty(penalty, "rotated")
-    if jnp.ndim(matrix) != 2 or matrix.shape[0] != matrix.shape[1]:
+    defect = _distance_from_orthogonal(matrix)
+    if not defect <= 100 * float(jnp.finfo(matrix.dtype).eps) * len(matrix):
         raise ValueError(
-            f"rotated was given a matrix of shape {jnp.shape(matrix)}; it has to be square."
+            f"the matrix has shape {matrix.shape} and |Q Q^T - I| = {defect:.1e}; pass a square "
+            "orthogonal matrix, such as the Q of a QR decomposition."
         )
-    if is_concrete(matrix):
-        concrete = np.asarray(matrix, np.float64)
-        defect = float(np.max(np.abs(concrete @ concrete.T - np.eye(len(concrete))), initial=0.0))
-        allowed = 100 * float(jnp.finfo(matrix.dtype).eps) * len(concrete)
-        if not defect <= allowed:
-            raise ValueError(
-                f"rotated was given a matrix with |Q Q^T - I| = {defect:.1e}, which has to be "
-                f"orthogonal (at most {allowed:.1e}); take the Q of its QR decomposition."
-            )
 
     def forward(x):
         return jax.tree.map(lambda leaf: matrix.astype(leaf.dtype) @ leaf, x)
@@ -256,29 +253,28 @@ def rotated(penalty: Penalty, matrix: Array) -> Penalty:
     inner = penalty.scale_max
     scale_max = None if inner is None else lambda gradient: inner(forward(gradient))
 
-    def distance(gap, x, v, scale):
-        return gap(forward(x), forward(v), scale)
+    def distance(inner_distance, x, v, scale):
+        return inner_distance(forward(x), forward(v), scale)
 
     return _changed(penalty._replace(separable=False), value, prox, scale_max, distance)
 
 
 @memoised
+@validated
 def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
-    r"""The penalty plus a box, :math:`\psi(x; \lambda) + \chi\{a \le x \le b\}`.
+    r"""Add a box constraint to a penalty, :math:`\psi(x; \lambda) + \chi\{a \le x \le b\}`.
 
     .. math:: \mathrm{prox}(v)_i = \min(\max(\mathrm{prox}_{t\psi}(v)_i, a_i), b_i)
 
-    Right for a convex psi that is a sum over entries (l1, elastic net, Huber, a power), because a
-    convex function of one variable is least over an interval at the point nearest to its free
-    minimiser. Wrong for a psi that couples entries, such as a norm of a group.
+    This holds for a convex psi that is a sum over entries (l1, elastic net, Huber, a power): the
+    minimiser of a convex function of one variable over an interval is the point nearest to its
+    unconstrained minimiser. It is wrong for a psi that couples entries, such as a group norm.
+    ``scale_max`` and ``subdiff_distance`` are ``None``.
 
     Args:
-      penalty: psi, convex and separable over entries.
+      penalty: psi, convex and separable.
       lower: a, one number for all entries or a pytree of arrays like x; minus infinity is allowed.
       upper: b, likewise.
-
-    ``scale_max`` is gone: on one side of the box zero may be optimal at a smaller scale. So is
-    ``subdiff_distance``.
 
     Example:
       >>> from fcojax.transforms.penalties.l1 import l1
@@ -286,24 +282,23 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
       [1.0, 0.5, 0.0]
 
     References:
-      Yu, On decomposing the proximal map, 2013, for when a prox of a sum is a composition.
+      Yu, On decomposing the proximal map, 2013, on when the prox of a sum is a composition.
     """
-    require_penalty(penalty, "with_box")
     if not penalty.convex:
         raise ValueError(
-            "with_box was given a penalty that is not convex, and clipping its prox would not "
-            "solve the boxed problem; pass a convex one."
+            "the penalty is not convex, so that clipping its prox does not solve the problem with "
+            "a box; pass a convex one."
         )
     if is_concrete((lower, upper)):
         for low, high in _paired(jax.tree.leaves(lower), jax.tree.leaves(upper)):
             if not np.all(np.asarray(low) <= np.asarray(high)):
                 raise ValueError(
-                    f"with_box was given a lower bound {low} that exceeds the upper bound {high}; "
-                    "the box is empty."
+                    f"the box is empty: a lower bound is {low} and the upper one {high}; pass "
+                    "lower bounds of at most the upper ones."
                 )
 
     def bounds(x):
-        return _spread(lower, x), _spread(upper, x)
+        return _broadcast(lower, x), _broadcast(upper, x)
 
     def value(x, scale):
         inner = penalty.value(x, scale)
@@ -320,32 +315,37 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
 
 
 def _changed(penalty: Penalty, value, prox, scale_max, distance: Callable[..., Array]) -> Penalty:
-    """The penalty with other functions; ``distance`` is given its own one, if it has one."""
-    gap = penalty.subdiff_distance
-    changed = None if gap is None else functools.partial(distance, gap)
+    """The penalty with other functions; ``distance`` is called with its ``subdiff_distance``."""
+    inner_distance = penalty.subdiff_distance
+    changed = None if inner_distance is None else functools.partial(distance, inner_distance)
     return penalty._replace(value=value, prox=prox, scale_max=scale_max, subdiff_distance=changed)
 
 
 def is_concrete(numbers: PyTree) -> bool:
-    """Whether the numbers can be looked at, which those under jit, vmap or grad cannot."""
+    """Return whether no leaf is traced, as under jit, vmap or grad."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(numbers))
 
 
 def _paired(lows: list, highs: list) -> list[tuple]:
-    """Leaf with leaf, or one number with every leaf."""
+    """Pairs of leaves, or of one number with every leaf."""
     count = max(len(lows), len(highs))
-    widen = [leaves * count if len(leaves) == 1 else leaves for leaves in (lows, highs)]
-    return list(zip(*widen, strict=True))
+    lows, highs = (leaves * count if len(leaves) == 1 else leaves for leaves in (lows, highs))
+    return list(zip(lows, highs, strict=True))
 
 
-def _spread(numbers: PyTree, x: PyTree) -> PyTree:
-    """A pytree like ``x`` from one number or from a pytree that already is like it."""
-    if jax.tree.structure(numbers) != jax.tree.structure(x):
-        if not jax.tree_util.all_leaves([numbers]) or jnp.ndim(numbers):
-            raise ValueError(
-                f"bounds of structure {jax.tree.structure(numbers)} do not fit parameters of "
-                f"structure {jax.tree.structure(x)}; pass one number or a pytree like them."
-            )
+def _distance_from_orthogonal(matrix: Array) -> float:
+    """The largest entry of ``|Q Q^T - I|``; infinite if not square, and 0 if not known yet."""
+    if jnp.ndim(matrix) != 2 or matrix.shape[0] != matrix.shape[1]:
+        return np.inf
+    if not is_concrete(matrix):
+        return 0.0
+    square = np.asarray(matrix, np.float64)
+    return float(np.max(np.abs(square @ square.T - np.eye(len(square))), initial=0.0))
+
+
+def _broadcast(numbers: PyTree, x: PyTree) -> PyTree:
+    """A pytree like ``x`` from one number, or from a pytree like it."""
+    if jax.tree_util.all_leaves([numbers]) and not jnp.ndim(numbers):
         numbers = jax.tree.map(lambda leaf: numbers, x)
     return jax.tree.map(
         lambda leaf, number: jnp.broadcast_to(jnp.asarray(number, leaf.dtype), leaf.shape),

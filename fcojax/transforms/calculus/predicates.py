@@ -1,4 +1,4 @@
-"""Which leaves of a pytree something is put on, said by a predicate."""
+"""Predicates that select leaves of a pytree by path."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +14,11 @@ PathPredicate = Callable[[tuple, jax.Array], bool]
 
 @memoised
 def named(*names: str) -> PathPredicate:
-    """A predicate for ``on_subtree``: leaves whose path has one of these names in it.
+    """Return a predicate that selects leaves by the names in their path.
 
-    A name matches a whole path entry, so ``named("kernel")`` does not touch ``kernel_norm``.
+    Args:
+      *names: a leaf is selected if an entry of its path equals one of them, so
+        ``named("kernel")`` does not select ``kernel_norm``.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -25,10 +27,8 @@ def named(*names: str) -> PathPredicate:
       >>> float(penalty.value({"kernel": jnp.array([1.0, -2.0]), "bias": jnp.array(9.0)}, 1.0))
       3.0
     """
-    if bad := [name for name in names if not isinstance(name, str)]:
-        several = isinstance(bad[0], list | tuple)
-        right = ", ".join(repr(str(name)) for name in (bad[0] if several else bad))
-        raise ValueError(f"named was given {bad[0]!r}; pass names as strings: named({right}).")
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"the names are {names}; pass strings, as in named('kernel', 'bias').")
 
     def touches(path, leaf):
         del leaf
@@ -39,15 +39,12 @@ def named(*names: str) -> PathPredicate:
 
 
 def split_leaves(x: PyTree, touches: PathPredicate) -> tuple[list, list, Callable]:
-    """The leaves that are touched, the others, and ``join(touched, others)`` to put them back."""
+    """Return the selected leaves, the others, and ``join(selected, others)`` to rebuild x."""
     paths, structure = jax.tree_util.tree_flatten_with_path(x)
     is_chosen = [_is_touched(touches, path, leaf) for path, leaf in paths]
     if not any(is_chosen):
-        raise ValueError(
-            "the predicate touches none of the leaves "
-            f"{[jax.tree_util.keystr(path) for path, _ in paths]}; mend it, or leave the subtree "
-            "out if nothing is to be chosen."
-        )
+        names = [jax.tree_util.keystr(path) for path, _ in paths]
+        raise ValueError(f"the predicate selects none of the leaves {names}; pass another one.")
 
     def join(chosen, rest):
         chosen, rest = iter(chosen), iter(rest)
@@ -58,24 +55,12 @@ def split_leaves(x: PyTree, touches: PathPredicate) -> tuple[list, list, Callabl
     return chosen, [leaf for yes, leaf in leaves if not yes], join
 
 
-def require_predicate(touches: Any, whose: str) -> None:
-    """Raises unless it can be asked; a name is none."""
-    if touches is named:
-        raise ValueError(f"{whose} was given the function named; call it: named('kernel').")
-    if not callable(touches):
-        name = touches if isinstance(touches, str) else "kernel"
-        raise ValueError(
-            f"{whose} was given {touches!r} for its predicate; pass named({name!r}), or a function "
-            "(path, leaf) -> bool."
-        )
-
-
 def _is_touched(touches: PathPredicate, path: tuple, leaf: Any) -> bool:
-    """What the predicate says of a leaf; raises if that is neither yes nor no."""
-    found = touches(path, leaf)
-    if isinstance(found, bool | np.bool_):
-        return bool(found)
-    what = "function" if callable(found) else type(found).__name__
-    raise ValueError(
-        f"the predicate returned a {what} for {jax.tree_util.keystr(path)}; return True or False."
-    )
+    """The result of the predicate, if it is a boolean: a function, for one, would count as true."""
+    result = touches(path, leaf)
+    if not isinstance(result, bool | np.bool_):
+        raise ValueError(
+            f"the predicate returned {result!r} for {jax.tree_util.keystr(path)}; return True or "
+            "False."
+        )
+    return bool(result)

@@ -1,1 +1,1 @@
-"""Sets with a projection."""
+"""Constraint sets with a projection in closed form."""

@@ -1,7 +1,8 @@
-"""The cone of increasing sequences: isotonic regression by cutting blocks in two.
+"""The cone of increasing sequences: isotonic regression by splitting blocks.
 
-Pooling adjacent violators grows blocks one entry at a time and is sequential. Here blocks start as
-whole signals and every block that is not done is cut in each pass, where cutting gains most.
+The pool adjacent violators algorithm grows blocks one entry at a time and is sequential. Here
+blocks are whole signals at first, and each pass splits every unfinished block where that gains
+most.
 """
 
 import functools
@@ -11,22 +12,22 @@ import jax.numpy as jnp
 
 from fcojax.memo import memoised
 from fcojax.transforms.blocks import along_axis, block_means, block_numbers, differences
-from fcojax.transforms.penalty import Penalty, checked, indicator, largest
+from fcojax.transforms.penalty import Penalty, checked, indicator, largest, max_abs
 
 
 @memoised
 def monotone(axis: int = -1) -> Penalty:
-    r"""The cone :math:`\{x_1 \le x_2 \le \dots\}` of signals along an axis; ``scale`` is ignored.
+    r"""Return the cone :math:`\{x_1 \le x_2 \le \dots\}` of increasing signals along an axis.
 
     .. math:: \mathrm{prox}(v) = \mathrm{argmin}_{x_1 \le x_2 \le \dots} |x - v|^2
 
-    This is isotonic regression: the answer is constant on blocks, where it is the mean of v, and
-    so its derivative averages over blocks. Signals in different leaves or along other axes are
-    independent, a scalar is free. The number of passes over the data grows with the logarithm of
-    the length, unless values grow geometrically. For decreasing signals, flip them.
+    This is isotonic regression: the result is constant on blocks, equal to the mean of v over the
+    block, and its derivative averages over blocks. Signals in different leaves or along other axes
+    are independent. The number of passes grows with the logarithm of the length, unless values grow
+    geometrically. For decreasing signals, flip them. Step and scale have no effect.
 
     Args:
-      axis: the axis the signals run along, in every leaf.
+      axis: the axis of the signals, in every leaf; a scalar is a signal with one entry.
 
     Example:
       >>> monotone().prox(jnp.array([1.0, 3.0, 2.0, 4.0]), step=1.0, scale=1.0).tolist()
@@ -35,7 +36,7 @@ def monotone(axis: int = -1) -> Penalty:
     References:
       Best and Chakravarti, Active set algorithms for isotonic regression, 1990; Luss, Rosset and
       Shahar, Efficient regularized isotonic regression with application to gene-gene interaction
-      search, 2012, for the cut of a block at its mean.
+      search, 2012, for splitting a block at its mean.
     """
 
     def value(x, scale):
@@ -44,7 +45,7 @@ def monotone(axis: int = -1) -> Penalty:
         def drop(leaf):
             return along_axis(lambda flat, begins: -differences(flat, begins), axis, leaf)
 
-        return indicator(largest(jax.tree.map(drop, x)), largest(jax.tree.map(jnp.abs, x)))
+        return indicator(largest(jax.tree.map(drop, x)), max_abs(x))
 
     def prox(v, step, scale):
         del step, scale
@@ -54,29 +55,29 @@ def monotone(axis: int = -1) -> Penalty:
 
 
 def _isotonic(flat, begins):
-    blocks = block_numbers(_cut(jax.lax.stop_gradient(flat), begins))
+    blocks = block_numbers(_block_begins(jax.lax.stop_gradient(flat), begins))
     return block_means(flat, blocks)
 
 
-def _cut(flat, signal_begins):
-    """The mask of entries that begin a block of the solution."""
+def _block_begins(flat, signal_begins):
+    """The mask of entries at which a block of the solution begins."""
     size = flat.size
     position = jnp.arange(size)
     epsilon = jnp.finfo(flat.dtype).eps
     rounding = 8 * epsilon * jnp.max(jnp.abs(flat))
 
-    def cut(state):
+    def split(state):
         begins, _ = state
         blocks = block_numbers(begins)
         rest = flat - block_means(flat, blocks)
-        # The excess of the entries before this one over the block's mean. It is negative where the
-        # block may be cut: what is before lies below what is after.
+        # Sum of the deviations from the block's mean before this entry. Where it is negative, the
+        # entries before are below those after, and the block may be split.
         before = jnp.cumsum(rest) - rest
         first = jax.lax.cummax(jnp.where(begins, position, 0))
         ends = jnp.roll(begins, -1).at[-1].set(True)
         last = jax.lax.cummin(jnp.where(ends, position, size), reverse=True)
         excess = before - before[first]
-        # Cuts that move no level by more than rounding would peel equal entries off one by one.
+        # Without a tolerance, rounding errors would split equal entries off one by one.
         shorter = jnp.minimum(position - first, last + 1 - position)
         excess = excess + rounding * shorter.astype(flat.dtype)
         least = jax.ops.segment_min(excess, blocks, size, indices_are_sorted=True)[blocks]
@@ -84,4 +85,4 @@ def _cut(flat, signal_begins):
         return begins | more, jnp.any(more)
 
     begins = jnp.asarray(signal_begins)
-    return jax.lax.while_loop(lambda state: state[1], cut, (begins, jnp.asarray(True)))[0]
+    return jax.lax.while_loop(lambda state: state[1], split, (begins, jnp.asarray(True)))[0]

@@ -1,8 +1,7 @@
-"""Sets as penalties: balls, boxes, half-spaces, affine sets.
+"""Constraint sets: balls, boxes, half-spaces, affine sets.
 
 A constraint is the indicator of its set, so its prox is the projection at every step, zero
-included. ``scale`` is the radius of a ball; a set whose bounds its factory fixes ignores it. The
-simplex, the l1 ball, the monotone cone and the sparse vectors have files of their own.
+included. ``scale`` is the radius of a ball; sets that the factory fixes ignore it.
 """
 
 import jax
@@ -13,29 +12,36 @@ from jax.typing import ArrayLike
 from optax import projections
 
 from fcojax import tree
+from fcojax.arguments import validated
 from fcojax.memo import memoised
-from fcojax.transforms.lengths import length, quotient
 from fcojax.transforms.penalty import (
     Penalty,
     checked,
     indicator,
     largest,
-    require_shapes_of,
+    max_abs,
+    require_same_shapes,
     strength,
 )
-from fcojax.transforms.subdifferentials import from_intervals, nearly_at, of_bounds, off_ray
+from fcojax.transforms.stable_norms import euclidean_norm, quotient
+from fcojax.transforms.subdifferentials import (
+    bounds_interval,
+    distance_to_intervals,
+    distance_to_ray,
+    is_on_sphere,
+)
 from fcojax.transforms.thresholds import clipped
-from fcojax.types import PyTree
+from fcojax.types import PyTree, Real
 
 
 @memoised
 def l2_ball() -> Penalty:
-    r"""The ball :math:`\{|x|_2 \le r\}` over all leaves jointly, with the radius r as ``scale``.
+    r"""Return the ball :math:`\{|x|_2 \le r\}` over all leaves jointly, with r as ``scale``.
 
     .. math:: \mathrm{prox}(v) = \min(1, r / |v|_2)\, v
 
-    A point of the ball is returned as it is, and the derivative there is the identity, on the
-    sphere too; r = 0 answers 0.
+    A point of the ball is returned unchanged, and the derivative there is the identity, also on the
+    boundary.
 
     Example:
       >>> l2_ball().prox(jnp.array([3.0, 4.0]), step=1.0, scale=2.5).tolist()
@@ -43,18 +49,18 @@ def l2_ball() -> Penalty:
     """
 
     def value(x, scale):
-        norm = length(x)
+        norm = euclidean_norm(x)
         return indicator(norm - strength(scale, norm), scale)
 
     def prox(v, step, scale):
-        # optax.projections.projection_l2_ball is NaN where the point and the radius are both 0.
+        # optax.projections.projection_l2_ball is NaN if the point and the radius are both 0.
         del step
-        norm = length(v)
+        norm = euclidean_norm(v)
         radius = strength(scale, norm)
-        outside = ~(norm <= radius)  # a norm that is NaN stays NaN
+        outside = ~(norm <= radius)  # true for NaN, so that NaN is returned
         size = jnp.where(outside, norm, 1.0)
         ratio = quotient(radius, size)
-        # A ratio that underflows is applied in two factors: the answer need not underflow.
+        # A ratio that underflows is applied as two factors, whose product with v may not underflow.
         tiny = ratio < jnp.finfo(ratio.dtype).tiny
         first = jnp.where(tiny, quotient(jnp.ones_like(size), size), 1.0)
         second = jnp.where(tiny, radius, ratio)
@@ -63,16 +69,16 @@ def l2_ball() -> Penalty:
         return tree.scale(second, tree.scale(first, v))
 
     def subdiff_distance(x, v, scale):
-        norm = length(x)
+        norm = euclidean_norm(x)
         radius = strength(scale, norm)
-        return jnp.where(radius > 0, off_ray(v, x, nearly_at(norm, radius)), 0)
+        return jnp.where(radius > 0, distance_to_ray(v, x, is_on_sphere(norm, radius)), 0)
 
     return checked("l2_ball", Penalty(value, prox, subdiff_distance=subdiff_distance))
 
 
 @memoised
 def linf_ball() -> Penalty:
-    r"""The cube :math:`\{|x_i| \le r\}`, with the radius r as ``scale``.
+    r"""Return the cube :math:`\{|x_i| \le r\}`, with the radius r as ``scale``.
 
     .. math:: \mathrm{prox}(v)_i = \mathrm{clip}(v_i, -r, r)
 
@@ -82,7 +88,7 @@ def linf_ball() -> Penalty:
     """
 
     def value(x, scale):
-        top = largest(jax.tree.map(jnp.abs, x))
+        top = max_abs(x)
         return indicator(top - strength(scale, top), scale)
 
     def prox(v, step, scale):
@@ -95,21 +101,21 @@ def linf_ball() -> Penalty:
         return jax.tree.map(clip, v)
 
     def subdiff_distance(x, v, scale):
-        return from_intervals(lambda leaf, r: of_bounds(leaf, -r, r), x, v, scale)
+        return distance_to_intervals(lambda leaf, r: bounds_interval(leaf, -r, r), x, v, scale)
 
     return checked("linf_ball", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
 @memoised
 def box(lower: PyTree, upper: PyTree) -> Penalty:
-    r"""The box :math:`\{l_i \le x_i \le u_i\}`, with bounds fixed here; ``scale`` has no effect.
+    r"""Return the box :math:`\{l_i \le x_i \le u_i\}`; ``scale`` has no effect.
 
     .. math:: \mathrm{prox}(v)_i = \mathrm{clip}(v_i, l_i, u_i)
 
     Args:
-      lower: a number for every entry, or a tree with the structure and shapes of the points.
-        Minus infinity leaves an entry free from below.
-      upper: likewise.
+      lower: l, one number for all entries, or a pytree with the structure and shapes of the
+        points. Minus infinity means no bound.
+      upper: u, likewise.
 
     Example:
       >>> box(0.0, 1.0).prox(jnp.array([3.0, -0.5]), step=1.0, scale=1.0).tolist()
@@ -119,27 +125,21 @@ def box(lower: PyTree, upper: PyTree) -> Penalty:
     lowest, highest = (
         np.concatenate([b.ravel() for b in jax.tree.leaves(t)]) for t in (lower, upper)
     )
-    if len(lowest) != len(highest) and 1 not in (len(lowest), len(highest)):
-        raise ValueError(
-            f"box was given {len(lowest)} lower and {len(highest)} upper bounds; pass one number "
-            "or a bound for every entry."
-        )
     if not np.all(lowest <= highest):
-        worst = np.nanmax(lowest - highest)
         raise ValueError(
-            f"box was given a lower bound {worst} above its upper bound, so the box is empty; swap "
-            "or mend the bounds."
+            f"the box is empty: lower - upper is up to {np.nanmax(lowest - highest)}; pass lower "
+            "bounds of at most the upper ones."
         )
 
     def bounds(x):
-        spread = []
+        full = []
         for bound, name in ((lower, "lower"), (upper, "upper")):
             if isinstance(bound, np.ndarray) and bound.ndim == 0:
-                spread.append(jax.tree.map(lambda leaf, b=bound: jnp.full_like(leaf, b), x))
+                full.append(jax.tree.map(lambda leaf, b=bound: jnp.full_like(leaf, b), x))
             else:
-                require_shapes_of(x, bound, f"the {name} bound of box")
-                spread.append(jax.tree.map(lambda a, b: jnp.asarray(b, a.dtype), x, bound))
-        return spread
+                require_same_shapes(x, bound, f"the {name} bound of box")
+                full.append(jax.tree.map(lambda a, b: jnp.asarray(b, a.dtype), x, bound))
+        return full
 
     def value(x, scale):
         del scale
@@ -154,16 +154,16 @@ def box(lower: PyTree, upper: PyTree) -> Penalty:
     def subdiff_distance(x, v, scale):
         def interval(leaf, strength, low, high):
             del strength
-            return of_bounds(leaf, low, high)
+            return bounds_interval(leaf, low, high)
 
-        return from_intervals(interval, x, v, scale, *bounds(x))
+        return distance_to_intervals(interval, x, v, scale, *bounds(x))
 
     return checked("box", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
 @memoised
 def non_negative() -> Penalty:
-    r"""The orthant :math:`\{x_i \ge 0\}`; ``scale`` has no effect.
+    r"""Return the orthant :math:`\{x_i \ge 0\}`; ``scale`` has no effect.
 
     .. math:: \mathrm{prox}(v)_i = \max(v_i, 0)
 
@@ -181,14 +181,17 @@ def non_negative() -> Penalty:
         return projections.projection_non_negative(v)
 
     def subdiff_distance(x, v, scale):
-        return from_intervals(lambda leaf, _: of_bounds(leaf, 0.0, jnp.inf), x, v, scale)
+        return distance_to_intervals(
+            lambda leaf, _: bounds_interval(leaf, 0.0, jnp.inf), x, v, scale
+        )
 
     return checked("non_negative", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
 @memoised
-def half_space(normal: PyTree, offset: float) -> Penalty:
-    r"""The half-space :math:`\{\langle a, x \rangle \le b\}`; ``scale`` has no effect.
+@validated
+def half_space(normal: PyTree, offset: Real) -> Penalty:
+    r"""Return the half-space :math:`\{\langle a, x \rangle \le b\}`; ``scale`` has no effect.
 
     .. math:: \mathrm{prox}(v) = v - \max(\langle a, v \rangle - b, 0)\, a / |a|^2
 
@@ -205,21 +208,19 @@ def half_space(normal: PyTree, offset: float) -> Penalty:
     ratios = jax.tree.map(lambda leaf: leaf / (top or 1.0), normal)
     size = top * np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(ratios)))
     if not 0 < size < np.inf:
-        raise ValueError(
-            f"half_space was given a normal of norm {size}; pass a finite normal that is not zero."
-        )
-    # A unit normal: its square neither overflows nor vanishes, and violations are distances.
+        raise ValueError(f"the norm of the normal is {size}; pass a finite and nonzero normal.")
+    # With a unit normal squares neither overflow nor underflow, and violations are distances.
     normal = jax.tree.map(lambda leaf: np.asarray(leaf) / size, normal)
     offset = float(offset / size)
 
     def direction(x):
-        require_shapes_of(x, normal, "the normal of half_space")
+        require_same_shapes(x, normal, "the normal of half_space")
         return jax.tree.map(lambda a, b: jnp.asarray(b, a.dtype), x, normal)
 
     def value(x, scale):
         del scale
-        reach = largest(jax.tree.map(jnp.abs, x))
-        return indicator(tree.vdot(x, direction(x)) - offset, reach + abs(offset))
+        size = max_abs(x)
+        return indicator(tree.vdot(x, direction(x)) - offset, size + abs(offset))
 
     def prox(v, step, scale):
         del step, scale
@@ -227,22 +228,22 @@ def half_space(normal: PyTree, offset: float) -> Penalty:
 
     def subdiff_distance(x, v, scale):
         del scale
-        reach = largest(jax.tree.map(jnp.abs, x))
-        below = offset - tree.vdot(x, direction(x))
-        room = np.sqrt(jnp.finfo(below.dtype).eps) * (1 + reach + abs(offset))
-        return off_ray(v, direction(x), below <= room)
+        size = max_abs(x)
+        slack = offset - tree.vdot(x, direction(x))
+        tolerance = np.sqrt(jnp.finfo(slack.dtype).eps) * (1 + size + abs(offset))
+        return distance_to_ray(v, direction(x), slack <= tolerance)
 
     return checked("half_space", Penalty(value, prox, subdiff_distance=subdiff_distance))
 
 
 @memoised
 def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
-    r"""The affine set :math:`\{A x = b\}`, x being all leaves jointly; ``scale`` has no effect.
+    r"""Return the affine set :math:`\{A x = b\}`, x being all leaves jointly.
 
     .. math:: \mathrm{prox}(v) = v - A^+ (A v - b)
 
-    The factory decomposes A once, in float64: a projection is then two products with orthonormal
-    rows. Dependent equations are dropped.
+    The factory decomposes A once, in float64; a projection then consists of products with
+    orthonormal rows. Linearly dependent equations are dropped. Step and scale have no effect.
 
     Args:
       matrix: A, of shape (equations, entries).
@@ -260,38 +261,33 @@ def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
     shape = left_side.shape
     if left_side.ndim != 2 or right_side.shape != shape[:1]:
         raise ValueError(
-            f"affine was given a matrix of shape {shape} and a right side of shape "
-            f"{right_side.shape}; pass shapes (equations, entries) and (equations,)."
+            f"the matrix has shape {shape} and the right side {right_side.shape}; pass shapes "
+            "(equations, entries) and (equations,)."
         )
-    left, sizes, rows = np.linalg.svd(left_side, full_matrices=False)
-    cut = np.max(sizes, initial=0.0) * max(shape) * np.finfo(np.float64).eps
-    rank = int(np.sum(sizes > cut))
-    rows, levels = rows[:rank], (left.T @ right_side)[:rank] / sizes[:rank]
+    left, values, rows = np.linalg.svd(left_side, full_matrices=False)
+    rounding = np.max(values, initial=0.0) * max(shape) * np.finfo(np.float64).eps
+    rank = int(np.sum(values > rounding))
+    rows, levels = rows[:rank], (left.T @ right_side)[:rank] / values[:rank]
     gap = np.max(np.abs(left_side @ (rows.T @ levels) - right_side), initial=0.0)
     if gap > 1e-9 * (1 + np.max(np.abs(right_side), initial=0.0)):
         raise ValueError(
-            f"affine was given equations that no point solves, the best one misses by {gap:.2g}; "
-            "remove those that contradict each other."
+            f"the equations have no solution, the least residual is {gap:.2g}; remove those that "
+            "contradict each other."
         )
 
     def residual(flat):
-        if flat.size != shape[1]:
-            raise ValueError(
-                f"affine was given a matrix with {shape[1]} columns but the point has "
-                f"{flat.size} entries; build it for the points it is used on."
-            )
         return jnp.asarray(rows, flat.dtype) @ flat - jnp.asarray(levels, flat.dtype)
 
     def value(x, scale):
         del scale
         flat = ravel_pytree(x)[0]
-        reach = jnp.max(jnp.abs(flat), initial=np.max(np.abs(levels), initial=0.0))
-        return indicator(jnp.max(jnp.abs(residual(flat)), initial=0.0), reach)
+        size = jnp.max(jnp.abs(flat), initial=np.max(np.abs(levels), initial=0.0))
+        return indicator(jnp.max(jnp.abs(residual(flat)), initial=0.0), size)
 
     def prox(v, step, scale):
         del step, scale
         flat, unravel = ravel_pytree(v)
-        for _ in range(2):  # the second takes back what a v far from the set lost to rounding
+        for _ in range(2):  # the second corrects the rounding error for a v far from the set
             flat = flat - jnp.asarray(rows.T, flat.dtype) @ residual(flat)
         return unravel(flat)
 
@@ -299,6 +295,6 @@ def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
         del x, scale
         flat = ravel_pytree(v)[0]
         inner = jnp.asarray(rows, flat.dtype)
-        return length(flat - inner.T @ (inner @ flat))
+        return euclidean_norm(flat - inner.T @ (inner @ flat))
 
     return checked("affine", Penalty(value, prox, subdiff_distance=subdiff_distance))

@@ -1,4 +1,4 @@
-"""The simplex and the l1 ball: one threshold for all entries."""
+"""The simplex and the l1 ball, whose projections subtract one threshold from all entries."""
 
 import jax
 import jax.numpy as jnp
@@ -6,21 +6,20 @@ from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
 from fcojax.memo import memoised
-from fcojax.transforms.lengths import length
-from fcojax.transforms.penalty import Penalty, checked, indicator, largest, strength
-from fcojax.transforms.subdifferentials import nearly_at, off_level
-from fcojax.transforms.thresholds import onto_l1_ball, onto_simplex
+from fcojax.transforms.penalty import Penalty, checked, indicator, l1_norm, largest, strength
+from fcojax.transforms.stable_norms import euclidean_norm
+from fcojax.transforms.subdifferentials import distance_to_level, is_on_sphere
+from fcojax.transforms.thresholds import project_l1_ball, project_simplex
 
 
 @memoised
 def simplex() -> Penalty:
-    r"""The simplex :math:`\{x \ge 0, \sum_i x_i = s\}` over all leaves, s given as ``scale``.
+    r"""Return the simplex :math:`\{x \ge 0, \sum_i x_i = s\}` over all leaves, with s as ``scale``.
 
     .. math:: \mathrm{prox}(v) = \mathrm{argmin}_{x \ge 0,\, 1^T x = s} |x - v|^2
       = \max(v - \theta, 0)
 
-    The step has no effect. For s = 0 the answer is 0, the only point of the set. In a tree without
-    entries there is nothing to project.
+    The step has no effect. A tree without entries is returned unchanged.
 
     Example:
       >>> simplex().prox(jnp.array([2.0, 1.5, 0.0]), step=1.0, scale=1.0).tolist()
@@ -28,43 +27,43 @@ def simplex() -> Penalty:
 
     References:
       Michelot, A finite algorithm for finding the projection of a point onto the canonical
-      simplex of R^n, 1986. Departs from it by a better start and by measuring the excess from the
-      present theta, and theta from the largest entry, which loses no digits.
+      simplex of R^n, 1986. Our starting point is better, and sums are taken relative to the
+      current theta, and theta relative to the largest entry, which avoids cancellation.
     """
 
     def value(x, scale):
         if not sum(leaf.size for leaf in jax.tree.leaves(x)):
             return tree.total(jax.tree.map(jnp.sum, x))
         total = tree.total(jax.tree.map(jnp.sum, x))
-        off = jnp.abs(total - strength(scale, total))
-        return indicator(jnp.maximum(off, largest(jax.tree.map(jnp.negative, x))), scale)
+        gap = jnp.abs(total - strength(scale, total))
+        return indicator(jnp.maximum(gap, largest(jax.tree.map(jnp.negative, x))), scale)
 
     def prox(v, step, scale):
         del step
         flat, unravel = ravel_pytree(v)
         if flat.size == 0:
             return v
-        return unravel(onto_simplex(flat, strength(scale, flat)))
+        return unravel(project_simplex(flat, strength(scale, flat)))
 
     def subdiff_distance(x, v, scale):
         flat, slope = ravel_pytree(x)[0], ravel_pytree(v)[0]
         if flat.size == 0:
             return jnp.zeros(())
         active = flat > 0
-        return jnp.where(jnp.any(active), off_level(slope, active, -jnp.inf), 0)
+        return jnp.where(jnp.any(active), distance_to_level(slope, active, -jnp.inf), 0)
 
     return checked("simplex", Penalty(value, prox, subdiff_distance=subdiff_distance))
 
 
 @memoised
 def l1_ball() -> Penalty:
-    r"""The ball :math:`\{|x|_1 \le r\}` over all leaves jointly, with the radius r as ``scale``.
+    r"""Return the ball :math:`\{|x|_1 \le r\}` over all leaves jointly, with r as ``scale``.
 
     .. math:: \mathrm{prox}(v) = \mathrm{argmin}_{|x|_1 \le r} |x - v|^2
       = \mathrm{soft}(v, \theta)
 
-    A point of the ball is returned as it is, and the derivative there is the identity, on the
-    sphere too. The step has no effect. For r = 0 the answer is 0.
+    A point of the ball is returned unchanged, and the derivative there is the identity, also on the
+    boundary. The step has no effect.
 
     Example:
       >>> l1_ball().prox(jnp.array([2.0, -1.5, 0.0]), step=1.0, scale=1.0).tolist()
@@ -72,11 +71,11 @@ def l1_ball() -> Penalty:
 
     References:
       Duchi, Shalev-Shwartz, Singer and Chandra, Efficient projections onto the l1-ball for
-      learning in high dimensions, 2008; with the search of ``simplex`` in place of the sort.
+      learning in high dimensions, 2008, with the iteration of ``simplex`` in place of a sort.
     """
 
     def value(x, scale):
-        norm = tree.total(jax.tree.map(lambda leaf: jnp.sum(jnp.abs(leaf)), x))
+        norm = l1_norm(x)
         return indicator(norm - strength(scale, norm), scale)
 
     def prox(v, step, scale):
@@ -84,7 +83,7 @@ def l1_ball() -> Penalty:
         flat, unravel = ravel_pytree(v)
         if flat.size == 0:
             return v
-        return unravel(onto_l1_ball(flat, strength(scale, flat)))
+        return unravel(project_l1_ball(flat, strength(scale, flat)))
 
     def subdiff_distance(x, v, scale):
         flat, slope = ravel_pytree(x)[0], ravel_pytree(v)[0]
@@ -92,9 +91,9 @@ def l1_ball() -> Penalty:
             return jnp.zeros(())
         norm, active = jnp.sum(jnp.abs(flat)), flat != 0
         radius = strength(scale, norm)
-        along = jnp.where(active, jnp.sign(flat) * slope, jnp.abs(slope))
-        on_sphere = off_level(along, active, 0.0)
-        inside = jnp.where(nearly_at(norm, radius), on_sphere, length(slope))
-        return jnp.where(radius > 0, inside, 0)
+        signed = jnp.where(active, jnp.sign(flat) * slope, jnp.abs(slope))
+        on_sphere = distance_to_level(signed, active, 0.0)
+        distance = jnp.where(is_on_sphere(norm, radius), on_sphere, euclidean_norm(slope))
+        return jnp.where(radius > 0, distance, 0)
 
     return checked("l1_ball", Penalty(value, prox, subdiff_distance=subdiff_distance))

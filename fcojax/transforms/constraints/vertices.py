@@ -1,25 +1,30 @@
-r"""Linear minimisation over a ball, for methods that do not project.
+r"""Linear minimisation over a ball, for the Frank-Wolfe method.
 
 .. math:: s \in \mathrm{argmin}_{\|s\| \le r} \langle g, s \rangle
 
 has a solution at a vertex of the ball: one entry for the l1 norm, one pair of singular vectors for
-the nuclear norm. It costs less than a projection, and d numbers of it are sent as one or two
-vectors. Jaggi, Revisiting Frank-Wolfe: projection-free sparse convex optimization, ICML 2013.
+the nuclear norm. It needs less computation and communication than a projection. Jaggi, Revisiting
+Frank-Wolfe: projection-free sparse convex optimization, ICML 2013.
 """
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from fcojax.factorisations import thin_svd
 from fcojax.transforms.penalty import strength
 from fcojax.types import Params, Scalar
+from fcojax.xla.linalg import thin_svd
 
 
 def l1_vertex(g: Params, radius: Scalar) -> Params:
-    r"""The vertex :math:`-r\,\mathrm{sign}(g_j) e_j` of the l1 ball, j the largest of all leaves.
+    r"""Return the vertex :math:`-r\,\mathrm{sign}(g_j) e_j` of the l1 ball.
 
-    Of equal entries it takes the first; for g = 0 it is still a vertex.
+    Here j is the entry with the largest absolute value, the first of equal ones; for g = 0 the
+    result is a vertex too.
+
+    Args:
+      g: the gradient, a pytree; the ball is over all leaves jointly.
+      radius: r, at least 0.
 
     Example:
       >>> l1_vertex(jnp.array([1.0, -3.0, 2.0]), 0.5).tolist()
@@ -32,10 +37,14 @@ def l1_vertex(g: Params, radius: Scalar) -> Params:
 
 
 def nuclear_vertex(g: Params, radius: Scalar) -> Params:
-    r"""The vertex :math:`-r u_1 w_1^T` of the nuclear ball, of the first singular vectors of g.
+    r"""Return the vertex :math:`-r u_1 w_1^T` of the nuclear ball, u_1 and w_1 singular vectors.
 
-    Leaves are matrices, each with a ball of its own. The pair is the first of a full decomposition,
-    which is exact, and no cheaper than a projection; the vertex is what is cheap to send.
+    The singular vectors come from a full decomposition, so this is exact and as expensive as a
+    projection; only communication is cheaper.
+
+    Args:
+      g: the gradient, a pytree of matrices, each with a ball of its own.
+      radius: r, at least 0.
 
     Example:
       >>> nuclear_vertex(jnp.array([[0.0, 2.0], [1.0, 0.0]]), 3.0) + 0.0
@@ -44,13 +53,10 @@ def nuclear_vertex(g: Params, radius: Scalar) -> Params:
 
     def one(matrix):
         if matrix.ndim != 2:
-            raise ValueError(
-                f"nuclear_vertex met a leaf of shape {matrix.shape}; pass a tree of matrices."
-            )
-        # One that is not finite would have LAPACK print a line each time.
-        finite = jnp.all(jnp.isfinite(matrix))
+            raise ValueError(f"a leaf has shape {matrix.shape}; pass a pytree of matrices.")
+        finite = jnp.all(jnp.isfinite(matrix))  # LAPACK prints a line for a matrix that is not
         left, _, right = thin_svd(jnp.where(finite, matrix, 0))
-        found = -strength(radius, matrix) * left[:, :1] * right[:1]
-        return jnp.where(finite, found, jnp.nan)
+        vertex = -strength(radius, matrix) * left[:, :1] * right[:1]
+        return jnp.where(finite, vertex, jnp.nan)
 
     return jax.tree.map(one, g)

@@ -1,29 +1,31 @@
-"""Subspaces: as orthonormal bases, up to rotation, or as projectors. And matrices of fixed rank."""
+"""Subspaces, as orthonormal bases or as projectors, and matrices of fixed rank."""
 
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 
-from fcojax.factorisations import symmetric_eigh
+from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.transforms.manifolds.manifold import Manifold
 from fcojax.transforms.manifolds.polar import matmul, polar, polar_differential
 from fcojax.transforms.manifolds.stiefel import geodesic, log_by_halving
-from fcojax.types import Array
+from fcojax.types import Array, Count
+from fcojax.xla.linalg import symmetric_eigh
 
 
 @memoised
 def grassmann() -> Manifold:
-    r"""The k-dimensional subspaces of :math:`R^d`, each written as an orthonormal basis of it.
+    r"""Return the k-dimensional subspaces of :math:`R^d`, represented by orthonormal bases.
 
     .. math:: P(y) = \mathrm{argmin}_{x^T x = I} |x - y|_F, \qquad P_x(v) = v - x x^T v
 
-    Points are those of ``stiefel``, and a subspace is all :math:`xQ`, Q orthogonal; tangents are
-    horizontal, :math:`x^T u = 0`. For a function of the subspace the two manifolds give the same
-    gradient. ``exp``, ``retract`` and their inverses hold for subspaces: ``exp(x, log(x, y))``
-    spans what y spans and is the basis of it nearest to x. ``log`` and ``inverse_retract`` exist
-    while no principal angle is a right one; a right angle gives a finite answer of no meaning.
+    Points are those of ``stiefel``; all :math:`xQ` with Q orthogonal represent the same subspace.
+    Tangent vectors are horizontal, :math:`x^T u = 0`. A function of the subspace has the same
+    gradient on both manifolds. ``exp``, ``retract`` and their inverses are maps of subspaces:
+    ``exp(x, log(x, y))`` is the basis of the span of y that is nearest to x. ``log`` and
+    ``inverse_retract`` exist if all principal angles are below pi/2; else the result is finite but
+    meaningless.
 
     Example:
       >>> x, y = jnp.array([[1.0], [0.0]]), jnp.array([[-0.6], [0.8]])
@@ -60,17 +62,21 @@ def grassmann() -> Manifold:
 
 
 @memoised
-def grassmann_projector(rank: int) -> Manifold:
-    r"""The subspaces of dimension ``rank`` in :math:`R^d`, written as (d, d) orthogonal projectors.
+@validated
+def grassmann_projector(rank: Count) -> Manifold:
+    r"""Return the subspaces of :math:`R^d` of dimension ``rank``, as (d, d) orthogonal projectors.
 
     .. math:: P(y) = Q Q^T, \qquad P_p(v) = p s (I - p) + (I - p) s p, \quad s = \mathrm{sym}(v)
 
-    where the columns of Q are leading eigenvectors of sym(y). Where the eigenvalues number
-    ``rank`` and ``rank + 1`` coincide there are several nearest points, and one is returned.
-    Norms are :math:`\sqrt 2` times those of ``grassmann``; for small d.
+    where the columns of Q are the leading eigenvectors of sym(y). If eigenvalues ``rank`` and
+    ``rank + 1`` are equal, there are several nearest points and one is returned. Norms are
+    :math:`\sqrt 2` times those of ``grassmann``. Meant for small d.
 
-    ``inverse_retract`` exists while all principal angles are below pi/4, ``log`` while they are
-    below pi/2; beyond, both are finite and mean nothing.
+    ``inverse_retract`` exists if all principal angles are below pi/4, ``log`` if they are below
+    pi/2; else the results are finite but meaningless.
+
+    Args:
+      rank: dimension of the subspaces.
 
     Example:
       >>> grassmann_projector(1).project(jnp.diag(jnp.array([0.1, 3.0]))).tolist()
@@ -79,10 +85,9 @@ def grassmann_projector(rank: int) -> Manifold:
     References:
       Bendokat, Zimmermann and Absil, A Grassmann manifold handbook, 2024.
     """
-    _check_rank(rank)
 
     def project(y):
-        _check_square(y, rank)
+        _check_shape(y, rank, square=True)
         return top_eigenspace(0.5 * (y + y.T), rank)[0]
 
     def to_tangent(p, v):
@@ -91,21 +96,21 @@ def grassmann_projector(rank: int) -> Manifold:
         return crossing + crossing.T
 
     def inverse_retract(p, q):
-        # With angles t, the crossing block of q is sin(2 t) / 2 and ``inner`` is cos(2 t) on p.
+        # With angles t, the crossing block of q is sin(2 t) / 2 and inner is cos(2 t) on p.
         inner = matmul(matmul(p, 2 * q), p) + jnp.eye(p.shape[0], dtype=p.dtype) - 2 * p
         crossing = matmul(q, p) - matmul(p, matmul(q, p))
         slope = _solve_right(crossing, inner)
         return to_tangent(p, slope + slope.T)
 
     def exp(p, tangent):
-        turn = jax.scipy.linalg.expm(matmul(tangent, p) - matmul(p, tangent))
-        return project(matmul(matmul(turn, p), turn.T))
+        rotation = jax.scipy.linalg.expm(matmul(tangent, p) - matmul(p, tangent))
+        return project(matmul(matmul(rotation, p), rotation.T))
 
     def log(p, q):
         # (2q - I)(2p - I) is the rotation by twice the angles between the subspaces.
         eye = jnp.eye(p.shape[0], dtype=p.dtype)
-        turn = 0.5 * log_by_halving(eye, matmul(2 * q - eye, 2 * p - eye), _skew_part)
-        return to_tangent(p, matmul(turn, p) - matmul(p, turn))
+        log_rotation = 0.5 * log_by_halving(eye, matmul(2 * q - eye, 2 * p - eye), _skew_part)
+        return to_tangent(p, matmul(log_rotation, p) - matmul(p, log_rotation))
 
     def random_point(like, key):
         basis = polar(jax.random.normal(key, (like.shape[0], rank), like.dtype))
@@ -124,32 +129,31 @@ def grassmann_projector(rank: int) -> Manifold:
 
 
 @memoised
-def fixed_rank(rank: int) -> Manifold:
-    r"""Experimental: the (m, n) matrices of rank ``rank``, neither compact nor closed.
+@validated
+def fixed_rank(rank: Count) -> Manifold:
+    r"""Return the (m, n) matrices of rank ``rank`` (experimental), neither compact nor closed.
 
     .. math:: P(y) = \mathrm{argmin}_{\mathrm{rank}\, x = r} |x - y|_F, \qquad
               P_x(v) = U U^T v + v V V^T - U U^T v V V^T, \quad x = U S V^T
 
-    P truncates the singular value decomposition (written as y times a projector, which can be
-    differentiated where singular values repeat). A y of lower rank is its own answer, though it
-    lies in the closure only; where singular values number r and r + 1 coincide, one nearest point
-    is returned. The tube around x has radius :math:`\sigma_r(x) / \sqrt 2`, so there is no common
-    ``reach`` and it is given as 0. There is no inverse retraction, exp or log.
+    P truncates the singular value decomposition (as y times a projector, which is differentiable
+    where singular values repeat). A y of lower rank is returned unchanged, though it is in the
+    closure only; if singular values r and r + 1 are equal, one of the nearest points is returned.
+    The reach at x is :math:`\sigma_r(x) / \sqrt 2`, which has no positive lower bound, so ``reach``
+    is 0. ``inverse_retract``, ``exp`` and ``log`` are ``None``.
+
+    Args:
+      rank: r.
 
     Example:
       >>> fixed_rank(1).project(jnp.diag(jnp.array([3.0, 2.0]))).tolist()
       [[3.0, 0.0], [0.0, 0.0]]
     """
-    _check_rank(rank)
 
     def row_space(x):
-        if x.ndim != 2 or min(x.shape) < rank:
-            raise ValueError(
-                f"the rank is {rank} but the array has shape {x.shape}; "
-                f"pass a matrix with both sides at least {rank}."
-            )
+        _check_shape(x, rank)
         largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x)))
-        x = x / jnp.where(largest == 0, 1, largest)  # squares must not overflow
+        x = x / jnp.where(largest == 0, 1, largest)  # so that squares do not overflow
         return top_eigenspace(matmul(x.T, x), rank)[0]
 
     def project(y):
@@ -173,11 +177,11 @@ def fixed_rank(rank: int) -> Manifold:
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def top_eigenspace(symmetric: Array, rank: int) -> tuple[Array, Array]:
-    """The projector on the leading eigenvectors, and a number between them and the others.
+    """Return the projector p on the leading eigenvectors, and a number c in the eigenvalue gap.
 
-    With c in the gap, ``2 p - I`` is the polar factor of ``symmetric - c I``: hence a derivative
-    without eigenvectors, which equal eigenvalues on one side of the gap leave alone. That of c is
-    declared 0, as p does not depend on it.
+    ``2 p - I`` is the polar factor of ``symmetric - c I``, which gives a derivative without
+    eigenvectors that is correct for equal eigenvalues on one side of the gap. The derivative of c
+    is returned as 0, as p does not depend on it.
     """
     values, vectors = symmetric_eigh(symmetric)
     num_others = symmetric.shape[0] - rank
@@ -200,7 +204,7 @@ def _top_eigenspace_jvp(rank, primals, tangents):
 
 
 def _solve_right(left, matrix):
-    """``left matrix^(-1)``, or ``left`` where the matrix is singular."""
+    """``left matrix^(-1)``, or ``left`` if the matrix is singular."""
     fixed = jax.lax.stop_gradient(matrix)
 
     def solve(matrix, right):
@@ -220,14 +224,10 @@ def _skew_part(x, y):
     return 0.5 * (y - y.T)
 
 
-def _check_rank(rank):
-    if not isinstance(rank, int) or rank < 1:
-        raise ValueError(f"the rank is {rank!r}; pass a whole number, 1 or more.")
-
-
-def _check_square(y, rank):
-    if y.ndim != 2 or y.shape[0] != y.shape[1] or y.shape[0] < rank:
+def _check_shape(matrix, rank, square=False):
+    shape = matrix.shape
+    if len(shape) != 2 or min(shape) < rank or square and shape[0] != shape[1]:
+        kind = "square matrix" if square else "matrix"
         raise ValueError(
-            f"a projector of rank {rank} is a square matrix with at least {rank} rows, but the "
-            f"array has shape {y.shape}; pass (d, d)."
+            f"the array has shape {shape}; pass a {kind} with at least {rank} rows and columns."
         )

@@ -1,43 +1,43 @@
-"""Smooth manifolds in a Euclidean space: the type, what follows from it, and products.
+"""Smooth manifolds in a Euclidean space: the type, functions of any manifold, and products.
 
-The algorithms need ``project`` and ``to_tangent``; their baselines a retraction and its inverse.
+Federated manifold optimisation needs ``project`` and ``to_tangent``; its baselines need a
+retraction and its inverse.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.memo import memoised
-from fcojax.transforms.lengths import length, root, unit_of
-from fcojax.transforms.penalty import largest
+from fcojax.transforms.penalty import max_abs
+from fcojax.transforms.stable_norms import euclidean_norm, safe_sqrt, safe_unit
 from fcojax.types import Array, Key, Params, PyTree
 
 
 class Manifold(NamedTuple):
-    """A manifold M inside the space of its points' arrays.
+    """A manifold M embedded in the space of its points' arrays.
 
-    All functions are pure; batches come through ``vmap``. Points are trusted: that x lies on M and
-    that a tangent is one is not checked.
+    All functions are pure; use ``vmap`` for batches. It is not checked that x lies on M or that a
+    tangent vector is one.
 
     Attributes:
-      project: ``(y) -> the nearest point of M``, defined and smooth for y nearer than ``reach``.
+      project: ``(y) -> the nearest point of M``, smooth for y at a distance below ``reach``.
       to_tangent: ``(x, v) -> the orthogonal projection of v on the tangent space at x``. It is
-        the differential of ``project`` at x (where M is a quotient: followed by the projection on
-        the horizontal vectors).
+        the differential of ``project`` at x (if M is a quotient: followed by the projection on the
+        horizontal vectors).
       retract: ``(x, tangent) -> a point of M``, equal to ``x + tangent`` to first order.
-      random_point: ``(like, key) -> a point of M`` of the shape and dtype of ``like``, which may
-        be a ``jax.ShapeDtypeStruct``; uniform where M is compact.
-      reach: the largest r such that every y with distance to M below r has one nearest point. On
-        the tube of half that radius ``project`` is 2-Lipschitz.
-      inverse_retract: ``(x, y) -> the tangent u with retract(x, u) == y``, or ``None``. Where
-        there is no such u the answer is finite; the factories say how far from x there is one.
-      exp: ``(x, tangent) -> the end of the geodesic of that initial velocity``, or ``None``.
+      random_point: ``(like, key) -> a point of M`` with the shape and dtype of ``like``, which may
+        be a ``jax.ShapeDtypeStruct``; uniform if M is compact.
+      reach: the largest r such that every y with distance to M below r has a unique nearest point.
+        Within half that distance ``project`` is 2-Lipschitz.
+      inverse_retract: ``(x, y) -> the tangent u with retract(x, u) == y``, or ``None``. Where no
+        such u exists the result is finite; the factories state where it exists.
+      exp: ``(x, tangent) -> the end of the geodesic with that initial velocity``, or ``None``.
       log: ``(x, y) -> the initial velocity of the shortest geodesic from x to y``, or ``None``.
-      riesz: ``(gradient) -> vector``, the ambient vector that a Euclidean gradient stands for if
-        the ambient inner product is not the Euclidean one; ``None`` if it is.
+      riesz: ``(gradient) -> vector``, the representation of a Euclidean gradient in the ambient
+        inner product; ``None`` if that is the Euclidean one.
       metric: ``(vector) -> gradient``, the inverse of ``riesz``: the ambient inner product of u
         and v is the Euclidean one of u and ``metric(v)``.
 
@@ -48,6 +48,8 @@ class Manifold(NamedTuple):
       >>> x.tolist(), sphere.to_tangent(x, jnp.array([2.0, 3.0])).tolist(), sphere.reach
       ([0.0, 1.0], [2.0, 0.0], 1.0)
     """
+
+    example = "stiefel()"  # for error messages
 
     project: Callable[[Params], Params]
     to_tangent: Callable[[Params, Params], Params]
@@ -62,9 +64,15 @@ class Manifold(NamedTuple):
 
 
 def riemannian_gradient(manifold: Manifold, x: Params, gradient: Params) -> Params:
-    """The Riemannian gradient at x of a function whose Euclidean gradient there is ``gradient``.
+    """Return the Riemannian gradient of a function from its Euclidean gradient.
+
+    Args:
+      manifold: the manifold.
+      x: a point of it.
+      gradient: the Euclidean gradient of the function at x.
 
     Example:
+      >>> import jax.numpy as jnp
       >>> from fcojax.transforms.manifolds.sphere import sphere
       >>> x = jnp.array([1.0, 0.0])
       >>> riemannian_gradient(sphere(), x, jnp.array([5.0, 2.0])).tolist()
@@ -75,7 +83,13 @@ def riemannian_gradient(manifold: Manifold, x: Params, gradient: Params) -> Para
 
 
 def transport(manifold: Manifold, x: Params, y: Params, tangent: Params) -> Params:
-    """The tangent vector at x carried to y by orthogonal projection on the tangent space there.
+    """Transport a tangent vector from x to y, by orthogonal projection on the tangent space at y.
+
+    Args:
+      manifold: the manifold.
+      x: the point of the tangent vector.
+      y: the point to transport it to.
+      tangent: a tangent vector at x.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -84,29 +98,39 @@ def transport(manifold: Manifold, x: Params, y: Params, tangent: Params) -> Para
       >>> fcojax.transforms.transport(fcojax.transforms.sphere(), x, y, tangent).tolist()
       [0.0, 0.0, 3.0]
     """
-    del x  # a projection asks only where the vector goes
+    del x  # the projection depends on y only
     return manifold.to_tangent(y, tangent)
 
 
 def ambient_norm(manifold: Manifold, v: Params) -> Array:
-    """The norm of v in the inner product of the space around M; its gradient at 0 is taken as 0.
+    """Return the norm of v in the ambient inner product, with gradient 0 at 0.
+
+    Args:
+      manifold: the manifold.
+      v: a vector of the ambient space.
 
     Example:
+      >>> import jax.numpy as jnp
       >>> from fcojax.transforms.manifolds.stiefel import generalised_stiefel
       >>> float(ambient_norm(generalised_stiefel(9 * jnp.eye(2)), jnp.array([[0.0], [2.0]])))
       6.0
     """
     if manifold.metric is None:
-        return length(v)
-    unit = unit_of(largest(jax.tree.map(jnp.abs, v)))
+        return euclidean_norm(v)
+    unit = safe_unit(max_abs(v))
     ratios = tree.scale(1 / unit, v)
-    return unit * root(tree.vdot(ratios, manifold.metric(ratios)))
+    return unit * safe_sqrt(tree.vdot(ratios, manifold.metric(ratios)))
 
 
 def distance(manifold: Manifold, y: Params) -> Array:
-    """``|y - project(y)|``, the distance of y to the manifold; its gradient on M is taken as 0.
+    """Return the distance of y to the manifold, ``|y - project(y)|``, with gradient 0 on it.
+
+    Args:
+      manifold: the manifold.
+      y: a point of the ambient space.
 
     Example:
+      >>> import jax.numpy as jnp
       >>> from fcojax.transforms.manifolds.sphere import sphere
       >>> float(distance(sphere(), jnp.array([3.0, 4.0])))
       4.0
@@ -116,12 +140,13 @@ def distance(manifold: Manifold, y: Params) -> Array:
 
 @memoised
 def flat() -> Manifold:
-    """The whole Euclidean space, of any pytree: nothing is constrained.
+    """Return the Euclidean space of any pytree, as a manifold without constraint.
 
-    Every retraction, exponential and logarithm is addition and subtraction. ``random_point`` is
+    Retraction and exponential are addition, their inverses subtraction. ``random_point`` is
     standard normal.
 
     Example:
+      >>> import jax.numpy as jnp
       >>> flat().retract(jnp.array([1.0]), jnp.array([2.0])).tolist()
       [3.0]
     """
@@ -152,54 +177,43 @@ def flat() -> Manifold:
 
 @memoised
 def product_manifold(manifolds: PyTree) -> Manifold:
-    """The product of a pytree of manifolds: points are pytrees, and every map acts leaf by leaf.
+    """Return the product of a pytree of manifolds, whose points are pytrees.
 
-    A manifold may stand for a whole subtree if it acts on pytrees, as ``flat()`` and products do.
-    The reach is the least of the reaches. ``inverse_retract``, ``exp`` and ``log`` are there if
-    every factor has them.
+    ``reach`` is the minimum over the factors. ``inverse_retract``, ``exp`` and ``log`` are ``None``
+    unless every factor has them.
+
+    Args:
+      manifolds: a pytree with a manifold for each leaf of the points, or for a whole subtree if the
+        manifold acts on pytrees, as ``flat()`` and products do.
 
     Example:
+      >>> import jax.numpy as jnp
       >>> from fcojax.transforms.manifolds.sphere import sphere
       >>> model = product_manifold({"bias": flat(), "kernel": sphere()})
       >>> model.project({"bias": jnp.array([2.0]), "kernel": jnp.array([0.0, 2.0])})
       {'bias': Array([2.], ...), 'kernel': Array([0., 1.], ...)}
     """
     factors, structure = jax.tree.flatten(manifolds, is_leaf=lambda m: isinstance(m, Manifold))
-    for factor in factors:
-        if not isinstance(factor, Manifold):
-            raise ValueError(
-                f"a product needs a pytree of manifolds, but one leaf is {factor!r}; "
-                "use flat() where nothing is constrained."
-            )
-
-    def split(point):
-        try:
-            return structure.flatten_up_to(point)
-        except (ValueError, TypeError) as error:
-            raise ValueError(
-                f"the point has the structure {jax.tree.structure(point)} and the product of "
-                f"manifolds {structure}; give every leaf of the point a manifold."
-            ) from error
 
     def leafwise(maps):
         def apply(*points):
-            parts = [split(point) for point in points]
+            parts = [structure.flatten_up_to(point) for point in points]
             return structure.unflatten([f(*p) for f, *p in zip(maps, *parts, strict=True)])
 
         return apply
 
     def random_point(like, key):
         keys = jax.random.split(key, len(factors)) if len(factors) > 1 else [key]
-        parts = zip(factors, split(like), keys, strict=True)
+        parts = zip(factors, structure.flatten_up_to(like), keys, strict=True)
         return structure.unflatten([factor.random_point(part, k) for factor, part, k in parts])
 
     def if_all_have(name):
         maps = [getattr(factor, name) for factor in factors]
-        return None if any(one is None for one in maps) else leafwise(maps)
+        return leafwise(maps) if all(maps) else None
 
     def if_any_has(name):
         maps = [getattr(factor, name) for factor in factors]
-        return leafwise([one or (lambda v: v) for one in maps]) if any(maps) else None
+        return leafwise([function or (lambda v: v) for function in maps]) if any(maps) else None
 
     return Manifold(
         project=leafwise([factor.project for factor in factors]),

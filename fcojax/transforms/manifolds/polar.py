@@ -1,28 +1,31 @@
 r"""The orthonormal polar factor: the nearest matrix with orthonormal columns, and its derivative.
 
-Every iteration here has the form ``Y <- Y W`` with W a small matrix made from the Gram matrix
-``Y^T Y`` alone, so that tall matrices meet nothing but matrix products.
+Every iteration here has the form ``Y <- Y W`` with W a small matrix that depends on the Gram matrix
+``Y^T Y`` only, so that tall matrices are used in matrix products only.
 """
 
 import functools
 import operator
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
-from fcojax.device import loop
-from fcojax.factorisations import symmetric_eigh, thin_svd
+from fcojax.arguments import validated
 from fcojax.types import Array, Scalar
+from fcojax.xla.linalg import symmetric_eigh, thin_svd
+from fcojax.xla.rules import loop
 
 Step = Callable[[Array, Array], tuple[Array, Array]]
+Method = Literal["gram", "eigh", "newton_schulz", "polar_express", "svd", "qdwh"]
 
-# Above this many columns a product with a small matrix is a dot; up to it, a sum of outer products,
-# which XLA fuses into one pass over the tall factor (784 x 5, batch 64: 0.06 ms, as a dot 0.5 ms).
+# Up to this number of columns, a product with a small matrix is a sum of outer products, which XLA
+# fuses into one pass over the tall factor (784 x 5, batch 64: 0.06 ms; with dot: 0.5 ms).
 _MAX_SLICED = 8
-_MAX_PASSES = 40
-_USUAL_PASSES = 4  # over the Gram matrix: 2 near the manifold, 3 or 4 for tall normal matrices
+_MAX_ITERATIONS = 40
+_USUAL_ITERATIONS = 4  # on the Gram matrix: 2 near the manifold, 3 or 4 for tall normal matrices
 _MAX_CONDITION = 400  # of the Gram matrix: an error of 5e-5 in float32, 1e-13 in float64
 
 # Minimax quintics a s + b s^3 + c s^5, composed in this order, for singular values in [1e-3, 1].
@@ -38,33 +41,34 @@ _POLAR_EXPRESS = (
 )
 
 
-def polar(y: Array, method: str | None = None) -> Array:
-    r"""The matrix with orthonormal columns nearest to ``y``, of shape (d, k) with d >= k.
+@validated
+def polar(y: Array, method: Method | None = None) -> Array:
+    r"""Return the matrix with orthonormal columns nearest to ``y``, of shape (d, k) with d >= k.
 
     .. math:: P(y) = \mathrm{argmin}_{X^T X = I} |X - y|_F = U V^T \quad\text{for } y = U S V^T
 
-    It is unique where y has full rank. A y without full rank (to rounding) gets one of its nearest
-    points, that of a singular value decomposition; ``polar(0)`` is the first k unit vectors.
+    It is unique if y has full rank. Otherwise (up to rounding) it is one of the nearest points,
+    from a singular value decomposition; ``polar(0)`` consists of the first k unit vectors.
 
-    The derivative is that of the polar decomposition y = U H, and not that of the iteration; at a
-    y with orthonormal columns it is the orthogonal projection on the tangent space. Where y has
-    not full rank, the directions in which P jumps are left out of it.
+    The derivative is that of the polar decomposition y = U H, not of the iteration; at a y with
+    orthonormal columns it is the orthogonal projection on the tangent space. If y does not have
+    full rank, the derivative is set to zero in the directions in which P is discontinuous.
 
     Args:
-      y: a real matrix. Batches come through ``vmap``, and stop together.
+      y: a real matrix. Under ``vmap``, iterations stop when all matrices have converged.
       method: one of
 
         * ``"gram"``: Newton-Schulz for the inverse square root of the k x k Gram matrix, then one
           product, and both again if the condition number of y is above 2. Products only.
         * ``"eigh"``: the same, with the root from an eigendecomposition of the Gram matrix.
         * ``"newton_schulz"``: the quintic iteration on y itself.
-        * ``"polar_express"``: minimax quintics on y itself, fewer steps from far away.
+        * ``"polar_express"``: minimax quintics on y itself, with fewer steps from far away.
         * ``"svd"``, ``"qdwh"``: the thin decomposition; dynamically weighted Halley iteration.
 
-        The first four leave a y that is too ill-conditioned for them to ``"svd"``: the Gram matrix
-        has no accurate root beyond a condition number of about 20, the others do not converge
-        where y has not full rank. It costs nothing where there is no such y; one in a batch sends
-        the batch there. ``None`` takes ``default_method()``.
+        The first four fall back to ``"svd"`` if y is too ill-conditioned: the Gram matrix has no
+        accurate root beyond a condition number of about 20, and the others do not converge if y
+        does not have full rank. The fallback is skipped if no matrix of a batch needs it, and else
+        runs for the whole batch. ``None`` means ``default_method()``.
 
     Example:
       >>> (100 * polar(jnp.array([[3.0], [4.0]]))).round().tolist()
@@ -78,25 +82,28 @@ def polar(y: Array, method: str | None = None) -> Array:
     return _orthonormal(y, method or default_method(), False)
 
 
-def special_polar(y: Array, method: str | None = None) -> Array:
-    r"""The rotation (orthogonal, determinant 1) nearest to the square matrix ``y``.
+@validated
+def special_polar(y: Array, method: Method | None = None) -> Array:
+    r"""Return the rotation (orthogonal, determinant 1) nearest to the square matrix ``y``.
 
     .. math:: U\, \mathrm{diag}(1, \ldots, 1, \det(U V^T))\, V^T \quad\text{for } y = U S V^T
 
-    Where the polar factor of y is a reflection and the least singular value is not simple, there
-    are several nearest rotations and one of them is returned.
+    If the polar factor of y is a reflection and the least singular value is not simple, there are
+    several nearest rotations and one of them is returned.
+
+    Args:
+      y: a real square matrix.
+      method: see ``polar``.
 
     Example:
       >>> special_polar(jnp.diag(jnp.array([3.0, -1.0]))).round().tolist()
       [[1.0, 0.0], [0.0, 1.0]]
     """
-    if y.ndim == 2 and y.shape[0] != y.shape[1]:
-        raise ValueError(f"a rotation is square, but the matrix has shape {y.shape}; pass (d, d).")
     return _orthonormal(y, method or default_method(), True)
 
 
-def default_method() -> str:
-    """The fastest method measured on this backend.
+def default_method() -> Method:
+    """Return the fastest method measured on a CPU.
 
     Median milliseconds of ``python -m benchmarks.stiefel --methods all`` in float32, 2-core x86
     CPU, 2026-11-21; "near" is 0.05 off the manifold, "normal" a Gaussian matrix; numpy and jax
@@ -112,9 +119,9 @@ def default_method() -> str:
     64 x 32 x 32, normal  17.2  17.9   26.6    7.94  8.73  77.4        10.5
     ==================== ===== ===== ====== ======= ===== ===== ===== =====
 
-    Only the faster of numpy and jax is given. Square Gaussian matrices are ill-conditioned, and
-    the first three end in the SVD. Other backends were not measured: they get ``"gram"`` too,
-    because it is made of products where a small SVD or eigendecomposition is latency.
+    Only the faster of numpy and jax is given. Square Gaussian matrices are ill-conditioned, so that
+    the first three fall back to the SVD. Other backends were not measured; they use ``"gram"`` too,
+    as matrix products have less latency there than a small SVD or eigendecomposition.
     """
     return "gram"
 
@@ -123,17 +130,15 @@ def default_method() -> str:
 def _orthonormal(y, method, special):
     if y.ndim != 2 or y.shape[0] < y.shape[1]:
         raise ValueError(
-            f"orthonormal columns need a matrix with at least as many rows as columns, but the "
-            f"shape is {y.shape}; transpose it, or use vmap over leading axes."
+            f"the matrix has shape {y.shape}; pass one with at least as many rows as columns, or "
+            "use vmap over leading axes."
         )
-    if method not in METHODS:
-        raise ValueError(f"method is {method!r}; choose one of {', '.join(METHODS)}.")
     wide = _widen(y)
     if wide.size == 0:
         return y
     x = METHODS[method](wide)
     if special:
-        x = _repair(jnp.linalg.slogdet(x)[0] < 0, _turn, wide, x)
+        x = _fix_where(jnp.linalg.slogdet(x)[0] < 0, _nearest_rotation, wide, x)
     return x.astype(y.dtype)
 
 
@@ -147,21 +152,21 @@ def _orthonormal_jvp(method, special, primals, tangents):
 
 
 def _widen(matrix):
-    """Half precision as float32, for which there are decompositions."""
+    """Half precision as float32, for which decompositions exist."""
     return matrix.astype(jnp.float32) if jnp.finfo(matrix.dtype).bits < 32 else matrix
 
 
 def polar_differential(x: Array, y: Array, dy: Array) -> Array:
-    r"""The differential of the polar factor at y in the direction dy, where x is that factor.
+    r"""Return the differential of the polar factor at y in the direction dy, for the factor x.
 
     With y = x H and H symmetric it is, for the skew solution of the Sylvester equation,
 
     .. math:: dx = x \Omega + (I - x x^T)\, dy\, H^{-1}, \qquad
               H \Omega + \Omega H = x^T dy - dy^T x.
 
-    The eigenvalues of H may be negative (as for rotations), their sums may not. Both equations are
-    solved from one eigendecomposition of H, but differentiated as equations: repeated eigenvalues,
-    the rule and not the exception at a point of the manifold, harm no second derivative.
+    Eigenvalues of H may be negative (as for rotations), but not their pairwise sums. Both equations
+    are solved with one eigendecomposition of H, but differentiated implicitly, so that second
+    derivatives are correct for repeated eigenvalues, which every point of the manifold has.
     """
     inner = matmul(x.T, y)
     h = 0.5 * (inner + inner.T)
@@ -169,7 +174,7 @@ def polar_differential(x: Array, y: Array, dy: Array) -> Array:
     floor = jnp.finfo(h.dtype).eps * jnp.max(jnp.abs(values), initial=0)
 
     def reciprocal(denominators):
-        singular = denominators <= floor  # a jump of P: leave this direction out
+        singular = denominators <= floor  # P is discontinuous in this direction
         return jnp.where(singular, 0, 1 / jnp.where(singular, 1, denominators))
 
     def solve_sylvester(_, right):
@@ -180,13 +185,16 @@ def polar_differential(x: Array, y: Array, dy: Array) -> Array:
     def solve_right(_, right):
         return matmul(matmul(right, vectors) * reciprocal(values)[None, :], vectors.T)
 
-    turn = matmul(x.T, dy)
+    inner_dot = matmul(x.T, dy)
     omega = jax.lax.custom_linear_solve(
-        lambda w: matmul(h, w) + matmul(w, h), turn - turn.T, solve_sylvester, symmetric=True
+        lambda w: matmul(h, w) + matmul(w, h),
+        inner_dot - inner_dot.T,
+        solve_sylvester,
+        symmetric=True,
     )
     if x.shape[0] == x.shape[1]:
         return matmul(x, omega)
-    outside = dy - matmul(x, turn)
+    outside = dy - matmul(x, inner_dot)
     outside = jax.lax.custom_linear_solve(
         lambda w: matmul(w, h), outside, solve_right, symmetric=True
     )
@@ -194,18 +202,18 @@ def polar_differential(x: Array, y: Array, dy: Array) -> Array:
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """``a @ b`` in the full precision of the dtype: TF32 would cost feasibility, 1e-3 for 2e-7."""
+    """Return ``a @ b`` in the full precision of the dtype; with TF32 infeasibility is 1e-3."""
     if 0 < b.shape[0] <= _MAX_SLICED and b.shape[0] == b.shape[1]:
         outer = (a[:, i : i + 1] * b[i : i + 1, :] for i in range(b.shape[0]))
         return functools.reduce(operator.add, outer)
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
-def _repair(needed, fix, y, x):
-    """``fix(y, x)`` where ``needed``, else x: a ``cond`` which vmap leaves lazy.
+def _fix_where(needed, fix, y, x):
+    """``fix(y, x)`` where ``needed``, else x, as a loop of at most one iteration.
 
-    Under vmap a cond runs both branches for everyone; a loop of at most one pass runs not at all
-    if nobody needs it. The pass overwrites y, or XLA would hoist work on it out of the loop.
+    Under vmap a ``cond`` runs both branches for the whole batch; a loop is skipped if no element
+    needs it. The iteration overwrites y, or XLA would hoist work on it out of the loop.
     """
 
     def once(state):
@@ -216,8 +224,8 @@ def _repair(needed, fix, y, x):
     return jax.lax.while_loop(lambda state: state[0], once, (needed, y, x))[2]
 
 
-def _turn(y, x):
-    """The nearest rotation, given that the polar factor x of y is a reflection."""
+def _nearest_rotation(y, x):
+    """The nearest rotation to y if its polar factor x is a reflection."""
     h = matmul(x.T, y)
     least = symmetric_eigh(0.5 * (h + h.T))[1][:, :1]
     return x - 2 * matmul(matmul(x, least), least.T)
@@ -226,7 +234,7 @@ def _turn(y, x):
 def _svd(y):
     left, _, right = thin_svd(y)
     x = matmul(left, right)
-    # One cubic step: what LAPACK returns in float32 is orthonormal to 1e-5 at k = 100 only.
+    # One cubic step: in float32 and for k = 100, LAPACK's factor is orthonormal to 1e-5 only.
     return 1.5 * x - 0.5 * matmul(x, matmul(x.T, x))
 
 
@@ -235,26 +243,26 @@ def _qdwh(y):
 
 
 def _iterate(step: Step, y: Array) -> Array:
-    """``y <- y W`` with ``W, error = step(gram, count)`` until ``error`` is a few roundings.
+    """Iterate ``y <- y W`` with ``W, error = step(gram, count)`` until the error is a few eps.
 
-    ``error`` is what the step itself foretells of its result, so that no Gram matrix is formed
-    only to look at it: the Gram matrix is a third of the work.
+    ``error`` is the step's own bound for its result. Computing the error from another Gram matrix
+    would take a third of the total time.
     """
     tolerance = 3 * jnp.finfo(y.dtype).eps
 
     def unfinished(state):
         _, error, count = state
-        return (error > tolerance) & (count < _MAX_PASSES)  # a NaN ends the loop as well
+        return (error > tolerance) & (count < _MAX_ITERATIONS)  # false for NaN
 
     def advance(state):
         y, _, count = state
         factor, error = step(matmul(y.T, y), count)
         return matmul(y, factor), error, count + 1
 
-    # The first step stands before the loop: XLA parallelises it on a CPU, and no loop body.
+    # The first step is before the loop: XLA on a CPU parallelises it, but not a loop body.
     first = advance((y, jnp.full((), jnp.inf, y.dtype), 0))
     x, error, _ = jax.lax.while_loop(unfinished, advance, first)
-    return _repair(~(error <= tolerance), lambda y, _: _svd(y), y, x)
+    return _fix_where(~(error <= tolerance), lambda y, _: _svd(y), y, x)
 
 
 def _row_sum(matrix):
@@ -262,14 +270,14 @@ def _row_sum(matrix):
     return jnp.max(jnp.sum(jnp.abs(matrix), axis=1))
 
 
-def _in_reach(gram):
-    """A scalar that brings the singular values into (0, sqrt(2)], 1 if they are there already."""
+def _normalising_scale(gram):
+    """A factor that brings the singular values into (0, sqrt(2)], 1 if they are already."""
     bound = jnp.minimum(_row_sum(gram), jnp.sqrt(jnp.sum(gram**2)))
     return jnp.where((bound > 0.5) & (bound < 2), 1, jax.lax.rsqrt(bound))
 
 
 def _quintic(gram, a: Scalar = 1.875, b: Scalar = -1.25, c: Scalar = 0.375):
-    """``a I + b G + c G^2``; Newton-Schulz unless told otherwise."""
+    """``a I + b G + c G^2``, by default with the coefficients of Newton-Schulz."""
     return a * jnp.eye(gram.shape[0], dtype=gram.dtype) + b * gram + c * matmul(gram, gram)
 
 
@@ -279,7 +287,7 @@ def _distance_to_identity(gram):
 
 def _newton_schulz_step(gram, count):
     del count
-    scale = _in_reach(gram)
+    scale = _normalising_scale(gram)
     gram = gram * scale**2
     return scale * _quintic(gram), _distance_to_identity(gram) ** 3  # cubic convergence
 
@@ -296,8 +304,8 @@ def _polar_express_step(gram, count):
 def _rounding(gram, root):
     """The rounding error of ``y root``: eps times the condition number of the Gram matrix.
 
-    Above _MAX_CONDITION it is NaN: another pass would return orthonormal columns, but a product of
-    two inexact roots is not symmetric, and the columns not the nearest ones.
+    Above _MAX_CONDITION it is NaN: another iteration would return orthonormal columns, but not the
+    nearest ones, as a product of two inexact roots is not symmetric.
     """
     condition = _row_sum(gram) * _row_sum(root) ** 2
     return jnp.finfo(gram.dtype).eps * jnp.where(condition < _MAX_CONDITION, condition, jnp.nan)
@@ -314,13 +322,13 @@ def _eigh_step(gram, count):
 
 def _gram_step(gram, count):
     del count
-    scale = _in_reach(gram)
-    # Rounding cannot do better than eps; the step after the cube root of it arrives there.
+    scale = _normalising_scale(gram)
+    # Convergence is cubic: the step after a distance of eps^(1/3) reaches eps.
     near = jnp.cbrt(jnp.finfo(gram.dtype).eps)
 
     def unfinished(state):
         _, _, distance, count = state
-        return (distance > near) & (count < _MAX_PASSES)
+        return (distance > near) & (count < _MAX_ITERATIONS)
 
     def advance(state):
         square, root, _, count = state  # square -> I and root -> gram^(-1/2), as a pair
@@ -331,7 +339,7 @@ def _gram_step(gram, count):
 
     eye = jnp.eye(gram.shape[0], dtype=gram.dtype)
     start = gram * scale**2, eye, jnp.full((), jnp.inf, gram.dtype), 0
-    _, root, distance, _ = loop(unfinished, advance, start, usual=_USUAL_PASSES)
+    _, root, distance, _ = loop(unfinished, advance, start, usual=_USUAL_ITERATIONS)
     root = scale * root
     return root, jnp.where(distance <= near, _rounding(gram, root), jnp.nan)
 

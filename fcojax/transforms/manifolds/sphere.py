@@ -5,23 +5,23 @@ import jax.numpy as jnp
 
 from fcojax.memo import memoised
 from fcojax.transforms.manifolds.manifold import Manifold
-from fcojax.transforms.penalty import widened
+from fcojax.transforms.penalty import to_float32
 from fcojax.types import Array
 
-# Below this square of an angle the series of cos, sin and arcsin are used: the next term is below
-# the rounding of float64, and no derivative sees the square root at zero.
+# For squared angles below this, use the series of cos, sin and arcsin: the next term is below the
+# rounding error of float64, and the square root at zero is not differentiated.
 _SMALL = 1e-3
 
 
 @memoised
 def sphere() -> Manifold:
-    r"""The unit sphere, :math:`\{x : |x| = 1\}`, of an array of any shape taken as one vector.
+    r"""Return the unit sphere, :math:`\{x : |x| = 1\}`, of an array of any shape as one vector.
 
     .. math:: P(y) = y / |y|, \qquad P_x(v) = v - \langle x, v \rangle x
 
-    ``project(0)`` is the first unit vector. ``log(x, -x)`` is 0, as no shortest geodesic is
-    preferred. ``inverse_retract(x, y)`` is exact for y in the open half sphere around x; on its
-    boundary, where there is no inverse, it returns y.
+    ``project(0)`` is the first unit vector. ``log(x, -x)`` is 0, as the shortest geodesic is not
+    unique. ``inverse_retract(x, y)`` is exact for y in the open half sphere around x; on its
+    boundary, where no inverse exists, it returns y.
 
     Example:
       >>> (100 * sphere().project(jnp.array([3.0, 4.0]))).round().tolist()
@@ -37,9 +37,10 @@ def sphere() -> Manifold:
 
 @memoised
 def oblique() -> Manifold:
-    r"""Matrices with columns of norm 1: a sphere for every column of a (d, k) matrix.
+    r"""Return the oblique manifold of (d, k) matrices with columns of norm 1, a product of spheres.
 
-    A column of zeros is projected to the first unit vector; ``sphere`` tells the other cases.
+    A column of zeros is projected to the first unit vector; other special cases are as for
+    ``sphere``.
 
     Example:
       >>> (100 * oblique().project(jnp.array([[3.0, 0.0], [4.0, 0.0]]))).round().tolist()
@@ -56,7 +57,6 @@ def _unit_vectors(axis: int | None) -> Manifold:
         return jnp.sum(a * b, axis=axis, keepdims=True)
 
     def project(y):
-        _check(y, axis)
         return _normalise(y, axis)
 
     def to_tangent(x, v):
@@ -96,24 +96,11 @@ def _unit_vectors(axis: int | None) -> Manifold:
     return Manifold(project, to_tangent, retract, random_point, 1.0, inverse_retract, exp, log)
 
 
-def _check(y: Array, axis: int | None) -> None:
-    if axis is not None and y.ndim != 2:
-        raise ValueError(
-            f"unit columns need a matrix, but the array has shape {y.shape}; "
-            "reshape it, or use vmap over leading axes."
-        )
-    if axis is not None and y.shape[0] == 0 or axis is None and y.size == 0:
-        raise ValueError(f"an array of shape {y.shape} has no unit vectors; give it entries.")
-
-
 def _normalise(y: Array, axis: int | None) -> Array:
-    """``y`` over its norm; the first unit vector where it is zero.
-
-    A float16 adds up squares in float32.
-    """
-    wide = widened(y)
-    # P does not depend on the scale of y, so that neither does its derivative on the divisor, which
-    # is there for squares that overflow or vanish.
+    """``y`` over its norm, or the first unit vector if it is zero; sums are at least in float32."""
+    wide = to_float32(y)
+    # Dividing by the largest entry prevents overflow and underflow of squares. The result does not
+    # depend on the divisor, so derivatives treat it as a constant.
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(wide), axis=axis, keepdims=True))
     zero = largest == 0
     flat_index = jnp.arange(y.size).reshape(y.shape)

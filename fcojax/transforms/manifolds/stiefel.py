@@ -1,47 +1,53 @@
 """Matrices with orthonormal columns: Stiefel manifolds, the orthogonal and rotation groups."""
 
 import math
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.transforms.manifolds.manifold import Manifold
-from fcojax.transforms.manifolds.polar import matmul, polar, special_polar
+from fcojax.transforms.manifolds.polar import Method, matmul, polar, special_polar
 from fcojax.types import Array
 
-# The Kronecker matrix of the inverse polar retraction has k^2 rows: 1024 for 32 columns.
+# The linear system of the inverse polar retraction has k^2 rows: 1024 for 32 columns.
 _MAX_KRONECKER = 32
 
-# An angle of up to pi is halved this often, after which its arcsine series needs so many terms
-# for float64: (pi / 16)^2 = 0.039 and 0.039^12 = 1e-17. A halving costs a factor 2 of accuracy.
+# An angle of at most pi is halved four times. Then twelve terms of the arcsine series suffice for
+# float64: (pi / 16)^2 = 0.039 and 0.039^12 = 1e-17. Each halving loses a factor 2 of accuracy.
 _NUM_HALVINGS = 4
 _NUM_TERMS = 12
 
 
 @memoised
+@validated
 def stiefel(
-    *, retraction: str = "polar", inverse: str = "exact", method: str | None = None
+    *,
+    retraction: Literal["polar", "qr"] = "polar",
+    inverse: Literal["exact", "projection"] = "exact",
+    method: Method | None = None,
 ) -> Manifold:
-    r"""The Stiefel manifold of (d, k) matrices with orthonormal columns, d >= k.
+    r"""Return the Stiefel manifold of (d, k) matrices with orthonormal columns, d >= k.
 
     .. math:: P(y) = \mathrm{argmin}_{x^T x = I} |x - y|_F, \qquad
               P_x(v) = v - x\, \mathrm{sym}(x^T v)
 
-    P is ``polar``, which tells what it answers at a y without full rank. ``exp`` is that of the
-    Euclidean metric; its inverse has no closed form, so ``log`` is ``None``.
+    P is ``polar``, also for a y without full rank. ``exp`` is that of the Euclidean metric; its
+    inverse has no closed form, so ``log`` is ``None``.
 
     Args:
       retraction: ``"polar"``, ``P(x + u)``, which differs from exp by :math:`O(|u|^3)`; or
-        ``"qr"``, the orthonormal factor of x + u with positive diagonal, which differs by
+        ``"qr"``, the Q factor of x + u with positive diagonal of R, which differs by
         :math:`O(|u|^2)`.
-      inverse: ``"exact"`` inverts the retraction: for polar by a Kronecker system, for k up to 32;
-        for QR by k triangularly nested systems. It exists for y near x and takes
-        the following where the systems are singular; or ``"projection"``,
-        ``P_x(y - x)``, cheap and exact to second order in ``|y - x|``.
-      method: how ``polar`` works.
+      inverse: ``"exact"``, the inverse of the retraction for y near x: for polar by a linear system
+        with k^2 unknowns, k up to 32; for QR by k nested triangular systems. If the system is
+        singular it is ``P_x(y - x)``, which ``"projection"`` returns always: cheap, and exact to
+        second order in ``|y - x|``.
+      method: the method of ``polar``.
 
     Example:
       >>> y = jnp.array([[2.0, 0.0], [0.0, 3.0], [0.0, 4.0]])
@@ -56,10 +62,6 @@ def stiefel(
     """
     retractions = {"polar": lambda x, u: polar(x + u, method), "qr": _retract_qr}
     exact = {"polar": _inverse_polar, "qr": _inverse_qr}
-    if retraction not in retractions:
-        raise ValueError(f"retraction is {retraction!r}; choose one of {', '.join(retractions)}.")
-    if inverse not in ("exact", "projection"):
-        raise ValueError(f"inverse is {inverse!r}; choose exact or projection.")
 
     def project(y):
         return polar(y, method)
@@ -80,14 +82,14 @@ def stiefel(
 
 @memoised
 def generalised_stiefel(metric: Array) -> Manifold:
-    r"""The matrices with :math:`x^T B x = I` for a positive definite B, in the inner product of B.
+    r"""Return the matrices with :math:`x^T B x = I`, in the inner product of a positive definite B.
 
     .. math:: P(y) = \mathrm{argmin}_{x^T B x = I} |L^T (x - y)|_F = y (y^T B y)^{-1/2}, \qquad
               P_x(v) = v - x\, \mathrm{sym}(x^T B v), \qquad B = L L^T
 
-    The point nearest in the Euclidean norm has no closed form, so this is the Stiefel manifold
-    of :math:`L^T x` in the coordinates x. The tangent projection is self-adjoint in the inner
-    product of B, and ``riesz`` is :math:`B^{-1}`. ``reach`` bounds ``|L^T (y - P(y))|``.
+    The nearest point in the Euclidean norm has no closed form, so this is the Stiefel manifold of
+    :math:`L^T x` in the coordinates x. The tangent projection is self-adjoint in the inner product
+    of B, and ``riesz`` is :math:`B^{-1}`. ``reach`` is a bound for ``|L^T (y - P(y))|``.
 
     Args:
       metric: B, a symmetric positive definite (d, d) matrix.
@@ -96,23 +98,16 @@ def generalised_stiefel(metric: Array) -> Manifold:
       >>> generalised_stiefel(jnp.diag(jnp.array([4.0, 1.0]))).project(jnp.array([[3.0], [0.0]]))
       Array([[0.5], [0. ]], ...)
     """
-    if metric.ndim != 2 or metric.shape[0] != metric.shape[1]:
-        raise ValueError(f"the metric has shape {metric.shape}; pass a square matrix (d, d).")
     if not isinstance(metric, Tracer):
         values = np.asarray(metric, np.float64)
         if not np.allclose(values, values.T) or not np.linalg.eigvalsh(values)[0] > 0:
             raise ValueError(
-                "the metric is not a symmetric positive definite matrix; symmetrise it or add a "
+                "the metric is not symmetric positive definite; pass (B + B.T) / 2, or add a "
                 "multiple of the identity."
             )
     lower = jnp.linalg.cholesky(jnp.asarray(metric))
 
     def to_frame(x):
-        if x.ndim != 2 or x.shape[0] != lower.shape[0]:
-            raise ValueError(
-                f"a point has shape {x.shape} and the metric {lower.shape}; "
-                f"pass matrices with {lower.shape[0]} rows."
-            )
         return matmul(lower.T.astype(x.dtype), x)
 
     def solve(z, trans):
@@ -137,14 +132,14 @@ def generalised_stiefel(metric: Array) -> Manifold:
 
 @memoised
 def orthogonal() -> Manifold:
-    r"""The orthogonal group O(d) of (d, d) matrices: the square Stiefel manifold.
+    r"""Return the orthogonal group O(d) of (d, d) matrices, the square Stiefel manifold.
 
     .. math:: P_x(v) = (v - x v^T x) / 2, \qquad \exp_x(x A) = x \exp(A), \qquad
               \log_x(y) = x \log(x^T y)
 
-    The group has two components, and no map but ``project`` and ``random_point`` leads from one to
-    the other: ``log`` and ``inverse_retract`` between them are finite and mean nothing. So is
-    ``log`` where :math:`x^T y` turns a plane by pi, and there are several.
+    The group has two components, of determinants 1 and -1. ``log`` and ``inverse_retract`` between
+    points of different components are finite but meaningless, and so is ``log`` if :math:`x^T y`
+    rotates a plane by pi, where it is not unique.
 
     Example:
       >>> orthogonal().project(jnp.diag(jnp.array([2.0, -3.0]))).round().tolist()
@@ -171,7 +166,7 @@ def orthogonal() -> Manifold:
 
 @memoised
 def rotation() -> Manifold:
-    r"""The rotation group SO(d): the orthogonal matrices of determinant 1.
+    r"""Return the rotation group SO(d) of orthogonal matrices with determinant 1.
 
     .. math:: P(y) = U\, \mathrm{diag}(1, \ldots, 1, \det(U V^T))\, V^T
               \quad\text{for } y = U S V^T
@@ -190,28 +185,28 @@ def rotation() -> Manifold:
 
 
 def geodesic(x: Array, tangent: Array) -> Array:
-    r"""The end of the Stiefel geodesic from x, in the Euclidean metric, up to rounding.
+    r"""Return the end of the Stiefel geodesic from x, in the Euclidean metric.
 
     .. math:: [x \; u] \exp\begin{pmatrix} A & -S \\ I & A \end{pmatrix}
               \begin{pmatrix} I \\ 0 \end{pmatrix} \exp(-A), \qquad A = x^T u, \; S = u^T u
 
-    With A = 0 it is the geodesic of the Grassmann manifold.
+    Here u is the tangent. With A = 0 it is the geodesic of the Grassmann manifold.
     """
     k = x.shape[1]
-    turn = _skew(matmul(x.T, tangent))
+    skew = _skew(matmul(x.T, tangent))
     eye = jnp.eye(k, dtype=x.dtype)
-    block = jnp.block([[turn, -matmul(tangent.T, tangent)], [eye, turn]])
-    column = matmul(jax.scipy.linalg.expm(block)[:, :k], jax.scipy.linalg.expm(-turn))
+    block = jnp.block([[skew, -matmul(tangent.T, tangent)], [eye, skew]])
+    column = matmul(jax.scipy.linalg.expm(block)[:, :k], jax.scipy.linalg.expm(-skew))
     return matmul(x, column[:k]) + matmul(tangent, column[k:])
 
 
 def log_by_halving(x: Array, y: Array, chord) -> Array:
-    r"""The logarithm where the midpoint of x and y is ``polar(x + y)``, without a decomposition.
+    r"""Return the logarithm on a manifold in which ``polar(x + y)`` is the midpoint of x and y.
 
-    With all angles t between x and y small, ``chord(x, y)`` is a tangent N with singular values
-    sin(t), and the logarithm is :math:`N f(N^T N)` with :math:`f(s^2) = \arcsin(s) / s`. The
-    angles are made small by taking midpoints. Unlike a formula in singular vectors, this can be
-    differentiated where angles are equal, x = y included.
+    If all angles t between x and y are small, ``chord(x, y)`` is a tangent N with singular values
+    sin(t), and the logarithm is :math:`N f(N^T N)` with :math:`f(s^2) = \arcsin(s) / s`. Repeated
+    midpoints make the angles small. Unlike a formula with singular vectors, this is differentiable
+    where angles are equal, also at x = y.
     """
     y = jax.lax.fori_loop(0, _NUM_HALVINGS, lambda _, y: polar(x + y), y)
     across = chord(x, y)
@@ -238,9 +233,7 @@ def _to_tangent_square(x, v):
 
 def _check_square(y):
     if y.ndim != 2 or y.shape[0] != y.shape[1]:
-        raise ValueError(
-            f"an orthogonal matrix is square, but the array has shape {y.shape}; pass (d, d)."
-        )
+        raise ValueError(f"the matrix has shape {y.shape}; pass a square one.")
 
 
 def _retract_qr(x, tangent):
@@ -252,10 +245,10 @@ def _inverse_projection(x, y):
     return _to_tangent(x, y - x)
 
 
-def _ending_in(x, y, factor):
-    """The tangent ``y factor - x``, cleaned of rounding; the projection if there is no factor."""
-    found = jnp.all(jnp.isfinite(factor)) & jnp.any(factor != 0)
-    return _to_tangent(x, jnp.where(found, matmul(y, jnp.where(found, factor, 0)), y) - x)
+def _tangent_of(x, y, factor):
+    """The tangent ``y factor - x``, or ``P_x(y - x)`` if there is no factor."""
+    exists = jnp.all(jnp.isfinite(factor)) & jnp.any(factor != 0)
+    return _to_tangent(x, jnp.where(exists, matmul(y, jnp.where(exists, factor, 0)), y) - x)
 
 
 def _inverse_polar(x, y):
@@ -263,8 +256,8 @@ def _inverse_polar(x, y):
     k = x.shape[1]
     if k > _MAX_KRONECKER:
         raise ValueError(
-            f"the exact inverse of the polar retraction needs at most {_MAX_KRONECKER} columns, "
-            f"but there are {k}; use stiefel(inverse='projection')."
+            f"the matrix has {k} columns, and the exact inverse of the polar retraction at most "
+            f"{_MAX_KRONECKER}; use stiefel(inverse='projection')."
         )
     inner = matmul(x.T, y)
     fixed = jax.lax.stop_gradient(inner)
@@ -273,7 +266,7 @@ def _inverse_polar(x, y):
     def solve(matrix, right):
         system = jnp.kron(matrix, eye) + jnp.kron(eye, matrix)
         solution = jnp.linalg.solve(system, right.reshape(-1)).reshape(k, k)
-        return jnp.where(jnp.all(jnp.isfinite(solution)), solution, 0)  # singular: none
+        return jnp.where(jnp.all(jnp.isfinite(solution)), solution, 0)  # zero if singular
 
     factor = jax.lax.custom_linear_solve(
         lambda w: matmul(inner, w) + matmul(w, inner.T),
@@ -281,13 +274,13 @@ def _inverse_polar(x, y):
         solve=lambda _, right: solve(fixed, right),
         transpose_solve=lambda _, right: solve(fixed.T, right),
     )
-    return _ending_in(x, y, factor)
+    return _tangent_of(x, y, factor)
 
 
 def _inverse_qr(x, y):
     """``u = y R - x`` with R upper triangular and ``M R + (M R)^T = 2 I``, column by column.
 
-    Column i is known up to row i; its system is the leading block of M, padded with the identity.
+    Column i of R solves a system with the leading block of M, padded with the identity.
     """
     inner = matmul(x.T, y)
     index = jnp.arange(x.shape[1])
@@ -300,4 +293,4 @@ def _inverse_qr(x, y):
         return triangle.at[:, i].set(solution), None
 
     triangle, _ = jax.lax.scan(column, jnp.zeros_like(inner), index)
-    return _ending_in(x, y, triangle)
+    return _tangent_of(x, y, triangle)

@@ -1,8 +1,8 @@
-r"""Mirror maps of entropy type: multiplicative steps, which keep a positive point positive.
+r"""Entropic mirror maps, whose multiplicative steps keep positive points positive.
 
-All are sums over entries, :math:`h(x) = \sum_i \phi(x_i)`, and all but the simplex are paired with
-l1, whose ``scale`` of 0 means no penalty. Kivinen and Warmuth, Exponentiated gradient versus
-gradient descent, 1997; Beck and Teboulle, Mirror descent, 2003.
+All h are sums over entries, :math:`h(x) = \sum_i \phi(x_i)`. All but ``entropic_simplex`` are
+paired with the l1 norm, for which a ``scale`` of 0 means no penalty. Kivinen and Warmuth,
+Exponentiated gradient versus gradient descent, 1997; Beck and Teboulle, Mirror descent, 2003.
 """
 
 from collections.abc import Callable
@@ -11,26 +11,26 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.arguments import validated
 from fcojax.memo import memoised
-from fcojax.transforms.calculus.compose import is_concrete
 from fcojax.transforms.constraints.simplex import simplex
 from fcojax.transforms.mirrors.mirror import Mirror, checked
 from fcojax.transforms.penalties.l1 import l1
-from fcojax.types import Params, Scalar
+from fcojax.types import Params, Positive, Scalar
 
 
 @memoised
 def entropy() -> Mirror:
-    r"""Negative entropy with l1 on the orthant, :math:`h(x) = \sum_i x_i \log x_i`, x >= 0.
+    r"""Return the negative entropy on the orthant, :math:`h(x) = \sum_i x_i \log x_i`, with l1.
 
     .. math:: P_t(z)_i = \mathrm{argmin}_{x_i \ge 0}\; x_i \log x_i + t \lambda x_i - z_i x_i
                        = \exp(z_i - 1 - t \lambda)
 
-    h is 1/B-strongly convex in the l1 norm on the points with :math:`\|x\|_1 \le B`. Its gradient
-    1 + log x is minus infinity at 0, where the logarithm of the least normal number is answered
-    (about -87 in float32, -708 in float64); no finite dual point leads to an exact zero, so l1
-    shrinks but does not select. Outside the orthant h is infinite. A z beyond the logarithm of the
-    largest number overflows to infinity.
+    h is 1/B-strongly convex in the l1 norm on the points with :math:`\|x\|_1 \le B`, and infinite
+    outside the orthant. Its gradient 1 + log x at 0 is computed with the logarithm of the smallest
+    normal number (about -87 in float32, -708 in float64). No finite dual point maps to an exact
+    zero, so l1 shrinks entries but selects none. A z above the logarithm of the largest number
+    overflows to infinity.
 
     Example:
       >>> mirror = entropy()
@@ -53,22 +53,21 @@ def entropy() -> Mirror:
 
 @memoised
 def entropic_simplex() -> Mirror:
-    r"""Negative entropy on the simplex, :math:`x \ge 0` and :math:`\sum_i x_i = s` for ``scale`` s.
+    r"""Return the negative entropy on the simplex :math:`x \ge 0, \sum_i x_i = s`, with s as scale.
 
     .. math:: P(z) = \mathrm{argmin}_{x \ge 0,\, 1^T x = s}\; h(x) - \langle z, x \rangle
                    = s\, \mathrm{softmax}(z), \qquad h(x) = \sum_i x_i \log x_i
 
-    The sum is over all leaves together. h is 1/s-strongly convex in the l1 norm (Pinsker). The
-    constraint belongs to the domain of h, so ``from_dual`` lands on a simplex too: the one with sum
-    1, as it is not told a scale. Adding a number to all of z changes nothing, and one step is the
-    exponentiated gradient, x exp(-step * gradient) scaled back to sum s. The step is without
-    effect, and so would l1 be. ``to_dual`` answers at a zero entry as ``entropy`` does. No finite
-    z, however large, overflows.
+    The sum is over all leaves jointly. h is 1/s-strongly convex in the l1 norm (Pinsker). The
+    simplex is the domain of h, so ``from_dual`` returns points of a simplex too: that with sum 1,
+    as it has no scale. Adding a constant to z changes nothing. A mirror step is the exponentiated
+    gradient step, x exp(-step * gradient) normalised to sum s. ``step`` has no effect, and an l1
+    penalty would have none. ``to_dual`` treats zeros as ``entropy`` does. No finite z overflows.
 
-    The clients of ``fed_mid_osp`` and ``fed_dual_avg_osp`` map dual points back with ``from_dual``,
-    so with this mirror they take their gradients on the simplex of sum 1 whatever s is (in
-    ``fed_mid_osp``, from the second local step on), and only the model that the server reads off
-    has sum s. For s other than 1 use ``fed_mid`` or ``fed_dual_avg``, or write the loss in x / s.
+    In ``fed_mid_osp`` and ``fed_dual_avg_osp`` clients map dual points back with ``from_dual``, so
+    with this mirror they evaluate gradients on the simplex with sum 1 for every s (in
+    ``fed_mid_osp``, from the second local step on), and only the server's model has sum s. For s
+    other than 1 use ``fed_mid`` or ``fed_dual_avg``, or write the loss in terms of x / s.
 
     Example:
       >>> entropic_simplex().to_primal(jnp.array([7.0, 7.0, -1e30]), 1.0, 2.0).tolist()
@@ -90,8 +89,9 @@ def entropic_simplex() -> Mirror:
 
 
 @memoised
-def hypentropy(beta: Scalar) -> Mirror:
-    r"""The hyperbolic entropy with l1, on all of space.
+@validated
+def hypentropy(beta: Positive) -> Mirror:
+    r"""Return the hyperbolic entropy with l1, on the whole space.
 
     .. math:: h(x) = \sum_i x_i\, \mathrm{arsinh}(x_i/\beta) - \sqrt{x_i^2 + \beta^2}, \qquad
               \nabla h(x)_i = \mathrm{arsinh}(x_i/\beta)
@@ -99,13 +99,14 @@ def hypentropy(beta: Scalar) -> Mirror:
     .. math:: P_t(z) = \mathrm{argmin}_x\; h(x) + t \lambda \|x\|_1 - \langle z, x \rangle
                      = \beta \sinh(\mathrm{soft}(z, t\lambda))
 
-    Entries with :math:`|z_i| \le t\lambda` become exactly zero. For beta large against x this is
-    gradient descent, as :math:`h \approx |x|^2 / 2\beta` up to a constant; for beta small, the
-    exponentiated gradient with signs. In d dimensions h is :math:`1/(B + d\beta)`-strongly convex
-    in the l1 norm on the points with :math:`\|x\|_1 \le B`.
+    Entries with :math:`|z_i| \le t\lambda` become exactly zero. For large beta this is gradient
+    descent, as :math:`h \approx |x|^2 / 2\beta` up to a constant; for small beta it is the
+    exponentiated gradient method with signs. In d dimensions h is
+    :math:`1/(B + d\beta)`-strongly convex in the l1 norm on the points with
+    :math:`\|x\|_1 \le B`.
 
     Args:
-      beta: positive, where the map turns from linear to logarithmic.
+      beta: above 0, the size of entries at which the map changes from linear to logarithmic.
 
     Example:
       >>> hypentropy(1.0).to_primal(jnp.array([1.0, -0.25]), 0.5, 1.0)
@@ -114,8 +115,6 @@ def hypentropy(beta: Scalar) -> Mirror:
     References:
       Ghai, Hazan and Singer, Exponentiated gradient meets gradient descent, 2020.
     """
-    if is_concrete(beta) and not float(beta) > 0:
-        raise ValueError(f"hypentropy was given beta = {beta}, which has to be positive.")
     penalty = l1()
 
     def potential(x):
@@ -139,15 +138,15 @@ def hypentropy(beta: Scalar) -> Mirror:
 
 @memoised
 def burg() -> Mirror:
-    r"""The logarithmic barrier (Burg entropy) with l1, :math:`h(x) = -\sum_i \log x_i`, x > 0.
+    r"""Return the logarithmic barrier (Burg entropy), :math:`h(x) = -\sum_i \log x_i`, with l1.
 
     .. math:: P_t(z)_i = \mathrm{argmin}_{x_i > 0}\; -\log x_i + t \lambda x_i - z_i x_i
                        = 1 / (t \lambda - z_i) \quad \text{for } z_i < t \lambda
 
-    Dual points of h are negative, :math:`\nabla h(x)_i = -1/x_i`. From :math:`z_i = t\lambda` on
-    the objective falls for ever as x grows, and the answer is infinity: take a smaller step. h is
-    infinite outside the open orthant and 1/B^2-strongly convex in the Euclidean norm on the points
-    with :math:`\max_i x_i \le B`.
+    Dual points are negative, :math:`\nabla h(x)_i = -1/x_i`. For :math:`z_i \ge t\lambda` the
+    objective is unbounded below and the result is infinity: use a smaller step. h is infinite
+    outside the open orthant and 1/B^2-strongly convex in the Euclidean norm on the points with
+    :math:`\max_i x_i \le B`.
 
     Example:
       >>> burg().to_primal(jnp.array([-1.0, -3.0]), 1.0, 1.0).tolist()
@@ -165,7 +164,7 @@ def burg() -> Mirror:
         return tree.total(_each(one_leaf, x))
 
     def inverse(gap):
-        bounded = gap > 0  # otherwise there is no minimiser
+        bounded = gap > 0  # else there is no minimiser
         return jnp.where(bounded, 1 / jnp.where(bounded, gap, 1), jnp.inf)
 
     def to_dual(x):
@@ -205,7 +204,7 @@ def _negative_entropy(x: Params) -> jax.Array:
 
 
 def _softmax(z: Params) -> Params:
-    """The softmax over all leaves together, shifted so that nothing overflows."""
+    """The softmax over all leaves jointly, without overflow."""
     largest = [jnp.max(leaf) for leaf in jax.tree.leaves(z) if leaf.size]
     if not largest:
         return z

@@ -1,9 +1,9 @@
-r"""Mirror maps: the geometry in which a step is taken, together with the penalty it carries.
+r"""Mirror maps: the geometry of a step, together with a penalty.
 
 .. math:: P_t(z) = \mathrm{argmin}_x\; h(x) + t \psi(x; \lambda) - \langle z, x \rangle
 
 The argmin over :math:`h + t \psi` does not in general split into one for h and one for psi, so a
-mirror is built for a pair.
+mirror is a pair of the two.
 """
 
 from collections.abc import Callable
@@ -12,24 +12,25 @@ from typing import NamedTuple
 import jax
 
 from fcojax import tree
+from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.transforms import penalty as penalties
-from fcojax.transforms.calculus.predicates import PathPredicate, require_predicate, split_leaves
+from fcojax.transforms.calculus.predicates import PathPredicate, split_leaves
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Params, Scalar
 
 
 class Mirror(NamedTuple):
-    """A distance-generating function h with the penalty psi it is paired with.
+    """A distance-generating function h, paired with a penalty psi.
 
     Attributes:
       potential: ``(x) -> h(x)``.
       to_dual: ``(x) -> grad h(x)``.
       from_dual: ``(z) -> grad h*(z)``, the mirror step without psi.
       to_primal: ``(z, step, scale) -> argmin_x h(x) + step * psi(x; scale) - <z, x>``.
-      penalty: psi itself, for those who need its value or a subgradient.
-      separable: whether all maps treat each entry by itself and alike, so that they may be asked
-        for some entries alone.
+      penalty: psi.
+      separable: whether every map applies the same function to each entry, so that it may be
+        called with some of the entries.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -38,6 +39,8 @@ class Mirror(NamedTuple):
       >>> mirror.from_dual(z).tolist(), mirror.to_primal(z, step=0.5, scale=1.0).tolist()
       ([3.0, 0.25], [2.5, 0.0])
     """
+
+    example = "euclidean(l1())"  # for error messages
 
     potential: Callable[[Params], jax.Array]
     to_dual: Callable[[Params], Params]
@@ -48,8 +51,14 @@ class Mirror(NamedTuple):
 
 
 @memoised
+@validated
 def euclidean(penalty: Penalty) -> Mirror:
-    """``h(x) = |x|^2 / 2``, 1-strongly convex in the Euclidean norm: the mirror step is the prox.
+    """Return the Euclidean mirror map, ``h(x) = |x|^2 / 2``, whose mirror step is the prox.
+
+    h is 1-strongly convex in the Euclidean norm.
+
+    Args:
+      penalty: psi.
 
     Example:
       >>> import jax.numpy as jnp
@@ -57,7 +66,6 @@ def euclidean(penalty: Penalty) -> Mirror:
       >>> euclidean(l1()).to_primal(jnp.array([3.0, -0.5]), 0.5, 2.0).tolist()
       [2.0, 0.0]
     """
-    penalties.require_penalty(penalty, "euclidean")
     return Mirror(
         potential=lambda x: 0.5 * tree.vdot(x, x),
         to_dual=lambda x: x,
@@ -69,25 +77,27 @@ def euclidean(penalty: Penalty) -> Mirror:
 
 
 def checked(name: str, mirror: Mirror) -> Mirror:
-    """The same mirror, which refuses a negative step or scale where it can see one."""
-    guarded = penalties.checked(name, Penalty(mirror.penalty.value, mirror.to_primal))
-    return mirror._replace(to_primal=guarded.prox)
+    """Add checks of step and scale to a mirror, and compute half precision in float32."""
+    penalty = penalties.checked(name, Penalty(mirror.penalty.value, mirror.to_primal))
+    return mirror._replace(to_primal=penalty.prox)
 
 
 @memoised
+@validated
 def side_by_side(touches: PathPredicate, chosen: Mirror, rest: Mirror) -> Mirror:
-    r"""One mirror on some leaves and another on the rest, :math:`h(x) = h_1(x_S) + h_2(x_{S^c})`.
+    r"""Combine two mirrors on disjoint leaves, :math:`h(x) = h_1(x_S) + h_2(x_{S^c})`.
 
     .. math:: P_t(z) = (P^1_t(z_S), P^2_t(z_{S^c})), \qquad
               \psi(x; \lambda) = \psi_1(x_S; \lambda) + \psi_2(x_{S^c}; \lambda)
 
-    Kernels may live in a geometry of their own while biases stay Euclidean and free. h is strongly
-    convex in the sum of the two norms squared, with the lesser of the two constants.
+    For example, kernels have a non-Euclidean geometry and biases a Euclidean one without penalty. h
+    is strongly convex in the norm whose square is the sum of the two squared norms, with the
+    smaller of the two constants.
 
     Args:
-      touches: a predicate on the key path and the leaf, as for ``on_subtree``.
-      chosen: for the touched leaves, which it sees as a list in tree order.
-      rest: for the others, likewise.
+      touches: ``(path, leaf) -> bool``, which leaves belong to ``chosen``, as for ``on_subtree``.
+      chosen: a mirror of the list of the selected leaves, in tree order.
+      rest: a mirror of the list of the others.
 
     Example:
       >>> import jax.numpy as jnp
@@ -97,22 +107,21 @@ def side_by_side(touches: PathPredicate, chosen: Mirror, rest: Mirror) -> Mirror
       >>> mirror.to_primal({"bias": jnp.array(0.5), "kernel": jnp.array([3.0, 0.5])}, 1.0, 1.0)
       {'bias': Array(0.5, ...), 'kernel': Array([2., 0.], ...)}
     """
-    require_predicate(touches, "side_by_side")
 
     def value(x, scale):
-        ours, others, _ = split_leaves(x, touches)
-        found = chosen.penalty.value(ours, scale)
-        return found + rest.penalty.value(others, scale).astype(found.dtype)
+        selected, others, _ = split_leaves(x, touches)
+        first = chosen.penalty.value(selected, scale)
+        return first + rest.penalty.value(others, scale).astype(first.dtype)
 
     def potential(x):
-        ours, others, _ = split_leaves(x, touches)
-        found = chosen.potential(ours)
-        return found + rest.potential(others).astype(found.dtype)
+        selected, others, _ = split_leaves(x, touches)
+        first = chosen.potential(selected)
+        return first + rest.potential(others).astype(first.dtype)
 
     def each(first, second):
         def both(x, *numbers):
-            ours, others, join = split_leaves(x, touches)
-            return join(first(ours, *numbers), second(others, *numbers))
+            selected, others, join = split_leaves(x, touches)
+            return join(first(selected, *numbers), second(others, *numbers))
 
         return both
 
@@ -128,11 +137,15 @@ def side_by_side(touches: PathPredicate, chosen: Mirror, rest: Mirror) -> Mirror
 
 
 def divergence(mirror: Mirror, u: Params, v: Params) -> jax.Array:
-    r"""The Bregman divergence of h, :math:`h(u) - h(v) - \langle \nabla h(v), u - v \rangle`.
+    r"""Return the Bregman divergence :math:`h(u) - h(v) - \langle \nabla h(v), u - v \rangle`.
 
-    It is not negative, zero only for u = v, and at least ``m/2 |u - v|^2`` where h is m-strongly
-    convex in that norm. For points closer than the square root of the machine precision, rounding
-    is larger than the answer.
+    It is at least 0, and at least ``m/2 |u - v|^2`` if h is m-strongly convex in that norm. For
+    points closer than the square root of the machine precision, rounding errors dominate.
+
+    Args:
+      mirror: the mirror with h.
+      u: the first point.
+      v: the second point, at which the gradient is taken.
 
     Example:
       >>> import jax.numpy as jnp

@@ -1,21 +1,30 @@
-r"""The mirror map of a p-norm: Euclidean at p = 2, and kinder to sparse points towards p = 1."""
+r"""The mirror map of a squared p-norm, between Euclidean (p = 2) and entropy (p near 1)."""
+
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.transforms.penalties.l1 import l1
-from fcojax.types import Params
+from fcojax.types import Numbers, Params
+
+Exponent = Annotated[
+    float,
+    Numbers("a number above 1 and at most 2", lambda values: (values > 1) & (values <= 2)),
+]
 
 
 @memoised
-def p_norm(p: float) -> Mirror:
-    r"""The squared p-norm with l1, :math:`h(x) = \frac12 \|x\|_p^2` for :math:`1 < p \le 2`.
+@validated
+def p_norm(p: Exponent) -> Mirror:
+    r"""Return the squared p-norm, :math:`h(x) = \frac12 \|x\|_p^2`, with l1.
 
-    The domain is all of space and the norm is over all leaves together. h is (p - 1)-strongly
-    convex in that norm; where a theorem asks for 1, divide the step by p - 1. With
+    The domain is the whole space, and the norm is over all leaves jointly. h is (p - 1)-strongly
+    convex in that norm; if a theorem assumes 1, divide the step by p - 1. With
     :math:`1/p + 1/q = 1`,
 
     .. math::
@@ -25,10 +34,12 @@ def p_norm(p: float) -> Mirror:
     .. math:: P_t(z) = \mathrm{argmin}_x\; h(x) + t \lambda \|x\|_1 - \langle z, x \rangle
                      = \nabla h^*(\mathrm{soft}(z, t\lambda)),
 
-    since the gradient of h keeps zeros and signs. A ``scale`` of 0 means no penalty. Both maps send
-    zero to zero. For p < 2 the slope of the first is infinite at a zero entry; its derivative is
-    answered as zero there. p = 2 ln d / (2 ln d - 1) makes h behave like the entropy in d
-    dimensions, up to constants.
+    since the gradient of h preserves zeros and signs. A ``scale`` of 0 means no penalty. For p < 2
+    the derivative of the first map is infinite at a zero entry and is returned as zero. With
+    p = 2 ln d / (2 ln d - 1), h is like the entropy in d dimensions, up to constants.
+
+    Args:
+      p: above 1 and at most 2.
 
     Example:
       >>> p_norm(1.5).to_primal(jnp.array([2.0, -0.5]), 1.0, 1.0).tolist()
@@ -38,11 +49,6 @@ def p_norm(p: float) -> Mirror:
       Gentile, The robustness of the p-norm algorithms, 2003; Yuan, Zaheer and Reddi, Federated
       composite optimization, 2021, section 2.
     """
-    if not 1 < p <= 2:
-        raise ValueError(
-            f"p_norm was given p = {p}, which has to satisfy 1 < p <= 2; "
-            "use entropy() for the limit p = 1."
-        )
     q = p / (p - 1)
     penalty = l1()
 
@@ -59,17 +65,17 @@ def p_norm(p: float) -> Mirror:
 
 
 def _normalised(x: Params) -> tuple[jax.Array, Params]:
-    """The largest entry in absolute value, and x over it: no power of it can overflow."""
+    """The largest entry in absolute value, and x over it, no power of which overflows."""
     largest = [jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(x) if leaf.size]
     if not largest:
         return jnp.ones(()), x
     size = jnp.max(jnp.stack(largest))
-    size = jax.lax.stop_gradient(jnp.where(size > 0, size, 1))  # at zero: divide by one
+    size = jax.lax.stop_gradient(jnp.where(size > 0, size, 1))
     return size, jax.tree.map(lambda leaf: leaf / size, x)
 
 
 def _absolute_power(leaf: jax.Array, exponent: float) -> jax.Array:
-    """``|u|^exponent`` with a finite derivative at 0; of 0 it is 1 if the exponent is 0, else 0."""
+    """``|u|^exponent`` with a finite derivative at 0, where it is 1 for exponent 0 and else 0."""
     nonzero = leaf != 0
     safe = jnp.where(nonzero, jnp.abs(leaf), 1)
     return jnp.where(nonzero, safe**exponent, 1 if exponent == 0 else 0)

@@ -5,23 +5,24 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.memo import memoised
-from fcojax.transforms.lengths import length
 from fcojax.transforms.penalty import (
     Penalty,
-    at_strength,
     checked,
     entrywise,
-    largest,
+    l1_norm,
+    max_abs,
+    times_scale,
+    to_float32,
     weight,
-    widened,
 )
-from fcojax.transforms.subdifferentials import from_intervals, of_absolute
+from fcojax.transforms.stable_norms import euclidean_norm
+from fcojax.transforms.subdifferentials import absolute_value_interval, distance_to_intervals
 from fcojax.transforms.thresholds import soft_threshold
 
 
 @memoised
 def zero() -> Penalty:
-    """No penalty: the value is 0 and the prox is the identity.
+    """Return the zero penalty, whose prox is the identity.
 
     Example:
       >>> zero().prox(jnp.array([3.0, -1.0]), 1.0, 1.0).tolist()
@@ -36,13 +37,13 @@ def zero() -> Penalty:
         value,
         prox=lambda v, step, scale: v,
         separable=True,
-        subdiff_distance=lambda x, v, scale: length(widened(v)),
+        subdiff_distance=lambda x, v, scale: euclidean_norm(to_float32(v)),
     )
 
 
 @memoised
 def l1() -> Penalty:
-    r"""The l1 norm, :math:`\psi(x) = \lambda \sum_i |x_i|`, with lambda given as ``scale``.
+    r"""Return the l1 norm, :math:`\psi(x) = \lambda \sum_i |x_i|`, with lambda as ``scale``.
 
     The prox is soft thresholding, leaf by leaf:
 
@@ -60,7 +61,7 @@ def l1() -> Penalty:
     """
 
     def value(x, scale):
-        return at_strength(scale, tree.total(jax.tree.map(lambda leaf: jnp.sum(jnp.abs(leaf)), x)))
+        return times_scale(scale, l1_norm(x))
 
     def prox(v, step, scale):
         def shrink(leaf, step):
@@ -69,9 +70,9 @@ def l1() -> Penalty:
         return entrywise(shrink, v, step)
 
     def scale_max(gradient):
-        return largest(jax.tree.map(jnp.abs, gradient))
+        return max_abs(gradient)
 
     def subdiff_distance(x, v, scale):
-        return from_intervals(of_absolute, x, v, scale)
+        return distance_to_intervals(absolute_value_interval, x, v, scale)
 
     return checked("l1", Penalty(value, prox, scale_max, True, True, subdiff_distance))

@@ -1,24 +1,30 @@
 """Penalties and sets that are not convex: MCP, SCAD, and vectors with at most k nonzeros.
 
-Each is marked ``convex=False``. Its prox is a global minimiser at every step, large ones included,
-so it jumps where two minimisers tie; it is neither nonexpansive nor the prox of a conjugate.
+Each has ``convex=False``. Its prox returns a global minimiser at every step size, so it is
+discontinuous where two minimisers tie, and it is not nonexpansive.
 """
 
 import math
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
+from fcojax.arguments import validated
 from fcojax.memo import memoised
-from fcojax.transforms.penalty import Penalty, checked, entrywise, largest, strength
+from fcojax.transforms.penalty import Penalty, checked, entrywise, max_abs, strength
 from fcojax.transforms.thresholds import soft_threshold
+from fcojax.types import CountOrZero, Numbers, Positive
+
+AboveTwo = Annotated[float, Numbers("a finite number above 2", lambda values: values > 2)]
 
 
 @memoised
-def mcp(reach: float) -> Penalty:
-    r"""The minimax concave penalty: the l1 norm bent until it is flat at :math:`\gamma \lambda`.
+@validated
+def mcp(reach: Positive) -> Penalty:
+    r"""Return the minimax concave penalty (MCP), constant beyond :math:`\gamma \lambda`.
 
     .. math::
 
@@ -30,12 +36,12 @@ def mcp(reach: float) -> Penalty:
     .. math:: \mathrm{prox}(v) = \mathrm{soft}(v, t \lambda) / (1 - t / \gamma)
       \text{ for } |v| \le \gamma \lambda, \text{ else } v
 
-    From :math:`t = \gamma` on it is hard thresholding: v where :math:`|v| > \lambda \sqrt{t
-    \gamma}`, else 0. ``scale_max`` is the largest entry of the gradient at zero, from where on
-    zero is a stationary point.
+    For :math:`t \ge \gamma` it is hard thresholding: v where :math:`|v| > \lambda \sqrt{t
+    \gamma}`, else 0. ``scale_max`` is the largest entry of the gradient at zero; for larger
+    scales zero is a stationary point.
 
     Args:
-      reach: gamma, positive; the larger, the closer to the l1 norm.
+      reach: gamma, above 0; for large gamma the penalty approaches the l1 norm.
 
     Example:
       >>> mcp(2.0).prox(jnp.array([0.5, 1.5, 5.0]), step=1.0, scale=1.0).tolist()
@@ -44,8 +50,6 @@ def mcp(reach: float) -> Penalty:
     References:
       Zhang, Nearly unbiased variable selection under minimax concave penalty, 2010.
     """
-    if not 0 < reach < math.inf:
-        raise ValueError(f"mcp was given reach {reach}; pass a positive number, or use l1().")
 
     def value(x, scale):
         def one(leaf):
@@ -57,30 +61,31 @@ def mcp(reach: float) -> Penalty:
 
     def prox(v, step, scale):
         def shrink(leaf, step):
-            pace, level = strength(step, leaf), strength(scale, leaf)
+            step, level = strength(step, leaf), strength(scale, leaf)
             size = jnp.abs(leaf)
-            gentle = pace < reach
-            bend = jnp.where(gentle, 1 - pace / reach, 1.0)
+            continuous = step < reach
+            curvature = jnp.where(continuous, 1 - step / reach, 1.0)
             firm = jnp.where(
-                size < reach * level,  # at equality both agree; at strength 0 nothing is shrunk
-                soft_threshold(leaf, pace * level) / bend,
+                size < reach * level,  # both agree at equality; at scale 0 nothing is shrunk
+                soft_threshold(leaf, step * level) / curvature,
                 leaf,
             )
-            last_zero = level * jnp.sqrt(jnp.maximum(pace, reach)) * math.sqrt(reach)
-            kept = (size > last_zero) | (level == 0)
-            return jnp.where(gentle, firm, jnp.where(kept, leaf, 0.0))
+            threshold = level * jnp.sqrt(jnp.maximum(step, reach)) * math.sqrt(reach)
+            kept = (size > threshold) | (level == 0)
+            return jnp.where(continuous, firm, jnp.where(kept, leaf, 0.0))
 
         return entrywise(shrink, v, step)
 
     def scale_max(gradient):
-        return largest(jax.tree.map(jnp.abs, gradient))
+        return max_abs(gradient)
 
     return checked("mcp", Penalty(value, prox, scale_max, convex=False, separable=True))
 
 
 @memoised
-def scad(reach: float) -> Penalty:
-    r"""Smoothly clipped absolute deviation: l1 up to :math:`\lambda`, flat from :math:`a \lambda`.
+@validated
+def scad(reach: AboveTwo) -> Penalty:
+    r"""Return the smoothly clipped absolute deviation (SCAD), constant beyond :math:`a \lambda`.
 
     .. math::
 
@@ -89,10 +94,10 @@ def scad(reach: float) -> Penalty:
       \frac{(a + 1) \lambda^2}{2} \text{ beyond}
 
     For a step :math:`t < a - 1` the prox is continuous: soft thresholding by :math:`t \lambda` for
-    :math:`|v| \le (1 + t) \lambda`, then a steeper line, then v from :math:`a \lambda` on. For
-    larger steps it jumps from soft thresholding to v at :math:`\lambda (a + 1 + t) / 2`, or, from
-    :math:`t = a + 1` on, from 0 to v at :math:`\lambda \sqrt{t (a + 1)}`. ``scale_max`` is the
-    largest entry of the gradient at zero, from where on zero is a stationary point.
+    :math:`|v| \le (1 + t) \lambda`, then a steeper line, then v for :math:`|v| \ge a \lambda`. For
+    larger steps it jumps from soft thresholding to v at :math:`\lambda (a + 1 + t) / 2`, or, for
+    :math:`t \ge a + 1`, from 0 to v at :math:`\lambda \sqrt{t (a + 1)}`. ``scale_max`` is the
+    largest entry of the gradient at zero; for larger scales zero is a stationary point.
 
     Args:
       reach: a, above 2; Fan and Li recommend 3.7.
@@ -105,56 +110,55 @@ def scad(reach: float) -> Penalty:
       Fan and Li, Variable selection via nonconcave penalized likelihood and its oracle properties,
       2001, for t = 1.
     """
-    if not 2 < reach < math.inf:
-        raise ValueError(f"scad was given reach {reach}; pass a number above 2, 3.7 is usual.")
 
     def value(x, scale):
         def one(leaf):
             level = strength(scale, leaf)
             size = jnp.abs(leaf)
-            past = jnp.clip(size - level, 0.0, (reach - 1) * level)
-            slope_lost = past**2 / (2 * (reach - 1))
-            return jnp.sum(level * jnp.minimum(size, reach * level) - slope_lost)
+            excess = jnp.clip(size - level, 0.0, (reach - 1) * level)
+            concave = excess**2 / (2 * (reach - 1))
+            return jnp.sum(level * jnp.minimum(size, reach * level) - concave)
 
         return tree.total(jax.tree.map(one, x))
 
     def prox(v, step, scale):
         def shrink(leaf, step):
-            pace, level = strength(step, leaf), strength(scale, leaf)
+            step, level = strength(step, leaf), strength(scale, leaf)
             size = jnp.abs(leaf)
-            near = soft_threshold(leaf, pace * level)
-            gentle = pace < reach - 1
-            room = jnp.where(gentle, reach - 1 - pace, 1.0)
-            pulled = pace * reach * level * jnp.sign(leaf)
-            middle = ((reach - 1) * leaf - pulled) / room
-            smooth = jnp.where(
-                size <= (1 + pace) * level,
-                near,
+            soft = soft_threshold(leaf, step * level)
+            continuous = step < reach - 1
+            denominator = jnp.where(continuous, reach - 1 - step, 1.0)
+            shift = step * reach * level * jnp.sign(leaf)
+            middle = ((reach - 1) * leaf - shift) / denominator
+            firm = jnp.where(
+                size <= (1 + step) * level,
+                soft,
                 jnp.where(size <= reach * level, middle, leaf),
             )
             jump = jnp.where(
-                pace <= reach + 1,
-                (reach + 1 + pace) / 2,
-                jnp.sqrt(jnp.maximum(pace, reach)) * math.sqrt(reach + 1),
+                step <= reach + 1,
+                (reach + 1 + step) / 2,
+                jnp.sqrt(jnp.maximum(step, reach)) * math.sqrt(reach + 1),
             )
-            return jnp.where(gentle, smooth, jnp.where(size <= jump * level, near, leaf))
+            return jnp.where(continuous, firm, jnp.where(size <= jump * level, soft, leaf))
 
         return entrywise(shrink, v, step)
 
     def scale_max(gradient):
-        return largest(jax.tree.map(jnp.abs, gradient))
+        return max_abs(gradient)
 
     return checked("scad", Penalty(value, prox, scale_max, convex=False, separable=True))
 
 
 @memoised
-def l0_ball(num_nonzero: int) -> Penalty:
-    r"""The vectors with at most k nonzero entries, over all leaves jointly.
+@validated
+def l0_ball(num_nonzero: CountOrZero) -> Penalty:
+    r"""Return the set of vectors with at most k nonzero entries, over all leaves jointly.
 
     .. math:: \mathrm{prox}(v) \in \mathrm{argmin}_{|x|_0 \le k} |x - v|^2
 
-    It keeps the k entries of largest absolute value; of equal ones the first. With k at least the
-    number of entries every point is kept. Neither the step nor ``scale`` has an effect.
+    It keeps the k entries of largest absolute value, the first ones of equals, and every entry if
+    there are at most k. Step and scale have no effect.
 
     Args:
       num_nonzero: k, at least 0.
@@ -166,15 +170,12 @@ def l0_ball(num_nonzero: int) -> Penalty:
     References:
       Blumensath and Davies, Iterative hard thresholding for compressed sensing, 2009.
     """
-    if not num_nonzero >= 0 or num_nonzero != int(num_nonzero):
-        raise ValueError(f"l0_ball was given num_nonzero {num_nonzero}; pass an integer from 0 on.")
-    num_nonzero = int(num_nonzero)
 
     def value(x, scale):
         del scale
         count = tree.total(jax.tree.map(lambda leaf: jnp.sum(leaf != 0), x))
-        inside = tree.total(jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), x))
-        return jnp.where(count <= num_nonzero, inside, jnp.inf)
+        zero = tree.total(jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), x))
+        return jnp.where(count <= num_nonzero, zero, jnp.inf)
 
     def prox(v, step, scale):
         del step, scale

@@ -1,7 +1,4 @@
-"""Norms of vectors and of groups of entries: l2, l-infinity, group lasso, sparse group lasso.
-
-Unlike the l1 norm they tie entries together, so each says what it takes jointly.
-"""
+"""Norms that are not separable: l2, l-infinity, group lasso, sparse group lasso."""
 
 from typing import NamedTuple
 
@@ -11,41 +8,47 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
+from fcojax.arguments import validated
 from fcojax.memo import memoised
-from fcojax.transforms.lengths import length, lengths_along, lengths_by_label, quotient
-from fcojax.transforms.penalties.separable import require_fraction
+from fcojax.transforms.penalties.separable import Fraction
 from fcojax.transforms.penalty import (
     Penalty,
-    at_strength,
     checked,
+    l1_norm,
     largest,
-    require_shapes_of,
+    least_scale,
+    max_abs,
+    require_same_shapes,
     strength,
+    times_scale,
     weight,
 )
-from fcojax.transforms.subdifferentials import off_largest
-from fcojax.transforms.thresholds import off_l1_ball, soft_threshold
+from fcojax.transforms.stable_norms import (
+    euclidean_norm,
+    norms_along_axis,
+    norms_by_label,
+    quotient,
+)
+from fcojax.transforms.subdifferentials import distance_to_max_norm
+from fcojax.transforms.thresholds import l1_ball_residual, soft_threshold
 from fcojax.types import Array, PyTree, Scalar
-
-_NUM_HALVINGS = 60  # of an interval at most twice its answer: past the last bit of a float64
 
 
 def shrink_factor(norm: Array, threshold: Array) -> Array:
-    """``max(1 - threshold / norm, 0)``; 1 for a threshold of 0, at a vector of norm 0 too."""
-    outside = ~(norm <= threshold)  # a norm that is NaN stays NaN
+    """Return ``max(1 - threshold / norm, 0)``; 1 for a threshold of 0, also if the norm is 0."""
+    outside = ~(norm <= threshold)  # true for NaN, so that NaN is returned
     kept = 1 - quotient(threshold, jnp.where(outside, norm, 1.0))
     return jnp.where(outside, kept, jnp.where(threshold > 0, 0.0, 1.0))
 
 
 @memoised
 def l2() -> Penalty:
-    r"""The Euclidean norm of all leaves jointly, :math:`\psi(x) = \lambda |x|_2`, not squared.
+    r"""Return the Euclidean norm over all leaves jointly, :math:`\psi(x) = \lambda |x|_2`.
 
     .. math:: \mathrm{prox}(v) = \max(1 - t \lambda / |v|_2, 0)\, v
 
-    The whole point becomes exactly zero once its norm is at most :math:`t \lambda`; unless that is
-    0, the derivative there is 0, at equality too. ``scale_max`` is the norm of the gradient at
-    zero.
+    If the norm of v is at most :math:`t \lambda`, the result is exactly zero, with derivative zero
+    unless :math:`t \lambda = 0`. ``scale_max`` is the norm of the gradient at zero.
 
     Example:
       >>> l2().prox(jnp.array([3.0, 4.0]), step=1.0, scale=2.5).tolist()
@@ -56,31 +59,35 @@ def l2() -> Penalty:
     """
 
     def value(x, scale):
-        return at_strength(scale, length(x))
+        return times_scale(scale, euclidean_norm(x))
 
     def prox(v, step, scale):
-        norm = length(v)
+        norm = euclidean_norm(v)
         return tree.scale(shrink_factor(norm, weight(step, scale, norm)), v)
 
     def subdiff_distance(x, v, scale):
-        size = length(x)
+        size = euclidean_norm(x)
         threshold = strength(scale, size)
         unit = tree.scale(threshold / jnp.where(size > 0, size, 1), x)
-        return jnp.where(size > 0, length(tree.sub(v, unit)), jnp.maximum(length(v) - threshold, 0))
+        return jnp.where(
+            size > 0,
+            euclidean_norm(tree.sub(v, unit)),
+            jnp.maximum(euclidean_norm(v) - threshold, 0),
+        )
 
-    return checked("l2", Penalty(value, prox, length, subdiff_distance=subdiff_distance))
+    return checked("l2", Penalty(value, prox, euclidean_norm, subdiff_distance=subdiff_distance))
 
 
 @memoised
 def l_inf() -> Penalty:
-    r"""The largest absolute entry over all leaves, :math:`\psi(x) = \lambda \max_i |x_i|`.
+    r"""Return the largest absolute entry over all leaves, :math:`\psi(x) = \lambda \max_i |x_i|`.
 
-    By Moreau's decomposition the prox is what the projection onto an l1 ball leaves over:
+    By Moreau's decomposition the prox is the residual of the projection onto an l1 ball:
 
     .. math:: \mathrm{prox}(v) = v - \mathrm{proj}_{|u|_1 \le t \lambda}(v)
       = \mathrm{clip}(v, -\theta, \theta)
 
-    The largest entries are cut to one level theta, which is 0 once :math:`|v|_1 \le t \lambda`.
+    Entries are clipped to one level theta, which is 0 if :math:`|v|_1 \le t \lambda`.
     ``scale_max`` is the l1 norm of the gradient at zero.
 
     Example:
@@ -92,117 +99,108 @@ def l_inf() -> Penalty:
     """
 
     def value(x, scale):
-        return at_strength(scale, largest(jax.tree.map(jnp.abs, x)))
+        return times_scale(scale, max_abs(x))
 
     def prox(v, step, scale):
         flat, unravel = ravel_pytree(v)
         if flat.size == 0:
             return v
-        return unravel(off_l1_ball(flat, weight(step, scale, flat)))
+        return unravel(l1_ball_residual(flat, weight(step, scale, flat)))
 
     def scale_max(gradient):
-        return tree.total(jax.tree.map(lambda leaf: jnp.sum(jnp.abs(leaf)), gradient))
+        return l1_norm(gradient)
 
     def subdiff_distance(x, v, scale):
         flat, slope = ravel_pytree(x)[0], ravel_pytree(v)[0]
         if flat.size == 0:
             return jnp.zeros(())
-        return off_largest(flat, slope, strength(scale, flat))
+        return distance_to_max_norm(flat, slope, strength(scale, flat))
 
     return checked("l_inf", Penalty(value, prox, scale_max, subdiff_distance=subdiff_distance))
 
 
 class Groups(NamedTuple):
-    """How entries fall into groups: slices of each leaf by ``axis``, or any sets by ``labels``."""
+    """A partition of the entries into groups.
+
+    Attributes:
+      axis: each group is a slice of a leaf along this axis (or these); ``None`` if labelled.
+      labels: the index of each entry's group, or ``None``.
+      count: number of labelled groups.
+    """
 
     axis: int | tuple[int, ...] | None
     labels: PyTree | None
-    count: int  # of labelled groups
+    count: int
 
     def norms(self, x: PyTree) -> PyTree:
-        """The Euclidean norm of every group: one array per leaf, or one for all labels."""
+        """Return the norm of each group: an array per leaf, or one array for labelled groups."""
         if self.labels is None:
-            return jax.tree.map(lambda leaf: lengths_along(leaf, self._axis_of(leaf)), x)
-        require_shapes_of(x, self.labels, "the labels of the groups")
-        return lengths_by_label(x, self.labels, self.count)
+            return jax.tree.map(lambda leaf: norms_along_axis(leaf, self.axis), x)
+        require_same_shapes(x, self.labels, "the labels of the groups")
+        return norms_by_label(x, self.labels, self.count)
 
     def scale(self, factors: PyTree, x: PyTree) -> PyTree:
-        """Every entry times the factor of its group."""
+        """Multiply every entry by the factor of its group."""
         if self.labels is None:
             return jax.tree.map(lambda leaf, f: leaf * jnp.broadcast_to(f, leaf.shape), x, factors)
         return jax.tree.map(lambda leaf, label: leaf * factors[label], x, self.labels)
 
     def subdiff_distance(self, x: PyTree, v: PyTree, scale: Scalar) -> Array:
-        """The distance of v from the subdifferential of the sum of the norms at x."""
+        """Return the distance of v from the subdifferential of the sum of the norms at x."""
         sizes = self.norms(x)
         factors = jax.tree.map(
             lambda size: strength(scale, size) / jnp.where(size > 0, size, 1), sizes
         )
-        kept = self.norms(tree.sub(v, self.scale(factors, x)))
+        nonzero = self.norms(tree.sub(v, self.scale(factors, x)))
         at_zero = self.norms(v)
 
-        def off(size, kept, at_zero):
-            beyond = jnp.maximum(at_zero - strength(scale, size), 0)
-            return jnp.where(size > 0, kept, beyond)
+        def group_distance(size, nonzero, at_zero):
+            excess = jnp.maximum(at_zero - strength(scale, size), 0)
+            return jnp.where(size > 0, nonzero, excess)
 
-        return length(jax.tree.map(off, sizes, kept, at_zero))
-
-    def _axis_of(self, leaf):
-        axes = self.axis if isinstance(self.axis, tuple) else (self.axis,)
-        if not all(axis is not None and -leaf.ndim <= axis < leaf.ndim for axis in axes):
-            raise ValueError(
-                f"the groups run along axis {self.axis} but a leaf has shape {leaf.shape}; choose "
-                "an axis that every leaf has, give labels, or use on_subtree."
-            )
-        return self.axis
+        return euclidean_norm(jax.tree.map(group_distance, sizes, nonzero, at_zero))
 
 
-def _groups(name, axis, labels):
+def _groups(axis, labels):
     if (axis is None) == (labels is None):
         raise ValueError(
-            f"{name} was given axis {axis} and labels {'none' if labels is None else 'too'}; pass "
-            "exactly one of them."
+            f"axis is {axis} and labels is {labels}; pass one of them and leave the other out."
         )
     if labels is None:
         return Groups(axis, None, 0)
-    numbers = isinstance(labels, list) and jax.tree.leaves(labels)
-    if numbers and all(isinstance(number, int) for number in numbers):
-        alone = all(isinstance(entry, int) for entry in labels)
-        advice = "jnp.array(labels)" if alone else "arrays in a list, as in [jnp.array([0, 0, 1])]"
-        raise ValueError(f"{name} was given labels as lists of numbers; pass {advice}.")
     labels = jax.tree.map(np.asarray, labels)
     leaves = [label for label in jax.tree.leaves(labels) if label.size]
     for label in leaves:
         if label.dtype.kind not in "iu" or label.min() < 0:
             raise ValueError(
-                f"{name} was given labels of dtype {label.dtype} with minimum {label.min()}; "
-                "groups are numbered by integers from 0."
+                f"labels have dtype {label.dtype} and minimum {label.min()}; pass integers from 0."
             )
     return Groups(None, labels, max((int(label.max()) + 1 for label in leaves), default=0))
 
 
 @memoised
 def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None) -> Penalty:
-    r"""The group lasso, :math:`\psi(x) = \lambda \sum_g |x_g|_2`, over groups without overlap.
+    r"""Return the group lasso, :math:`\psi(x) = \lambda \sum_g |x_g|_2`, for disjoint groups.
 
     .. math:: \mathrm{prox}(v)_g = \max(1 - t \lambda / |v_g|_2, 0)\, v_g
 
-    A group of norm at most :math:`t \lambda` becomes exactly zero, a zero group stays zero.
-    ``scale_max`` is the largest group norm of the gradient at zero.
+    A group of norm at most :math:`t \lambda` becomes exactly zero. ``scale_max`` is the largest
+    group norm of the gradient at zero.
 
     Args:
-      axis: each group runs along this axis (or these), and the other axes count the groups; for
-        a kernel of shape (inputs, outputs), ``axis=1`` switches inputs on and off.
-      labels: or the number of each entry's group, as integers from 0 with the structure and shapes
-        of the points. Groups may reach across leaves. ``on_subtree`` shows a penalty the list
-        of touched leaves, so there the labels are a list too, with one array a leaf.
+      axis: each group is a slice along this axis (or these). For a kernel of shape (inputs,
+        outputs), ``axis=1`` groups the weights of each input.
+      labels: alternatively, the index of each entry's group: integers from 0 with the structure
+        and shapes of the points. Groups may contain entries of several leaves. ``on_subtree``
+        passes a penalty the list of touched leaves, so there ``labels`` is a list too, with one
+        array for each touched leaf.
 
     Example:
       >>> kernel = jnp.array([[3.0, 4.0], [0.6, 0.8]])
       >>> group_l2(axis=1).prox(kernel, step=1.0, scale=2.5).tolist()
       [[1.5, 2.0], [0.0, 0.0]]
 
-      A linear model whose bias stays free, with features 0 and 1 in one group:
+      A linear model with an unpenalised bias, and features 0 and 1 in one group:
 
       >>> from fcojax.transforms import named, on_subtree
       >>> groups = on_subtree(group_l2(labels=[jnp.array([0, 0, 1])]), named("kernel"))
@@ -212,12 +210,12 @@ def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
 
     References:
       Yuan and Lin, Model selection and estimation in regression with grouped variables, 2006,
-      with identity kernels; we do not weight groups by size.
+      with identity kernels, and without weights by group size.
     """
-    groups = _groups("group_l2", axis, labels)
+    groups = _groups(axis, labels)
 
     def value(x, scale):
-        return at_strength(scale, tree.total(jax.tree.map(jnp.sum, groups.norms(x))))
+        return times_scale(scale, tree.total(jax.tree.map(jnp.sum, groups.norms(x))))
 
     def prox(v, step, scale):
         factors = jax.tree.map(
@@ -236,21 +234,22 @@ def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
 
 
 @memoised
+@validated
 def sparse_group(
-    l1_fraction: float, *, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
+    l1_fraction: Fraction, *, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
 ) -> Penalty:
-    r"""The sparse group lasso, :math:`\psi(x) = \lambda (r |x|_1 + (1 - r) \sum_g |x_g|_2)`.
+    r"""Return the sparse group lasso, :math:`\lambda (r |x|_1 + (1 - r) \sum_g |x_g|_2)`.
 
     .. math:: \mathrm{prox} = \mathrm{prox}_{t \lambda (1 - r) \sum |x_g|_2} \circ
       \mathrm{soft}(\cdot, t \lambda r)
 
-    Groups vanish whole, and entries vanish inside groups that stay. ``scale_max`` has no closed
-    form; it is found by halving to the last bit.
+    Whole groups become exactly zero, and single entries of the other groups. ``scale_max`` has no
+    closed form; it is found by bisection to the last bit.
 
     Args:
-      l1_fraction: r, between 0 and 1.
-      axis: as in ``group_l2``.
-      labels: as in ``group_l2``.
+      l1_fraction: r, from 0 to 1.
+      axis: each group is a slice along this axis (or these).
+      labels: alternatively, the index of each entry's group, as for ``group_l2``.
 
     Example:
       >>> kernel = jnp.array([[5.5, 6.5, 0.5], [3.0, 2.5, 1.0]])
@@ -260,13 +259,12 @@ def sparse_group(
     References:
       Simon, Friedman, Hastie and Tibshirani, A sparse-group lasso, 2013.
     """
-    require_fraction(l1_fraction, "sparse_group")
-    groups = _groups("sparse_group", axis, labels)
+    groups = _groups(axis, labels)
 
     def value(x, scale):
-        absolute = tree.total(jax.tree.map(lambda leaf: jnp.sum(jnp.abs(leaf)), x))
+        absolute = l1_norm(x)
         joint = tree.total(jax.tree.map(jnp.sum, groups.norms(x)))
-        return at_strength(scale, l1_fraction * absolute + (1 - l1_fraction) * joint)
+        return times_scale(scale, l1_fraction * absolute + (1 - l1_fraction) * joint)
 
     def prox(v, step, scale):
         def soft(leaf):
@@ -276,34 +274,28 @@ def sparse_group(
             threshold = (1 - l1_fraction) * weight(step, scale, norm)
             return shrink_factor(norm, jnp.broadcast_to(threshold, norm.shape))
 
-        thinned = jax.tree.map(soft, v)
-        return groups.scale(jax.tree.map(factor, groups.norms(thinned)), thinned)
+        sparse = jax.tree.map(soft, v)
+        return groups.scale(jax.tree.map(factor, groups.norms(sparse)), sparse)
 
     def scale_max(gradient):
         def stays_zero(scale):
-            thinned = jax.tree.map(lambda g: soft_threshold(g, l1_fraction * scale), gradient)
-            return largest(groups.norms(thinned)) <= (1 - l1_fraction) * scale
+            sparse = jax.tree.map(lambda g: soft_threshold(g, l1_fraction * scale), gradient)
+            return largest(groups.norms(sparse)) <= (1 - l1_fraction) * scale
 
-        def halve(_, bounds):
-            low, high = bounds
-            middle = 0.5 * (low + high)
-            enough = stays_zero(middle)
-            return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
-
-        # Either norm alone suffices at this strength, and the larger share is at least 1/2.
+        # At this scale one of the norms suffices; its fraction of at least 1/2 bounds the interval.
         if l1_fraction >= 0.5:
-            high = largest(jax.tree.map(jnp.abs, gradient)) / l1_fraction
+            high = max_abs(gradient) / l1_fraction
         else:
             high = largest(groups.norms(gradient)) / (1 - l1_fraction)
-        return jax.lax.fori_loop(0, _NUM_HALVINGS, halve, (jnp.zeros_like(high), high))[1]
+        return least_scale(stays_zero, high)
 
     def subdiff_distance(x, v, scale):
-        def thinned(leaf, slope):
+        def sparse(leaf, slope):
             share = l1_fraction * strength(scale, leaf)
             kept = slope - share * jnp.sign(leaf)
             return jnp.where(leaf == 0, soft_threshold(slope, share), kept)
 
-        rest = jax.tree.map(thinned, x, v)
+        rest = jax.tree.map(sparse, x, v)
         return groups.subdiff_distance(x, rest, (1 - l1_fraction) * scale)
 
     return checked(

@@ -1,31 +1,37 @@
 r"""The power p of the absolute value, for any p > 1.
 
-The prox solves one scalar equation per entry. Divided by its natural size the equation reads
-:math:`a y^r + b y = 1` with :math:`\max(a, b) = 1` and r at least 1: convex and increasing in y, so
-Newton's method from y = 1 falls to the root from above and needs no safeguard.
+The prox solves one scalar equation per entry. After scaling, the equation reads
+:math:`a y^r + b y = 1` with :math:`\max(a, b) = 1` and r at least 1. The left side is convex and
+increasing in y, so Newton's method from y = 1 decreases to the root and needs no safeguard.
 """
 
 import functools
 import math
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.arguments import validated
 from fcojax.memo import memoised
-from fcojax.transforms.penalty import Penalty, at_strength, checked, entrywise, weight
-from fcojax.transforms.subdifferentials import from_intervals
+from fcojax.transforms.penalty import Penalty, checked, entrywise, times_scale, weight
+from fcojax.transforms.subdifferentials import distance_to_intervals
+from fcojax.types import Numbers
+
+AboveOne = Annotated[float, Numbers("a finite number above 1", lambda values: values > 1)]
 
 
 @memoised
-def power(p: float) -> Penalty:
-    r"""The power p of the absolute value, :math:`\psi(x) = \lambda \sum_i |x_i|^p`, for p > 1.
+@validated
+def power(p: AboveOne) -> Penalty:
+    r"""Return the power p of the absolute value, :math:`\psi(x) = \lambda \sum_i |x_i|^p`.
 
     .. math:: \mathrm{prox}(v)_i = \mathrm{sign}(v_i) u, \quad u + t \lambda p u^{p - 1} = |v_i|
 
-    For p = 3/2, 2 and 3 the root has a closed form; else it is found by Newton's method to machine
-    precision. Derivatives follow from the equation. The function is smooth, so nothing becomes
-    exactly zero and ``scale_max`` is ``None``; v = 0 answers 0.
+    For p = 3/2, 2 and 3 the root has a closed form; otherwise Newton's method finds it to machine
+    precision. Derivatives follow from the equation. The function is smooth, so no entry becomes
+    exactly zero and ``scale_max`` is ``None``.
 
     Args:
       p: the exponent, above 1; use ``l1()`` for 1.
@@ -38,12 +44,10 @@ def power(p: float) -> Penalty:
       Chaux, Combettes, Pesquet and Wajs, A variational formulation for frame-based inverse
       problems, 2007, which tabulates the closed forms.
     """
-    if not p > 1:
-        raise ValueError(f"power was given p {p}; p must be above 1, so use l1() for p = 1.")
     p = float(p)
 
     def value(x, scale):
-        return at_strength(
+        return times_scale(
             scale, tree.total(jax.tree.map(lambda leaf: jnp.sum(jnp.abs(leaf) ** p), x))
         )
 
@@ -60,7 +64,7 @@ def power(p: float) -> Penalty:
         def slope(leaf, strength):
             return (p * strength * jnp.sign(leaf) * jnp.abs(leaf) ** (p - 1),) * 2
 
-        return from_intervals(slope, x, v, scale)
+        return distance_to_intervals(slope, x, v, scale)
 
     return checked("power", Penalty(value, prox, None, True, True, subdiff_distance))
 
@@ -73,37 +77,37 @@ def _shrunk(p, v, strength):
 
 def _size(p, size, strength):
     slope = p * strength
-    if p == 1.5:  # y = sqrt(u) solves y^2 + slope y = size; written without a cancellation
+    if p == 1.5:  # y = sqrt(u) solves y^2 + slope y = size; in a form without cancellation
         half = 0.5 * slope
-        unit = 1 / jnp.maximum(half, 1.0)  # in units of a large slope no square overflows
+        unit = 1 / jnp.maximum(half, 1.0)  # divided by a large slope no square overflows
         below = half + jnp.sqrt((half * unit) ** 2 + size * unit * unit) / unit
         return (size / jnp.where(below > 0, below, 1.0)) ** 2
     if p == 3.0:
         inner = 1 + 4 * slope * size
-        large = inner == jnp.inf  # then the root of the product is the product of the roots
+        large = inner == jnp.inf  # take the root of each factor instead
         root = jnp.sqrt(jnp.where(large, size, inner)) * jnp.where(large, 2 * jnp.sqrt(slope), 1.0)
         return 2 * size / (1 + root)
     if p > 2.0:
         return _root(slope, jnp.ones_like(size), p - 1, size)
-    r = 1 / (p - 1)  # y = u^(p - 1), in which the equation is convex
+    r = 1 / (p - 1)  # the equation is convex in y = u^(p - 1)
     return _root(jnp.ones_like(size), slope, r, size) ** r
 
 
 def _root(a, b, r, size):
-    """The y >= 0 with ``a y**r + b y == size``, by Newton's method in units of its upper bound."""
-    some = jnp.where(size > 0, size, 1.0)
-    by_power, by_line = some ** (1 / r) / a ** (1 / r), some / b  # the root if alone, or infinite
+    """The y >= 0 with ``a y**r + b y == size``, by Newton's method relative to an upper bound."""
+    safe = jnp.where(size > 0, size, 1.0)
+    by_power, by_line = safe ** (1 / r) / a ** (1 / r), safe / b  # roots for one term, or infinity
     bound = jnp.minimum(by_power, by_line)
-    some = bound > 0  # a bound that underflows: the root does too
-    a = jnp.where(some, bound / jnp.where(some, by_power, 1.0), 1.0) ** r
-    b = jnp.where(some, bound / jnp.where(some, by_line, 1.0), 1.0)
+    normal = bound > 0  # if the bound underflows, so does the root
+    a = jnp.where(normal, bound / jnp.where(normal, by_power, 1.0), 1.0) ** r
+    b = jnp.where(normal, bound / jnp.where(normal, by_line, 1.0), 1.0)
 
     def newton(_, y):
-        bent = a * y ** (r - 1)
-        return y - (bent * y + b * y - 1) / (r * bent + b)
+        term = a * y ** (r - 1)
+        return y - (term * y + b * y - 1) / (r * term + b)
 
-    # While y^r is too large y falls by y/r a step, hence by a factor e in y^r: log(r) steps. Then
-    # the error squares: five steps from 1/2 to the last bit of a float64.
+    # While y^r dominates, a step decreases y by y/r, so y^r by a factor e: log(r) steps. After that
+    # convergence is quadratic: five steps from 1/2 to the last bit of a float64.
     num_steps = 6 + math.ceil(math.log(max(r, 1.0)))
     y = jax.lax.fori_loop(0, num_steps, newton, jnp.ones_like(size))
     return jnp.where(size > 0, bound * y, 0.0)
@@ -112,13 +116,13 @@ def _root(a, b, r, size):
 @_shrunk.defjvp
 def _shrunk_jvp(p, primals, tangents):
     v, strength = primals
-    along, strength_along = tangents
-    answer = _shrunk(p, v, strength)
-    u = jnp.abs(answer)
-    # The slope is 1 / (1 + strength * p * (p - 1) * u**(p - 2)), where strength * p * u**(p - 1) is
-    # what |v| lost: written with that, no power of u overflows.
-    lost = jnp.abs(v) - u
+    v_dot, strength_dot = tangents
+    x = _shrunk(p, v, strength)
+    u = jnp.abs(x)
+    # The slope is 1 / (1 + strength * p * (p - 1) * u**(p - 2)). With strength * p * u**(p - 1)
+    # written as |v| - u, no power of u overflows.
+    decrease = jnp.abs(v) - u
     at_zero = ((v == 0) & ((p > 2.0) | (strength == 0))).astype(v.dtype)
-    slope = jnp.where(u > 0, u / (jnp.where(u > 0, u, 1.0) + (p - 1) * lost), at_zero)
-    pull = jnp.minimum(u ** (p - 1), jnp.finfo(u.dtype).max)  # 0 times infinity is not 0
-    return answer, slope * (along - p * jnp.sign(v) * pull * strength_along)
+    slope = jnp.where(u > 0, u / (jnp.where(u > 0, u, 1.0) + (p - 1) * decrease), at_zero)
+    factor = jnp.minimum(u ** (p - 1), jnp.finfo(u.dtype).max)  # 0 * inf would be NaN
+    return x, slope * (v_dot - p * jnp.sign(v) * factor * strength_dot)

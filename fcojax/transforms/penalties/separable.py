@@ -1,43 +1,49 @@
-"""Penalties that act entry by entry, beyond the l1 norm: weighted, quadratic, Huber, on an orthant.
+"""Separable penalties other than the l1 norm: weighted l1, squared l2, Huber, on an orthant.
 
-Each prox is one elementwise pass over the leaves. The power p of the absolute value has a file of
-its own, and so have the non-convex ones.
+Each prox is one elementwise pass. See ``power`` and ``nonconvex`` for more.
 """
+
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
+from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.transforms.penalties.l1 import l1
 from fcojax.transforms.penalty import (
     Penalty,
-    at_strength,
     checked,
     entrywise,
     indicator,
     largest,
-    require_penalty,
-    require_shapes_of,
+    max_abs,
+    require_same_shapes,
+    times_scale,
     weight,
 )
-from fcojax.transforms.subdifferentials import from_intervals, of_absolute
+from fcojax.transforms.subdifferentials import absolute_value_interval, distance_to_intervals
 from fcojax.transforms.thresholds import soft_threshold
-from fcojax.types import PyTree
+from fcojax.types import Numbers, Positive, PyTree
+
+Fraction = Annotated[
+    float, Numbers("a number from 0 to 1", lambda values: (values >= 0) & (values <= 1))
+]
 
 
 @memoised
 def weighted_l1(weights: PyTree) -> Penalty:
-    r"""The weighted l1 norm, :math:`\psi(x) = \lambda \sum_i w_i |x_i|`, lambda given as ``scale``.
+    r"""Return the weighted l1 norm, :math:`\psi(x) = \lambda \sum_i w_i |x_i|`.
 
     .. math:: \mathrm{prox}(v)_i = \mathrm{sign}(v_i) \max(|v_i| - t \lambda w_i, 0)
 
-    An entry of weight 0 stays free. ``scale_max`` is the largest :math:`|g_i| / w_i`: infinite if
-    a free entry has a gradient, since then no strength makes zero optimal.
+    An entry of weight 0 is not penalised. ``scale_max`` is the largest :math:`|g_i| / w_i`, which
+    is infinite if an entry of weight 0 has a gradient.
 
     Args:
-      weights: non-negative, with the structure and shapes of the points.
+      weights: w, at least 0, with the structure and shapes of the points.
 
     Example:
       >>> weighted_l1(jnp.array([1.0, 0.0])).prox(jnp.array([3.0, 0.5]), 1.0, 2.0).tolist()
@@ -48,18 +54,15 @@ def weighted_l1(weights: PyTree) -> Penalty:
     """
     least = min((float(np.min(w, initial=0.0)) for w in jax.tree.leaves(weights)), default=0.0)
     if not least >= 0:
-        raise ValueError(
-            f"weighted_l1 was given a weight of {least}; weights are at least 0, so pass "
-            "non-negative weights."
-        )
+        raise ValueError(f"the least weight is {least}; pass weights of at least 0.")
 
     def value(x, scale):
-        require_shapes_of(x, weights, "the weights of weighted_l1")
+        require_same_shapes(x, weights, "the weights of weighted_l1")
         sums = jax.tree.map(lambda a, w: jnp.sum(jnp.asarray(w, a.dtype) * jnp.abs(a)), x, weights)
-        return at_strength(scale, tree.total(sums))
+        return times_scale(scale, tree.total(sums))
 
     def prox(v, step, scale):
-        require_shapes_of(v, weights, "the weights of weighted_l1")
+        require_same_shapes(v, weights, "the weights of weighted_l1")
 
         def shrink(leaf, step, w):
             return soft_threshold(leaf, weight(step, scale, leaf) * jnp.asarray(w, leaf.dtype))
@@ -75,21 +78,21 @@ def weighted_l1(weights: PyTree) -> Penalty:
 
     def subdiff_distance(x, v, scale):
         def interval(leaf, strength, w):
-            return of_absolute(leaf, strength * jnp.asarray(w, leaf.dtype))
+            return absolute_value_interval(leaf, strength * jnp.asarray(w, leaf.dtype))
 
-        require_shapes_of(x, weights, "the weights of weighted_l1")
-        return from_intervals(interval, x, v, scale, weights)
+        require_same_shapes(x, weights, "the weights of weighted_l1")
+        return distance_to_intervals(interval, x, v, scale, weights)
 
     return checked("weighted_l1", Penalty(value, prox, scale_max, True, True, subdiff_distance))
 
 
 @memoised
 def l2_squared() -> Penalty:
-    r"""The squared l2 norm, :math:`\psi(x) = \lambda \sum_i x_i^2`, without a factor of 1/2.
+    r"""Return the squared l2 norm, :math:`\psi(x) = \lambda \sum_i x_i^2`, without a factor 1/2.
 
     .. math:: \mathrm{prox}(v) = v / (1 + 2 t \lambda)
 
-    This is weight decay. No finite strength makes zero optimal, so ``scale_max`` is ``None``.
+    This is weight decay. No finite scale makes zero optimal, so ``scale_max`` is ``None``.
 
     Example:
       >>> l2_squared().prox(jnp.array([3.0, -6.0]), step=0.5, scale=2.0).tolist()
@@ -97,20 +100,21 @@ def l2_squared() -> Penalty:
     """
 
     def value(x, scale):
-        return at_strength(scale, tree.vdot(x, x))
+        return times_scale(scale, tree.vdot(x, x))
 
     def prox(v, step, scale):
         return entrywise(lambda leaf, step: leaf / (1 + 2 * weight(step, scale, leaf)), v, step)
 
     def subdiff_distance(x, v, scale):
-        return from_intervals(lambda leaf, s: (2 * s * leaf,) * 2, x, v, scale)
+        return distance_to_intervals(lambda leaf, s: (2 * s * leaf,) * 2, x, v, scale)
 
     return checked("l2_squared", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
 @memoised
-def elastic_net(l1_fraction: float) -> Penalty:
-    r"""A mixture of l1 and squared l2, :math:`\psi(x) = \lambda (r |x|_1 + (1 - r) |x|_2^2)`.
+@validated
+def elastic_net(l1_fraction: Fraction) -> Penalty:
+    r"""Return the elastic net, :math:`\psi(x) = \lambda (r |x|_1 + (1 - r) |x|_2^2)`.
 
     .. math:: \mathrm{prox}(v) = \mathrm{soft}(v, t \lambda r) / (1 + 2 t \lambda (1 - r))
 
@@ -119,7 +123,7 @@ def elastic_net(l1_fraction: float) -> Penalty:
     gradient over r, and ``None`` for r = 0.
 
     Args:
-      l1_fraction: r, between 0 and 1.
+      l1_fraction: r, from 0 to 1.
 
     Example:
       >>> elastic_net(0.5).prox(jnp.array([3.0, 0.5]), step=1.0, scale=2.0).tolist()
@@ -128,66 +132,56 @@ def elastic_net(l1_fraction: float) -> Penalty:
     References:
       Zou and Hastie, Regularization and variable selection via the elastic net, 2005.
     """
-    require_fraction(l1_fraction, "elastic_net")
     absolute, square = l1(), l2_squared()
 
     def value(x, scale):
-        return at_strength(l1_fraction, absolute.value(x, scale)) + at_strength(
+        return times_scale(l1_fraction, absolute.value(x, scale)) + times_scale(
             1 - l1_fraction, square.value(x, scale)
         )
 
     def prox(v, step, scale):
         def shrink(leaf, step):
             strength = weight(step, scale, leaf)
-            bend = 1 + 2 * (1 - l1_fraction) * strength
-            return soft_threshold(leaf, l1_fraction * strength) / bend
+            denominator = 1 + 2 * (1 - l1_fraction) * strength
+            return soft_threshold(leaf, l1_fraction * strength) / denominator
 
         return entrywise(shrink, v, step)
 
     def scale_max(gradient):
-        return largest(jax.tree.map(jnp.abs, gradient)) / l1_fraction
-
-    least = scale_max if l1_fraction > 0 else None
+        return max_abs(gradient) / l1_fraction
 
     def subdiff_distance(x, v, scale):
         def interval(leaf, strength):
-            bend = 2 * (1 - l1_fraction) * strength * leaf
-            low, high = of_absolute(leaf, l1_fraction * strength)
-            return low + bend, high + bend
+            smooth = 2 * (1 - l1_fraction) * strength * leaf
+            low, high = absolute_value_interval(leaf, l1_fraction * strength)
+            return low + smooth, high + smooth
 
-        return from_intervals(interval, x, v, scale)
+        return distance_to_intervals(interval, x, v, scale)
 
-    return checked("elastic_net", Penalty(value, prox, least, True, True, subdiff_distance))
-
-
-def require_fraction(l1_fraction: float, name: str) -> None:
-    """Raises unless the share of the l1 norm in a mixture is between 0 and 1."""
-    if not 0 <= l1_fraction <= 1:
-        raise ValueError(
-            f"{name} was given l1_fraction {l1_fraction}; it is the share of the l1 norm, so pass "
-            "a number from 0 to 1."
-        )
+    least_scale = scale_max if l1_fraction > 0 else None
+    return checked("elastic_net", Penalty(value, prox, least_scale, True, True, subdiff_distance))
 
 
 @memoised
-def huber(knee: float) -> Penalty:
-    r"""The Huber function: quadratic near zero, linear beyond the knee :math:`\delta`.
+@validated
+def huber(knee: Positive) -> Penalty:
+    r"""Return the Huber function, quadratic up to :math:`\delta` and linear beyond.
 
     .. math::
 
       \psi(x) = \lambda \sum_i h(x_i), \quad h(x) = x^2 / 2 \text{ for } |x| \le \delta,
       \text{ else } \delta (|x| - \delta / 2)
 
-    It is the Moreau envelope of :math:`\delta |x|` with parameter 1 and is smooth, so nothing
+    It is the Moreau envelope of :math:`\delta |x|` with parameter 1. It is smooth, so no entry
     becomes exactly zero and ``scale_max`` is ``None``. With :math:`s = t \lambda`,
 
     .. math:: \mathrm{prox}(v)_i = v_i / (1 + s) \text{ for } |v_i| \le \delta (1 + s),
       \text{ else } v_i - s \delta\, \mathrm{sign}(v_i)
 
-    with the derivative 1 / (1 + s) where the two meet.
+    with derivative 1 / (1 + s) at :math:`|v_i| = \delta (1 + s)`.
 
     Args:
-      knee: delta, positive.
+      knee: delta, above 0.
 
     Example:
       >>> huber(1.0).prox(jnp.array([1.0, 5.0]), step=1.0, scale=1.0).tolist()
@@ -196,47 +190,49 @@ def huber(knee: float) -> Penalty:
     References:
       Huber, Robust estimation of a location parameter, 1964.
     """
-    if not knee > 0:
-        raise ValueError(f"huber was given knee {knee}; pass a positive number, or use l1().")
 
     def value(x, scale):
         def one(leaf):
             inner = jnp.clip(leaf, -knee, knee)
             return jnp.sum(inner * (leaf - 0.5 * inner))
 
-        return at_strength(scale, tree.total(jax.tree.map(one, x)))
+        return times_scale(scale, tree.total(jax.tree.map(one, x)))
 
     def prox(v, step, scale):
         def shrink(leaf, step):
             strength = weight(step, scale, leaf)
-            bend = 1 + strength
-            far = leaf - strength * knee * jnp.sign(leaf)
-            return jnp.where(jnp.abs(leaf) <= knee * bend, leaf / bend, far)
+            denominator = 1 + strength
+            linear = leaf - strength * knee * jnp.sign(leaf)
+            return jnp.where(jnp.abs(leaf) <= knee * denominator, leaf / denominator, linear)
 
         return entrywise(shrink, v, step)
 
     def subdiff_distance(x, v, scale):
-        return from_intervals(lambda leaf, s: (s * jnp.clip(leaf, -knee, knee),) * 2, x, v, scale)
+        return distance_to_intervals(
+            lambda leaf, s: (s * jnp.clip(leaf, -knee, knee),) * 2, x, v, scale
+        )
 
     return checked("huber", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
 @memoised
+@validated
 def on_orthant(penalty: Penalty) -> Penalty:
-    r"""The penalty plus the constraint :math:`x \ge 0`, for a penalty that sees only :math:`|x|`.
+    r"""Add the constraint :math:`x \ge 0` to a penalty that depends on :math:`|x|` only.
 
     .. math:: \mathrm{prox}(v) = \mathrm{prox}_\psi(\max(v, 0))
 
-    This holds when psi depends on the absolute values of the entries and grows with each of
-    them: l1, weighted_l1, l2_squared, elastic_net, huber, power, l2, l_inf, group_l2,
-    sparse_group, mcp, scad. It does not hold for total_variation or anything else that sees signs.
-    The point 0 answers 0.
+    This holds if psi is a nondecreasing function of the absolute values of the entries: l1,
+    weighted_l1, l2_squared, elastic_net, huber, power, l2, l_inf, group_l2, sparse_group, mcp,
+    scad. It does not hold for total_variation, or any other penalty that depends on signs.
+
+    Args:
+      penalty: psi.
 
     Example:
       >>> on_orthant(l1()).prox(jnp.array([3.0, -3.0]), step=1.0, scale=1.0).tolist()
       [2.0, 0.0]
     """
-    require_penalty(penalty, "on_orthant")
 
     def value(x, scale):
         below = largest(jax.tree.map(jnp.negative, x))
@@ -245,30 +241,30 @@ def on_orthant(penalty: Penalty) -> Penalty:
     def prox(v, step, scale):
         return penalty.prox(jax.tree.map(jax.nn.relu, v), step, scale)
 
-    inner, gap = penalty.scale_max, penalty.subdiff_distance
+    inner, inner_distance = penalty.scale_max, penalty.subdiff_distance
 
     def scale_max(gradient):
         assert inner is not None
         return inner(jax.tree.map(lambda g: -jax.nn.relu(-g), gradient))
 
     def subdiff_distance(x, v, scale):
-        assert gap is not None
-        # At zero the set adds all that points outwards, and psi looks the same from either side.
+        assert inner_distance is not None
+        # At zero the normal cone adds all negative numbers, and psi is symmetric.
         inwards = jax.tree.map(lambda a, b: jnp.where(a == 0, jax.nn.relu(b), b), x, v)
         outside = largest(jax.tree.map(jnp.negative, x)) > 0
-        return jnp.where(outside, jnp.inf, gap(x, inwards, scale))
+        return jnp.where(outside, jnp.inf, inner_distance(x, inwards, scale))
 
     return penalty._replace(
         value=value,
         prox=prox,
         scale_max=None if inner is None else scale_max,
-        subdiff_distance=None if gap is None else subdiff_distance,
+        subdiff_distance=None if inner_distance is None else subdiff_distance,
     )
 
 
 @memoised
 def non_negative_l1() -> Penalty:
-    r"""The l1 norm on the orthant: :math:`\lambda \sum_i x_i` where :math:`x \ge 0`, else infinite.
+    r"""Return the l1 norm on the orthant, :math:`\lambda \sum_i x_i` for :math:`x \ge 0`.
 
     .. math:: \mathrm{prox}(v)_i = \max(v_i - t \lambda, 0)
 

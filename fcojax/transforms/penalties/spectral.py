@@ -1,7 +1,7 @@
 r"""Penalties and constraints on the singular values or eigenvalues of matrices.
 
-A leaf of shape (..., m, n) is a stack of matrices, each of them a block of its own: a norm is a sum
-over all matrices of the pytree, and a set is to be met by every one with the same ``scale``.
+A leaf of shape (..., m, n) is a stack of matrices. A norm is summed over all matrices of the
+pytree, and a constraint applies to each of them, with the same ``scale``.
 
 References: Cai, Candes and Shen, A singular value thresholding algorithm for matrix completion,
 2010; Lewis and Sendov, Twice differentiable spectral functions, 2001, for the derivatives.
@@ -15,36 +15,36 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.factorisations import singular_values, symmetric_eigh, thin_svd
+from fcojax.arguments import validated
 from fcojax.memo import memoised
-from fcojax.transforms.lengths import length
 from fcojax.transforms.penalty import (
     Penalty,
-    at_strength,
     checked,
     indicator,
     largest,
     strength,
+    times_scale,
+    to_float32,
     weight,
-    widened,
 )
-from fcojax.transforms.subdifferentials import off_nuclear
-from fcojax.transforms.thresholds import clipped, onto_l1_ball, soft_threshold
-from fcojax.types import Array, PyTree
+from fcojax.transforms.stable_norms import euclidean_norm
+from fcojax.transforms.subdifferentials import distance_to_nuclear
+from fcojax.transforms.thresholds import clipped, project_l1_ball, soft_threshold
+from fcojax.types import Array, CountOrZero, PyTree
+from fcojax.xla.linalg import singular_values, symmetric_eigh, thin_svd
 
 
 @memoised
 def nuclear() -> Penalty:
-    r"""The nuclear norm, :math:`\psi(X) = \lambda \sum_i \sigma_i(X)`, with lambda as ``scale``.
+    r"""Return the nuclear norm, :math:`\psi(X) = \lambda \sum_i \sigma_i(X)`.
 
     .. math:: \mathrm{prox}(V) = \mathrm{argmin}_X\; t \lambda \|X\|_* + \tfrac12 \|X - V\|_F^2
                                = U \,\mathrm{diag}(\max(\sigma_i - t\lambda, 0))\, W^T
 
     for the thin singular value decomposition V = U diag(sigma) W^T. Singular values up to t lambda
-    vanish, so the rank falls; the zero matrix answers itself. ``scale_max`` is the largest singular
-    value of the gradient at zero. The derivative is exact and finite, also where singular values
-    are equal or zero; for one at the threshold it is taken as if it were below. A leaf that is not
-    a matrix is refused.
+    become zero. ``scale_max`` is the largest singular value of the gradient at zero. The derivative
+    is exact and finite, also where singular values are equal or zero; a singular value equal to the
+    threshold is treated as if it were below. Leaves that are not matrices raise an error.
 
     Example:
       >>> nuclear().prox(jnp.array([[3.0, 0.0], [0.0, 0.5]]), step=1.0, scale=1.0)
@@ -56,7 +56,7 @@ def nuclear() -> Penalty:
 
     def value(x, scale):
         each = _per_matrix("nuclear", lambda matrix: jnp.sum(_singular_values(matrix)), x)
-        return at_strength(scale, tree.total(jax.tree.map(jnp.sum, each)))
+        return times_scale(scale, tree.total(jax.tree.map(jnp.sum, each)))
 
     def prox(v, step, scale):
         def one_matrix(matrix):
@@ -70,27 +70,29 @@ def nuclear() -> Penalty:
 
     def subdiff_distance(x, v, scale):
         def one_leaf(leaf, slope):
+            if not leaf.size:
+                return leaf
             pairs = jnp.stack([leaf, slope], axis=-3)
             shape = (-1, *pairs.shape[-3:])
-            return jax.vmap(lambda pair: off_nuclear(pair[0], pair[1], strength(scale, leaf)))(
-                pairs.reshape(shape)
-            )
+            return jax.vmap(
+                lambda pair: distance_to_nuclear(pair[0], pair[1], strength(scale, leaf))
+            )(pairs.reshape(shape))
 
         _per_matrix("nuclear", lambda matrix: matrix, x)
-        return length(jax.tree.map(one_leaf, x, v))
+        return euclidean_norm(jax.tree.map(one_leaf, x, v))
 
     return checked("nuclear", Penalty(value, prox, scale_max, subdiff_distance=subdiff_distance))
 
 
 @memoised
 def nuclear_ball() -> Penalty:
-    r"""The ball :math:`\{\|X\|_* \le r\}` of the nuclear norm, with the radius r as ``scale``.
+    r"""Return the ball :math:`\{\|X\|_* \le r\}` of the nuclear norm, with r as ``scale``.
 
     .. math:: \mathrm{prox}(V) = \mathrm{argmin}_{\|X\|_* \le r} \tfrac12 \|X - V\|_F^2
                                = U \,\mathrm{diag}(\max(\sigma_i - \theta, 0))\, W^T
 
-    where theta >= 0 brings the sum of the singular values down to r: the projection onto the l1
-    ball, applied to them. The step has no effect. For r = 0 the answer is 0.
+    with theta >= 0 such that the singular values are projected onto the l1 ball of radius r. The
+    step has no effect.
 
     Example:
       >>> nuclear_ball().prox(jnp.array([[3.0, 0.0], [0.0, 2.0]]), step=1.0, scale=3.0)
@@ -117,12 +119,12 @@ def nuclear_ball() -> Penalty:
 
 @memoised
 def spectral_ball() -> Penalty:
-    r"""The ball :math:`\{\sigma_1(X) \le r\}` of the spectral norm, with the radius r as ``scale``.
+    r"""Return the ball :math:`\{\sigma_1(X) \le r\}` of the spectral norm, with r as ``scale``.
 
     .. math:: \mathrm{prox}(V) = \mathrm{argmin}_{\sigma_1(X) \le r} \tfrac12 \|X - V\|_F^2
                                = U \,\mathrm{diag}(\min(\sigma_i, r))\, W^T
 
-    The step has no effect. For r = 0 the answer is 0. It keeps a layer r-Lipschitz.
+    The step has no effect. A linear layer in this set is r-Lipschitz.
 
     Example:
       >>> spectral_ball().prox(jnp.array([[3.0, 0.0], [0.0, 0.5]]), step=1.0, scale=1.0)
@@ -148,18 +150,19 @@ def spectral_ball() -> Penalty:
 
 
 @memoised
-def rank_ball(k: int) -> Penalty:
-    r"""The matrices of rank at most k. Not convex.
+@validated
+def rank_ball(k: CountOrZero) -> Penalty:
+    r"""Return the set of matrices of rank at most k, which is not convex.
 
     .. math:: \mathrm{prox}(V) \in \mathrm{argmin}_{\mathrm{rank} X \le k} \tfrac12 \|X - V\|_F^2,
               \qquad U \,\mathrm{diag}(\sigma_1, \dots, \sigma_k, 0, \dots, 0)\, W^T
 
-    One nearest point; there are several where the k-th and the next singular value are equal, and
-    the derivative, which grows with the inverse of their gap, is then answered as if the gap
-    stayed. Neither step nor scale has an effect; k = 0 answers 0.
+    If the k-th and the next singular value are equal, there are several nearest points and one is
+    returned. The derivative, which grows with the inverse of their gap, is then computed as if the
+    gap were constant. Step and scale have no effect.
 
     Args:
-      k: the largest rank allowed, at most the smaller side of the matrices.
+      k: the largest rank allowed. From the smaller side of a matrix on, every matrix is in the set.
 
     Example:
       >>> rank_ball(1).prox(jnp.array([[3.0, 0.0], [0.0, 2.0]]), step=1.0, scale=1.0)
@@ -168,24 +171,14 @@ def rank_ball(k: int) -> Penalty:
     References:
       Eckart and Young, The approximation of one matrix by another of lower rank, 1936.
     """
-    if k < 0:
-        raise ValueError(f"rank_ball was given k = {k}, but a rank is at least 0.")
-
-    def require_room(matrix):
-        if k > min(matrix.shape):
-            raise ValueError(
-                f"rank_ball was given k = {k} and met a matrix of shape {matrix.shape}, whose rank "
-                f"is at most {min(matrix.shape)}; pass a k no larger than that."
-            )
 
     def value(x, scale):
         del scale
 
         def excess(matrix):
-            require_room(matrix)
             values = _singular_values(matrix)
-            beyond = values[k] if k < values.size else jnp.zeros((), matrix.dtype)
-            return indicator(beyond, values[0])
+            next_value = values[k] if k < values.size else jnp.zeros((), matrix.dtype)
+            return indicator(next_value, values[0])
 
         return largest(_per_matrix("rank_ball", excess, x))
 
@@ -193,7 +186,6 @@ def rank_ball(k: int) -> Penalty:
         del step, scale
 
         def one_matrix(matrix):
-            require_room(matrix)
             size = min(matrix.shape)
             kept = (jnp.arange(size) < k).astype(matrix.dtype)
             return _on_singular_values(_KEEP, matrix, kept)
@@ -205,14 +197,13 @@ def rank_ball(k: int) -> Penalty:
 
 @memoised
 def psd() -> Penalty:
-    r"""The cone of symmetric matrices without negative eigenvalues.
+    r"""Return the cone of symmetric positive semidefinite matrices.
 
     .. math:: \mathrm{prox}(V) = \mathrm{argmin}_{X = X^T,\, X \succeq 0} \tfrac12 \|X - V\|_F^2
                                = Q \,\mathrm{diag}(\max(\mu_i, 0))\, Q^T
 
-    where :math:`Q\,\mathrm{diag}(\mu)\,Q^T = (V + V^T)/2` is the symmetric part of V: a V that is
-    not symmetric is replaced by that first, which is part of the projection. Neither step nor scale
-    has an effect. A matrix that is not square is refused.
+    where :math:`Q\,\mathrm{diag}(\mu)\,Q^T = (V + V^T)/2` is the symmetric part of V. Step and
+    scale have no effect. Matrices that are not square raise an error.
 
     Example:
       >>> psd().prox(jnp.array([[2.0, 0.0], [0.0, -1.0]]), step=1.0, scale=1.0)
@@ -225,8 +216,8 @@ def psd() -> Penalty:
     def require_square(matrix):
         if matrix.shape[0] != matrix.shape[1]:
             raise ValueError(
-                f"psd met a matrix of shape {matrix.shape}; only a square one can be positive "
-                "semidefinite. Choose the square leaves with on_subtree."
+                f"psd was applied to a matrix of shape {matrix.shape}; select the square leaves "
+                "with on_subtree."
             )
 
     def value(x, scale):
@@ -234,7 +225,7 @@ def psd() -> Penalty:
 
         def one_matrix(matrix):
             require_square(matrix)
-            eigenvalues = jnp.linalg.eigvalsh(widened(matrix)).astype(matrix.dtype)
+            eigenvalues = jnp.linalg.eigvalsh(to_float32(matrix)).astype(matrix.dtype)
             skew = jnp.max(jnp.abs(matrix - matrix.T))
             violation = jnp.maximum(skew, -eigenvalues[0])
             return indicator(violation, jnp.max(jnp.abs(eigenvalues)))
@@ -254,57 +245,55 @@ def psd() -> Penalty:
 
 
 def _per_matrix(name: str, function: Callable[[Array], Array], x: PyTree) -> PyTree:
-    """The function of every matrix in the pytree, stacked as the matrices were."""
+    """Apply a function to every matrix of the pytree, and stack its results like the matrices."""
 
     def one_leaf(leaf):
         if leaf.ndim < 2:
             raise ValueError(
-                f"{name} met a leaf of shape {leaf.shape}, which is not a matrix; choose the "
-                f"matrices with on_subtree({name}(...), lambda path, leaf: leaf.ndim >= 2)."
+                f"{name} was applied to a leaf of shape {leaf.shape}; select the matrices with "
+                f"on_subtree({name}(...), lambda path, leaf: leaf.ndim >= 2)."
             )
         if not leaf.size:
             return leaf
-        answers = jax.vmap(function)(leaf.reshape(-1, *leaf.shape[-2:]))
-        return answers.reshape(*leaf.shape[:-2], *answers.shape[1:])
+        results = jax.vmap(function)(leaf.reshape(-1, *leaf.shape[-2:]))
+        return results.reshape(*leaf.shape[:-2], *results.shape[1:])
 
     return jax.tree.map(one_leaf, x)
 
 
 def _singular_values(matrix: Array) -> Array:
-    finite, usable = _or_zero(widened(matrix))
-    values = singular_values(usable)
+    finite, safe = _finite_or_zero(to_float32(matrix))
+    values = singular_values(safe)
     return jnp.where(finite, values, jnp.nan).astype(matrix.dtype)
 
 
-def _or_zero(matrix: Array) -> tuple[Array, Array]:
-    """Whether the matrix is finite, and zero in its place if not.
+def _finite_or_zero(matrix: Array) -> tuple[Array, Array]:
+    """Whether the matrix is finite, and the matrix or else zeros.
 
-    A run that diverges would have LAPACK print a line for each matrix that it cannot decompose.
+    LAPACK prints a line for each matrix with NaN, which would flood the output of a diverging run.
     """
     finite = jnp.all(jnp.isfinite(matrix))
     return finite, jnp.where(finite, matrix, 0)
 
 
 class _Map(NamedTuple):
-    """What happens to the singular values, and what the derivative must know about it.
-
-    Given one level for all, every value goes through the same piecewise linear function of it.
+    """A map of singular values: the same piecewise linear function of each, given a level.
 
     Attributes:
-      act: ``(values, number) -> new values``. The level may depend on all of the values.
-      slopes: ``(values, new values, number) -> slopes`` of that function with the level held.
-      steep: whether the derivative has the gap between two values in a denominator, where a gap
-        of rounding is noise: one up to sqrt(eps) of the largest value then counts as none.
+      apply: ``(values, number) -> new values``. The level may depend on all values.
+      slopes: ``(values, new values, number) -> slopes`` of the function for a fixed level.
+      steep: whether the derivative divides by the gap between two values. A gap of at most
+        sqrt(eps) of the largest value is then treated as zero, as it consists of rounding errors.
     """
 
-    act: Callable[[Array, Array], Array]
+    apply: Callable[[Array, Array], Array]
     slopes: Callable[[Array, Array, Array], Array]
     steep: bool = False
 
 
 _SHRINK = _Map(soft_threshold, lambda values, new, number: (new > 0) | (number == 0))
 _TO_BALL = _Map(
-    onto_l1_ball,
+    project_l1_ball,
     lambda values, new, radius: (radius > 0) & ((new > 0) | jnp.all(new == values)),
 )
 _CUT = _Map(
@@ -316,41 +305,41 @@ _KEEP = _Map(jnp.multiply, lambda values, new, kept: kept, steep=True)
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _on_singular_values(rule: _Map, matrix: Array, number: Array) -> Array:
-    """``U diag(act(sigma, number)) W^T``."""
-    finite, matrix = _or_zero(matrix)
+    """``U diag(apply(sigma, number)) W^T``."""
+    finite, matrix = _finite_or_zero(matrix)
     left, values, right = thin_svd(matrix)
-    answer = (left * rule.act(values, number)[None, :]) @ right
-    return jnp.where(finite, answer, jnp.nan)
+    new = (left * rule.apply(values, number)[None, :]) @ right
+    return jnp.where(finite, new, jnp.nan)
 
 
 @_on_singular_values.defjvp
 def _on_singular_values_jvp(rule, primals, tangents):
     matrix, number = primals
-    along, number_along = tangents
-    if matrix.shape[0] < matrix.shape[1]:  # below, U may have a complement and W has none
-        tall = (matrix.T, number), (along.T, number_along)
+    matrix_dot, number_dot = tangents
+    if matrix.shape[0] < matrix.shape[1]:  # the formula below is for tall matrices
+        tall = (matrix.T, number), (matrix_dot.T, number_dot)
         return tuple(y.T for y in _on_singular_values_jvp(rule, *tall))
     left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
-    # A zero that the decomposition rounded upwards would have the derivative of a positive value.
+    # A zero singular value that is rounded up would get the derivative of a positive one.
     rounding = jnp.finfo(values.dtype).eps * max(matrix.shape) * jnp.max(values)
     values = jnp.where(values <= rounding, 0, values)
-    image = along @ right.T
+    image = matrix_dot @ right.T
     inner = left.T @ image
-    new, new_along = jax.jvp(rule.act, (values, number), (jnp.diagonal(inner), number_along))
+    new, new_dot = jax.jvp(rule.apply, (values, number), (jnp.diagonal(inner), number_dot))
     slopes = rule.slopes(values, new, number).astype(values.dtype)
     symmetric, skew = (inner + inner.T) / 2, (inner - inner.T) / 2
-    turned = _difference_quotients(values, new, slopes, rule.steep) * symmetric
-    turned += _sum_quotients(values, new, slopes) * skew
-    turned = jnp.where(jnp.eye(values.size, dtype=bool), jnp.diag(new_along), turned)
+    core = _difference_quotients(values, new, slopes, rule.steep) * symmetric
+    core += _sum_quotients(values, new, slopes) * skew
+    core = jnp.where(jnp.eye(values.size, dtype=bool), jnp.diag(new_dot), core)
     positive = values > 0
     ratios = jnp.where(positive, new / jnp.where(positive, values, 1), slopes)
     outside = (image - left @ inner) * ratios[None, :]
-    return (left * new[None, :]) @ right, (left @ turned + outside) @ right
+    return (left * new[None, :]) @ right, (left @ core + outside) @ right
 
 
 @jax.custom_jvp
 def _positive_part(matrix: Array) -> Array:
-    """Of a symmetric matrix: its negative eigenvalues replaced by zero."""
+    """A symmetric matrix with its negative eigenvalues replaced by zero."""
     values, basis = symmetric_eigh(matrix)
     return (basis * jnp.maximum(values, 0)[None, :]) @ basis.T
 
@@ -361,26 +350,26 @@ def _positive_part_jvp(primals, tangents):
     new = jnp.maximum(values, 0)
     slopes = (values > 0).astype(values.dtype)
     inner = basis.T @ tangents[0] @ basis
-    turned = _difference_quotients(values, new, slopes) * inner
-    return (basis * new[None, :]) @ basis.T, basis @ turned @ basis.T
+    core = _difference_quotients(values, new, slopes) * inner
+    return (basis * new[None, :]) @ basis.T, basis @ core @ basis.T
 
 
 def _difference_quotients(x: Array, y: Array, slopes: Array, steep: bool = False) -> Array:
-    """``(y_i - y_j) / (x_i - x_j)`` for a y that is piecewise linear in x, with two pieces.
+    """``(y_i - y_j) / (x_i - x_j)`` for y a function of x with two linear pieces.
 
-    Two x on one piece have its slope, to the last digit however close they are. For two that
-    straddle the kink both differences are exact. The mean slope where x is equal and y is not.
+    If both are on one piece, this is its slope, exact however close they are. On different pieces
+    both differences are exact. If the x are equal, it is the mean of the two slopes.
     """
     gap = x[:, None] - x[None, :]
-    tie = jnp.sqrt(jnp.finfo(x.dtype).eps) if steep else 0.0
-    tied = jnp.abs(gap) <= tie * jnp.max(jnp.abs(x))
+    tolerance = jnp.sqrt(jnp.finfo(x.dtype).eps) if steep else 0.0
+    tied = jnp.abs(gap) <= tolerance * jnp.max(jnp.abs(x))
     quotients = (y[:, None] - y[None, :]) / jnp.where(tied, 1, gap)
-    one, other = slopes[:, None], slopes[None, :]
-    return jnp.where(tied | (one == other), (one + other) / 2, quotients)
+    slope_i, slope_j = slopes[:, None], slopes[None, :]
+    return jnp.where(tied | (slope_i == slope_j), (slope_i + slope_j) / 2, quotients)
 
 
 def _sum_quotients(x: Array, y: Array, slopes: Array) -> Array:
-    """``(y_i + y_j) / (x_i + x_j)``, and the slope where both x are 0."""
+    """``(y_i + y_j) / (x_i + x_j)``, and the slope if both x are 0."""
     total = x[:, None] + x[None, :]
     zero = total == 0
     return jnp.where(zero, slopes[:, None], (y[:, None] + y[None, :]) / jnp.where(zero, 1, total))

@@ -1,10 +1,11 @@
-r"""Total variation along an axis, exactly, by cutting blocks at their mean.
+r"""Total variation along an axis, computed exactly by divide and conquer.
 
-Start with whole signals as blocks. The entries S of a block that the solution puts above a level m
-minimise a cut, :math:`\sum_{i \in S} (m - v_i) + s\, |\partial S|`, by a dynamic programme of two
-states. With m the mean of the block, the cut is trivial if and only if the block is constant in the
-solution; otherwise cut it there, and let the cuts pull at both sides with strength s from then on.
-All blocks are cut at once, and the passes needed are few.
+Initially each signal is one block. The set S of entries of a block at which the solution exceeds a
+level m minimises :math:`\sum_{i \in S} (m - v_i) + s\, |\partial S|`, a dynamic program with two
+states. If m is the mean of the block, S is trivial if and only if the solution is constant on the
+block. Otherwise the block is split at the boundary of S, and from then on the entries on both sides
+of a split are shifted by s towards each other. All blocks are split in the same pass, and few
+passes are needed.
 
 References: Hochbaum, An efficient algorithm for image segmentation, Markov random fields and
 related problems, 2001; Chambolle and Darbon, 2009.
@@ -16,29 +17,36 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.transforms.blocks import along_axis, block_means, block_numbers, differences
-from fcojax.transforms.penalties.separable import require_fraction
-from fcojax.transforms.penalty import Penalty, at_strength, checked, largest, weight
+from fcojax.transforms.penalties.separable import Fraction
+from fcojax.transforms.penalty import (
+    Penalty,
+    checked,
+    l1_norm,
+    least_scale,
+    max_abs,
+    times_scale,
+    weight,
+)
 from fcojax.transforms.thresholds import soft_threshold
 from fcojax.types import Array
-
-_NUM_HALVINGS = 60  # of an interval: past the last bit of a float64
 
 
 @memoised
 def total_variation(axis: int = -1) -> Penalty:
-    r"""Total variation of signals along an axis, :math:`\psi(x) = \lambda \sum_i |x_{i+1} - x_i|`.
+    r"""Return the total variation along an axis, :math:`\lambda \sum_i |x_{i+1} - x_i|`.
 
     .. math:: \mathrm{prox}(v) = \mathrm{argmin}_x t \lambda \sum_i |x_{i+1} - x_i| + |x - v|^2 / 2
 
-    The answer is exact and constant on blocks: the mean of v there, pulled towards each neighbour
-    by :math:`t \lambda` over the length of the block. Its derivative averages over blocks. Signals
-    in different leaves or along other axes are independent, a scalar is free. Constants cost
-    nothing, so ``scale_max`` is ``None``.
+    The prox is exact and constant on blocks: the mean of v over the block, shifted towards each
+    neighbouring block by :math:`t \lambda` over the length of the block. Its derivative averages
+    over blocks. Signals in different leaves or along other axes are independent. Constant signals
+    have value 0, so ``scale_max`` is ``None``.
 
     Args:
-      axis: the axis the signals run along, in every leaf.
+      axis: the axis of the signals, in every leaf; a scalar is a signal with one entry.
 
     Example:
       >>> total_variation().prox(jnp.array([0.0, 1.0, 5.0, 4.0]), step=0.5, scale=1.0).tolist()
@@ -60,20 +68,21 @@ def total_variation(axis: int = -1) -> Penalty:
 
 
 @memoised
-def fused_lasso(l1_fraction: float, axis: int = -1) -> Penalty:
-    r"""Total variation and l1 in one, for signals that are zero but for a few plateaus.
+@validated
+def fused_lasso(l1_fraction: Fraction, axis: int = -1) -> Penalty:
+    r"""Return the fused lasso, total variation plus l1, for sparse piecewise constant signals.
 
     .. math:: \psi(x) = \lambda (r |x|_1 + (1 - r) \sum_i |x_{i+1} - x_i|)
 
     .. math:: \mathrm{prox} = \mathrm{soft}(\cdot, t \lambda r) \circ
       \mathrm{prox}_{t \lambda (1 - r) TV}
 
-    in this order. ``scale_max`` has no closed form; it is found by halving to the last bit, at the
-    price of sixty proxes, and is ``None`` for r = 0.
+    ``scale_max`` has no closed form; it is found by bisection to the last bit, which takes sixty
+    proxes, and is ``None`` for r = 0.
 
     Args:
-      l1_fraction: r, between 0 and 1.
-      axis: the axis the signals run along, in every leaf.
+      l1_fraction: r, from 0 to 1.
+      axis: the axis of the signals, in every leaf; a scalar is a signal with one entry.
 
     Example:
       >>> fused_lasso(0.5).prox(jnp.array([0.0, 1.0, 5.0, 4.0]), step=1.0, scale=1.0).tolist()
@@ -84,12 +93,11 @@ def fused_lasso(l1_fraction: float, axis: int = -1) -> Penalty:
       2005; Friedman, Hastie, Hoefling and Tibshirani, Pathwise coordinate optimization, 2007,
       for the order of the two.
     """
-    require_fraction(l1_fraction, "fused_lasso")
     variation = total_variation(axis)
 
     def value(x, scale):
-        absolute = tree.total(jax.tree.map(lambda leaf: jnp.sum(jnp.abs(leaf)), x))
-        return at_strength(
+        absolute = l1_norm(x)
+        return times_scale(
             scale, l1_fraction * absolute + (1 - l1_fraction) * variation.value(x, 1.0)
         )
 
@@ -102,16 +110,9 @@ def fused_lasso(l1_fraction: float, axis: int = -1) -> Penalty:
     def scale_max(gradient):
         def stays_zero(scale):
             smooth = variation.prox(gradient, 1 - l1_fraction, scale)
-            return largest(jax.tree.map(jnp.abs, smooth)) <= l1_fraction * scale
+            return max_abs(smooth) <= l1_fraction * scale
 
-        def halve(_, bounds):
-            low, high = bounds
-            middle = 0.5 * (low + high)
-            enough = stays_zero(middle)
-            return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
-
-        high = largest(jax.tree.map(jnp.abs, gradient)) / l1_fraction
-        return jax.lax.fori_loop(0, _NUM_HALVINGS, halve, (jnp.zeros_like(high), high))[1]
+        return least_scale(stays_zero, max_abs(gradient) / l1_fraction)
 
     return checked("fused_lasso", Penalty(value, prox, scale_max if l1_fraction > 0 else None))
 
@@ -121,51 +122,51 @@ def _variation(axis, x, scale):
         jumps = along_axis(lambda flat, begins: jnp.abs(differences(flat, begins)), axis, leaf)
         return jnp.sum(jumps)
 
-    return at_strength(scale, tree.total(jax.tree.map(one, x)))
+    return times_scale(scale, tree.total(jax.tree.map(one, x)))
 
 
 def _denoised(flat, begins, strength):
-    rises = _cut(jax.lax.stop_gradient(flat), begins, jax.lax.stop_gradient(strength))
-    blocks = block_numbers((rises != 0) | begins)
+    jumps = _jump_signs(jax.lax.stop_gradient(flat), begins, jax.lax.stop_gradient(strength))
+    blocks = block_numbers((jumps != 0) | begins)
     level = jnp.where(strength > 0, block_means(flat, blocks), flat)  # at 0 ties are no blocks
-    return level + strength * block_means(_pull(rises), blocks)
+    return level + strength * block_means(_shift(jumps), blocks)
 
 
-def _pull(rises):
-    """Down by one behind a rise into the block, up by one before a rise out of it."""
-    return jnp.roll(rises, -1).at[-1].set(0.0) - rises
+def _shift(jumps):
+    """The sign of each jump, subtracted from the entry after it and added to the one before it."""
+    return jnp.roll(jumps, -1).at[-1].set(0.0) - jumps
 
 
-def _cut(flat, signal_begins, strength):
+def _jump_signs(flat, signal_begins, strength):
     """The sign of the solution's jump before each entry: 1, -1, or 0 inside a block."""
     size = flat.size
     position = jnp.arange(size)
 
-    def cut(state):
-        rises, _ = state
-        begins = (rises != 0) | signal_begins
+    def split(state):
+        jumps, _ = state
+        begins = (jumps != 0) | signal_begins
         ends = jnp.roll(begins, -1).at[-1].set(True)
-        pulled = flat + strength * _pull(rises)
-        price = block_means(pulled, block_numbers(begins)) - pulled  # of being above
-        # What being above costs more than being below, for the block up to here: what it was
-        # before, clipped since a cut costs strength, plus the price of this entry.
+        shifted = flat + strength * _shift(jumps)
+        price = block_means(shifted, block_numbers(begins)) - shifted  # of an entry in S
+        # The least cost of the block up to this entry if it is in S, minus that if it is not: the
+        # previous difference, clipped because a boundary costs strength, plus this entry's price.
         room = jnp.where(begins, 0.0, strength)
-        dearer = jax.lax.platform_dependent(
+        difference = jax.lax.platform_dependent(
             price, room, cpu=costs_in_order, default=costs_in_parallel
         )
-        # The first entry from here on that does not leave the choice to its successor decides.
-        decided = ends | (jnp.abs(dearer) > strength)
+        # An entry has the choice of its successor, unless its difference exceeds the strength.
+        decided = ends | (jnp.abs(difference) > strength)
         decider = jax.lax.cummin(jnp.where(decided, position, size), reverse=True)
-        above = (dearer < 0).astype(flat.dtype)[decider]
+        above = (difference < 0).astype(flat.dtype)[decider]
         new = jnp.where(begins, 0.0, above - jnp.roll(above, 1))
-        return rises + new, jnp.any(new != 0)
+        return jumps + new, jnp.any(new != 0)
 
     start = jnp.zeros_like(flat), jnp.asarray(True)
-    return jax.lax.while_loop(lambda state: state[1], cut, start)[0]
+    return jax.lax.while_loop(lambda state: state[1], split, start)[0]
 
 
 def costs_in_order(price: Array, room: Array) -> Array:
-    """The running cost ``d_i = price_i + clip(d_{i-1}, -room_i, room_i)``, entry by entry."""
+    """Return ``d_i = price_i + clip(d_{i-1}, -room_i, room_i)``, by a sequential scan."""
 
     def follow(before, entry):
         price, room = entry
@@ -176,7 +177,7 @@ def costs_in_order(price: Array, room: Array) -> Array:
 
 
 def costs_in_parallel(price: Array, room: Array) -> Array:
-    """The same by composing maps ``d -> clip(d + shift, low, high)``, in logarithmic depth."""
+    """Return the same by composing maps ``d -> clip(d + shift, low, high)`` in log depth."""
 
     def compose(first, second):
         shift, low, high = first
@@ -187,5 +188,5 @@ def costs_in_parallel(price: Array, room: Array) -> Array:
             jnp.clip(high + then_shift, then_low, then_high),
         )
 
-    # The first entry begins a signal and has no room, so every running map is a constant: its low.
+    # The first entry begins a signal and has room 0, so every composition is constant: its ``low``.
     return jax.lax.associative_scan(compose, (price, price - room, price + room))[1]

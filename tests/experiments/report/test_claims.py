@@ -1,4 +1,4 @@
-"""Claims: which side counts, and that no number is no confirmation."""
+"""Claims: the side of the threshold, and numbers that are not finite."""
 
 import json
 
@@ -13,7 +13,7 @@ from experiments.report.claims import Claim, over_seeds
      (2.0, False, False), (float("nan"), True, False), (float("nan"), False, False),
      (float("inf"), True, False), (float("-inf"), False, False)],
 )  # fmt: skip
-def test_a_claim_holds_on_its_side_and_only_with_a_number(measured, at_least, holds):
+def test_a_claim_holds_on_its_side_for_finite_numbers(measured, at_least, holds):
     claim = Claim("one", measured, 1.0, at_least)
     assert claim.holds is holds
     entry = json.loads(json.dumps(claim.as_json(), allow_nan=False))
@@ -22,7 +22,7 @@ def test_a_claim_holds_on_its_side_and_only_with_a_number(measured, at_least, ho
         assert (entry["margin"] >= 0) is holds
 
 
-def test_what_does_the_same_on_every_seed_is_not_better():
+def test_equal_results_do_not_beat_each_other():
     tie = over_seeds("it is faster", [0.0, 0.0, 0.0], 0.0)
     assert not tie.holds and tie.as_json()["relation"] == "above"
     assert over_seeds("it is faster", [0.1, 0.1, 0.1], 0.0).holds

@@ -1,11 +1,11 @@
-"""Rows to best points: ties, failures, points left behind, and when a threshold is reached."""
+"""Best points: ties, failures, points stopped early, and rounds to a threshold."""
 
 import math
 
 import numpy as np
 import pytest
 
-from experiments.report.heat import score_table
+from experiments.report.heatmaps import score_table
 from experiments.report.summary import Criterion, at_best, first_round, summarise
 
 FIELDS = ("client_lr", "server_lr")
@@ -19,7 +19,7 @@ def row(client_lr, server_lr, at, f1, objective=1.0, status="", seed=0):
     }  # fmt: skip
 
 
-def test_the_best_point_has_the_best_mean_at_the_end_and_ties_go_to_the_lower_objective():
+def test_the_best_mean_at_the_end_wins_and_ties_go_to_the_lower_objective():
     rows = [row(lr, 1.0, at, f1) for lr, f1 in ((0.1, 0.5), (0.2, 0.7)) for at in (0, 10)]
     rows += [row(0.3, 1.0, 0, 0.0), row(0.3, 1.0, 10, 0.7, objective=0.5)]
     summary = summarise(rows, FIELDS, MOST)
@@ -28,26 +28,41 @@ def test_the_best_point_has_the_best_mean_at_the_end_and_ties_go_to_the_lower_ob
     assert summarise(rows, FIELDS, MOST._replace(goal="min"))["best"]["client_lr"] == 0.1
 
 
-def test_points_that_failed_or_were_left_behind_are_never_best():
+def test_scores_are_means_over_the_last_rounds_and_the_seeds():
+    ends = {0.1: ((0.5, 0.5), (0.5, 0.7)), 0.2: ((0.7, 0.7), (0.4, 0.6))}
+    rows = [
+        row(lr, 1.0, 10 * at, f1, seed=seed)
+        for lr, seeds in ends.items()
+        for seed, values in enumerate(seeds)
+        for at, f1 in enumerate((0.9 - lr, *values))
+    ]
+    summary = summarise(rows, FIELDS, MOST._replace(last_rounds=20))
+    assert summary["best"]["client_lr"] == 0.2
+    assert summary["score"] == pytest.approx(0.6) and summary["last"]["f1"] == pytest.approx(0.65)
+
+
+def test_points_that_failed_or_stopped_early_are_never_best():
     rows = [row(0.1, 1.0, at, 0.1) for at in (0, 10, 20)]
     rows += [row(0.2, 1.0, at, 0.9) for at in (0, 10)]
     rows += [row(0.3, 1.0, at, 0.9, status="diverged at round 10") for at in (0, 10, 20)]
     summary = summarise(rows, FIELDS, MOST)
     assert summary["best"]["client_lr"] == 0.1
-    assert (summary["points"], summary["finished"], len(summary["diverged"])) == (3, 2, 1)
+    assert (summary["points"], summary["finished"]) == (3, 2)
+    failed = {"client_lr": 0.3, "server_lr": 1.0, "seed": 0, "verdict": "diverged at round 10"}
+    assert summary["diverged"] == [failed]
     table, firsts, seconds = score_table(rows, FIELDS, MOST, FIELDS)
     np.testing.assert_array_equal(table, [[0.1], [np.nan], [np.nan]])
     assert (firsts, seconds) == ([0.1, 0.2, 0.3], [1.0])
 
 
-def test_zero_is_no_edge_and_where_all_diverged_there_is_none():
+def test_zero_is_not_an_edge_and_diverged_points_have_none():
     rows = [row(lr, rate, 10, lr + rate) for lr in (0.1, 0.2) for rate in (-1.0, 0.0)]
     assert summarise(rows, FIELDS, MOST)["edges"] == {"client_lr": "largest"}
     rows = [row(lr, 1.0, 10, lr, status="diverged at round 10") for lr in (0.1, 0.2)]
     assert summarise(rows, FIELDS, MOST)["edges"] == {}
 
 
-def test_a_table_takes_the_best_over_what_else_is_varied():
+def test_a_table_takes_the_best_over_other_hyperparameters():
     rows = [
         row(0.1, 1.0, 0, f1) | {"penalty_scale": scale} for scale, f1 in ((0.5, 0.4), (1.0, 0.6))
     ]

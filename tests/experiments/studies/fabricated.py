@@ -1,24 +1,24 @@
-"""Rows as a sweep would leave them, from formulas, to test claims on."""
+"""Rows of a sweep from formulas, to test claims."""
 
 from experiments.report.summary import Criterion, summarise
 
 
 def sweep_of(measures, criterion: Criterion, rounds, seeds=(0, 1, 2)):
-    """Rows and a summary.
+    """Return rows and a summary.
 
     Args:
       measures: by label and by (client rate, server rate), ``(seed, round) -> columns``.
       criterion: how points are ranked.
-      rounds: those at which one looks.
+      rounds: the rounds of the evaluations.
       seeds: the seeds.
     """
     fields = ("client_lr", "server_lr")
     rows = [
         {"algorithm": label, **dict(zip(fields, point, strict=True)), "seed": seed, "round": at}
         | {"status": "improving", "objective": 1.0}
-        | seen(seed, at)
+        | measures_at(seed, at)
         for label, points in measures.items()
-        for point, seen in points.items()
+        for point, measures_at in points.items()
         for seed in seeds
         for at in rounds
     ]

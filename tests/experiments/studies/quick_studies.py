@@ -1,4 +1,4 @@
-"""What a quick study yields, as it comes back from disk."""
+"""Quick runs of studies, as they come back from disk."""
 
 import importlib
 
@@ -8,7 +8,7 @@ from experiments.report import rows as tidy
 
 
 def quick_study(name, directory):
-    """The study of a config, its quick config, the rows and the summary."""
+    """Return the study of a config, its quick config, the rows and the summary."""
     module = importlib.import_module(f"configs.{name}")
     study = module.EXPERIMENT
     config = module.get_config()
@@ -18,3 +18,11 @@ def quick_study(name, directory):
         tidy.append(directory / "rows.jsonl", study.rows(config))
     rows = tidy.load(directory / "rows.jsonl")
     return study, config, rows, study.summarise(config, rows)
+
+
+def draw_figures(found, directory):
+    """Return the names of the figures of a quick run, none of which is nearly empty."""
+    study, *rest = found
+    drawn = study.figures(*rest, directory)
+    assert all(path.stat().st_size > 20_000 for path in drawn)
+    return [path.name for path in drawn]

@@ -4,7 +4,7 @@ import importlib
 
 
 def quick_config(name):
-    """The sweep of a config and its quick config."""
+    """Return the sweep of a config and its quick config."""
     module = importlib.import_module(f"configs.{name}")
     config = module.get_config()
     module.quick(config)

@@ -6,7 +6,7 @@ from experiments.studies.compare.methods import METHODS
 pytestmark = pytest.mark.slow
 
 
-def test_a_line_joins_what_is_checked_with_what_was_run(monkeypatch):
+def test_a_row_has_the_checks_and_the_measured_rounds(monkeypatch):
     monkeypatch.setattr(choosing, "_ROUNDS", 600)
     found = {"rounds": 12.0, "floats_up": 3400.0, "floats_down": 500.0}
     tables = {

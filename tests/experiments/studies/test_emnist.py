@@ -6,19 +6,13 @@ import pytest
 import configs.emnist
 from experiments.report.rows import column, select
 from experiments.studies.emnist import problem
-from fcojax.problems.loaders.pooled import Pooled
-from tests.experiments.studies.quick_studies import quick_study
+from fcojax.datasets.pooled import Pooled
 
 
 def quick_config():
     config = configs.emnist.get_config()
     configs.emnist.quick(config)
     return config
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    return quick_study("emnist", tmp_path_factory.mktemp("emnist"))
 
 
 @pytest.mark.long
@@ -36,20 +30,20 @@ def test_a_quick_run_is_feasible_and_draws_its_figure(found, tmp_path):
 
 
 @pytest.mark.long
-def test_the_best_point_has_the_least_loss_over_the_last_looks(found):
+def test_the_best_point_has_the_least_loss_over_the_last_evaluations(found):
     _, config, rows, _ = found
-    place = {"model": "softmax", "constraint": "l1", "radius": 100.0, "algorithm": "fed_mid"}
-    points = select(rows, part="point", **place)
+    setting = {"model": "softmax", "constraint": "l1", "radius": 100.0, "algorithm": "fed_mid"}
+    points = select(rows, part="point", **setting)
     [best] = [point for point in points if point["best"]]
     assert best["score"] == min(column(points, "score"))
-    curve = select(rows, part="curve", **place)
+    curve = select(rows, part="curve", **setting)
     assert np.mean(column(curve, "loss")[-2:]) == pytest.approx(best["score"], rel=1e-6)
     assert {row["round"] for row in curve} == {10, 20, 30, 40}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("constraint", ["l1", "l2"])
-def test_the_violation_is_the_share_by_which_a_norm_is_too_large(constraint):
+def test_the_violation_is_the_relative_excess_of_a_norm(constraint):
     config = quick_config()
     task = problem.task(config, problem.data(config), "softmax", constraint)
     start = task.ball.prox(task.problem.init(jax.random.key(0)), 0.0, 0.5)
@@ -57,7 +51,7 @@ def test_the_violation_is_the_share_by_which_a_norm_is_too_large(constraint):
     hparams = type("Radius", (), {"penalty_scale": 0.5})
     sets = task.problem.train, task.problem.validation
     inside, outside = (
-        task.look(hparams, params, sets)["violation"]
+        task.observe(hparams, params, sets)["violation"]
         for params in (start, start | {"kernel": kernel})
     )
     assert float(inside) < 1e-6
@@ -79,7 +73,7 @@ def test_the_first_writers_are_read_with_all_their_digits():
         ("cnn", "l1", "needs images of 28 x 28, not 20 features"),
     ],
 )
-def test_what_cannot_be_run_is_refused(model, constraint, sentence):
+def test_unknown_models_and_constraints_are_errors(model, constraint, sentence):
     config = quick_config()
     with pytest.raises(ValueError, match=sentence):
         problem.task(config, problem.data(config), model, constraint)

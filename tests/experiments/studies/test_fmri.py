@@ -9,15 +9,13 @@ from tests.experiments.studies.quick_sweeps import quick_config
 def test_the_baselines_have_all_scans_and_those_of_one_session():
     sweep, config = quick_config("fmri")
     problem = sweep.problem(config)
-    pooled, alone = (
-        sweep.algorithms[label].setting(config, problem).train for label in ("centralized", "local")
-    )
+    pooled, alone = (sweep.plans[label](config, problem)[0] for label in ("centralized", "local"))
     assert (pooled.num_clients, pooled.max_size) == (1, 8 * 18)
     assert (alone.num_clients, alone.max_size) == (1, 18)
     np.testing.assert_array_equal(alone.examples["x"], problem.train.examples["x"][:18])
 
 
-def test_the_share_of_good_rates_is_counted_seed_by_seed():
+def test_the_share_of_good_rates_is_counted_for_each_seed():
     sweep, config = quick_config("fmri")
 
     def seen(accuracy, density):
@@ -61,8 +59,8 @@ def test_the_weights_are_drawn_on_the_grid(tmp_path):
 
 
 @pytest.mark.parametrize("session", [-1, 4])
-def test_a_session_that_is_not_there_is_refused(session):
+def test_an_unknown_session_is_an_error(session):
     sweep, config = quick_config("fmri")
     config.sessions, config.local_client = (4, 4), session
     with pytest.raises(ValueError, match=f"local_client is {session}; pass one of the 4 sessions"):
-        sweep.algorithms["local"].setting(config, sweep.problem(config))
+        sweep.plans["local"](config, sweep.problem(config))

@@ -13,7 +13,7 @@ FIRST = Criterion("f1", "max", 20, 1e-3, 0.95)
 
 
 def recovered(f1, after, density=0.5):
-    """A method that has this F1 after some rounds, a little more with every seed."""
+    """Measures of a method that reaches this F1 after some rounds; seeds differ a little."""
     return lambda seed, at: {
         "f1": (f1 if at >= after else 0.0) - 1e-4 * seed,
         "density": density + 1e-4 * seed**2,
@@ -53,7 +53,7 @@ def test_a_tie_goes_to_the_rates_that_recover_the_support_first():
     assert slow["algorithms"]["fed_dual_avg"]["best"]["client_lr"] == 0.001
 
 
-def test_claims_are_those_of_the_source_pair_by_pair():
+def test_claims_are_paired_over_the_seeds():
     _, claims = found()
     by = {text.split(" (")[0]: (claim.measured, claim.holds) for text, claim in claims.items()}
     assert by["FedDualAvg recovers more than FedMiD"] == (pytest.approx(0.0295), True)
@@ -65,7 +65,7 @@ def test_claims_are_those_of_the_source_pair_by_pair():
     assert not any(claim.quick for claim in claims.values())
 
 
-def test_there_is_nothing_to_claim_of_one_method():
+def test_one_method_has_no_claims():
     sweep, config = quick_config("lasso")
     rows, summary = sweep_of({"fed_dual_avg": {(0.1, 1.0): recovered(1.0, 0)}}, FIRST, (0, 10))
     assert sweep.claims(config, rows, summary) == []
@@ -76,13 +76,13 @@ def test_the_reference_is_proximal_gradient_descent_on_pooled_data():
     config.num_clients, config.num_examples, config.dim, config.num_true = 4, 5, 6, 3
     problem = sweep.problem(config)
     prox = sweep.penalty(config).prox
-    variant = sweep.algorithms["prox_gd"]
-    setting = variant.setting(config, problem)
+    factory = sweep.algorithms["prox_gd"]
+    train, work = sweep.plans["prox_gd"](config, problem)
     start = problem.init(jax.random.key(0))
-    algorithm = variant.factory(problem.loss, euclidean(sweep.penalty(config)))
+    algorithm = factory(problem.loss, euclidean(sweep.penalty(config)))
     model, _ = fcojax.run(
-        algorithm, variant.factory.Hparams(0.1, 1.0, 0.5), start, setting.train, jax.random.key(0),
-        num_rounds=3, plan=fcojax.Plan(setting.work, setting.cohort),
+        algorithm, factory.Hparams(0.1, 1.0, 0.5), start, train, jax.random.key(0), num_rounds=3,
+        plan=work,
     )  # fmt: skip
     slope = jax.grad(lambda w: jnp.mean(problem.loss(w, problem.train.examples)))
     w = start

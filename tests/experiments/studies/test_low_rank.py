@@ -34,10 +34,10 @@ def found(rank=16):
     return [(claim.measured, claim.holds) for claim in sweep.claims(config, rows, summary)]
 
 
-def test_rounds_to_the_rank_and_to_the_optimum_are_counted_seed_by_seed():
+def test_rounds_to_the_rank_and_to_the_optimum_are_counted_for_each_seed():
     rank, mid_rank, mid_loss, osp_rank, osp_loss, low, worse = found()
     assert rank == (60, True)
-    # A method that never gets there counts as if it did at the end.
+    # A method that never reaches it counts with the last round.
     assert mid_rank == (140, True) and mid_loss == (30, True)
     assert osp_rank == (20, True) and osp_loss == (140, True)
     assert low == (-1, True) and worse[1] and worse[0] == pytest.approx(3.4, rel=0.01)
@@ -48,7 +48,7 @@ def test_a_rank_that_is_never_reached_refutes_the_claims_on_it():
     assert rank == (200, False) and mid_rank == (0, False)  # a tie is not slower
 
 
-def test_the_penalty_leaves_the_bias_alone():
+def test_the_bias_is_not_penalised():
     sweep, config = quick_config("low_rank")
     problem, penalty = sweep.problem(config), sweep.penalty(config)
     params = problem.init(jax.random.key(0)) | {"bias": 3.0}

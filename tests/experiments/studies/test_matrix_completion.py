@@ -13,16 +13,17 @@ from tests.experiments.studies.quick_sweeps import quick_config
 @pytest.fixture
 def ratings(tmp_path):
     rng = np.random.default_rng(0)
-    place = np.sort(rng.permutation(60 * 20)[:900])
+    entry = np.sort(rng.permutation(60 * 20)[:900])
     np.savez(
         tmp_path / "ratings.npz",
-        user=place // 20, joke=place % 20, rating=rng.normal(0, 4, 900).astype(np.float32),
+        user=entry // 20, joke=entry % 20, rating=rng.normal(0, 4, 900).astype(np.float32),
     )  # fmt: skip
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["drawn", "read"])
-def test_at_strength_one_zero_is_just_the_solution(source, ratings):
+def test_strength_one_is_the_smallest_whose_solution_is_zero(source, ratings):
     sweep, config = quick_config("matrix_completion")
     config.data_dir = "" if source == "drawn" else str(ratings)
     problem, penalty = sweep.problem(config), sweep.penalty(config)

@@ -7,7 +7,7 @@ from tests.experiments.studies.quick_sweeps import quick_config
 
 def rows_of(name, errors, client_lr):
     point = {"algorithm": name, "client_lr": client_lr, "seed": 0}
-    return [point | {"round": 20 * look, "error": error} for look, error in enumerate(errors)]
+    return [point | {"round": 20 * k, "error": error} for k, error in enumerate(errors)]
 
 
 def test_claims_compare_rounds_and_ends_at_both_kinds_of_rates():
@@ -27,7 +27,7 @@ def test_claims_compare_rounds_and_ends_at_both_kinds_of_rates():
 
 
 @pytest.mark.parametrize("name", ["recovery_lasso", "recovery_low_rank", "recovery_digits"])
-def test_losses_have_no_bias_and_starts_are_the_sources(name):
+def test_losses_have_no_bias_and_starts_follow_the_source(name):
     sweep, config = quick_config(name)
     problem = sweep.problem(config)
     start = problem.init(jax.random.key(0))

@@ -1,21 +1,20 @@
-"""A quick selection from files of every format, up to its figures."""
+"""Files of every format, their errors, and a quick selection up to its figures."""
 
 import importlib
 import re
 import sys
 import types
 
-import ml_collections
 import numpy as np
 import pytest
 import scipy.sparse
 
-from experiments.studies.select import files
-from experiments.studies.select.figures import _apart
+from experiments.studies.select import EXPERIMENT, files
+from experiments.studies.select.figures import _spread_out
 from experiments.studies.select.files import read
-from experiments.studies.select.problem import Scaling, _divided, _standardised, _whole, task
+from experiments.studies.select.problem import Scaling, _assign_sites, _standardised, _whole, task
 from experiments.studies.select.rows import _scaling as _scaled_by
-from experiments.studies.select.tables import _described, _scaling
+from experiments.studies.select.tables import _describe_data, _scaling
 from fcojax.problems import SparseRows
 from tests.experiments.studies.quick_studies import quick_study
 
@@ -25,7 +24,7 @@ def config_of(**values):
     return types.SimpleNamespace(**defaults | {"loss": "logistic"} | values)
 
 
-def test_files_of_every_format_say_the_same(tmp_path):
+def test_formats_give_the_same_table(tmp_path):
     x, y = np.array([[1.0, 2.0], [3.0, 0.5], [0.0, 4.0]], np.float32), np.array([0, 1, 1])
     site = np.array(["b", "a", "a"])
     np.savez(tmp_path / "a.npz", x=x, y=y, site=np.array([1, 0, 0]), names=["age", "dose"],
@@ -51,7 +50,7 @@ def test_files_of_every_format_say_the_same(tmp_path):
         read(config_of(data_dir=tmp_path / "a.csv", target="outcome"))
     with pytest.raises(ValueError, match="drop names weight, and a.csv has no such feature"):
         read(config_of(data_dir=tmp_path / "a.csv", drop=("weight",)))
-    with pytest.raises(ValueError, match="there are 4 files"):
+    with pytest.raises(ValueError, match="which has 4 files"):
         read(config_of(data_dir=tmp_path))
 
 
@@ -59,40 +58,38 @@ def test_files_of_every_format_say_the_same(tmp_path):
     ("text", "sentence"),
     [
         ("age,y,site\n1,0,b\n1,0,b\n3,1\n", "a.csv, line 4: has 2 cells where the header has 3."),
-        ("age,y,site\n1,0,b\n\n3,1,a,\n", "a.csv, line 4: has 4 cells where the header has 3."),
         ("age,smoker,y,site\n1,0,0,b\n1,x,1,b\n",
-         "a.csv, line 3: smoker is 'x', which is no number; pass --config.drop=smoker to leave "
+         "a.csv, line 3: smoker is 'x', which is not a number; pass --config.drop=smoker to leave "
          "that column out, or write numbers, such as 0 and 1."),
         ("age,y,site\n1,0,b\n1,yes,b\n",
-         "a.csv, line 3: y is 'yes', which is no number; it is the target: write 0 and 1 for two "
-         "classes."),
+         "a.csv, line 3: y is 'yes', which is not a number; it is the target: write 0 and 1 for "
+         "two classes."),
         ("age,y,site\n1,0,b\n1e999,1,b\n", "a.csv, line 3: age is '1e999', which is not finite;"),
         ("age,y,site\n1,0,b\n2,1, \n",
          "a.csv, line 3: site is empty; name the site or remove the row."),
         ("age,age,y,site\n1,1,0,b\n", "a.csv has 2 columns 'age'; rename one."),
         ("y,site\n1,b\n", "a.csv is left as a feature, only target and site."),
         ("age;y;site\n1;0;b\n", "a.csv has one column, 'age;y;site'; separate cells by commas."),
-        ("age,y,site\n", "a.csv has no rows; pass a file with a header"),
         ("", "a.csv has no rows; pass a file with a header"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_a_csv_file_is_told_with_its_line(text, sentence, tmp_path):
+def test_errors_in_a_csv_file_name_the_line(text, sentence, tmp_path):
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(ValueError, match=re.escape(sentence)):
         read(config_of(data_dir=tmp_path / "a.csv"))
 
 
-def test_files_that_hold_no_numbers_or_no_text_are_refused(tmp_path):
+def test_arrays_of_text_and_other_encodings_are_errors(tmp_path):
     for x, y, name in ((["a", "b"], [0, 1], "x"), ([1, 2], ["yes", "no"], "y")):
         np.savez(tmp_path / "a.npz", x=np.array(x)[:, None], y=y, site=[0, 1])
-        with pytest.raises(ValueError, match=f"{name} in .* holds no numbers but <U"):
+        with pytest.raises(ValueError, match=f"{name} in .* is an array of <U"):
             read(config_of(data_dir=tmp_path / "a.npz", features="x"))
     (tmp_path / "a.csv").write_bytes("\xe4ge,y,site\n1,0,a\n".encode("latin1"))
-    with pytest.raises(ValueError, match="a.csv is no text in UTF-8"):
+    with pytest.raises(ValueError, match="a.csv is not text in UTF-8"):
         read(config_of(data_dir=tmp_path / "a.csv"))
 
 
-def test_text_may_be_dropped_and_features_may_be_named(tmp_path):
+def test_features_are_dropped_or_chosen_by_name(tmp_path):
     (tmp_path / "a.csv").write_text("\ufeffage,who,dose,y,site\n1,Ann,2,0,b\n3,Bo,4,1,a\n", "utf-8")
     dropped = read(config_of(data_dir=tmp_path / "a.csv", drop=("who,dose",)))
     named = read(config_of(data_dir=tmp_path / "a.csv", features="age"))
@@ -102,7 +99,7 @@ def test_text_may_be_dropped_and_features_may_be_named(tmp_path):
     assert both.names == ["dose", "age"] and both.x.tolist() == [[2.0, 1.0], [4.0, 3.0]]
 
 
-def test_columns_without_a_value_are_refused(tmp_path):
+def test_columns_without_a_value_are_errors(tmp_path):
     (tmp_path / "a.csv").write_text("age,dose,y,site\n,1,0,b\n?,2,1,a\n5,3,,a\n")
     config = config_of(data_dir=tmp_path / "a.csv", positive_above=np.inf)
     with pytest.raises(ValueError, match=r"age has no value .*; pass --config.drop=age to leave"):
@@ -120,7 +117,7 @@ def test_wide_libsvm_files_stay_sparse(tmp_path, monkeypatch):
     assert isinstance(table.x, SparseRows) and table.x.shape == (3, 50)
     scaled, scaling = _standardised(table.x)
     assert scaled.index.tolist() == [[0, 49], [6, 0], [6, 8]]
-    # Mean squares of 1 over the three rows; what is dropped, and padding, stays zero.
+    # Mean squares of 1 over the three rows; dropped features and padding stay zero.
     expected = [[1, 1], [3 / np.sqrt(10), 0], [1 / np.sqrt(10), 0]]
     np.testing.assert_allclose(scaled.value, np.sqrt(3) * np.array(expected))
     assert not scaling.mean.any() and scaling.size[[0, 6, 1]].tolist() == [
@@ -128,8 +125,8 @@ def test_wide_libsvm_files_stay_sparse(tmp_path, monkeypatch):
     ]  # fmt: skip
 
 
-def test_parquet_says_the_same_as_csv(tmp_path):
-    pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow, which no extra brings")
+def test_parquet_and_csv_give_the_same_table(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
     csv = importlib.import_module("pyarrow.csv")
     parquet = importlib.import_module("pyarrow.parquet")
     (tmp_path / "a.csv").write_text("age,dose,y,site\n1,2,0,b\n3,,1,a\n0,4,1,a\n")
@@ -140,7 +137,7 @@ def test_parquet_says_the_same_as_csv(tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-def test_parquet_is_refused_without_pyarrow(tmp_path, monkeypatch):
+def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ValueError, match="is Parquet, which pyarrow reads; pip install pyarrow"):
@@ -161,12 +158,12 @@ def test_npz_files_may_hold_compressed_rows(tmp_path):
     assert table.x.dtype == np.float32 and table.site is None and table.names == ["x1", "x2", "x3"]
 
 
-def test_compressed_rows_that_do_not_fit_are_refused(tmp_path):
+def test_inconsistent_compressed_rows_are_errors(tmp_path):
     good = compressed(np.eye(3))
     wrong = {
         "3 rows but y has 2": good | {"y": [0, 1]},
         "no array train_shape": {key: good[key] for key in good if key != "train_shape"},
-        "train in .* is no matrix in compressed rows": good | {"train_indptr": [0, 1, 2, 9]},
+        "train in .* is not a matrix in compressed rows": good | {"train_indptr": [0, 1, 2, 9]},
     }
     for sentence, arrays in wrong.items():
         np.savez(tmp_path / "a.npz", **{"y": [0, 1, 1], **arrays})
@@ -174,7 +171,7 @@ def test_compressed_rows_that_do_not_fit_are_refused(tmp_path):
             read(config_of(data_dir=tmp_path / "a.npz", features="train", client=""))
 
 
-def test_files_of_every_format_may_have_no_sites(tmp_path):
+def test_every_format_may_have_no_sites(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.eye(2), y=np.array([0, 1]))
     (tmp_path / "a.csv").write_text("age,dose,y\n1,0,0\n0,1,1\n")
     (tmp_path / "a.svm").write_text("0 1:1\n1 2:1\n")
@@ -195,24 +192,22 @@ def division_of(**values):
 
 def test_rows_without_sites_are_divided_by_class():
     labels = np.repeat([0, 1], [600, 400])
-    site = _divided(labels, division_of())
+    site = _assign_sites(labels, division_of())
     names = [f"client {index:02}" for index in range(1, 11)]
     assert sorted(set(site)) == names
-    assert site.tolist() == _divided(labels, division_of()).tolist()
-    assert site.tolist() != _divided(labels, division_of(data_seed=1)).tolist()
-    even = _divided(labels, division_of(concentration=1e9))
+    assert site.tolist() == _assign_sites(labels, division_of()).tolist()
+    assert site.tolist() != _assign_sites(labels, division_of(data_seed=1)).tolist()
+    even = _assign_sites(labels, division_of(concentration=1e9))
     shares = [[np.mean(even[labels == label] == name) for name in names] for label in (0, 1)]
     np.testing.assert_allclose(shares, 0.1, atol=1 / 400)
-    # Near zero, a class belongs to few.
-    few = _divided(labels, division_of(num_clients=3, concentration=0.05))
+    # At a concentration near zero a class is on few clients.
+    few = _assign_sites(labels, division_of(num_clients=3, concentration=0.05))
     assert max(np.mean(few[labels == 1] == f"client {index}") for index in (1, 2, 3)) > 0.7
 
 
-def test_a_fraction_is_no_class():
+def test_fractional_classes_are_an_error():
     with pytest.raises(ValueError, match="dose is 0.25 in a row; pass --config.positive_above="):
-        _whole(
-            np.array([1.0, 0.25]), ml_collections.ConfigDict({"loss": "logistic", "target": "dose"})
-        )
+        _whole(np.array([1.0, 0.25]), types.SimpleNamespace(loss="logistic", target="dose"))
 
 
 @pytest.mark.parametrize(
@@ -226,12 +221,12 @@ def test_a_fraction_is_no_class():
         ({"loss": "huber"}, "client is empty, .* loss huber is a number"),
     ],
 )
-def test_impossible_divisions_are_refused_in_a_sentence(values, sentence):
+def test_impossible_divisions_are_errors(values, sentence):
     with pytest.raises(ValueError, match=sentence):
-        _divided(np.repeat([0, 1], 10), division_of(**values))
+        _assign_sites(np.repeat([0, 1], 10), division_of(**values))
 
 
-def test_the_clients_of_a_divided_file_are_named_and_weighted_by_their_rows(tmp_path):
+def test_assigned_clients_have_names_and_weights(tmp_path):
     rng = np.random.default_rng(0)
     y = rng.choice([-1, 1], 200)
     np.savez(tmp_path / "a.npz", y=y, **compressed(rng.integers(2, size=(200, 5))))
@@ -248,18 +243,18 @@ def test_the_clients_of_a_divided_file_are_named_and_weighted_by_their_rows(tmp_
     )
 
 
-def test_holes_in_a_file_are_counted(tmp_path):
+def test_missing_values_are_counted(tmp_path):
     (tmp_path / "a.csv").write_text("age,dose,y,site\n1,,0,b\n3,?,1,a\n0,4,1,a\nNA,4,,a\n2,1,0,b\n")
     config = config_of(data_dir=tmp_path / "a.csv", positive_above=np.inf)
     problem, _, scaling, filled, unlabelled = task(config)
     assert filled.tolist() == [0, 2] and unlabelled == 1
-    assert scaling.mean.tolist() == [1.5, 2.5]  # of what is there, in rows with a target
+    assert scaling.mean.tolist() == [1.5, 2.5]  # of the values present, in rows with a target
     assert int(problem.train.sizes.sum()) == 4
     rows = [
         {"part": "data", "filled": 2, "filled_features": 1, "features": 2, "unlabelled": 1},
         {"part": "site", "examples": 4},
     ]
-    words = _described(config, rows)
+    words = _describe_data(config, rows)
     assert words.endswith(
         "logistic loss. 2 missing values, of 1 of 2 features, are the feature's mean. 1 rows "
         "without a target were left out."
@@ -277,11 +272,23 @@ def test_the_scaling_of_the_chosen_features_is_a_table():
     assert _scaling(rows) == [{"name": "age", "mean": 3.0, "deviation": 4.0}]
 
 
-def test_names_beside_curves_keep_their_order_and_a_distance():
+def test_names_beside_curves_keep_order_and_distance():
     places = np.array([0.0, 0.01, 0.02, 1.0, 3.0])
-    np.testing.assert_allclose(_apart(places, 0.5), [-0.4925, 0.0075, 0.5075, 1.0075, 3.0])
-    np.testing.assert_array_equal(_apart(places[3:], 0.5), places[3:])
-    assert _apart(places[:0], 0.5).size == 0
+    np.testing.assert_allclose(_spread_out(places, 0.5), [-0.4925, 0.0075, 0.5075, 1.0075, 3.0])
+    np.testing.assert_array_equal(_spread_out(places[3:], 0.5), places[3:])
+    assert _spread_out(places[:0], 0.5).size == 0
+
+
+def test_features_whose_names_look_like_formulas_are_drawn(tmp_path):
+    names = ["bias", r"$\undefined$", "<script>$x_$"]
+    path = {"part": "path", "score": 0.5, "error": 0.1, "by": "loss", "best": True, "chosen": True}
+    rows = [
+        path | {"index": index, "strength": strength, "kernel": [1.0, -index]}
+        for index, strength in enumerate((1.0, 0.5))
+    ]
+    rows += [{"part": "coefficient", "name": name, "value": 1.0, "refit": 1.0} for name in names]
+    for drawn in EXPERIMENT.figures(None, rows, {}, tmp_path):
+        assert drawn.exists()
 
 
 @pytest.mark.long

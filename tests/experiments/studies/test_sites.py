@@ -22,8 +22,8 @@ def _clients(dim, sizes, seed=0):
     return rows, held
 
 
-def _descended(x, y, w, strength, num_sweeps):
-    """Coordinate descent from its definition: residuals, one coordinate after the other."""
+def _coordinate_descent(x, y, w, strength, num_sweeps):
+    """Coordinate descent by its definition, with residuals."""
     w = w.copy()
     for _ in range(num_sweeps):
         for j in range(len(w)):
@@ -40,7 +40,7 @@ def test_averaged_descent_is_its_definition(dim, num_steps):
     sizes, strengths = (9, 6, 4), [0.3, 0.05]
     rows, held = _clients(dim, sizes)
     algorithm = averaged_coordinate_descent()
-    grid = fcojax.product(algorithm.hparams_type, penalty_scale=strengths)
+    grid = fcojax.grid.product(algorithm.hparams_type, penalty_scale=strengths)
     models, _ = fcojax.sweep(
         algorithm, grid, jnp.zeros(dim), held, jax.random.key(0)[None],
         fcojax.local_steps(num_steps), num_rounds=2,
@@ -48,12 +48,13 @@ def test_averaged_descent_is_its_definition(dim, num_steps):
     for strength, found in zip(strengths, models[:, 0], strict=True):
         w = np.zeros(dim)
         for _ in range(2):
-            ends = [_descended(*own, w, strength, num_steps) for own in rows]
+            ends = [_coordinate_descent(*own, w, strength, num_steps) for own in rows]
             w = np.average(ends, axis=0, weights=sizes)
         np.testing.assert_allclose(found, w, rtol=0, atol=1e-12)
 
 
-def test_moments_are_the_rows_to_dual_averaging():
+@pytest.mark.slow
+def test_dual_averaging_on_moments_equals_that_on_rows():
     rows, held = _clients(5, (9, 6))
     given = [{"x": x, "y": y} for x, y in rows]
     examples = fcojax.from_clients(given, weights="examples")
@@ -71,18 +72,18 @@ def test_moments_are_the_rows_to_dual_averaging():
     assert jnp.abs(first).max() > 0.05
 
 
-def test_moments_judge_as_the_rows_do():
+def test_losses_and_gaps_of_moments_equal_those_of_rows():
     [(x, y)], _ = _clients(4, (30,))
     own, w = problem.moments(x, y), np.array([0.3, 0.0, -0.2, 0.0])
     np.testing.assert_allclose(own.loss(w), np.mean((x @ w - y) ** 2) / 2, rtol=1e-13)
-    best = _descended(x, y, w, 0.1, 200)
+    best = _coordinate_descent(x, y, w, 0.1, 200)
     far = own.loss(w) + 0.1 * np.abs(w).sum() - own.loss(best) - 0.1 * np.abs(best).sum()
     assert own.duality_gap(best, np.array(0.1)) < 1e-14
     assert own.duality_gap(w, np.array(0.1)) > far > 0
 
 
 @pytest.mark.parametrize("design", ["independent", "AR(1)", "block"])
-def test_features_and_labels_have_the_law_that_is_stated(design):
+def test_features_and_labels_have_the_stated_distribution(design):
     config = config_of_sites.get_config()
     config.dim, config.num_true, config.rows = 45, 5, (20_000, 300, 200)
     sites = problem.draw(config, design, seed=3)
@@ -100,8 +101,8 @@ def test_features_and_labels_have_the_law_that_is_stated(design):
     assert sites.clients.weights.tolist() == [19_900, 240, 160]
 
 
-def _fabricated(config, apart):
-    """Rows in which FedDualAvg's F1 is higher by ``apart``, and its gap is small if that is not."""
+def _fabricated(config, lead):
+    """Rows in which FedDualAvg's F1 is higher by ``lead``, and its gap small if ``lead`` > 0."""
     rows = []
     for design, num_steps in tables.cells(config):
         for seed in range(config.num_seeds):
@@ -110,8 +111,8 @@ def _fabricated(config, apart):
                 dual = method == "fed_dual_avg"
                 for num_rounds in config.num_rounds:
                     best = num_rounds == 10
-                    f1 = 0.4 + sign * apart / 2 + 0.001 * seed * dual
-                    gap = 1e-5 if dual == (apart > 0) else 1.5
+                    f1 = 0.4 + sign * lead / 2 + 0.001 * seed * dual
+                    gap = 1e-5 if dual == (lead > 0) else 1.5
                     rows.append(
                         {"part": "run", "num_steps": num_steps, "method": method}
                         | place
@@ -160,7 +161,7 @@ def test_a_quick_run_leaves_rows_tables_and_a_figure(tmp_path):
     for row in select(rows, part="run"):
         assert row["gap"] >= row["least_gap"] > -1e-5
         assert (row["rate"] is None) == (row["method"] == "averaged_cd")
-    # The longer dual averaging runs, the closer it comes; averaged models stay where they are.
+    # Dual averaging approaches the optimum; averaged models do not.
     ours, theirs = (
         [row["least_gap"] for row in select(rows, method=name, num_steps=1, round=100)]
         for name in runs.METHODS

@@ -1,0 +1,43 @@
+"""The random draws of a run, for programs that replay it."""
+
+import jax
+import jax.numpy as jnp
+
+from fcojax.engine.client_loop import local_handle
+from fcojax.engine.plan import Plan
+from fcojax.engine.randomness import draw_cohort
+from fcojax.problems.clients import ClientData
+from fcojax.types import Array, Key
+
+
+def draws(
+    plan: Plan, data: ClientData, key: Key, index: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Return the draws of round ``index`` without running it.
+
+    Takes the population as it is on one device; on a mesh the draws are the same.
+
+    Returns:
+      The members, their weights in the mean, zero for a place that is empty or whose upload is
+      lost, and for each member the indices of its minibatches among its own examples with their
+      weights, zero also in the steps that a client does not take.
+    """
+    cohort = draw_cohort(plan, data, key, index)
+    members = cohort.members
+    if members is None:
+        members = jnp.arange(data.num_clients, dtype=jnp.int32)
+    # Samplers may leave anything in places that are empty.
+    members = jnp.where(cohort.present, members, 0)
+
+    def batches(client):
+        local = local_handle(data, plan.work, key, index, client, client)
+        steps = jnp.arange(plan.work.max_steps(data.max_size), dtype=jnp.int32)
+        indices, weights = local.draw(steps)
+        weights = jnp.ones(indices.shape) if weights is None else weights
+        taken = steps < local.num_steps
+        return indices, jnp.where(taken[:, None], weights, 0)
+
+    weights = jnp.where(cohort.present, data.weights[members], 0)
+    if cohort.arrives is not None:
+        weights = jnp.where(cohort.arrives, weights, 0)
+    return members, weights, *jax.vmap(batches)(members)

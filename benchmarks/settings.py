@@ -1,0 +1,98 @@
+"""The library's side of a workload: algorithm, data, plan, and the draws of its runs."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fcojax
+from benchmarks.replay import draws
+from benchmarks.workloads import Workload, start
+from experiments.config.algorithms import build
+from fcojax.transforms import euclidean, l1, named, on_subtree
+
+
+def setting(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
+    """Build the algorithm, its hyperparameters, the first model and the data as a user would."""
+    data = fcojax.from_rows({"x": x, "y": y}, [workload.num_examples] * workload.num_clients)
+    penalty = on_subtree(l1(), named("kernel"))
+    known = {"penalty": penalty, "mirror": euclidean(penalty)}
+    factory = getattr(fcojax.algorithms, algorithm)
+    chosen = build(algorithm, factory, losses(workload.model), known)
+    hparams = factory.Hparams(client_lr=workload.client_lr)
+    if "penalty_scale" in hparams._fields:
+        hparams = hparams._replace(penalty_scale=workload.penalty_scale)
+    params = jax.tree.map(jax.numpy.asarray, start(workload))
+    return chosen, hparams, params, data
+
+
+def ours(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
+    """Return a function ``key -> model`` that runs the library with the data on the device."""
+    chosen, hparams, params, data = setting(workload, algorithm, x, y)
+    work, cohort = plan(workload)
+    data = fcojax.devices.spread(chosen, hparams, params, data, plan=fcojax.Plan(work, cohort))
+    jax.block_until_ready(data.examples)
+
+    def run(key):
+        return fcojax.run(
+            chosen, hparams, params, data, key, num_rounds=workload.num_rounds,
+            eval_every=workload.num_rounds, plan=fcojax.Plan(work, cohort),
+        )[0]  # fmt: skip
+
+    return run
+
+
+def plan(workload: Workload):
+    """Return the local work of a client and the sampler."""
+    if workload.epoch:
+        work = fcojax.local_epochs(1, workload.batch_size)
+    else:
+        work = fcojax.local_steps(workload.num_steps, workload.batch_size)
+    if workload.cohort_size is None:
+        return work, fcojax.everyone()
+    return work, fcojax.uniform_cohort(cohort_size=workload.cohort_size)
+
+
+def losses(model: str):
+    """Return the loss of a linear model, one number per example."""
+
+    def scores(params, rows):
+        return rows["x"] @ params["kernel"] + params["bias"]
+
+    def least_squares(params, rows):
+        return (scores(params, rows) - rows["y"]) ** 2
+
+    def logistic(params, rows):
+        score = scores(params, rows)
+        return jnp.logaddexp(0, score) - rows["y"] * score
+
+    def softmax(params, rows):
+        score = scores(params, rows)
+        picked = jnp.take_along_axis(score, rows["y"][:, None], axis=1)[:, 0]
+        return jax.nn.logsumexp(score, axis=1) - picked
+
+    return {"least_squares": least_squares, "logistic": logistic, "softmax": softmax}[model]
+
+
+def drawn(workload: Workload, key_seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the cohorts and the minibatches that a run with this key draws, for every round."""
+    names = np.zeros((workload.num_clients * workload.num_examples, 1), np.float32)
+    data = fcojax.from_rows(names, [workload.num_examples] * workload.num_clients)
+    chosen = fcojax.Plan(*plan(workload))
+    rounds = jnp.arange(workload.num_rounds, dtype=jnp.int32)
+
+    @jax.jit
+    def of_all(data, rounds):
+        key = jax.random.key(key_seed)
+        return jax.lax.map(lambda index: draws(chosen, data, key, index), rounds)
+
+    members, _, indices, weights = map(np.asarray, of_all(data, rounds))
+    assert (weights == 1).all(), "the other side knows no padding"
+    return members, indices
+
+
+def store_draws(workload: Workload, key_seed: int, path: pathlib.Path) -> None:
+    """Write the cohorts and the minibatches to a file, for a process without JAX."""
+    members, indices = drawn(workload, key_seed)
+    np.savez(path, members=members, indices=indices)

@@ -1,0 +1,1 @@
+"""What is typed and what is printed: flags, help and the console."""

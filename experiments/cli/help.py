@@ -1,0 +1,73 @@
+"""The text of ``--help``: the flags, and every key of the config with its value and meaning."""
+
+import ast
+import io
+import pathlib
+import textwrap
+import tokenize
+from collections.abc import Iterator
+from typing import Any
+
+from absl import flags
+from ml_collections import ConfigDict
+
+from experiments.cli import invocation
+from experiments.config import config_file
+from experiments.config.keys import MEANINGS
+
+_USAGE = "usage: {} --workdir=DIR [--config.KEY=VALUE ...] [flags]\n"
+_TYPED = ("python -m experiments.run --config=FILE.py", "fcojax run NAME|FILE.py")
+
+
+def manual(path: str | None, module: str) -> str:
+    """Return the help for a config with its docstring, or for the shared keys without one.
+
+    Args:
+      path: the config file.
+      module: the name of the module that defines the flags.
+    """
+    about: list[str] = []
+    short = invocation.through_fcojax("run")
+    if path is None:
+        title, keys = "config keys that all sweeps share", [(k, "", m) for k, m in MEANINGS.items()]
+    else:
+        config = config_file.load(path).get_config()
+        title, keys = f"config keys of {path}", list(documented(config, pathlib.Path(path)))
+        text = ast.get_docstring(ast.parse(pathlib.Path(path).read_text("utf-8")))
+        about = [invocation.shortened(text) if short else text, ""] if text else []
+    known = flags.FLAGS.flags_by_module_dict()[module]
+    shown = [(f"--{flag.name}", flag.default, flag.help) for flag in known if flag.name != "config"]
+    usage = _USAGE.format(_TYPED[short])
+    return "\n".join([usage, "flags", *_lines(shown), "", *about, title, *_lines(keys)])
+
+
+def documented(config: ConfigDict, path: pathlib.Path) -> Iterator[tuple[str, Any, str]]:
+    """Yield each key with its value and the comment behind it, or the shared meaning."""
+    comments = _comments(path.read_text("utf-8"))
+    for key in config:
+        value = config.get(key)
+        if isinstance(value, ConfigDict):
+            value = value.to_dict()
+        yield key, value, comments.get(key) or MEANINGS.get(key, "")
+
+
+def _comments(text: str) -> dict[str, str]:
+    """Return the first comment behind ``key=value,`` or ``config.key = value`` of each key."""
+    found: dict[str, str] = {}
+    names: dict[int, str] = {}
+    before = None
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        line = token.start[0]
+        if token.string == "=" and before is not None and before.type == tokenize.NAME:
+            names.setdefault(line, before.string)
+        elif token.type == tokenize.COMMENT and line in names:
+            found.setdefault(names[line], token.string.lstrip("# "))
+        before = token
+    return found
+
+
+def _lines(entries: list[tuple[str, Any, str]]) -> Iterator[str]:
+    for name, value, meaning in entries:
+        shown = "" if value in (None, "", ("",)) else f" ({value})"
+        line = f"  {name:20}  {meaning}{shown}"
+        yield textwrap.fill(line, 100, subsequent_indent=" " * 24, break_long_words=False)

@@ -1,0 +1,169 @@
+"""The flags of the launcher, and the sentences about wrong ones."""
+
+from typing import Any
+
+from absl import flags
+from ml_collections import ConfigDict, config_flags
+
+from experiments.config.config_file import ConfigFile, load
+from experiments.config.settings import hyperparameters
+from experiments.process.errors import UserError, suggest
+from experiments.study import Sweep
+
+# Unknown keys are accepted here, because they may be hyperparameters; the others are refused once
+# the algorithms are known.
+CONFIG = config_flags.DEFINE_config_file(
+    "config", help_string="The config file.", lock_config=False, accept_new_attributes=True
+)
+WORKDIR = flags.DEFINE_string("workdir", None, "Where everything is written.")
+QUICK = flags.DEFINE_bool("quick", False, "Shrink the run to under a minute.")
+OVERWRITE = flags.DEFINE_bool("overwrite", False, "Remove the run that the workdir holds first.")
+RESUMING = flags.DEFINE_enum(
+    "resume", "yes", ["yes", "no", "anyway"],
+    "Whether to go on with a run; anyway: also if code has changed.",
+)  # fmt: skip
+CHECKPOINT_EVERY = flags.DEFINE_float(
+    "checkpoint_every", 15.0, "Seconds between two checkpoints.", lower_bound=0.0
+)
+DETERMINISTIC = flags.DEFINE_bool(
+    "deterministic", False, "Two runs on machines of one kind have the same numbers bit for bit."
+)
+DEBUG_NANS = flags.DEFINE_bool(
+    "debug_nans", False, "End at the first number that is not finite, and name its client."
+)
+TENSORBOARD = flags.DEFINE_bool("tensorboard", False, "The same as --writers=tensorboard.")
+WRITERS = flags.DEFINE_list(
+    "writers",
+    [],
+    "Where the best curves go too: csv, tensorboard, wandb, trackio or MODULE:FUNCTION.",
+)
+PROFILE = flags.DEFINE_bool("profile", False, "Wrap one block in the profiler.")
+COORDINATOR = flags.DEFINE_string(
+    "coordinator", None, "HOST:PORT of the first of several processes that are one run."
+)
+NUM_PROCESSES = flags.DEFINE_integer("num_processes", None, "How many processes there are.")
+PROCESS_ID = flags.DEFINE_integer("process_id", None, "Which one this is, from 0.")
+TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error came from.")
+
+
+# Keys that may be emptied, as in --config.batch_size=None for all examples.
+_OPTIONAL = (
+    "batch_size", "client_chunk_size", "cohort_size", "num_epochs", "num_steps",
+    "point_chunk_size", "precision", "upload_norm", "upload_quantile",
+)  # fmt: skip
+# Two keys for the same thing: the one on the command line counts.
+_RIVALS = (("num_steps", "num_epochs"), ("participation", "cohort_size"))
+_emptied: list[str] = []
+
+
+def parse(argv: list[str]) -> list[str]:
+    """Parse the command line; raise ``UserError`` with one sentence.
+
+    If a key is given twice, the last value counts.
+    """
+    try:
+        return flags.FLAGS([_with_quotes(argument) for argument in _last_of_each(argv)])
+    except Exception as error:
+        raise UserError(_explain(argv, error)) from error
+
+
+def overrides() -> dict[str, Any]:
+    """Return what ``--config.KEY=VALUE`` has set."""
+    return config_flags.get_override_values(flags.FLAGS["config"]) | dict.fromkeys(_emptied)
+
+
+def override(config: ConfigDict) -> None:
+    """Set the keys of the command line, again after ``quick`` has changed the config."""
+    given = overrides()
+    with config.ignore_type():
+        config.update_from_flattened_dict(given)
+        for one, other in _RIVALS:
+            both = [key for key in (one, other) if given.get(key) is not None]
+            law = str(config.get("participation"))
+            if one == "participation" and not law.startswith("coin_flips"):
+                continue
+            if len(both) == 2:
+                raise UserError(
+                    f"{one} and {other} are both given and contradict; pass one of them."
+                )
+            if both and config.get(rival := other if both == [one] else one) is not None:
+                config[rival] = "uniform" if rival == "participation" else None
+
+
+def config_among(argv: list[str]) -> str | None:
+    """Return the config file that unparsed arguments name."""
+    paths = [arg.removeprefix("--config=") for arg in argv if arg.startswith("--config=")]
+    return paths[-1] if paths else None
+
+
+def config_path() -> str | None:
+    """Return the path of the config file, ``None`` if none was given."""
+    if not flags.FLAGS["config"].present:
+        return None
+    return config_flags.get_config_filename(flags.FLAGS["config"])
+
+
+def refuse_unknown_keys(file: ConfigFile, config: ConfigDict) -> None:
+    """Refuse keys that are neither in the config nor hyperparameters of its algorithms."""
+    known = file.get_config()
+    new = [key for key in overrides() if not _has(known, key)]
+    if not new:
+        return
+    sweep = file.experiment
+    further = hyperparameters(config, sweep) if isinstance(sweep, Sweep) else set()
+    for key in new:
+        if key not in further:
+            raise UserError(f"the config has no key {key}; {suggest(key, {*known, *further})}")
+
+
+def _explain(argv: list[str], error: Exception) -> str:
+    given = [arg[len("--config.") :].split("=")[0] for arg in argv if arg[:9] == "--config."]
+    path = config_among(argv)
+    if given and path is None:
+        return "--config.KEY needs --config=FILE beside it."
+    try:
+        known = ConfigDict() if path is None else load(path).get_config()
+    except ValueError as own:
+        return str(own)
+    unknown = [key for key in given if not _has(known, key)]
+    if unknown and isinstance(error, KeyError):
+        return f"the config has no key {unknown[0]}; {suggest(unknown[0], known)}"
+    text = str(error).splitlines()[0] if str(error) else f"the flags raise {type(error).__name__}."
+    # absl puts a tuple into this message.
+    flag, of_boolean, _ = text.partition(": ('Non-boolean argument to boolean flag'")
+    key, _, value = flag.removeprefix("flag ").partition("=")
+    return f"{key} is {value!r}; pass True or False." if of_boolean else text
+
+
+def _last_of_each(argv: list[str]) -> list[str]:
+    """Return the arguments without keys that are given again later or set to ``None``."""
+    keys = [argument.partition("=")[0] for argument in argv]
+    last = {key: place for place, key in enumerate(keys)}
+    left = []
+    _emptied.clear()
+    for place, (key, argument) in enumerate(zip(keys, argv, strict=True)):
+        optional = key.removeprefix("--config.") in _OPTIONAL
+        if key.startswith("--config.") and last[key] > place:
+            continue
+        if key.startswith("--config.") and optional and argument == f"{key}=None":
+            _emptied.append(key.removeprefix("--config."))
+        else:
+            left.append(argument)
+    return left
+
+
+def _with_quotes(argument: str) -> str:
+    """Quote the names in ``a,mine:b``, because the flag parser fails at the colon."""
+    key, _, value = argument.partition("=")
+    if key != "--config.algorithms" or ":" not in value or set(value) & set("()[]'\""):
+        return argument
+    return f"{key}={tuple(value.split(','))!r}"
+
+
+def _has(config: Any, key: str) -> bool:
+    """Return whether a config has a key such as ``own.scale``."""
+    for part in key.split("."):
+        if not isinstance(config, ConfigDict) or part not in config:
+            return False
+        config = config[part]
+    return True

@@ -1,0 +1,78 @@
+"""A config file: its numbers, how to shrink them, and the experiment they belong to."""
+
+import importlib.util
+import os
+import pathlib
+import traceback
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ml_collections import ConfigDict
+
+from experiments.study import Experiment, Study, Sweep
+
+_NEEDED = ("get_config", "quick", "EXPERIMENT")
+
+
+class ConfigFile(NamedTuple):
+    """What a config file defines.
+
+    Attributes:
+      get_config: everything that can be set with ``--config.KEY=VALUE``.
+      quick: shrinks a config, in place, to a run of under a minute.
+      experiment: what is run.
+      summary: the first paragraph of the file's docstring.
+    """
+
+    get_config: Callable[[], ConfigDict]
+    quick: Callable[[ConfigDict], None]
+    experiment: Experiment
+    summary: str
+
+
+def load(path: str) -> ConfigFile:
+    """Read a config file; raise ``ValueError`` if it is missing or incomplete."""
+    if not pathlib.Path(path).is_file():
+        raise ValueError(
+            f"there is no config file {path}; `fcojax configs` lists those that we ship."
+        )
+    spec = importlib.util.spec_from_file_location("experiment_config", path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} is no Python file; a config is one whose name ends in .py.")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ValueError(_broken(path, error)) from error
+    found = vars(module)
+    missing = [name for name in _NEEDED if name not in found]
+    if missing:
+        raise ValueError(f"{path} does not define {missing[0]}; a config needs {list(_NEEDED)}.")
+    experiment = found["EXPERIMENT"]
+    if not isinstance(experiment, Sweep | Study):
+        raise ValueError(
+            f"EXPERIMENT in {path} has the type {type(experiment).__name__}; "
+            "make it a Sweep or a Study of experiments.study."
+        )
+    summary = (module.__doc__ or "").partition("\n\n")[0]
+    for name in ("get_config", "quick"):
+        if not callable(found[name]):
+            raise ValueError(f"{name} in {path} is {found[name]!r}; it must be a function.")
+    try:
+        config = found["get_config"]()
+    except Exception as error:
+        raise ValueError(_broken(path, error)) from error
+    if not isinstance(config, ConfigDict):
+        raise ValueError(
+            f"get_config in {path} returned a {type(config).__name__}; return a ConfigDict."
+        )
+    return ConfigFile(found["get_config"], found["quick"], experiment, summary)
+
+
+def _broken(path: str, error: Exception) -> str:
+    """Return where and why a config file cannot be read."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+             if os.path.abspath(frame.filename) == os.path.abspath(path)]  # fmt: skip
+    line = error.lineno if isinstance(error, SyntaxError) else (lines or [None])[-1]
+    where = path if line is None else f"{path}, line {line}"
+    return f"{where}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

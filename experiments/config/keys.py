@@ -1,0 +1,58 @@
+"""The config keys that all sweeps share, with their defaults and meanings."""
+
+from typing import Any
+
+from ml_collections import ConfigDict, config_dict
+
+# A key, its default or, if that is None, its type, and its meaning, which ``--help`` prints.
+_SHARED = (
+    ("eval_every", 10, "rounds between two evaluations, which are the rows; divides num_rounds"),
+    ("seeds", (0, 1, 2), "one run for each and every point of the grid"),
+    ("cohort_size", int, "clients in a round; None for all that are available"),
+    ("participation", "uniform", "which clients take part: uniform, weighted:POWER, "
+     "coin_flips:PROBABILITY, cyclic:GROUPS or markov:LEAVE,JOIN"),
+    ("dropout_probability", 0.0, "probability that an upload is lost"),
+    ("upload_norm", float, "exclude clients whose upload has a larger norm"),
+    ("upload_quantile", float, "let that bound follow this quantile of the uploads"),
+    ("num_steps", int, "local steps of a client in a round"),
+    ("num_epochs", int, "the same as passes over its data, in place of num_steps"),
+    ("batch_size", int, "examples of a local step; None for all of them"),
+    ("client_chunk_size", int, "clients that work side by side; None for a rule"),
+    ("time_chunks", False, "time how many clients should, and remember it"),
+    ("point_chunk_size", int, "points of the grid side by side; None for what memory holds"),
+    ("precision", str, "of products, as jax_default_matmul_precision; None for highest"),
+    ("search", "grid", "grid runs all points to the end, halving fewer and fewer"),
+    ("extend", False, "widen the grid while the best point lies at its edge"),
+    ("data_dir", "", "the folder of the data; without one they are synthetic"),
+    ("data_seed", 0, "what synthetic data are drawn from"),
+    ("criterion_goal", "min", "whether the least or the largest measure is best: min or max"),
+    ("criterion_within", 0.0, "points whose score is this close to the best are tied"),
+    ("criterion_reach", float, "a tie goes to the point that is first to "
+     "reach this; without it to the one with the lowest objective"),
+)  # fmt: skip
+# Those that every config has to give, and the hyperparameters that most algorithms have.
+_GIVEN = {
+    "algorithms": "what runs: names in fcojax.algorithms, or MODULE:FACTORY",
+    "num_rounds": "rounds of communication",
+    "criterion": "the measure that ranks points of the grid",
+    "criterion_rounds": "the last rounds, over which it is averaged",
+    "client_lr": "step size of clients; several values are a grid, as of all hyperparameters",
+    "server_lr": "step size of the server",
+    "penalty_scale": "strength of the penalty",
+    "own_grids": "grids that only one algorithm has, by its label",
+}
+MEANINGS = {key: meaning for key, _, meaning in _SHARED} | _GIVEN
+
+
+def sweep_config(**values: Any) -> ConfigDict:
+    """Return a config with the shared keys and any others.
+
+    ``algorithms``, ``num_rounds``, ``criterion``, ``criterion_rounds`` and the hyperparameters have
+    no default and have to be given. The comment behind another key is its meaning in ``--help``.
+    """
+    config = ConfigDict()
+    for key, default, _ in _SHARED:
+        empty = isinstance(default, type)
+        config[key] = config_dict.placeholder(default) if empty else default
+    config.update(values)
+    return config

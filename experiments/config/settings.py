@@ -1,0 +1,270 @@
+"""Check a config and turn it into settings."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from ml_collections import ConfigDict
+
+import fcojax
+from experiments.config.algorithms import find
+from experiments.process.errors import suggest
+from experiments.report.rows import points_of
+from experiments.report.summary import Criterion
+from experiments.study import Sweep
+from fcojax.algorithms import Work
+from fcojax.algorithms.base import Factory
+from fcojax.engine.grid import product
+from fcojax.engine.participation.samplers import Sampler
+from fcojax.engine.plan import Plan
+from fcojax.engine.uploads.outliers import OutlierRule
+from fcojax.types import PyTree
+
+# Columns that every row has, whatever is run.
+_COLUMNS = ("algorithm", "seed", "round", "status", "participants", "dropped")
+# How each law of participation is written, the types of its numbers, and its sampler.
+_LAWS: dict[str, tuple[str, tuple[type, ...], Callable[..., Sampler]]] = {
+    "uniform": ("uniform", (),
+                lambda n: fcojax.uniform_cohort(cohort_size=n) if n else fcojax.everyone()),
+    "weighted": ("weighted:POWER", (float,),
+                 lambda n, power: fcojax.weighted_cohort(cohort_size=n, power=power)),
+    "coin_flips": ("coin_flips:PROBABILITY", (float,), lambda n, p: fcojax.coin_flips(p)),
+    "cyclic": ("cyclic:GROUPS", (int,),
+               lambda n, groups: fcojax.cyclic(num_groups=groups, cohort_size=n)),
+    "markov": ("markov:LEAVE,JOIN", (float, float),
+               lambda n, a, b: fcojax.markov(leave=a, join=b, cohort_size=n)),
+}  # fmt: skip
+
+
+class Settings(NamedTuple):
+    """A checked config, in the library's own terms.
+
+    Attributes:
+      algorithms: by label, what to run.
+      grids: by label, its hyperparameters, with a leading axis of points.
+      num_rounds: R.
+      eval_every: rounds between two evaluations.
+      seeds: one run per seed and point.
+      plan: who takes part in a round, how much each works, and how many side by side.
+      time_chunks: whether to pick the clients side by side by timing instead of by a rule.
+      criterion: how points are ranked.
+      penalty_scales: all strengths of the penalty.
+      search: ``grid`` runs all points to the end, ``halving`` fewer and fewer.
+      extend: whether a grid is widened while the best point lies at its edge.
+    """
+
+    algorithms: dict[str, Factory]
+    grids: dict[str, PyTree]
+    num_rounds: int
+    eval_every: int
+    seeds: tuple[int, ...]
+    plan: Plan
+    time_chunks: bool
+    criterion: Criterion
+    penalty_scales: tuple[float, ...]
+    search: str
+    extend: bool = False
+
+
+def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -> Sampler:
+    """Return the sampler for a law of participation.
+
+    Args:
+      law: as the config writes it, such as ``cyclic:4``.
+      cohort_size: clients in a round; ``None`` for all that are available. Coin flips have none.
+      lost: the probability that an upload is lost.
+    """
+    name, _, rest = law.partition(":")
+    if name not in _LAWS:
+        raise ValueError(f"there is no participation {name!r}; {suggest(name, list(_LAWS))}")
+    form, kinds, build = _LAWS[name]
+    texts = rest.split(",") if rest else []
+    try:
+        numbers = [kind(text) for kind, text in zip(kinds, texts, strict=True)]
+    except ValueError:
+        raise ValueError(f"participation is {law!r}; pass {form}.") from None
+    sampler = build(cohort_size, *numbers)
+    return fcojax.dropout(sampler, lost) if lost else sampler
+
+
+def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
+    """Check the keys that all sweeps share; raise ``ValueError`` with one sentence."""
+    algorithms = _algorithms(config, sweep)
+    num_rounds, eval_every = _whole(config, "num_rounds"), _whole(config, "eval_every")
+    if num_rounds % eval_every:
+        raise ValueError(
+            f"eval_every is {eval_every}, which does not divide num_rounds = {num_rounds}; "
+            "pass a divisor."
+        )
+    seeds = _numbers("seeds", config.seeds)
+    if any(seed != int(seed) for seed in seeds):
+        raise ValueError(f"seeds is {seeds}; pass distinct whole numbers.")
+    plan = Plan(
+        _work(config),
+        participation(
+            str(config.get("participation", "uniform")),
+            _whole_or_none(config, "cohort_size"),
+            _number(config, "dropout_probability", 0.0),
+        ),
+        client_chunk_size=_whole_or_none(config, "client_chunk_size"),
+        point_chunk_size=_whole_or_none(config, "point_chunk_size"),
+        outliers=_outliers(config),
+    )
+    return Settings(
+        algorithms=algorithms,
+        grids={label: _grid(label, one.Hparams, config) for label, one in algorithms.items()},
+        num_rounds=num_rounds,
+        eval_every=eval_every,
+        seeds=tuple(int(seed) for seed in seeds),
+        plan=plan,
+        time_chunks=bool(config.time_chunks),
+        criterion=_criterion(config),
+        penalty_scales=_numbers("penalty_scale", config.penalty_scale),
+        search=_choice(config, "search", ("grid", "halving")),
+        extend=_choice(config, "extend", (False, True)),
+    )
+
+
+def _criterion(config: ConfigDict) -> Criterion:
+    within = _number(config, "criterion_within", 0.0)
+    if within < 0:
+        raise ValueError(f"criterion_within is {within}; pass a number of at least 0.")
+    reach = config.get("criterion_reach")
+    return Criterion(
+        str(config.criterion),
+        _choice(config, "criterion_goal", ("max", "min")),
+        _whole(config, "criterion_rounds"),
+        within,
+        None if reach is None else _number(config, "criterion_reach"),
+    )
+
+
+def set_precision(config: ConfigDict) -> None:
+    """Set the precision of products, for the whole process, if the config has one."""
+    precision = config.get("precision")
+    if precision is None:
+        return
+    try:
+        jax.config.update("jax_default_matmul_precision", precision)
+    except ValueError:
+        raise ValueError(
+            f"precision is {precision!r}; pass highest, high, default, or another value that "
+            "jax_default_matmul_precision has."
+        ) from None
+
+
+def hyperparameters(config: ConfigDict, sweep: Sweep) -> set[str]:
+    """Return the hyperparameters of all algorithms that a config names."""
+    factories = _algorithms(config, sweep).values()
+    return {field for factory in factories for field in factory.Hparams._fields}
+
+
+def _algorithms(config: ConfigDict, sweep: Sweep) -> dict[str, Factory]:
+    value: Any = config.algorithms
+    entries = [value] if isinstance(value, str) else list(value)
+    names = [name.strip() for entry in entries for name in str(entry).split(",") if name.strip()]
+    if not names:
+        raise ValueError("algorithms is empty; name at least one.")
+    return find(names, sweep)
+
+
+def _grid(label: str, hparams: Any, config: ConfigDict) -> PyTree:
+    own = (config.to_dict().get("own_grids") or {}).get(label, {})
+    values = {}
+    for field in hparams._fields:
+        if field in _COLUMNS:
+            raise ValueError(
+                f"{label} has a hyperparameter {field}, but rows have a column of that name; "
+                "rename it."
+            )
+        if field in own or field in config:
+            values[field] = _numbers(field, own.get(field, config.get(field)))
+        elif field not in hparams._field_defaults:
+            raise ValueError(
+                f"{label} needs {field}, which has no default and is not in the config; pass "
+                f"--config.{field}=VALUE."
+            )
+    grid = product(hparams, **values)
+    points = points_of(grid)
+    twice = next((point for place, point in enumerate(points) if point in points[:place]), None)
+    if twice is not None:
+        raise ValueError(f"{label} has the point {twice} twice, to seven digits; pass it once.")
+    return grid
+
+
+def refuse_numbers_beyond_range(config: ConfigDict) -> None:
+    """Refuse counts below zero, and whole numbers of more than 32 bits."""
+    most = 2**31 - 1
+    for key, value in config.items():
+        for entry in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(entry, bool) or not isinstance(entry, int):
+                continue
+            if not -most - 1 <= entry <= most:
+                raise ValueError(f"{key} is {entry}; whole numbers may be at most {most}.")
+            if entry < 0 and key.startswith("num_"):
+                raise ValueError(f"{key} is {entry}; pass a number that is not negative.")
+
+
+def _work(config: ConfigDict) -> Work:
+    steps, epochs, batch_size = (
+        _whole_or_none(config, key) for key in ("num_steps", "num_epochs", "batch_size")
+    )
+    # Most configs set num_steps, so num_epochs overrides it.
+    if epochs is not None:
+        return fcojax.local_epochs(epochs, batch_size)
+    if steps is None:
+        raise ValueError("neither num_steps nor num_epochs is set; set one of them.")
+    return fcojax.local_steps(steps, batch_size)
+
+
+def _outliers(config: ConfigDict) -> OutlierRule | None:
+    """Return the bound for uploads, ``None`` without ``upload_norm``."""
+    quantile = config.get("upload_quantile")
+    if config.get("upload_norm") is None:
+        if quantile is not None:
+            raise ValueError(
+                "upload_quantile needs upload_norm beside it, the bound of the first round."
+            )
+        return None
+    norm = _number(config, "upload_norm")
+    if quantile is None:
+        return fcojax.norm_bound(norm)
+    return fcojax.norm_quantile(_number(config, "upload_quantile"), norm)
+
+
+def _choice(config: ConfigDict, key: str, choices: tuple) -> Any:
+    value = config.get(key, choices[0])
+    if value not in choices or type(value) is not type(choices[0]):
+        raise ValueError(f"{key} is {value!r}; pass {' or '.join(map(str, choices))}.")
+    return value
+
+
+def _number(config: ConfigDict, key: str, default: float | None = None) -> float:
+    (number,) = _numbers(key, config.get(key, default))
+    return number
+
+
+def _numbers(key: str, value: Any) -> tuple[float, ...]:
+    values = tuple(value) if isinstance(value, tuple | list) else (value,)
+    if not values:
+        raise ValueError(f"{key} is empty; pass at least one number.")
+    for entry in values:
+        if isinstance(entry, bool) or not isinstance(entry, int | float):
+            raise ValueError(f"{key} contains {entry!r}; pass numbers, as in --config.{key}=0.1,1.")
+        if not math.isfinite(entry):
+            raise ValueError(f"{key} contains {entry}; pass finite numbers.")
+    if len(set(values)) < len(values):
+        raise ValueError(f"{key} is {values}; pass distinct numbers.")
+    return values
+
+
+def _whole_or_none(config: ConfigDict, key: str) -> int | None:
+    return None if config.get(key) is None else _whole(config, key)
+
+
+def _whole(config: ConfigDict, key: str) -> int:
+    value = config.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{key} is {value!r}; pass a whole number of at least 1.")
+    return value

@@ -1,0 +1,1 @@
+"""Running the sweeps of an experiment."""

@@ -1,0 +1,113 @@
+"""Both kinds of experiment, checked first and then run in a workdir."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from experiments.cli.console import Progress
+from experiments.cli.options import CHECKPOINT_EVERY, DEBUG_NANS
+from experiments.config.settings import Settings
+from experiments.execution.jobs import build, columns, described, solve_optima
+from experiments.execution.sweep_runner import SweepRunner
+from experiments.process import distributed
+from experiments.process.errors import UserError, suggest
+from experiments.process.signals import Watch
+from experiments.report import rows as tidy
+from experiments.report.rows import Row
+from experiments.storage.row_store import fingerprint
+from experiments.storage.workdir import Workdir
+from experiments.study import Study, Sweep
+from fcojax.engine.stream import on_disk
+
+_SECONDS_BETWEEN_WRITES = 1.0  # of a study's rows
+
+# (workdir, summary so far, progress, watch) -> summary.
+Execute = Callable[[Workdir, dict[str, Any], Progress, Watch], dict[str, Any]]
+
+
+def prepared_study(study: Study, config: ConfigDict) -> Execute:
+    """Return what writes the study's rows as they come, and returns its summary.
+
+    Studies are short and do not resume; one that was interrupted starts over.
+    """
+
+    def execute(workdir, summary, progress, watch) -> dict[str, Any]:
+        began = time.monotonic()
+        store = workdir.rows()
+        for label in list(store.rows):
+            store.replace(label, [])
+        for rows in in_batches(study.rows(config), _SECONDS_BETWEEN_WRITES):
+            store.append([tidy.plain(row) for row in rows])
+            progress.stage("", str(rows[-1]["part"]))
+        found = study.summarise(config, tidy.load(store.path))
+        return summary | found | {"seconds": round(time.monotonic() - began, 3)}
+
+    return execute
+
+
+def in_batches(rows: Iterator[Row], seconds: float) -> Iterator[list[Row]]:
+    """Group rows by the time they came at, also those before an error.
+
+    Every write waits for the disk; thousands of them take longer than the study computes.
+    """
+    batch, began = [], time.monotonic()
+    try:
+        for row in rows:
+            batch.append(row)
+            if time.monotonic() - began >= seconds:
+                yield batch
+                batch, began = [], time.monotonic()
+    except Exception:
+        if batch:
+            yield batch
+        raise
+    if batch:
+        yield batch
+
+
+def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Execute:
+    """Return what runs all jobs of the sweep; each one's summary is written when it is done."""
+    problem, penalty = sweep.problem(config), sweep.penalty(config)
+    jobs = build(sweep, config, settings, problem, penalty)
+    measure, known = settings.criterion.measure, columns(problem, sweep)
+    if measure not in known:
+        raise UserError(f"there is no measure {measure} to rank by; {suggest(measure, known)}")
+
+    def execute(workdir, summary, progress, watch) -> dict[str, Any]:
+        done, trusted = summary.setdefault("algorithms", {}), summary.setdefault("rows", {})
+        summary["data"] = described(problem, config, settings.seeds)
+        store = distributed.broadcast_from_first(workdir.rows)
+        store.writes = distributed.is_first()
+        for unknown in set(store.rows) - {job.label for job in jobs}:
+            store.replace(unknown, [])
+        optima: dict[float, float] = {}
+        # A sample of the clients does not give the optimum of all.
+        if sweep.solve_optimum and not on_disk(problem.train):
+            scales = settings.penalty_scales
+
+            def solved() -> dict[float, dict[str, float]]:
+                found = {}
+                for scale, measures in solve_optima(problem, penalty, scales):
+                    found[scale] = measures
+                    progress.share("optimum", len(found) / len(scales))
+                return found
+
+            found = distributed.broadcast_from_first(solved)
+            optima = {scale: measures["objective"] for scale, measures in found.items()}
+            summary.setdefault("optimum", {f"{s:g}": measures for s, measures in found.items()})
+        runner = SweepRunner(
+            settings, problem, penalty, workdir.path, store, optima, progress, watch,
+            DEBUG_NANS.value, CHECKPOINT_EVERY.value,
+        )  # fmt: skip
+        for job in jobs:
+            if job.label not in done or trusted.get(job.label) != fingerprint(store.of(job.label)):
+                done[job.label] = runner.run(job)
+                trusted[job.label] = fingerprint(store.of(job.label))
+                if distributed.is_first():
+                    workdir.write_summary(summary)
+            progress.share(job.label, 1.0)
+        return summary
+
+    return execute

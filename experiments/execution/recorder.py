@@ -1,0 +1,126 @@
+"""Turn evaluations of a sweep into rows on disk, each with the verdict on its curve."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from experiments.report import rows as tidy
+from experiments.report.verdict import WARNINGS, verdict
+from experiments.storage.row_store import RowStore, fingerprint
+from fcojax.engine.status import Status
+from fcojax.types import PyTree
+
+
+class Recorder:
+    """The rows of one job."""
+
+    def __init__(
+        self,
+        label: str,
+        grid: PyTree,
+        seeds: tuple[int, ...],
+        optima: dict[float, float],
+        store: RowStore,
+    ):
+        """Read the rows so far; remove duplicates and rows of no point of the grid."""
+        self.label, self.seeds, self.optima, self.store = label, seeds, optima, store
+        self.points = tidy.points_of(grid)
+        self.curves: dict[tuple[int, int], list[tidy.Row]] = {}
+        places: dict[tuple, int] = {
+            tuple(point.values()): index for index, point in enumerate(self.points)
+        }
+        kept: dict[tuple[int, int, int], tidy.Row] = {}
+        for row in store.of(label):
+            point = places.get(tuple(row.get(field) for field in grid._fields))
+            if point is not None and row.get("seed") in seeds and "round" in row:
+                kept.setdefault((point, seeds.index(row["seed"]), row["round"]), row)
+        store.replace(label, list(kept.values()))
+        for (point, seed, _), row in kept.items():
+            self.curves.setdefault((point, seed), []).append(row)
+
+    def add(self, rounds: int, points: np.ndarray, look: dict[str, np.ndarray]) -> None:
+        """Append a row for each of these points and each seed.
+
+        Points that diverged before, in all seeds, have no further rows.
+
+        Args:
+          rounds: rounds behind the evaluation.
+          points: the points.
+          look: what was measured, with axes [points, seeds].
+        """
+        seen = {name: values.tolist() for name, values in look.items() if name != "round"}
+        self.store.append(
+            [
+                self._row(rounds, (int(point), seed), {k: v[place][seed] for k, v in seen.items()})
+                for place, point in enumerate(points)
+                if not self.is_over(point, rounds - 1)
+                for seed in range(len(self.seeds))
+            ]
+        )
+
+    def is_over(self, point: int, until: int) -> bool:
+        """Return whether a point had diverged in all seeds by a round."""
+        ends = [self.curves.get(place, [])[-1:] for place in self._places([point])]
+        return all(
+            end and end[0]["round"] <= until and end[0]["status"].startswith("diverged")
+            for end in ends
+        )
+
+    def forget(self, points: Iterable[int], after: int) -> None:
+        """Remove the rows of these points of later rounds than ``after``."""
+        gone: set[int] = set()
+        for place in self._places(points):
+            curve = self.curves.get(place, [])
+            gone |= {id(row) for row in curve if row["round"] > after}
+            self.curves[place] = [row for row in curve if row["round"] <= after]
+        rows = self.store.of(self.label)
+        self.store.replace(self.label, [row for row in rows if id(row) not in gone])
+
+    def fingerprint(self, points: Iterable[int], until: int) -> str:
+        """Return a fingerprint of the rows of these points up to a round."""
+        curves = (self.curves.get(place, []) for place in self._places(points))
+        return fingerprint(row for curve in curves for row in curve if row["round"] <= until)
+
+    def _places(self, points: Iterable[int]) -> list[tuple[int, int]]:
+        return [(int(point), seed) for point in points for seed in range(len(self.seeds))]
+
+    def _row(self, rounds: int, place: tuple[int, int], measured: dict[str, Any]) -> tidy.Row:
+        point, seed = place
+        curve = self.curves.setdefault(place, [])
+        row = {"algorithm": self.label, **self.points[point], "seed": self.seeds[seed]}
+        row |= {"round": rounds, "status": ""}
+        row |= measured
+        row.setdefault("participants", 0)
+        row.setdefault("dropped", 0)
+        optimum = self._optimum(self.points[point].get("penalty_scale"))
+        if optimum is not None:
+            row["suboptimality"] = row["objective"] - optimum
+        for name in ("bytes_up", "bytes_down"):  # since the last row; a row has the sum so far
+            before = curve[-1][name] if curve else 0
+            row[name] = before + round(row.get(name, 0))
+        row = tidy.plain(row)
+        curve.append(row)
+        judged = verdict(
+            [entry["round"] for entry in curve],
+            [_number(entry["objective"]) for entry in curve],
+            optimum,
+            [entry["dropped"] for entry in curve],
+            [entry["participants"] for entry in curve],
+            {name: [entry.get(name) or 0.0 for entry in curve] for name in WARNINGS},
+        )
+        plain = judged.status is not Status.DIVERGED and not judged.warned
+        row["status"] = judged.status.name.lower() if plain else judged.sentence
+        return row
+
+    def _optimum(self, scale: float | None) -> float | None:
+        """Return the optimal objective at the strength nearest to this one, or at the first."""
+        if not self.optima:
+            return None
+        if scale is None:
+            return next(iter(self.optima.values()))
+        return self.optima[min(self.optima, key=lambda known: abs(known - scale))]
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value

@@ -1,0 +1,337 @@
+"""Run the jobs of a sweep block by block: rows, checkpoints, resumption.
+
+A grid runs in parts that fit into memory, and a part up to the next rung of the search. The host
+reads results between two blocks only: the next block is dispatched before the last one's numbers
+are read, so the device does not wait for the disk.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import pathlib
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.cli.console import Progress
+from experiments.config.settings import Settings
+from experiments.execution.jobs import Job, PreparedJob, observer, prepare
+from experiments.execution.nonfinite import refuse_nonfinite
+from experiments.execution.recorder import Recorder
+from experiments.execution.search import extended_grid, rungs, survivors
+from experiments.process import distributed
+from experiments.process.signals import Watch
+from experiments.report.summary import hparams_of, summarise
+from experiments.storage.checkpoints import Checkpoints, folder_of, holding, parts_of, state_of
+from experiments.storage.row_store import RowStore
+from fcojax.engine.grid import num_points, take
+from fcojax.engine.state import State
+from fcojax.problems import Problem
+from fcojax.transforms import Penalty
+from fcojax.types import PyTree
+
+_BLOCKS_WORTH_COMPILING = 10
+# Each multiplies one end of the grid by the ratio of its last two values.
+_MAX_EXTENSIONS = 6
+
+
+@dataclasses.dataclass
+class SweepRunner:
+    """Runs the jobs of one sweep in one workdir.
+
+    Attributes:
+      settings: what to run.
+      problem: on what.
+      penalty: with which psi.
+      workdir: where everything goes.
+      rows: the rows so far.
+      optima: the optimal objective for each strength of the penalty, where it was computed.
+      progress: what is reported while it runs.
+      watch: whether a signal has asked to stop.
+      debug_nans: whether to end at the first number that is not finite, and name its client.
+      checkpoint_every: seconds between two checkpoints: long enough that saving is a small share of
+        the time, short enough to lose little by a crash.
+    """
+
+    settings: Settings
+    problem: Problem
+    penalty: Penalty
+    workdir: pathlib.Path
+    rows: RowStore
+    optima: dict[float, float] = dataclasses.field(default_factory=dict)
+    progress: Progress = dataclasses.field(default_factory=Progress)
+    watch: Watch = dataclasses.field(default_factory=Watch)
+    debug_nans: bool = False
+    checkpoint_every: float = 15.0
+
+    def __post_init__(self):
+        """Build the observer that all jobs share, so that they share compiled programs."""
+        self.observe = observer(self.problem, self.penalty, self.settings.penalty_scales[0])
+
+    def run(self, job: Job) -> dict[str, Any]:
+        """Run or resume a job; return its part of the summary.
+
+        With ``settings.extend`` the grid is widened while the best point lies at its edge.
+        """
+        for _ in range(_MAX_EXTENSIONS if self.settings.extend else 0):
+            found = _JobRun(self, job).run()
+            if not found["edges"]:
+                return found
+            job = job._replace(grid=extended_grid(job.grid, found["edges"]))
+        found = _JobRun(self, job).run()
+        if self.settings.extend and found["edges"]:
+            self.progress.say(
+                f"{job.label} is still best at an edge after {_MAX_EXTENSIONS} extensions."
+            )
+        return found
+
+    def prepare(self, job: Job) -> PreparedJob:
+        """Place a job on the devices, in parts that fit into their memory."""
+        remember = self.workdir / "chunks.json"
+        return prepare(job, self.problem, self.settings, self.observe, remember)
+
+
+class _JobRun:
+    """One job on its way through its grid."""
+
+    def __init__(self, runner: SweepRunner, job: Job):
+        self.began = time.monotonic()
+        self.runner, self.settings = runner, runner.settings
+        self.progress, self.watch = runner.progress, runner.watch
+        runs = num_points(job.grid) * len(self.settings.seeds)
+        self.progress.stage(job.label, f"compiling for {runs} points and seeds")
+        self.prepared = runner.prepare(job)
+        self.label, self.fields, self.names = job.label, job.grid._fields, self.prepared.names
+        self.recorder = Recorder(
+            job.label, job.grid, self.settings.seeds, runner.optima, runner.rows
+        )
+        self.folder = runner.workdir / "checkpoints" / job.label
+        self.parts = distributed.broadcast_from_first(
+            lambda: parts_of(self.folder, len(self.names), self.prepared.size)
+        )
+
+    def run(self) -> dict[str, Any]:
+        for part in self.parts:
+            self._newest(part)  # removes what does not agree with the rows
+        while True:
+            with self.watch.deferred():
+                self._climb()
+                every = self.runner.rows.of(self.label)
+                rows = [row for row in every if hparams_of(row, self.fields) in self.names]
+                summary = summarise(rows, self.fields, self.settings.criterion)
+                model = self._model(tuple(summary["best"].values()))
+            # A damaged checkpoint has been removed by now, and its rounds are run again.
+            if model is not None:
+                if distributed.is_first():
+                    _save_model(self.runner.workdir / "models" / f"{self.label}.npz", model)
+                plan = self.prepared.plan
+                return summary | {
+                    "seconds": round(time.monotonic() - self.began, 3),
+                    "client_chunk_size": plan.client_chunk_size,
+                    "point_chunk_size": plan.point_chunk_size,
+                }
+
+    def _climb(self) -> None:
+        """Run all parts from rung to rung."""
+        settings, names = self.settings, self.names
+        goals = rungs(settings.search, len(names), settings.num_rounds, settings.eval_every)
+        alive, before, behind = set(names), 0, 0
+        for goal in goals:
+            if behind:
+                rows = self.runner.rows.of(self.label)
+                alive = survivors(rows, self.fields, settings.criterion, behind, before)
+            left = [part[[names[point] in alive for point in part]] for part in self.parts]
+            busy = [number for number, points in enumerate(left) if points.size]
+            for place, number in enumerate(busy):
+                done = _rounds_done(behind, goal, place / len(busy), 1 / len(busy))
+                self._advance(self.parts[number], left[number], goal, done)
+            before, behind = behind, goal
+
+    def _advance(self, part: np.ndarray, points: np.ndarray, goal: int, done) -> None:
+        """Run or resume these points of one part up to round ``goal``."""
+        self.watch.stop_if_asked()
+        checkpoints, step = self._newest(part)
+        if step is not None and step >= goal:
+            if distributed.is_first():
+                self._add_seconds(checkpoints.notes(step))
+            return
+        restored = self._restore(checkpoints, step, points)
+        if restored is None:
+            self.recorder.forget(points, -1)
+            states = self.prepared.start(points)
+            seen = self.prepared.look(points, states)
+            self.recorder.add(0, points, jax.device_get(distributed.gathered(seen)))
+        else:
+            states, points = restored
+            self.recorder.forget(points, int(states.round))
+        writer = Checkpoints(folder_of(self.folder, part), self.progress.say)
+        with contextlib.closing(writer):
+            self._blocks(writer, part, points, states, goal, done)
+        distributed.max_over_processes(0)  # nobody goes on, or ends, before the first has saved
+        self.watch.stop_if_asked()
+
+    def _blocks(self, writer, part, points, states: State, goal: int, done) -> None:
+        """Run block after block, with a checkpoint now and then and at the end."""
+        every, saved = self.settings.eval_every, time.monotonic()
+        pending: list[tuple[int, np.ndarray, PyTree]] = []
+
+        def record(looks):
+            for rounds, points, history in looks:
+                seen = jax.device_get(distributed.gathered(history))
+                seen = jax.tree.map(lambda leaf: leaf[..., 0], seen)
+                self.recorder.add(rounds, points, seen)
+                self.progress.share(self.label, done(rounds) / self.settings.num_rounds)
+            looks.clear()
+
+        def save():
+            step = int(states.round)
+            stored = distributed.gathered(self.prepared.without_padding(states))
+            notes = {
+                "seconds": time.monotonic() - self.began,
+                "points": self.prepared.places(points).tolist(),
+                "rows": self.recorder.fingerprint(part, step),
+            }
+            if distributed.is_first():
+                writer.save(step, stored, notes)
+
+        for block in range(int(states.round) // every, goal // every):
+            states, left = self._without_diverged(states, points, block, goal)
+            if not left.size:
+                break
+            points, before = left, states
+            with self.progress.around_block(block):
+                donate = not self.runner.debug_nans
+                states, history = self.prepared.advance(points, states, every, donate)
+                if self.runner.debug_nans:
+                    refuse_nonfinite(self.prepared, before, points, every, history)
+                record(pending)  # of the block before, while this one is computed
+                pending.append(((block + 1) * every, points, history))
+            due = int(time.monotonic() - saved > self.runner.checkpoint_every)
+            asked, due = distributed.max_over_processes(self.watch.asked or 0, due)
+            if asked:
+                self.watch.asked = asked
+                break
+            if due:
+                record(pending)
+                save()
+                saved = time.monotonic()
+        record(pending)
+        save()
+
+    def _without_diverged(
+        self, states: State, points: np.ndarray, block: int, goal: int
+    ) -> tuple[State, np.ndarray]:
+        """Drop points that have diverged, once these are half of all.
+
+        What is known of a round is used one block later, when every run of the same command knows
+        it; and enough rounds must be left to make up for compiling with fewer points.
+        """
+        every = self.settings.eval_every
+        over = [self.recorder.is_over(point, (block - 1) * every) for point in points]
+        alive = points[~np.array(over, bool)]
+        if not alive.size:
+            return states, alive
+        if 2 * alive.size > points.size or goal // every - block < _BLOCKS_WORTH_COMPILING:
+            return states, points
+        places = np.searchsorted(points, self.prepared.places(alive))
+        states = distributed.gathered(self.prepared.without_padding(states))
+        return self.prepared.at_places(jax.device_get(states), places), alive
+
+    def _newest(self, part: np.ndarray) -> tuple[Checkpoints, int | None]:
+        """Return the newest checkpoint of a part that agrees with the rows, and its round."""
+
+        def accept(whole, step, notes):
+            agrees = notes.get("rows") == self.recorder.fingerprint(whole, step)
+            return None if agrees else "rows.jsonl does not hold the rows that belong to it"
+
+        def found() -> tuple[pathlib.Path, int | None]:
+            for folder in holding(self.folder, part):
+                first, _, last = folder.name.partition("-")
+                whole = range(int(first), int(last) + 1)
+                kept = Checkpoints(folder, self.progress.say)
+                step = kept.newest(functools.partial(accept, whole))
+                if step is not None:
+                    return folder, step
+            return folder_of(self.folder, part), None
+
+        folder, step = distributed.broadcast_from_first(found)
+        return Checkpoints(folder, self.progress.say), step
+
+    def _restore(
+        self, checkpoints: Checkpoints, newest: int | None, points: np.ndarray
+    ) -> tuple[State, np.ndarray] | None:
+        """Return these points' states at a checkpoint, or if it is damaged at the one before.
+
+        Points that have diverged may be missing; those that were found are returned too.
+        """
+
+        def found() -> tuple[dict[str, Any], list[np.ndarray]] | None:
+            for step in [] if newest is None else [s for s in checkpoints.rounds() if s <= newest]:
+                notes = checkpoints.notes(step) or {}
+                missing = np.setdiff1d(points, notes.get("points", []))
+                if missing.size < points.size and all(
+                    self.recorder.is_over(point, step) for point in missing
+                ):
+                    leaves = checkpoints.load(step)
+                    if leaves is not None:
+                        return notes, leaves
+                else:
+                    checkpoints.remove(step, "it does not hold these points")
+            return None
+
+        restored = distributed.broadcast_from_first(found)
+        if restored is None:
+            return None
+        notes, leaves = restored
+        job, stored = self.prepared.job, np.array(notes["points"])
+        states = state_of(leaves, self.prepared.shapes(take(job.grid, stored), job.train))
+        self._add_seconds(notes)
+        held = np.intersect1d(points, stored)
+        places = [np.flatnonzero(stored == point)[0] for point in self.prepared.places(held)]
+        return self.prepared.at_places(states, np.array(places)), held
+
+    def _add_seconds(self, notes: dict[str, Any] | None) -> None:
+        """Count the seconds of earlier processes as this job's."""
+        if notes is not None:
+            self.began = min(self.began, time.monotonic() - notes.get("seconds", 0.0))
+
+    def _model(self, best: tuple[float, ...]) -> PyTree | None:
+        """Return the best point's model, of its first seed; ``None`` if its checkpoint was damaged.
+
+        A job all of whose points diverged has none, which is an empty tree.
+        """
+        point = self.names.index(best)
+        if self.recorder.is_over(point, self.settings.num_rounds):
+            return ()
+        (part,) = (part for part in self.parts if point in part)
+        restored = self._restore(*self._newest(part), np.array([point]))
+        if restored is None or int(restored[0].round) < self.settings.num_rounds:
+            return None
+        models = distributed.gathered(self.prepared.model(point, restored[0]))
+        return jax.tree.map(lambda leaf: leaf[0, 0], jax.device_get(models))
+
+
+def _save_model(path: pathlib.Path, model: PyTree) -> None:
+    """Write a model as an npz file, which appears when it is complete."""
+    arrays = {
+        jax.tree_util.keystr(place, simple=True, separator=".") or "params": leaf
+        for place, leaf in jax.tree_util.tree_flatten_with_path(model)[0]
+    }
+    if not arrays:
+        return
+    path.parent.mkdir(exist_ok=True)
+    beside = path.with_suffix(".partial")
+    with open(beside, "wb") as file:
+        np.savez(file, **arrays)
+    beside.replace(path)
+
+
+def _rounds_done(behind: int, goal: int, before: float, part: float):
+    """Return ``(rounds) -> rounds of the whole job that are done`` while one part of it runs."""
+
+    def done(rounds: int) -> float:
+        return behind + before * (goal - behind) + part * (rounds - behind)
+
+    return done

@@ -1,0 +1,1 @@
+"""The process itself: signals, several processes, the setup of JAX, exit codes."""

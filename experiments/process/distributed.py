@@ -1,0 +1,206 @@
+"""Several processes that are one run: the first one reads and writes for all.
+
+``jax.distributed`` connects them, and all run the same program in step. What only one of them can
+know (the folder, the clock, its signals) is sent to the others before any acts on it.
+"""
+
+import contextlib
+import ctypes
+import functools
+import os
+import pickle
+import re
+import signal
+import sys
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from experiments.process.errors import UserError, sentence
+from fcojax.types import PyTree
+
+Result = TypeVar("Result")
+# The exit code after which the same command may be started again.
+GONE = os.EX_TEMPFAIL
+# Timeouts in seconds: startup, heartbeat, shutdown.
+_TOGETHER, _SILENT, _LEAVING = 120, 30, 10
+# Messages travel in blocks of these two sizes, so that two programs are compiled for all of them.
+_SMALL, _LARGE = 1 << 14, 1 << 24
+# Errors of the runtime after another process has ended.
+_OF_ANOTHER = re.compile(r"[Gg]loo|[Cc]oordination ?[Ss]ervice|NCCL|heartbeat|Socket closed")
+_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)
+
+
+def connect(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
+    """Connect this process with the others of the run, as flags or the cluster say.
+
+    Without flags nothing happens unless the environment is one of a job of several tasks that JAX
+    knows: Slurm's ``srun``, Open MPI, or a TPU pod.
+    """
+    _refuse_bad_flags(coordinator, num_processes, process_id)
+    if coordinator is None and not is_job_of_several():
+        return
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # It would handle SIGTERM, after which we save and end.
+    jax.config.update("jax_enable_preemption_service", False)
+    _speak_when_aborted()
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            num_processes,
+            process_id,
+            initialization_timeout=_TOGETHER,
+            heartbeat_timeout_seconds=_SILENT,
+            shutdown_timeout_seconds=_LEAVING,
+        )
+    except (RuntimeError, ValueError) as error:
+        raise UserError(
+            f"the processes of this run did not find each other: {str(error).splitlines()[0]}; "
+            "check --coordinator and that all were started."
+        ) from error
+
+
+def _refuse_bad_flags(
+    coordinator: str | None, num_processes: int | None, process_id: int | None
+) -> None:
+    if {coordinator, num_processes, process_id} == {None}:
+        return
+    if coordinator is None or num_processes is None or process_id is None:
+        raise UserError("--coordinator, --num_processes and --process_id are given all or none.")
+    if not 0 <= process_id < num_processes:
+        raise UserError(
+            f"--process_id is {process_id} of --num_processes={num_processes}; pass numbers from "
+            f"0 to {num_processes - 1}."
+        )
+    host, _, port = coordinator.rpartition(":")
+    if not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
+        raise UserError(f"--coordinator is {coordinator}; pass HOST:PORT of the first process.")
+
+
+def is_job_of_several() -> bool:
+    """Return whether the environment is that of one task of several."""
+    # A batch script itself, and a shell in a job, have Slurm's count of tasks, but are no task.
+    for count in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"):
+        number = os.environ.get(count, "")
+        if number.isdecimal() and int(number) > 1:
+            return True
+    return "," in os.environ.get("TPU_WORKER_HOSTNAMES", "")
+
+
+def is_first() -> bool:
+    """Return whether this is the process that reads and writes."""
+    return jax.process_index() == 0
+
+
+def refuse(*, several_cannot: dict[str, bool]) -> None:
+    """Refuse what several processes cannot do together."""
+    for what, asked in several_cannot.items():
+        if asked and jax.process_count() > 1:
+            raise UserError(f"several processes cannot {what} together; start one.")
+
+
+def broadcast_from_first(function: Callable[[], Result]) -> Result:
+    """Return in all processes what ``function`` returns in the first; all end if it raises."""
+    if jax.process_count() == 1:
+        return function()
+    if is_first():
+        try:
+            message = pickle.dumps((function(), ""))
+        except Exception as error:
+            _broadcast(pickle.dumps((None, sentence(error))))
+            leave()
+            raise
+        return pickle.loads(_broadcast(message))[0]
+    found, refusal = pickle.loads(_broadcast(b""))
+    if refusal:
+        leave()
+        raise UserError(refusal)
+    return found
+
+
+def max_over_processes(*numbers: int) -> tuple[int, ...]:
+    """Return the largest of each number over all processes, which wait for each other here."""
+    if jax.process_count() == 1:
+        return numbers
+    everywhere = multihost_utils.process_allgather(np.array(numbers, np.int32))
+    return tuple(int(number) for number in np.max(everywhere, axis=0))
+
+
+def gathered(arrays: PyTree) -> PyTree:
+    """Return the arrays with all their shards in this process."""
+    if jax.process_count() == 1:
+        return arrays
+
+    leaves, form = jax.tree.flatten(arrays)
+    far = [
+        place
+        for place, leaf in enumerate(leaves)
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
+    ]
+    if far:
+        everywhere = _replicated(leaves[far[0]].sharding.mesh)
+        for place, leaf in zip(far, everywhere([leaves[place] for place in far]), strict=True):
+            leaves[place] = leaf.addressable_data(0)
+    return jax.tree.unflatten(form, leaves)
+
+
+@functools.cache
+def _replicated(mesh: jax.sharding.Mesh) -> Callable[[list], list]:
+    """Return a program that replicates arrays on a mesh, all in one exchange."""
+    placement = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    return jax.jit(lambda arrays: arrays, out_shardings=placement)
+
+
+def leave() -> None:
+    """Disconnect from the other processes, together; those that end later are not waited for."""
+    with contextlib.suppress(Exception):
+        jax.distributed.shutdown()
+
+
+def is_of_another(error: BaseException) -> bool:
+    """Return whether this process failed only because another one has ended."""
+    lost = isinstance(error, jax.errors.JaxRuntimeError) and _OF_ANOTHER.search(str(error))
+    return bool(lost) and jax.process_count() > 1
+
+
+def end_without_the_others() -> NoReturn:
+    """End this process with a sentence at once, as the others do not answer any more."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    with contextlib.suppress(OSError):
+        os.write(
+            2,
+            b"experiments.run: another process of this run has ended or does not answer; start "
+            b"all of them again, and the run goes on from its last checkpoint.\n",
+        )
+    os._exit(GONE)
+
+
+def _broadcast(content: bytes) -> bytes:
+    """Return the first process's content in all."""
+    message = len(content).to_bytes(8) + content
+    head = _block(message[:_SMALL], _SMALL)
+    size = 8 + int.from_bytes(head[:8])
+    parts = [_block(message[at : at + _LARGE], _LARGE) for at in range(_SMALL, size, _LARGE)]
+    return b"".join([head, *parts])[8:size]
+
+
+def _block(part: bytes, size: int) -> bytes:
+    padded = np.frombuffer(part.ljust(size, b"\0"), np.uint8)
+    return np.asarray(multihost_utils.broadcast_one_to_all(padded)).tobytes()
+
+
+@_HANDLER
+def _aborted(number: int) -> None:
+    end_without_the_others()
+
+
+def _speak_when_aborted() -> None:
+    """Print a sentence when JAX aborts this process because others have ended.
+
+    It does so in a thread of its own; handlers of Python would run in the main thread, too late.
+    """
+    ctypes.CDLL(None).signal(signal.SIGABRT, _aborted)

@@ -1,0 +1,128 @@
+"""Signals: the current block is finished and saved, and the command ends with the signal's code.
+
+Batch systems send SIGTERM or SIGHUP and kill a few seconds later. A block that takes longer is
+abandoned; the last checkpoint is on disk.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+# Batch systems wait at least five seconds before they kill; ending takes some of them.
+_PATIENCE = 3.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# Functions whose exceptions Python prints and drops; the second is JAX's.
+_SWALLOWING = ("__del__", "_xla_gc_callback")
+
+
+class Stopped(BaseException):
+    """A signal has asked the command to end; no ``except Exception`` catches it."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+    @property
+    def exit_code(self) -> int:
+        """Return the code that shells report for a process that the signal ended."""
+        return 128 + self.number
+
+    @property
+    def sentence(self) -> str:
+        """Return the message for the user."""
+        return f"stopped by {_name(self.number)}; the same command goes on from here."
+
+
+class Watch:
+    """Whether a signal has asked the command to end."""
+
+    def __init__(self):
+        self.asked: int | None = None
+        self._deferred = 0
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Do not raise ``Stopped`` while the block runs, which has to check ``asked``.
+
+        While a block of rounds is dispatched its donated buffers are gone: stopped there, nothing
+        is left to save.
+        """
+        self._deferred += 1
+        try:
+            yield
+        finally:
+            self._deferred -= 1
+        if not self._deferred:
+            self.stop_if_asked()
+
+    def stop_if_asked(self) -> None:
+        """Raise ``Stopped`` here, where nothing would be lost, if a signal has come."""
+        if self.asked is not None:
+            raise Stopped(self.asked)
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal: raise ``Stopped`` unless it is deferred; a second Ctrl-C always does."""
+        again, self.asked = self.asked is not None, number
+        if (not self._deferred or (again and number == signal.SIGINT)) and not _is_swallowed(frame):
+            raise Stopped(number)
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[Watch]:
+    """Turn signals into ``Stopped`` while the block runs, and end the process if that is slow.
+
+    A signal that is being ignored stays ignored, as under ``nohup``.
+    """
+    watch = Watch()
+    ours = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    # Python's handlers wait for the running compiled program; this byte is written at once.
+    before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    handlers = {number: signal.signal(number, watch.handle) for number in ours}
+    threading.Thread(target=_end_the_slow, args=(reader, writer, set(ours)), daemon=True).start()
+    try:
+        yield watch
+    finally:
+        if watch.asked is None:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(before)
+            writer.close()
+
+
+def _end_the_slow(reader: socket.socket, writer: socket.socket, ours: set[int]) -> None:
+    """Wait for the first of our signals and then end the process after ``_PATIENCE``."""
+    # ``writer`` stays open: the handlers in C write to its number until the process ends.
+    number = 0
+    while number not in ours and writer.fileno() >= 0:
+        byte = reader.recv(1)
+        number = byte[0] if byte else 0
+    if not number:
+        return
+    threading.Event().wait(_PATIENCE)
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(
+            f"experiments.run: stopped by {_name(number)} before the block was done; the same "
+            "command goes on from what was saved last.\n"
+        )
+        sys.stderr.flush()
+    os._exit(128 + number)
+
+
+def _is_swallowed(frame: FrameType | None) -> bool:
+    """Return whether Python drops what is raised here, as in garbage collection."""
+    while frame is not None:
+        if frame.f_code.co_name in _SWALLOWING:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _name(number: int) -> str:
+    return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name

@@ -1,0 +1,1 @@
+"""Figures, comparisons, metric files and the pages of results."""

@@ -1,0 +1,241 @@
+"""Judge the claims of a finished run again, and draw its figures and its page.
+
+    fcojax figures NAME|FILE.py --workdir=DIR[,DIR,...]
+
+In a clone: ``python -m experiments.publishing.figures --config=FILE.py --workdir=DIR``.
+"""
+
+import json
+import pathlib
+import re
+import shlex
+import sys
+from typing import NoReturn, cast
+
+from absl import app, flags
+from ml_collections import ConfigDict
+
+from experiments.cli import invocation
+from experiments.cli.console import print_plain
+from experiments.config import config_file
+from experiments.config.config_file import ConfigFile
+from experiments.process.errors import CANNOT, UserError, sentence
+from experiments.publishing import comparison
+from experiments.report import heatmaps, page, plots, tables
+from experiments.report import rows as tidy
+from experiments.report.rows import Row, Summary
+from experiments.report.summary import Criterion, at_best
+from experiments.study import Study, Sweep
+
+
+def draw(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict) -> list[pathlib.Path]:
+    """Draw all figures of a finished run and its page; return the paths of the figures."""
+    experiment = file.experiment
+    summary = json.loads((workdir / "summary.json").read_text("utf-8"))
+    rows = tidy.load(workdir / "rows.jsonl")
+    directory = workdir / "figures"
+    directory.mkdir(exist_ok=True)
+    drawn = []
+    if isinstance(experiment, Sweep):
+        drawn += _draw_sweep(directory, experiment, rows, summary)
+    drawn += experiment.figures(config, rows, summary, directory)
+    drawn = [figure for figure in drawn if figure.exists()]
+    run = json.loads((workdir / "config.json").read_text("utf-8"))
+    captions = _CAPTIONS | dict(experiment.captions)
+    data = summary.get("data", "")
+    shown = [
+        page.Shown(figure, f"{captions.get(figure.stem, '')} {data}".strip()) for figure in drawn
+    ]
+    if shown:
+        shown[0] = shown[0]._replace(claims=tables.claims(summary, source=True))
+    page.write(
+        workdir / "index.html", experiment.title, _shell_lines(run["command"]), shown,
+        _tables(summary), notes="\n\n".join(filter(None, (file.summary, experiment.remarks))),
+        warnings=tables.edge_warnings(summary), facts=_facts(run, summary),
+    )  # fmt: skip
+    return drawn
+
+
+def _shell_lines(command: list[str]) -> str:
+    """Return a command as one would type it, an option a line."""
+    words = [shlex.quote(word) for word in command]
+    return "".join(f" \\\n    {w}" if w.startswith("--") else f" {w}" for w in words).strip()
+
+
+_CAPTIONS = {
+    "curves": "Each method at the best point of its grid: mean and range over the seeds. A cross "
+    "marks where a seed diverged.",
+    "rates": "The score over client_lr and server_lr, the best over all other hyperparameters, of "
+    "the algorithms with several values of both. The cross is the point reported; hatched points "
+    "failed.",
+}
+
+
+def _draw_sweep(
+    directory: pathlib.Path, sweep: Sweep, rows: list[Row], summary: Summary
+) -> list[pathlib.Path]:
+    """Draw the curves at the best points, and the score over the two rates."""
+    entries = summary["algorithms"]
+    best = {name: entry["best"] for name, entry in entries.items()}
+    by_name = {name: [row for row in rows if row["algorithm"] == name] for name in entries}
+    # Hyperparameters with one value in the whole grid would only crowd the legend.
+    swept = {
+        name: [field for field in point if len({row[field] for row in by_name[name]}) > 1]
+        for name, point in best.items()
+    }
+    scales = {point.get("penalty_scale") for point in best.values()} - {None}
+    optimum = summary.get("optimum", {}).get(f"{scales.pop():g}") if len(scales) == 1 else None
+    curves = plots.over_rounds(
+        directory / "curves.png",
+        sweep.panels,
+        {name: at_best(rows, name, point) for name, point in best.items()},
+        sweep.title,
+        swept,
+        optimum,
+    )
+    criterion = Criterion(**next(iter(entries.values()))["criterion"])
+    rates = heatmaps.maps(directory / "rates.png", by_name, best, criterion)
+    return [curves, rates] if rates else [curves]
+
+
+def _tables(summary: Summary) -> dict[str, list]:
+    optimum = [
+        {"strength": scale} | measures for scale, measures in summary.get("optimum", {}).items()
+    ]
+    further = {
+        name: value if isinstance(value, list) else _fact_rows(value)
+        for name, value in summary.items()
+        if name not in _SHOWN_ELSEWHERE and isinstance(value, list | dict)
+    }
+    return {
+        "best points (a star marks the edge of a grid)": tables.best_points(summary),
+        "what we expect": tables.claims(summary, source=False),
+        "the optimum": optimum,
+        **further,
+        "what diverged": tables.diverged(summary),
+    }
+
+
+_SHOWN_ELSEWHERE = ("algorithms", "claims", "optimum", "rows")
+
+
+def _fact_rows(facts: dict) -> list[dict]:
+    """Return a row for each fact, or no rows if a value is a table itself."""
+    if any(isinstance(value, dict | list) for value in facts.values()):
+        return []
+    return [{"what": name, "value": value} for name, value in facts.items()]
+
+
+def _facts(run: dict, summary: Summary) -> dict[str, str]:
+    """Return date, time, versions and machine of a run, and how much it sent."""
+    entries = summary.get("algorithms", {})
+    sent = [
+        f"{name} {entry['last'].get('bytes_up', 0) / 1e6:.4g} up, "
+        f"{entry['last'].get('bytes_down', 0) / 1e6:.4g} down"
+        for name, entry in entries.items()
+    ]
+    seconds = summary.get("seconds") or sum(entry["seconds"] for entry in entries.values())
+    seeds = run["config"].get("seeds")
+    found = {
+        "date": run.get("date", ""), "time": f"{seconds:.1f} s",
+        "seeds": "" if seeds is None else str(seeds),
+        "megabytes sent at the best point, all clients": "; ".join(sent),
+        "versions": ", ".join(f"{name} {version}" for name, version in run["versions"].items()),
+        "devices": ", ".join(run["devices"]), "machine": run.get("machine", ""),
+        "XLA flags": run["xla_flags"], "commit": run["git_commit"] or "",
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if value}
+
+
+_ADDED = ("claims", "rows", "finished")
+
+
+def judge(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, quick: bool) -> None:
+    """Write the claims, and a study's tables, of the rows into the summary."""
+    path = workdir / "summary.json"
+    summary = json.loads(path.read_text("utf-8"))
+    # Entries that a finished run adds after its claims are judged.
+    known = {name: value for name, value in summary.items() if name not in _ADDED}
+    rows = tidy.load(workdir / "rows.jsonl")
+    if isinstance(file.experiment, Study):
+        known |= file.experiment.summarise(config, rows)
+    claims = file.experiment.claims(config, rows, known)
+    added = {name: summary[name] for name in _ADDED if name in summary}
+    summary = known | added | {"claims": [claim.as_json(quick) for claim in claims]}
+    tidy.write_json(path, summary)
+
+
+def compare(
+    workdirs: list[pathlib.Path], file: ConfigFile, folder: pathlib.Path
+) -> list[pathlib.Path]:
+    """Draw runs of one sweep together; return the paths of figures and page."""
+    comparison.check_comparable(workdirs, file)
+    rows, summary = comparison.gather(workdirs)
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    drawn = _draw_sweep(folder / "figures", cast(Sweep, file.experiment), rows, summary)
+    return [*drawn, comparison.write(folder, workdirs, file, drawn, summary)]
+
+
+def _parsed(argv: list[str]) -> list[str]:
+    if {"--help", "-h", "-help", "--helpshort"} & set(argv):
+        print_plain(_manual())
+        sys.exit()
+    try:
+        return flags.FLAGS(argv)
+    except flags.Error as error:
+        missing = re.match(r"flag (--\w+)=None", str(error))
+        _leave(f"{missing[1]} is missing; see --help." if missing else str(error).splitlines()[0])
+
+
+def _manual() -> str:
+    typed = "fcojax figures NAME|FILE.py"
+    if not invocation.through_fcojax("figures"):
+        typed = "python -m experiments.publishing.figures --config=FILE.py"
+    known = flags.FLAGS.flags_by_module_dict()[sys.argv[0]]
+    return "\n".join([
+        f"usage: {typed} --workdir=DIR[,DIR,...] [flags]", "", (__doc__ or "").partition("\n")[0],
+        "", *(f"  --{flag.name:10}{flag.help}" for flag in known if flag.name != "config"),
+    ])  # fmt: skip
+
+
+def _main(argv: list[str]) -> None:
+    try:
+        if len(argv) > 1:
+            raise UserError(f"unexpected argument {argv[1]}; runs are given as --workdir=DIR,DIR.")
+        drawn = _drawn([pathlib.Path(name) for name in flags.FLAGS.workdir])
+    except Exception as error:
+        if flags.FLAGS.traceback:
+            raise
+        _leave(sentence(error))
+    print_plain("\n".join(map(str, drawn)))
+
+
+def _drawn(workdirs: list[pathlib.Path]) -> list[pathlib.Path]:
+    """Draw one run, judged again, or several side by side; return the paths."""
+    for workdir in workdirs:
+        if not (workdir / "summary.json").exists():
+            raise UserError(f"{workdir} holds no finished run.")
+    file = config_file.load(flags.FLAGS.config)
+    if len(workdirs) > 1:
+        if not flags.FLAGS.into:
+            raise UserError(
+                "several runs are drawn into a folder of their own; pass --into=FOLDER."
+            )
+        return compare(workdirs, file, pathlib.Path(flags.FLAGS.into))
+    run = json.loads((workdirs[0] / "config.json").read_text("utf-8"))
+    config = ConfigDict(run["config"])
+    judge(workdirs[0], file, config, "--quick" in run["command"])
+    return draw(workdirs[0], file, config)
+
+
+def _leave(message: str) -> NoReturn:
+    sys.stderr.write(f"experiments.publishing.figures: {message}\n")
+    sys.exit(CANNOT)
+
+
+if __name__ == "__main__":
+    flags.DEFINE_list("workdir", None, "The workdir of a run, or several.", required=True)
+    flags.DEFINE_string("config", None, "The config file of the run.", required=True)
+    flags.DEFINE_string("into", "", "The folder for figures and page of several runs.")
+    flags.DEFINE_bool("traceback", False, "Show the traceback of an error.")
+    app.run(_main, flags_parser=_parsed)

@@ -1,0 +1,270 @@
+"""Write docs/results.md and the pages in docs/results/ from full runs.
+
+    python -m experiments.publishing.results [--only=lasso,theory]
+
+A run that is finished in ``--workdir`` is judged and drawn again, not computed again. Runs on real
+data need ``--data``. Sections of runs that are not made now keep their text.
+"""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+from absl import app, flags
+
+from experiments.config import config_file
+from experiments.config.config_file import ConfigFile
+from experiments.report import tables
+from experiments.study import Sweep
+
+FLAGS = flags.FLAGS
+_ROOT = pathlib.Path(__file__).parent.parent.parent
+_DEFAULTS = "The config's defaults"
+
+
+class Run(NamedTuple):
+    """One full run: a section of the page ``docs/results/CONFIG.md``.
+
+    Attributes:
+      name: the name of its workdir, and the first part of its figures' names.
+      config: the stem of the config file.
+      options: overrides, as on the command line.
+      heading: the heading of its section.
+      data: the folder under ``--data`` that it reads; empty for synthetic data.
+    """
+
+    name: str
+    config: str
+    options: tuple[str, ...] = ()
+    heading: str = _DEFAULTS
+    data: str = ""
+
+    @property
+    def file(self) -> ConfigFile:
+        """The config file."""
+        return config_file.load(str(_ROOT / "configs" / f"{self.config}.py"))
+
+
+_CROWD = ("--config.num_clients=256", "--config.num_examples=32")
+_POOLED = ("--config.algorithms=prox_gd,mirror_descent,dual_averaging", "--config.server_lr=1.0")
+_SLICE = Run(
+    "fmri_slice", "fmri", ("--config.cohort_size=9",), "Half a slice of one subject",
+    "haxby2001_subj1",
+)  # fmt: skip
+
+RUNS = (
+    Run("lasso", "lasso"),
+    Run("lasso_64", "lasso", ("--config.num_true=64",), "64 true features"),
+    Run("lasso_8", "lasso", ("--config.num_true=8",), "8 true features"),
+    Run("lasso_256_clients", "lasso", _CROWD, "256 clients with 32 examples"),
+    Run("lasso_pooled", "lasso", _POOLED, "Centralised references"),
+    Run("low_rank", "low_rank"),
+    Run("low_rank_weak", "low_rank", ("--config.penalty_scale=0.1",), "Half the penalty"),
+    _SLICE,
+    Run("fmri", "fmri", heading="A surrogate of the full size"),
+    Run("fmri_zero", "fmri", ("--config.start_scale=0.0",), "The surrogate, started at zero"),
+    Run("emnist_mnist", "emnist", heading="MNIST by writer", data="mnist"),
+    Run("emnist", "emnist", heading="Synthetic data"),
+    Run("recovery_lasso", "recovery_lasso"),
+    Run("recovery_low_rank", "recovery_low_rank"),
+    Run("recovery_digits", "recovery_digits", heading="MNIST by writer", data="mnist"),
+    Run("kpca", "kpca"),
+    Run("kpca_mnist", "kpca", ("--config.num_rounds=500",), "MNIST", data="mnist"),
+    Run("matrix_completion", "matrix_completion"),
+    Run("fed_gd", "fed_gd"),
+    Run("fedpd_feddyn", "fedpd_feddyn"),
+    Run("theory", "theory"),
+    Run("compare", "compare"),
+    Run("saddle", "saddle"),
+    Run("sites", "sites"),
+)
+
+
+_CONFIGS = list(dict.fromkeys(run.config for run in RUNS))
+
+
+def section(run: Run, workdir: pathlib.Path, figures: str) -> str:
+    """Return the section of a finished run as Markdown; ``figures`` is the folder it links to."""
+    summary = json.loads((workdir / "summary.json").read_text("utf-8"))
+    known = json.loads((workdir / "config.json").read_text("utf-8"))
+    experiment = run.file.experiment
+    entries = summary.get("algorithms", {})
+    seconds = summary.get("seconds") or sum(entry["seconds"] for entry in entries.values())
+    options = list(run.options) + ([f"--config.data_dir=DIR/{run.data}"] if run.data else [])
+    panels = experiment.panels if isinstance(experiment, Sweep) else ()
+    parts = [
+        f"## {run.heading}",
+        f"`{' '.join(['--config=configs/' + run.config + '.py', *options])}`. {run.file.summary} "
+        f"{_describe_data(summary)}",
+        f"{known['date']}, {seconds:.0f} s. {_machine(known)}",
+        "\n".join(
+            f"![{path.stem.replace('_', ' ')}]({figures}/{run.name}_{path.name})"
+            for path in sorted((workdir / "figures").glob("*.png"))
+        ),
+        _table(tables.best_points(summary, [panel.measure for panel in panels])),
+        _table(summary.get("best", [])),  # of a study, which has a table of its own
+        *tables.edge_warnings(summary),
+        _claims("what the source says", tables.claims(summary, source=True)),
+        _claims("what we expect", tables.claims(summary, source=False)),
+        experiment.remarks,
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _machine(known: dict[str, Any]) -> str:
+    versions = known["versions"]
+    return (
+        f"{known['machine']}; fcojax {versions['fcojax']}, Python {versions['python']}, JAX "
+        f"{versions['jax']}."
+    )
+
+
+def sections_of(page: pathlib.Path) -> dict[str, str]:
+    """Return the sections of a page by heading; an empty dictionary if there is no page."""
+    if not page.exists():
+        return {}
+    _, *sections = page.read_text("utf-8").split("\n## ")
+    return {text.split("\n")[0]: f"## {text.strip()}" for text in sections}
+
+
+def _describe_data(summary: dict[str, Any]) -> str:
+    """Return the data in words, with this machine's data folder written as DIR."""
+    facts = summary.get("data", "")
+    if not isinstance(facts, str):
+        pairs = facts[0].items() if facts else ()
+        facts = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in pairs) + "."
+    return facts.replace(FLAGS.data, "DIR") if FLAGS.data else facts
+
+
+def _claims(heading: str, found: list[dict[str, Any]]) -> str:
+    return _table(
+        [
+            {
+                heading: entry["claim"] if entry["holds"] is True else f"**{entry['claim']}**",
+                **{key: entry[key] for key in ("measured", "95 % interval", "needed")},
+                "holds": entry["holds"],
+            }
+            for entry in found
+        ]
+    )
+
+
+def _table(entries: list[dict[str, Any]]) -> str:
+    if not entries:
+        return ""
+    headings = list(dict.fromkeys(key for entry in entries for key in entry))
+    texts = [[_cell(entry.get(heading)) for heading in headings] for entry in entries]
+    return "\n".join(
+        f"| {' | '.join(line)} |" for line in [headings, ["---"] * len(headings), *texts]
+    )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "**no**"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def index(folder: pathlib.Path) -> str:
+    """Return the page that links the pages in ``folder`` and counts the claims that hold."""
+    lines, total, holding = [], 0, 0
+    names = [name for name in _CONFIGS if (folder / f"{name}.md").exists()]
+    for name in names:
+        text = (folder / f"{name}.md").read_text("utf-8")
+        of_source = re.findall(r"\| what the source says \|.*\n((?:\|.*\n?)+)", text)
+        verdicts = re.findall(r"\| (yes|\*\*no\*\*) \|$", "\n".join(of_source), re.M)
+        dates = re.findall(r"^(\d{4}-\d\d-\d\d), \d+ s\.", text, re.M)
+        title = text.partition("\n")[0].removeprefix("# ")
+        lines.append({
+            "study": f"[{title}]({folder.name}/{name}.md)", "runs": len(dates),
+            "last run": max(dates, default=""), "claims of the source": len(verdicts),
+            "that hold": verdicts.count("yes"),
+        })  # fmt: skip
+        total, holding = total + len(verdicts), holding + verdicts.count("yes")
+    pages = "\n".join(f"{folder.name}/{name}" for name in names)
+    return (
+        f"{_INTRODUCTION}\n\nOf the {total} claims {holding} hold.\n\n{_table(lines)}\n\n"
+        f"```{{toctree}}\n:hidden:\n{pages}\n```\n"
+    )
+
+
+def _finish(run: Run, workdir: pathlib.Path) -> None:
+    """Compute a run, or judge and draw it again if it is finished."""
+    summary = workdir / "summary.json"
+    module, options = "experiments.run", list(run.options)
+    if run.data:
+        options.append(f"--config.data_dir={FLAGS.data}/{run.data}")
+    if summary.exists() and json.loads(summary.read_text("utf-8")).get("finished"):
+        module, options = "experiments.publishing.figures", []
+    subprocess.run(
+        [
+            sys.executable, "-m", module, f"--config=configs/{run.config}.py",
+            f"--workdir={workdir.absolute()}", *options,
+        ],
+        cwd=_ROOT, check=True,
+    )  # fmt: skip
+
+
+def main(argv: list[str]) -> None:
+    """Make the chosen runs, and write their pages, their figures and the index."""
+    del argv
+    unknown = set(FLAGS.only) - {run.name for run in RUNS}
+    if unknown:
+        sys.exit(f"experiments.publishing.results: there is no run {unknown.pop()}; pass one of "
+                 f"{', '.join(run.name for run in RUNS)}.")  # fmt: skip
+    page = pathlib.Path(FLAGS.page)
+    folder, figures = page.parent / page.stem, page.parent / "figures"
+    for made in (folder, figures):
+        made.mkdir(parents=True, exist_ok=True)
+    for name in _CONFIGS:
+        runs = [run for run in RUNS if run.config == name]
+        sections = sections_of(folder / f"{name}.md")
+        for run in runs:
+            if FLAGS.only and run.name not in FLAGS.only:
+                continue
+            if run.data and not FLAGS.data:
+                print(f"{run.name} skipped: pass the folder that has {run.data} as --data.")
+                continue
+            workdir = pathlib.Path(FLAGS.workdir) / run.name
+            _finish(run, workdir)
+            for picture in (workdir / "figures").glob("*.png"):
+                shutil.copy(picture, figures / f"{run.name}_{picture.name}")
+            sections[run.heading] = section(run, workdir, f"../{figures.name}")
+        write_page(folder / f"{name}.md", runs, sections)
+    page.write_text(index(folder), "utf-8")
+    print(f"The results are in {page} and {folder}.")
+
+
+def write_page(path: pathlib.Path, runs: list[Run], sections: dict[str, str]) -> None:
+    """Write a config's page: its title, and the sections of its runs in their order."""
+    texts = [sections[run.heading] for run in runs if run.heading in sections]
+    if texts:
+        path.write_text("\n\n".join([f"# {runs[0].file.experiment.title}", *texts]) + "\n", "utf-8")
+
+
+_INTRODUCTION = """# Results
+
+Full runs of every config, written by `python -m experiments.publishing.results`.
+Nothing is tuned by hand: the grid, the criterion and the seeds are in the config.
+Each algorithm is shown at the best point of its grid; a star marks a value at the edge of the grid.
+
+Claims of the sources are in the sources' words, as far as a number can decide them.
+What we expect ourselves is in a separate table.
+Where seeds differ, the interval is Student's for the mean of the paired differences, and the \
+whole interval has to be beyond the threshold: \
+two methods with equal results are not better than each other.
+Claims that do **not** hold are in bold, with the reason below the table if it is known."""
+
+
+if __name__ == "__main__":
+    flags.DEFINE_string("workdir", "runs", "The folder with one workdir for each run.")
+    flags.DEFINE_string("data", "", "The folder with real data sets.")
+    flags.DEFINE_list("only", [], "The runs to make; all of them by default.")
+    flags.DEFINE_string("page", "docs/results.md", "The index; pages and figures go beside it.")
+    app.run(main)

@@ -1,0 +1,101 @@
+"""How a run ended, judged by the curve of its objective."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from fcojax.engine.status import Status
+
+# A run has diverged once its objective exceeds the start by this multiple of its absolute value.
+_BLOW_UP = 10.0
+# A run has stopped moving if its last quarter changed the objective by less than this share.
+_STANDSTILL = 1e-3
+# Of those, a run has converged if its relative suboptimality is at most this.
+_ARRIVED = 1e-2
+
+# Metrics that are zero in a sound run, and what another value means.
+WARNINGS = {
+    "beyond_reach": "iterates left the tube in which the projection on the manifold is unique; "
+    "take smaller steps"
+}
+
+
+class Verdict(NamedTuple):
+    """How a run ended.
+
+    Attributes:
+      status: diverged, converged, stalled or improving.
+      round: the round at which it diverged, else the last round.
+      sentence: the status and the round in words, with warnings.
+      warned: whether the sentence has a warning.
+    """
+
+    status: Status
+    round: int
+    sentence: str
+    warned: bool = False
+
+
+def verdict(
+    rounds: Sequence[int],
+    objective: Sequence[float],
+    optimum: float | None = None,
+    dropped: Sequence[int] | None = None,
+    participants: Sequence[int] | None = None,
+    flags: Mapping[str, Sequence[float]] | None = None,
+) -> Verdict:
+    """Judge the curve of the objective.
+
+    Args:
+      rounds: the rounds of the evaluations; the first is the start.
+      objective: F + psi at those rounds.
+      optimum: the minimum, if known. Without it a run that stopped moving counts as converged.
+      dropped: uploads since the evaluation before that were not finite.
+      participants: uploads since the evaluation before.
+      flags: by name in ``WARNINGS``, a metric at each evaluation that is zero in a sound run.
+
+    Example:
+      >>> verdict([0, 10, 20], [1.0, 5.0, float("inf")]).sentence
+      'diverged by round 20: the objective is inf; take a smaller rate'
+    """
+    judged = _judge(rounds, objective, optimum, dropped, participants)
+    for name, values in (flags or {}).items():
+        first = next((now for now, value in zip(rounds, values, strict=True) if value > 0), None)
+        if first is not None:
+            sentence = f"{judged.sentence}; by round {first} {WARNINGS[name]}"
+            judged = judged._replace(sentence=sentence, warned=True)
+    return judged
+
+
+def _judge(
+    rounds: Sequence[int],
+    objective: Sequence[float],
+    optimum: float | None,
+    dropped: Sequence[int] | None,
+    participants: Sequence[int] | None,
+) -> Verdict:
+    start = objective[0]
+    for index, (now, value) in enumerate(zip(rounds, objective, strict=True)):
+        reason = ""
+        if not math.isfinite(value):
+            reason = f"the objective is {value}"
+        elif index and dropped and participants and dropped[index] >= participants[index] > 0:
+            reason = "no upload was finite any more"
+        elif value - start > _BLOW_UP * max(abs(start), 1e-12):
+            reason = f"the objective is {value:.3g}, it began at {start:.3g}"
+        if reason:
+            return _verdict(Status.DIVERGED, now, reason)
+    last = rounds[-1]
+    tail = objective[-max(2, len(objective) // 4) :]
+    moved = max(tail) - min(tail)
+    size = max(abs(objective[-1]), 1e-12)
+    if len(objective) < 4 or moved > _STANDSTILL * size:
+        return _verdict(Status.IMPROVING, last)
+    if optimum is None or objective[-1] - optimum <= _ARRIVED * max(abs(optimum), 1e-12):
+        return _verdict(Status.CONVERGED, last)
+    gap = objective[-1] - optimum
+    return _verdict(Status.STALLED, last, f"{gap:.3g}")
+
+
+def _verdict(status: Status, at: int, detail: str = "") -> Verdict:
+    return Verdict(status, at, status.sentence(at, detail))

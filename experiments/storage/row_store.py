@@ -1,0 +1,101 @@
+"""All rows of a run, in its file and in memory, without incomplete or damaged lines."""
+
+import errno
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Iterable
+
+from experiments.report import rows as tidy
+from experiments.report.rows import Row
+
+
+class RowStore:
+    """The rows of a run by algorithm; rows of a study are under the empty name."""
+
+    def __init__(self, path: pathlib.Path):
+        """Read the file; lines that are no rows are dropped when it is next rewritten.
+
+        Set ``writes`` to false where another process writes the same rows.
+        """
+        self.path = path
+        self.writes = True
+        self.rows: dict[str, list[Row]] = {}
+        self._sound = True
+        if path.is_file():
+            for line in path.read_bytes().splitlines(keepends=True):
+                row = _parsed(line)
+                if row is None:
+                    self._sound = False
+                else:
+                    self.rows.setdefault(_label(row), []).append(row)
+
+    def of(self, label: str) -> list[Row]:
+        """Return the rows of one algorithm."""
+        return self.rows.setdefault(label, [])
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Append rows of JSON values; they are on disk when it returns."""
+        rows = list(rows)
+        if self.writes:
+            self._write(rows)
+        for row in rows:
+            self.of(_label(row)).append(row)
+
+    def replace(self, label: str, rows: list[Row]) -> None:
+        """Keep only these rows of an algorithm."""
+        if len(rows) != len(self.of(label)):
+            self.rows[label] = rows
+            self._rewrite()
+
+    def _write(self, rows: list[Row]) -> None:
+        if any(self.rows.values()) and not self.path.exists():
+            # The folder was removed; a new file would lack the rows so far.
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), os.fspath(self.path))
+        if not self._sound:
+            self._rewrite()
+        # On a full disk some of these lines may be in the file, and none is in memory.
+        self._sound = False
+        tidy.append(self.path, rows)
+        self._sound = True
+
+    def _rewrite(self) -> None:
+        if self.writes:
+            tidy.write(self.path, [row for rows in self.rows.values() for row in rows])
+            self._sound = True
+
+    def fingerprints(self) -> dict[str, str]:
+        """Return the fingerprint of each algorithm's rows."""
+        return {label: fingerprint(rows) for label, rows in sorted(self.rows.items()) if rows}
+
+
+def fingerprint(rows: Iterable[Row]) -> str:
+    """Return the number of rows and a hash of them that does not depend on their order.
+
+    It is a sum of hashes, which detects lost, doubled and changed rows.
+
+    Example:
+      >>> rows = [{"round": 0}, {"round": 10}]
+      >>> fingerprint(rows) == fingerprint(rows[::-1]) != fingerprint(rows + rows[:1])
+      True
+    """
+    count = total = 0
+    for row in rows:
+        text = json.dumps(row, sort_keys=True).encode()
+        total += int.from_bytes(hashlib.sha256(text).digest()[:16])
+        count += 1
+    return f"{count} rows {total % 2**128:032x}"
+
+
+def _label(row: Row) -> str:
+    return str(row.get("algorithm", ""))
+
+
+def _parsed(line: bytes) -> Row | None:
+    """Return the row of a line; ``None`` if it is incomplete or damaged."""
+    try:
+        row = json.loads(line) if line.endswith(b"\n") else None
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None

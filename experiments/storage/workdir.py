@@ -1,0 +1,189 @@
+"""The folder of a run: which run it holds, whether this command may resume it, its one writer."""
+
+import contextlib
+import datetime
+import json
+import pathlib
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from experiments.process.errors import UserError
+from experiments.report import rows as tidy
+from experiments.storage import lock
+from experiments.storage.provenance import change_of_code, difference, remarks
+from experiments.storage.row_store import RowStore
+
+# All that a run writes; nothing else is ever removed.
+_FILES = ("config.json", "rows.jsonl", "summary.json", "chunks.json", "index.html")
+_FOLDERS = ("checkpoints", "models", "figures", "tensorboard", "profile")
+
+
+class Workdir:
+    """Where a run goes.
+
+    Attributes:
+      path: the folder.
+      overwrite: whether a run that is there already is removed first.
+      resume: whether one is resumed: ``yes``, ``no``, or ``anyway``, also if code has changed.
+    """
+
+    def __init__(self, path: str, overwrite: bool, resume: str, say: Callable[[str], None]):
+        """Refuse what can never be a folder; ``say`` is called with remarks for the user."""
+        self.path = pathlib.Path(path).expanduser()
+        self.overwrite, self.resume, self._say = overwrite, resume, say
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise UserError(
+                f"--workdir={ascii(path)} has letters that the locale lacks; set LC_ALL=C.UTF-8."
+            ) from None
+        if self.path.is_symlink() and not self.path.exists():
+            raise UserError(f"{path} is a link to nowhere; pass another --workdir.")
+        if self.path.exists() and not self.path.is_dir():
+            raise UserError(f"{path} is a file; pass a folder as --workdir.")
+
+    def look(self, ours: dict[str, Any]) -> dict[str, Any]:
+        """Return the summary so far of this run, empty if there is none.
+
+        Raises:
+          UserError: if the folder holds something else.
+        """
+        theirs = self._known()
+        if theirs is None:
+            found = list(self.path.iterdir()) if self.path.is_dir() else []
+            if any(not path.name.startswith("lock") for path in found):
+                raise UserError(
+                    f"{self.path} is not an empty folder and no run of ours; pass another "
+                    "--workdir."
+                )
+            return {}
+        if self.overwrite:
+            return {}
+        if self.resume == "no":
+            raise UserError(
+                f"{self.path} holds a run already and --resume=no was passed; pass --overwrite "
+                "or another --workdir."
+            )
+        other = difference(theirs, ours)
+        if other:
+            raise UserError(
+                f"{self.path} holds a run {other}; pass another --workdir, or --overwrite to "
+                "remove that run first."
+            )
+        changed = change_of_code(theirs, ours)
+        if changed and self.resume != "anyway":
+            raise UserError(
+                f"{self.path} holds a run {changed}; pass another --workdir, --overwrite to start "
+                "anew, or --resume=anyway to go on with what may give other numbers."
+            )
+        found = remarks(theirs, ours) if ours["options"].get("deterministic") else []
+        if found:
+            raise UserError(
+                f"{self.path} holds a run that is --deterministic, but {'; '.join(found)}; go on "
+                "where it was begun, or pass another --workdir."
+            )
+        return self._summary()
+
+    @contextlib.contextmanager
+    def claimed(self, ours: dict[str, Any], resumes: bool) -> Iterator[dict[str, Any]]:
+        """Hold the folder while the block runs; yield the summary so far.
+
+        A command that fails before it has a row, or whose rows cannot be resumed, leaves the folder
+        as it was, or none.
+        """
+        made = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"{self.path} cannot be made: {error.strerror}; pass another --workdir."
+            ) from error
+        try:
+            with lock.held(self.path / "lock", self._say):
+                summary = self.look(ours)
+                fresh = self.overwrite or self._known() is None
+                try:
+                    if fresh:
+                        self._clear()
+                        tidy.write_json(self.path / "config.json", ours)
+                    else:
+                        self._note_resumption(ours)
+                    yield summary
+                finally:
+                    if fresh and not self._is_worth_keeping(resumes):
+                        with contextlib.suppress(OSError):
+                            self._clear()
+        finally:
+            for folder in made:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()  # only if it is empty
+
+    def rows(self) -> RowStore:
+        """Read the rows so far."""
+        return RowStore(self.path / "rows.jsonl")
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Write the summary so far."""
+        tidy.write_json(self.path / "summary.json", summary)
+
+    def _known(self) -> dict[str, Any] | None:
+        """Return the provenance of the folder's run; ``None`` if there is none."""
+        file = self.path / "config.json"
+        if not file.exists():
+            return None
+        try:
+            known = json.loads(file.read_text("utf-8"))
+            known["config"].items()
+        except (ValueError, KeyError, TypeError, AttributeError):
+            if self.overwrite:
+                return {}
+            raise UserError(
+                f"{file} is damaged, so the origin of the rows beside it is unknown; pass "
+                "--overwrite to start anew, or another --workdir."
+            ) from None
+        return known
+
+    def _summary(self) -> dict[str, Any]:
+        file = self.path / "summary.json"
+        if not file.exists():
+            return {}
+        try:
+            summary = json.loads(file.read_text("utf-8"))
+            return {} | summary
+        except (ValueError, TypeError):
+            self._say(f"{file} is damaged and is written again from the rows.")
+            return {}
+
+    def _note_resumption(self, ours: dict[str, Any]) -> None:
+        """Record that the run is resumed, and report what differs from the last time."""
+        known = self._known() or {}
+        last = known | (known.get("resumed") or [{}])[-1]
+        found = remarks(last, ours)
+        changed = change_of_code(known, ours)
+        found += [f"it was begun {changed}"] if changed else []
+        if not found:
+            return
+        self._say(f"going on with the run in {self.path}, but {'; '.join(found)}.")
+        when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        names = ("command", "versions", "devices", "device_kind", "xla_flags", "git_commit")
+        entry = {name: ours[name] for name in names} | {"when": when, "differs": found}
+        known.setdefault("resumed", []).append(entry)
+        tidy.write_json(self.path / "config.json", known)
+
+    def _is_worth_keeping(self, resumes: bool) -> bool:
+        """Return whether the run is finished, or has rows from which it can be resumed."""
+        with contextlib.suppress(OSError, UserError):
+            if resumes:
+                return (self.path / "rows.jsonl").stat().st_size > 0
+            return bool(self._summary().get("finished"))
+        return False
+
+    def _clear(self) -> None:
+        """Remove what a run writes, the config last, by which a run is recognised."""
+        for name in _FOLDERS:
+            if (self.path / name).is_dir():
+                shutil.rmtree(self.path / name)
+        for name in (*_FILES[1:], *(f"{pathlib.Path(file).stem}.partial" for file in _FILES)):
+            (self.path / name).unlink(missing_ok=True)
+        (self.path / _FILES[0]).unlink(missing_ok=True)

@@ -1,0 +1,209 @@
+"""What an argument may be, said once: in its annotation.
+
+``validated`` reads the annotations of a function and refuses a call that does not fit them in one
+sentence, "X is V; pass Y.". Only what is annotated with these is looked at:
+
+- the numbers of ``fcojax.types`` (``Positive``, ``NonNegative``, ``Probability``, ``Share``,
+  ``Real``, ``Count``, ``CountOrZero``); traced values pass, except where a count is needed;
+- a class of the library, such as ``Penalty``, which may say how one is made in ``example``;
+- ``Literal["a", "b"]`` and ``Callable[...]``; and a union of any of these with ``None``.
+"""
+
+import contextlib
+import functools
+import inspect
+import operator
+import sys
+import types
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from fcojax.types import Numbers
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+_LARGEST_COUNT = np.iinfo(np.int32).max  # rounds, steps and clients are counted in int32
+_MOST_LETTERS = 80
+
+
+def shown(value: Any) -> str:
+    """Return a value for an error message: on one line, and not long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 3] + "..."
+
+
+def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Decorate a function so that it refuses arguments that its annotations exclude.
+
+    Counts arrive as Python integers, also those of numpy.
+
+    Example:
+      >>> from fcojax.types import Count, Positive
+      >>> @validated
+      ... def ball(radius: Positive, dim: Count | None = None):
+      ...     return radius
+      >>> ball(-1)
+      Traceback (most recent call last):
+      ValueError: radius is -1; pass a finite number above 0.
+    """
+    signature = inspect.signature(function)
+
+    @functools.cache
+    def annotations() -> dict[str, Any]:
+        known = _resolved(function)
+        return {name: kind for name, kind in known.items() if name in signature.parameters}
+
+    @functools.wraps(function)
+    def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        given = None
+        with contextlib.suppress(TypeError):
+            given = signature.bind(*args, **kwargs)
+        if given is None:
+            return function(*args, **kwargs)  # raises, in Python's words
+        for name, value in given.arguments.items():
+            if name in annotations():
+                given.arguments[name] = checked_value(name, value, annotations()[name])
+        return function(*given.args, **given.kwargs)
+
+    return checked
+
+
+def checked_value(name: str, value: Any, annotation: Any) -> Any:
+    """Return a value that its annotation allows; raise ``ValueError`` for any other.
+
+    Args:
+      name: of the argument, for the message.
+      value: what was passed.
+      annotation: of the argument, with its extras.
+    """
+    kinds = _alternatives(annotation)
+    if value is None and type(None) in kinds:
+        return None
+    known = [kind for kind in kinds if _is_known(kind)]
+    if len(known) != len([kind for kind in kinds if kind is not type(None)]):
+        return value  # one of the alternatives is not ours to judge
+    for kind in known:
+        numbers = numbers_of(kind)
+        if numbers is not None and numbers.whole:
+            count = _as_count(value)
+            if count is not None and numbers.holds(count):
+                return _not_too_large(name, count)
+        elif _is_instance(value, kind) if numbers is None else _fits(value, numbers):
+            return value
+    needed = " or ".join([_needed(kind) for kind in known])
+    needed += " or None" if type(None) in kinds else ""
+    if inspect.isfunction(value) and any(isinstance(kind, type) for kind in known):
+        raise ValueError(
+            f"{name} is the function {value.__name__}; call it: {value.__name__}(...), or pass "
+            f"{needed}."
+        )
+    raise ValueError(f"{name} is {shown(value)}; pass {needed}.")
+
+
+def numbers_of(annotation: Any) -> Numbers | None:
+    """Return which numbers an annotation allows; ``None`` if it is not one of numbers."""
+    extras = typing.get_args(annotation)[1:] if _is_annotated(annotation) else ()
+    return next((extra for extra in extras if isinstance(extra, Numbers)), None)
+
+
+@functools.cache
+def field_annotations(fields: type) -> dict[str, Any]:
+    """Return the annotations of a NamedTuple's fields, with their extras."""
+    return _resolved(fields)
+
+
+def _resolved(annotated: Any) -> dict[str, Any]:
+    """Return annotations by name, without those whose names exist for a type checker alone."""
+    # A file that was executed without being imported, such as a config, is not in sys.modules.
+    module = getattr(sys.modules.get(annotated.__module__), "__dict__", {})
+    found, names = {}, getattr(annotated, "__globals__", module)
+    for name, kind in annotated.__annotations__.items():
+        one = types.SimpleNamespace(__annotations__={name: kind})
+        with contextlib.suppress(NameError):
+            found |= typing.get_type_hints(one, names, include_extras=True)
+    return found
+
+
+def _is_annotated(annotation: Any) -> bool:
+    return typing.get_origin(annotation) is Annotated
+
+
+def _alternatives(annotation: Any) -> tuple:
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        return typing.get_args(annotation)
+    return (annotation,)
+
+
+def _is_known(kind: Any) -> bool:
+    """Whether ``validated`` has a say on this kind of annotation."""
+    origin = typing.get_origin(kind)
+    if numbers_of(kind) is not None or origin is Literal or _is_callable(kind):
+        return True
+    return isinstance(kind, type) and kind.__module__.split(".")[0] == "fcojax"
+
+
+def _is_callable(kind: Any) -> bool:
+    return kind is Callable or typing.get_origin(kind) is Callable
+
+
+def _is_instance(value: Any, kind: Any) -> bool:
+    if typing.get_origin(kind) is Literal:
+        return value in typing.get_args(kind) and not isinstance(value, np.ndarray)
+    if _is_callable(kind):
+        return callable(value)
+    if getattr(kind, "_is_protocol", False):
+        return callable(value)
+    return isinstance(value, kind)
+
+
+def _needed(kind: Any) -> str:
+    numbers = numbers_of(kind)
+    if numbers is not None:
+        return numbers.needed
+    if typing.get_origin(kind) is Literal:
+        return "one of " + ", ".join(map(repr, typing.get_args(kind)))
+    if _is_callable(kind) or getattr(kind, "_is_protocol", False):
+        return "a function"
+    article = "an" if kind.__name__[0] in "AEIOU" else "a"
+    example = getattr(kind, "example", None)
+    return f"{article} {kind.__name__}" + (f", as in {example}" if example else "")
+
+
+def _as_count(value: Any) -> int | None:
+    """A whole number as a Python integer, also of numpy's; ``None`` for anything else."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
+
+
+def _not_too_large(name: str, count: int) -> int:
+    if count > _LARGEST_COUNT:
+        raise ValueError(f"{name} is {count}; pass at most {_LARGEST_COUNT}.")
+    return count
+
+
+def _fits(value: Any, numbers: Numbers) -> bool:
+    """Whether these are finite numbers, in the precision in use, and in the range."""
+    if isinstance(value, Tracer | jax.ShapeDtypeStruct):
+        return True
+    try:
+        given = np.asarray(value)
+        real = given.dtype == bool or jnp.issubdtype(given.dtype, jnp.number)
+        if not real or given.dtype.kind == "c" or isinstance(value, str | bytes):
+            return False
+        exact = given.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    # As it will be used: 1e-50 is zero in float32 and 1e50 infinite.
+    with np.errstate(over="ignore", under="ignore"):
+        used = exact.astype(jnp.result_type(float))
+    vanished = (used == 0) & (exact != 0)
+    return bool((np.isfinite(used) & numbers.holds(used) & ~vanished).all())

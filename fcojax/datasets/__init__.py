@@ -1,0 +1,28 @@
+"""Readers of data sets in common file formats; each returns pooled arrays."""
+
+from fcojax.datasets.arrays import npy, npz
+from fcojax.datasets.emnist import emnist
+from fcojax.datasets.haxby import Scans, haxby, haxby_npz, of_sessions
+from fcojax.datasets.leaf import leaf
+from fcojax.datasets.libsvm import libsvm
+from fcojax.datasets.mnist import mnist
+from fcojax.datasets.pooled import Pooled, by_client, drop_incomplete
+from fcojax.datasets.ratings import Ratings, ratings
+
+__all__ = [
+    "Pooled",
+    "Ratings",
+    "Scans",
+    "by_client",
+    "drop_incomplete",
+    "emnist",
+    "haxby",
+    "haxby_npz",
+    "leaf",
+    "libsvm",
+    "mnist",
+    "npy",
+    "npz",
+    "of_sessions",
+    "ratings",
+]

@@ -1,0 +1,76 @@
+"""NumPy files: one npz with named arrays, or one npy file per field."""
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from fcojax.datasets.pooled import Pooled
+from fcojax.datasets.reading import Foreign, find, reading
+
+_FETCH = "pass the path of a file written by numpy.save or numpy.savez."
+
+
+def npz(path: str | os.PathLike, fields: Mapping[str, str], *, client: str | None = None) -> Pooled:
+    """Read fields and the client column from one npz file.
+
+    Args:
+      path: the file.
+      fields: for each field of an example, the name of its array in the file, as in
+        ``{"x": "images", "y": "labels"}``.
+      client: the name of the array with a client id per row, or ``None``.
+
+    Example:
+      >>> import fcojax.datasets, numpy as np, tempfile
+      >>> path = tempfile.mkdtemp() + "/data.npz"
+      >>> np.savez(path, images=np.ones((3, 2)), labels=np.arange(3), site=["b", "a", "b"])
+      >>> pooled = fcojax.datasets.npz(path, {"x": "images", "y": "labels"}, client="site")
+      >>> fcojax.datasets.by_client(pooled).sizes.tolist()  # of a, and of b
+      [1, 2]
+    """
+    found = find(path, _FETCH)
+    with reading(found, "a numpy npz file"), np.load(found, allow_pickle=False) as arrays:
+        needed = {*fields.values(), *([client] if client else [])}
+        if missing := sorted(needed - set(arrays.files)):
+            raise Foreign(f"it has no array {missing[0]}, only {', '.join(sorted(arrays.files))}")
+        examples = {field: _single(arrays[name]) for field, name in fields.items()}
+        return Pooled(examples, arrays[client] if client else None)
+
+
+def npy(
+    fields: Mapping[str, str | os.PathLike], *, client: str | os.PathLike | None = None
+) -> Pooled:
+    """Read fields and the client column from one npy file each.
+
+    Args:
+      fields: for each field of an example, the path of its file.
+      client: the path of the file with a client id per row, or ``None``.
+
+    Example:
+      >>> import fcojax.datasets, numpy as np, tempfile
+      >>> path = tempfile.mkdtemp() + "/x.npy"
+      >>> np.save(path, np.ones((3, 2)))
+      >>> pooled = fcojax.datasets.npy({"x": path})
+      >>> pooled.examples["x"].shape, pooled.client is None
+      ((3, 2), True)
+    """
+
+    def load(path) -> np.ndarray:
+        found = find(path, _FETCH)
+        with reading(found, "a numpy npy file"):
+            array = np.load(found, allow_pickle=False)
+            if not isinstance(array, np.ndarray):
+                raise Foreign("it is an npz file; use npz")
+        return array
+
+    examples = {field: _single(load(path)) for field, path in fields.items()}
+    return Pooled(examples, load(client) if client else None)
+
+
+def _single(array: np.ndarray) -> np.ndarray:
+    """Convert to the default precision of JAX: float32 and int32."""
+    if array.dtype.kind == "f":
+        return array.astype(np.float32, copy=False)
+    if array.dtype.kind in "iu" and array.dtype.itemsize > 4:
+        return array.astype(np.int32, copy=False)
+    return array

@@ -1,0 +1,203 @@
+"""Brain scans of subjects who see faces or houses, with sessions as clients.
+
+Haxby, Gobbini, Furey, Ishai, Schouten and Pietrini, "Distributed and overlapping representations of
+faces and objects in ventral temporal cortex", Science 2001.
+"""
+
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fcojax.datasets.arrays import npz
+from fcojax.datasets.pooled import Pooled
+from fcojax.datasets.reading import Foreign, find, optional, reading, table
+
+_FETCH = (
+    "unpack the data of Haxby et al. (2001), which the PyMVPA project describes "
+    "(pymvpa.org/datadb/haxby2001.html), into haxby2001/subj1 to subj6 in the data folder with "
+    "nilearn's mask.nii.gz beside them, or pass download=True and let nilearn do it."
+)
+
+
+class Scans(NamedTuple):
+    """Scans as rows of voxels.
+
+    Attributes:
+      pooled: fields ``x`` and ``y``; clients are sessions, named ``subj1.run00`` and so on.
+      voxels: position of each feature in the grid, one row (i, j, k) per feature.
+      grid: shape of the grid.
+
+    Example:
+      >>> import numpy as np
+      >>> from fcojax.datasets import Pooled, Scans
+      >>> pooled = Pooled({"x": np.ones((2, 3)), "y": np.arange(2)}, np.array(["subj1.run00"] * 2))
+      >>> scans = Scans(pooled, voxels=np.array([[0, 0, 0], [0, 0, 1], [0, 1, 0]]), grid=(2, 2, 2))
+      >>> scans.pooled.examples["x"].shape[1] == len(scans.voxels)
+      True
+    """
+
+    pooled: Pooled
+    voxels: np.ndarray
+    grid: tuple[int, ...]
+
+
+def haxby(
+    data_dir: str | os.PathLike,
+    *,
+    subjects: Sequence[int] = (1, 2, 3, 4, 5),
+    stimuli: tuple[str, str] = ("house", "face"),
+    detrend: bool = False,
+    download: bool = False,
+) -> Scans:
+    """Read the scans of some subjects, masked and standardised within each session by nilearn.
+
+    The published split trains on five subjects and validates on the sixth: call it once with
+    ``subjects=(1, 2, 3, 4, 5)`` and once with ``subjects=(6,)``. Subject 5 has eleven sessions with
+    labels and the others twelve, of 18 scans each.
+
+    Args:
+      data_dir: the folder that contains ``haxby2001``.
+      subjects: numbers from 1 to 6, at least one.
+      stimuli: the two kinds of picture to keep; the second one gets label 1.
+      detrend: whether to remove each voxel's linear trend over a session.
+      download: whether nilearn may download missing files.
+
+    Example:
+      >>> import fcojax.datasets
+      >>> fcojax.datasets.haxby("no_such_folder", subjects=(1,))
+      Traceback (most recent call last):
+          ...
+      ValueError: there is no no_such_folder/haxby2001/mask.nii.gz; unpack the data of Haxby ...
+    """
+    maskers, nibabel = optional("nilearn.maskers", "fmri"), optional("nibabel", "fmri")
+    foreign = nibabel.filebasedimages.ImageFileError
+    root = pathlib.Path(data_dir) / "haxby2001"
+    if download:
+        optional("nilearn.datasets", "fmri").fetch_haxby(
+            data_dir=os.fspath(data_dir), subjects=list(subjects), verbose=0
+        )
+    mask_path = find(root / "mask.nii.gz", _FETCH)
+    with reading(mask_path, "a mask in NIfTI format", foreign):
+        mask = nibabel.load(mask_path)
+        inside = np.asarray(mask.dataobj) != 0
+    x, y, column = [], [], []
+    for subject in subjects:
+        folder = root / f"subj{subject}"
+        labels, run = _read_labels(find(folder / "labels.txt", _FETCH))
+        scans = find(folder / "bold.nii.gz", _FETCH)
+        with reading(scans, "a series of scans in NIfTI format that fits the mask", foreign):
+            masker = maskers.NiftiMasker(
+                mask_img=mask, runs=run, standardize="zscore_sample",
+                detrend=detrend, dtype=np.float32,
+            )  # fmt: skip
+            signal = masker.fit_transform(os.fspath(scans))
+            if len(signal) != len(labels):
+                raise Foreign(f"it has {len(signal)} scans for {len(labels)} labels")
+        _take(signal, labels, run, stimuli, f"subj{subject}", (x, y, column))
+    pooled = Pooled({"x": np.concatenate(x), "y": np.concatenate(y)}, np.concatenate(column))
+    return Scans(pooled, np.argwhere(inside), inside.shape)
+
+
+def haxby_npz(
+    path: str | os.PathLike,
+    *,
+    stimuli: tuple[str, str] = ("house", "face"),
+    detrend: bool = True,
+    name: str = "subj1",
+) -> Scans:
+    """Read one subject's scans from an npz file and standardise them within each session.
+
+    The file has ``X`` [scans, voxels], ``labels`` (strings), ``run`` (numbers from 0),
+    ``voxel_ijk`` [voxels, 3] and, optionally, ``mask`` with the shape of the grid.
+
+    Args:
+      path: the file.
+      stimuli: the two kinds of picture to keep; the second one gets label 1.
+      detrend: whether to remove each voxel's linear trend over a session.
+      name: name of the subject in the client ids.
+
+    Example:
+      >>> import fcojax.datasets, numpy as np, tempfile
+      >>> path, rng = tempfile.mkdtemp() + "/subj1.npz", np.random.default_rng(0)
+      >>> np.savez(
+      ...     path, X=rng.normal(size=(8, 3)), labels=np.array(["house", "face"] * 4),
+      ...     run=np.repeat([0, 1], 4), voxel_ijk=np.array([[0, 0, 0], [0, 0, 1], [0, 1, 0]]))
+      >>> scans = fcojax.datasets.haxby_npz(path)
+      >>> scans.pooled.examples["y"].tolist(), sorted(set(scans.pooled.client.tolist()))
+      ([0, 1, 0, 1, 0, 1, 0, 1], ['subj1.run00', 'subj1.run01'])
+    """
+    found = find(path, "pass an npz file with arrays X, labels, run and voxel_ijk.")
+    fields = {"x": "X", "labels": "labels", "run": "run"}
+    examples = npz(found, fields).examples
+    with reading(found, "an npz file of scans"), np.load(found) as arrays:
+        voxels = arrays["voxel_ijk"]
+        grid = arrays["mask"].shape if "mask" in arrays else tuple(voxels.max(axis=0) + 1)
+        if voxels.shape != (examples["x"].shape[1], len(grid)):
+            raise Foreign(
+                f"it has {len(voxels)} rows of voxel_ijk for {examples['x'].shape[1]} voxels"
+            )
+    signal, run = examples["x"].astype(np.float32), examples["run"]
+    for number in np.unique(run):
+        signal[run == number] = _standardise(signal[run == number], detrend)
+    parts: tuple[list, list, list] = ([], [], [])
+    _take(signal, examples["labels"], run, stimuli, name, parts)
+    x, y, column = map(np.concatenate, parts)
+    return Scans(Pooled({"x": x, "y": y}, column), voxels, tuple(map(int, grid)))
+
+
+def of_sessions(pooled: Pooled, sessions: Sequence[str]) -> Pooled:
+    """Select the scans of some sessions by their ids.
+
+    Args:
+      pooled: scans with a client column.
+      sessions: client ids to keep.
+
+    Example:
+      >>> import numpy as np
+      >>> from fcojax.datasets import Pooled, of_sessions
+      >>> pooled = Pooled({"y": np.array([0, 1, 1])}, np.array(["run00", "run01", "run00"]))
+      >>> of_sessions(pooled, ["run00"]).examples["y"].tolist()
+      [0, 1]
+    """
+    column = np.asarray(pooled.client)
+    if unknown := sorted(set(sessions) - set(column.tolist())):
+        raise ValueError(
+            f"there is no session {unknown[0]}; pass some of {', '.join(np.unique(column))}."
+        )
+    kept = np.isin(column, list(sessions))
+    return Pooled({name: rows[kept] for name, rows in pooled.examples.items()}, column[kept])
+
+
+def _read_labels(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the stimulus and the session of each scan."""
+    kind = "a table of labels and sessions"
+    rows = table(path, kind, dtype=str, skiprows=1, usecols=(0, 1))
+    with reading(path, kind):
+        return rows[:, 0], rows[:, 1].astype(int)
+
+
+def _take(signal, labels, run, stimuli, name, parts) -> None:
+    """Appends the scans of the two stimuli, their labels and their sessions' ids."""
+    kept = np.isin(labels, stimuli)
+    if missing := set(stimuli) - set(labels[kept].tolist()):
+        raise ValueError(
+            f"{name} has no scan of a {min(missing)}; pass two of "
+            f"{', '.join(np.unique(labels).tolist())}."
+        )
+    x, y, column = parts
+    x.append(np.asarray(signal[kept], np.float32))
+    y.append((labels[kept] == stimuli[1]).astype(np.int32))
+    column.append(np.array([f"{name}.run{number:02d}" for number in run[kept]]))
+
+
+def _standardise(signal: np.ndarray, detrend: bool) -> np.ndarray:
+    """Scale each column to mean 0 and standard deviation 1, optionally without linear trend."""
+    signal = signal - signal.mean(axis=0)
+    if detrend:
+        line = np.linspace(-1, 1, len(signal), dtype=np.float32)
+        signal -= np.outer(line, line @ signal / (line @ line))
+    deviation = signal.std(axis=0, ddof=1)
+    return signal / np.where(deviation > 0, deviation, 1)

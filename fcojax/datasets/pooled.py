@@ -1,0 +1,85 @@
+"""The result of a reader: all examples in flat arrays, with the client of each."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fcojax.arguments import validated
+from fcojax.problems.clients import ClientData, from_rows
+
+
+class Pooled(NamedTuple):
+    """Examples as flat arrays, with the id of the client of each.
+
+    Attributes:
+      examples: one array per field, rows first, or ``SparseRows``, as for ``from_rows`` and the
+        functions of ``problems.partition``.
+      client: one id per row, numbers or strings; ``None`` if the file has no clients.
+
+    Example:
+      >>> import numpy as np
+      >>> from fcojax.datasets import Pooled, by_client
+      >>> pooled = Pooled({"x": np.ones((3, 2))}, client=np.array(["b", "a", "b"]))
+      >>> by_client(pooled).sizes.tolist()  # of a, and of b
+      [1, 2]
+    """
+
+    examples: dict[str, Any]
+    client: np.ndarray | None = None
+
+
+@validated
+def by_client(pooled: Pooled, weights: Any = None) -> ClientData:
+    """Build the population in which every id of the client column is one client.
+
+    Clients are sorted by id, and the rows of a client keep the order of the file.
+
+    Args:
+      pooled: examples with a client column.
+      weights: the weights p_m, as for ``from_rows``.
+
+    Example:
+      >>> pooled = Pooled({"x": np.array([[1.0], [2.0], [3.0]])}, np.array(["b", "a", "b"]))
+      >>> data = by_client(pooled)
+      >>> data.ids.tolist(), data.examples["x"][:, 0].tolist()
+      (['a', 'b'], [2.0, 1.0, 3.0])
+    """
+    if pooled.client is None:
+        raise ValueError("there is no client column; pass the examples to problems.partition.")
+    client = np.asarray(pooled.client)
+    for name, values in pooled.examples.items():
+        if client.shape != values.shape[:1]:
+            raise ValueError(
+                f"the client column has shape {client.shape} but field {name} has "
+                f"{values.shape[0]} rows; pass one id per row."
+            )
+    missing = client.dtype.kind == "f" and not np.isfinite(client).all()
+    if missing or (
+        client.dtype.kind == "O" and any(name is None or name != name for name in client)
+    ):
+        raise ValueError("the client column has a missing id; drop those rows or fill it in.")
+    ids, index, sizes = np.unique(client, return_inverse=True, return_counts=True)
+    examples = pooled.examples
+    if (np.diff(index) < 0).any():
+        order = np.argsort(index, kind="stable")
+        examples = {name: values[order] for name, values in examples.items()}
+    return from_rows(examples, sizes, weights, ids=ids)
+
+
+@validated
+def drop_incomplete(pooled: Pooled, field: str = "x") -> Pooled:
+    """Drop the rows in which a value of ``field`` is missing (NaN).
+
+    Args:
+      pooled: examples, with or without a client column.
+      field: name of the field.
+
+    Example:
+      >>> pooled = Pooled({"x": np.array([[1.0], [np.nan]]), "y": np.array([0, 1])})
+      >>> drop_incomplete(pooled).examples["y"].tolist()
+      [0]
+    """
+    values = pooled.examples[field]
+    complete = ~np.isnan(values).reshape(values.shape[0], -1).any(axis=1)
+    client = None if pooled.client is None else np.asarray(pooled.client)[complete]
+    return Pooled({name: rows[complete] for name, rows in pooled.examples.items()}, client)

@@ -1,0 +1,94 @@
+"""Ratings as triplets (user, item, rating), for matrix completion."""
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+from fcojax.arguments import validated
+from fcojax.datasets.arrays import npz
+from fcojax.datasets.pooled import Pooled
+from fcojax.datasets.reading import find, table
+from fcojax.types import CountOrZero
+
+_FETCH = (
+    "download a data set of ratings, such as MovieLens 100K (grouplens.org/datasets/movielens, "
+    "file u.data) or Jester, and pass its path."
+)
+
+
+class Ratings(NamedTuple):
+    """Observed entries of the matrix of users by items.
+
+    Attributes:
+      pooled: fields ``row``, ``column`` and ``value``; every user is a client.
+      users: id of each row of the matrix, sorted.
+      items: id of each column, sorted.
+
+    Example:
+      >>> import numpy as np
+      >>> from fcojax.datasets import Pooled, Ratings
+      >>> rows = {"row": np.array([0, 1]), "column": np.array([0, 2]), "value": np.array([4.0, 1])}
+      >>> found = Ratings(
+      ...     Pooled(rows, np.array([17, 42])), users=np.array([17, 42]), items=np.array([3, 5, 8]))
+      >>> found.shape
+      (2, 3)
+    """
+
+    pooled: Pooled
+    users: np.ndarray
+    items: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the matrix."""
+        return self.users.size, self.items.size
+
+
+@validated
+def ratings(
+    path: str | os.PathLike,
+    *,
+    names: tuple[str, str, str] = ("user", "item", "rating"),
+    columns: tuple[int, int, int] = (0, 1, 2),
+    delimiter: str | None = None,
+    num_header_lines: CountOrZero = 0,
+) -> Ratings:
+    r"""Read ratings from a text table or an npz file.
+
+    Args:
+      path: a file with the suffix ``.npz``, or a text table.
+      names: names of the arrays of users, items and ratings in an npz file.
+      columns: indices of the columns of users, items and ratings in a text table, where ids are
+        whole numbers.
+      delimiter: between columns; white space by default, ``","`` for CSV.
+      num_header_lines: number of lines to skip.
+
+    Example:
+      >>> import fcojax.datasets, pathlib, tempfile
+      >>> path = pathlib.Path(tempfile.mkdtemp()) / "ratings.csv"
+      >>> _ = path.write_text("user,item,rating\n17,5,4.0\n42,3,1.0\n")
+      >>> found = fcojax.datasets.ratings(path, delimiter=",", num_header_lines=1)
+      >>> found.shape, found.users.tolist(), found.pooled.examples["column"].tolist()
+      ((2, 2), [17, 42], [1, 0])
+    """
+    found = find(path, _FETCH)
+    if found.suffix == ".npz":
+        user, item, value = npz(found, dict(zip("uir", names, strict=True))).examples.values()
+    else:
+        rows = table(
+            found, "a table of ratings",
+            delimiter=delimiter, skiprows=num_header_lines, usecols=columns,
+        )  # fmt: skip
+        user, item = rows[:, :2].T.astype(np.int64)
+        value = rows[:, 2]
+    users, row = np.unique(user, return_inverse=True)
+    items, column = np.unique(item, return_inverse=True)
+    place = np.sort(row * items.size + column)
+    if twice := (place[1:] == place[:-1]).sum():
+        raise ValueError(
+            f"{found} rates {twice} pairs of user and item more than once; keep one rating each."
+        )
+    examples = {"row": row.astype(np.int32), "column": column.astype(np.int32)}
+    examples |= {"value": np.asarray(value, np.float32)}
+    return Ratings(Pooled(examples, np.asarray(user)), users, items)

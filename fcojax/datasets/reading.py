@@ -1,0 +1,84 @@
+"""Errors of all readers: files that are missing, broken or foreign, and missing packages."""
+
+import contextlib
+import importlib
+import os
+import pathlib
+import struct
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+# Raised by libraries on bytes of another format, or that end too early. OSError covers
+# gzip's BadGzipFile and h5py, ValueError covers json, numpy, scikit-learn and unicode.
+_BROKEN = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+class Foreign(ValueError):
+    """A file with the right name and the wrong content; the message is a clause."""
+
+
+def find(path: str | os.PathLike, fetch: str) -> pathlib.Path:
+    """Return the path if it exists; else raise, with ``fetch`` saying how to get the file."""
+    found = pathlib.Path(path)
+    if not found.exists():
+        raise ValueError(f"there is no {found}; {fetch}")
+    return found
+
+
+def find_either(folder: str | os.PathLike, name: str, fetch: str) -> pathlib.Path:
+    """Return ``name`` or ``name.gz`` in a folder, whichever exists."""
+    plain = pathlib.Path(folder) / name
+    packed = plain.with_name(name + ".gz")
+    return packed if packed.exists() and not plain.exists() else find(plain, fetch)
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike, kind: str, *also: type[Exception]) -> Iterator[None]:
+    """Convert any error of reading a file to a ``ValueError`` of one sentence that names it."""
+    try:
+        yield
+    except Foreign as error:
+        raise ValueError(f"{path} is not {kind}: {error}.") from error
+    except (*_BROKEN, *also) as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(
+            f"{path} is not {kind}, or was cut short ({reason[0].rstrip('.')}); fetch it again."
+        ) from error
+
+
+def table(path: pathlib.Path, kind: str, **options: Any) -> np.ndarray:
+    """Read a table of text as a matrix, with the options of ``numpy.loadtxt``."""
+    with reading(path, kind), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # an empty file, which is refused below
+        rows = np.loadtxt(path, ndmin=2, **options)
+        if not rows.size:
+            raise Foreign("it is empty")
+        return rows
+
+
+def optional(module: str, extra: str) -> ModuleType:
+    """Import a module that is installed only by an extra of this package."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.split(".")[0]
+        raise ModuleNotFoundError(
+            f"{package} is needed to read these files; pip install 'fcojax[{extra}]'.",
+            name=package,
+        ) from error

@@ -1,0 +1,387 @@
+"""The loop over the clients of a cohort, chunk by chunk, into one weighted sum.
+
+Memory is that of one chunk of clients. A client is *counted* if its upload arrives, is finite and
+is no outlier; only then does it enter the sums and keep its new state.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.algorithms.base import Algorithm, ClientResult
+from fcojax.algorithms.local import Local
+from fcojax.algorithms.work import Work
+from fcojax.arguments import shown
+from fcojax.engine import padding
+from fcojax.engine.participation.samplers import Draw
+from fcojax.engine.plan import Plan
+from fcojax.engine.randomness import BATCHES, CLIENT, ENCODE, purpose_key
+from fcojax.engine.uploads.nonfinite import guarded
+from fcojax.engine.uploads.uplink import split
+from fcojax.problems.clients import ClientData
+from fcojax.types import Array, Key, PyTree
+from fcojax.xla.conditionals import batch_max
+from fcojax.xla.slicing import small_slice
+
+
+class RoundContext(NamedTuple):
+    """What is constant while the clients of one round work.
+
+    Attributes:
+      algorithm: the algorithm.
+      plan: how rounds are driven, with every size chosen.
+      hparams: the hyperparameters of this round.
+      data: the clients of this device.
+      key: PRNG key of the run.
+      index: index of the round, from 0.
+      bound: the largest norm of an upload that is no outlier; ``()`` without an outlier rule.
+    """
+
+    algorithm: Algorithm
+    plan: Plan
+    hparams: PyTree
+    data: ClientData
+    key: Key
+    index: Array
+    bound: Any = ()
+
+
+class Slots(NamedTuple):
+    """The members of the cohort that this device computes.
+
+    Attributes:
+      rows: row of each member in this device's arrays.
+      weights: weight p_m of each member, 0 if it is absent.
+      arrives: whether each upload reaches the server, or ``None`` if all do.
+      first_client: index of the client in this device's first row.
+      can_be_empty: whether skipping chunks of absent members is worth a branch.
+    """
+
+    rows: Array
+    weights: Array
+    arrives: Array | None
+    first_client: Array | int
+    can_be_empty: bool
+
+
+class Rows(NamedTuple):
+    """Arrays with one row per client: the algorithm's state and the uplink's residual."""
+
+    states: PyTree
+    residuals: PyTree
+
+
+class Tally(NamedTuple):
+    """Sums over the clients so far.
+
+    Attributes:
+      weighted: uploads and metrics, each times its client's weight.
+      weight: the weights of counted clients.
+      participants: number of clients that worked.
+      dropped: number of those whose results are not finite.
+      lost: number of those whose finite upload did not arrive.
+      outliers: number of those whose upload arrived and was refused.
+    """
+
+    weighted: tuple[PyTree, dict]
+    weight: Array
+    participants: Array
+    dropped: Array
+    lost: Array
+    outliers: Array
+
+
+OneClient = Callable[..., tuple[ClientResult, Array]]  # (row, rows before, max_size)
+
+
+def slots_of(context: RoundContext, cohort: Draw) -> Slots:
+    """Return the members of the cohort that this device computes, with their weights."""
+    data = context.data
+    members, present, arrives = cohort
+    if data.num_shards > 1:
+        members, present, arrives, first_client = _on_this_shard(data, cohort)
+    elif members is None:
+        members, first_client = jnp.arange(data.num_clients, dtype=jnp.int32), 0
+    else:
+        first_client = 0
+    if data.held is None:
+        rows = members - first_client
+    else:  # a block of a population on disk holds some clients only
+        rows = jnp.searchsorted(data.held.members, members).astype(members.dtype)
+    rows = jnp.clip(rows, 0, data.clients_per_shard - 1)
+    each = jax.vmap(lambda row: small_slice(data.weights, row, 1)[0])(rows)
+    weights = jnp.where(present, each, 0)
+    can_be_empty = context.plan.cohort.can_be_absent or data.num_shards > 1
+    return Slots(rows, weights, arrives, first_client, can_be_empty)
+
+
+def _on_this_shard(data: ClientData, cohort: Draw) -> tuple[Array, Array, Array | None, Array]:
+    """Return members, presence and arrival with this device's own members first."""
+    members, present, arrives = cohort
+    first_client = jax.lax.axis_index("clients") * data.clients_per_shard
+    if members is None:
+        members = first_client + jnp.arange(data.clients_per_shard, dtype=jnp.int32)
+        present = present.at[members].get(mode="fill", fill_value=False)
+        if arrives is not None:
+            arrives = arrives.at[members].get(mode="fill", fill_value=False)
+    own = (members >= first_client) & (members < first_client + data.clients_per_shard)
+    # The chunks after a device's own members are empty and skipped.
+    order = jnp.argsort(~own)
+    arrives = None if arrives is None else arrives[order]
+    return members[order], (present & own)[order], arrives, first_client
+
+
+def run_clients(
+    context: RoundContext, one_client: OneClient, shapes: ClientResult, slots: Slots, rows: Rows
+) -> tuple[Tally, Rows]:
+    """Run the clients in these slots.
+
+    Args:
+      context: what is constant in this round.
+      one_client: computes one client, from ``client_function``.
+      shapes: shapes of one client's result.
+      slots: the members; their weights are shares that add up to at most one, so that no sum of
+        finite uploads overflows.
+      rows: all clients' states.
+
+    Returns:
+      The sums, and all rows, with those of counted clients replaced.
+    """
+    num_slots = slots.rows.shape[0]
+    num_chunks = -(-num_slots // (context.plan.client_chunk_size or num_slots))
+    per_chunk = -(-num_slots // num_chunks)
+    slots = _padded(slots, num_chunks * per_chunk - num_slots)
+    if padding.sizes_matter(context.plan.work, context.data) and 1 < per_chunk < num_slots:
+        sizes = padding.num_examples_of(context.data, slots.rows, slots.weights)
+        order = padding.order_by_size(sizes)
+        slots = slots._replace(
+            rows=slots.rows[order],
+            weights=slots.weights[order],
+            arrives=None if slots.arrives is None else slots.arrives[order],
+        )
+
+    def one_chunk(carry, chunk):
+        tally, all_rows = carry
+        members, weights, arrives = chunk
+        before = jax.tree.map(lambda leaf: leaf[members], all_rows)
+        result, finite = _chunk_results(
+            context, one_client, slots.can_be_empty, members, weights, before
+        )
+        tally, counted = _add(tally, result, finite, arrives, _admitted(context, result), weights)
+        # Writes beyond the last row are dropped: clients that are not counted keep their state.
+        target = jnp.where(counted, members, context.data.clients_per_shard)
+        after = jax.tree.map(
+            lambda leaf, new: leaf.at[target].set(new, mode="drop"), all_rows, result.state
+        )
+        return (tally, after), None
+
+    start = (_empty_tally(shapes, slots.weights.dtype), rows)
+    chunks = jax.tree.map(
+        lambda column: column.reshape(num_chunks, per_chunk),
+        (slots.rows, slots.weights, slots.arrives),
+    )
+    if num_chunks == 1:
+        return one_chunk(start, jax.tree.map(lambda leaf: leaf[0], chunks))[0]
+    return jax.lax.scan(one_chunk, start, chunks)[0]
+
+
+def _padded(slots: Slots, num_empty: int) -> Slots:
+    """Append empty slots, so that all chunks have the same length."""
+    arrives = None if slots.arrives is None else jnp.pad(slots.arrives, (0, num_empty))
+    return slots._replace(
+        rows=jnp.pad(slots.rows, (0, num_empty)),
+        weights=jnp.pad(slots.weights, (0, num_empty)),
+        arrives=arrives,
+        can_be_empty=slots.can_be_empty or num_empty > 0,
+    )
+
+
+def client_function(context: RoundContext, message: PyTree, first_client: Array | int) -> OneClient:
+    """Return ``(row, rows before, max_size) -> (result, finite)``: one client and its uplink."""
+    algorithm, plan, data = context.algorithm, context.plan, context.data
+    client_key = purpose_key(context.key, CLIENT, context.index)
+    encode_key = purpose_key(context.key, ENCODE, context.index)
+
+    def client_and_uplink(hparams, message, before: Rows, local, key, encode_key):
+        result = algorithm.client_update(hparams, message, before.states, local, key)
+        if not isinstance(result, ClientResult):
+            raise ValueError(
+                f"client_update returned {shown(result)}; return a ClientResult(state, upload, "
+                "metrics)."
+            )
+        require_same_form("client_update", before.states, result.state)
+        if plan.uplink is None:
+            return result._replace(state=Rows(result.state, before.residuals))
+        payload, public, join = split(result.upload)
+        encoded, residual = plan.uplink.encode(hparams, payload, before.residuals, encode_key)
+        upload = join(plan.uplink.decode(encoded), public)
+        return result._replace(state=Rows(result.state, residual), upload=upload)
+
+    compute = guarded(client_and_uplink, lambda result: (result.upload, result.state))
+
+    @functools.partial(jax.jit, static_argnames="max_size")  # traced once for all uses
+    def one_client(row, before: Rows, max_size=data.max_size) -> tuple[ClientResult, Array]:
+        client = first_client + row if data.held is None else data.held.members[row]
+        local = local_handle(data, plan.work, context.key, context.index, client, row, max_size)
+        keys = jax.random.fold_in(client_key, client), jax.random.fold_in(encode_key, client)
+        return compute(context.hparams, message, before, local, *keys)
+
+    return one_client
+
+
+def local_handle(
+    data: ClientData,
+    work: Work,
+    key: Key,
+    index: Array,
+    client: Array,
+    row: Array,
+    max_size: int | None = None,
+) -> Local:
+    """Return the handle through which a client reads its own examples.
+
+    Args:
+      data: the clients of this device.
+      work: how much a client does.
+      key: PRNG key of the run.
+      index: index of the round.
+      client: index of the client in the population.
+      row: index of the client in this device's arrays.
+      max_size: rows to pad to; the largest client's by default.
+    """
+    first, end = small_slice(data.offsets, row, 2)
+    return Local(
+        rows=data.examples,
+        client=jnp.asarray(client),
+        offset=first,
+        num_examples=end - first,
+        key=jax.random.fold_in(purpose_key(key, BATCHES, index), client),
+        work=work,
+        min_size=data.min_size,
+        max_size=max_size or data.max_size,
+    )
+
+
+def first_residual(
+    algorithm: Algorithm, plan: Plan, hparams: PyTree, states: tuple, data: ClientData
+) -> PyTree:
+    """Return the state of one client's encoder before its first upload."""
+    if plan.uplink is None:
+        return ()
+
+    def upload(hparams, states, data):
+        server, client = states
+        key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)
+        local = local_handle(data.local(), plan.work, key, zero, zero, zero)
+        message = algorithm.broadcast(hparams, server)
+        return algorithm.client_update(hparams, message, client, local, key).upload
+
+    payload, _, _ = split(jax.eval_shape(upload, hparams, states, data))
+    return plan.uplink.init([jnp.zeros(leaf.shape, leaf.dtype) for leaf in payload])
+
+
+def require_same_form(function: str, before: PyTree, after: PyTree) -> None:
+    """Raise ``ValueError`` unless a returned state has the structure, shapes and dtypes of the old.
+
+    Args:
+      function: name of the function that returned it.
+      before: the old state.
+      after: the returned one.
+    """
+    expected, found = (
+        jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", state)
+        for state in (before, after)
+    )
+    if expected != found:
+        raise ValueError(
+            f"{function} returned a state of another form, {shown(found)}, than it was given, "
+            f"{shown(expected)}; return one of the same structure, shapes and dtypes."
+        )
+
+
+def _chunk_results(
+    context: RoundContext,
+    one_client: OneClient,
+    can_be_empty: bool,
+    rows: Array,
+    weights: Array,
+    before: Rows,
+) -> tuple[ClientResult, Array]:
+    """Return one chunk's results, padded to the least bound that holds it; zeros if it is empty."""
+    bounds = padding.bounds_for(context.plan.work, context.data)
+
+    def padded_results(max_size, rows, before):
+        compute = functools.partial(one_client, max_size=max_size)
+        if rows.shape[0] > 1:
+            return jax.vmap(compute)(rows, before)
+        result = compute(rows[0], jax.tree.map(lambda leaf: leaf[0], before))
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], result)
+
+    def results(rows, before):
+        if len(bounds) == 1:
+            return padded_results(context.data.max_size, rows, before)
+        sizes = padding.num_examples_of(context.data, rows, weights)
+        branches = [functools.partial(padded_results, bound) for bound in bounds]
+        return jax.lax.switch(padding.branch(bounds, sizes), branches, rows, before)
+
+    if not can_be_empty:
+        return results(rows, before)
+    results = jax.jit(results)
+    shapes = jax.eval_shape(results, rows, before)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    needed = batch_max(jnp.any(weights > 0))
+    return jax.lax.cond(needed, results, lambda rows, before: zeros, rows, before)
+
+
+def _empty_tally(result: ClientResult, dtype) -> Tally:
+    weighted = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, tree.mean_dtype(leaf.dtype)),
+        (result.upload, result.metrics),
+    )
+    zero = jnp.zeros((), jnp.int32)
+    return Tally(weighted, jnp.zeros((), dtype), zero, zero, zero, zero)
+
+
+def _admitted(context: RoundContext, result: ClientResult) -> Array | None:
+    """Return which uploads are no outliers; ``None`` without an outlier rule."""
+    if context.plan.outliers is None:
+        return None
+    return jax.vmap(context.plan.outliers.admits, in_axes=(0, None))(result.upload, context.bound)
+
+
+def _add(
+    tally: Tally,
+    result: ClientResult,
+    finite: Array,
+    arrives: Array | None,
+    admitted: Array | None,
+    weights: Array,
+) -> tuple[Tally, Array]:
+    """Return the tally with one more chunk in it, and which of its clients are counted."""
+    present = weights > 0
+    sound = present & finite
+    arrived = sound if arrives is None else sound & arrives
+    counted = arrived if admitted is None else arrived & admitted
+    weights = jnp.where(counted, weights, 0)
+
+    def accumulate(total, terms):
+        columns = (-1, *(1,) * (terms.ndim - 1))
+        # Masked before it is multiplied, because zero times NaN is NaN.
+        masked = jnp.where(counted.reshape(columns), terms.astype(total.dtype), 0)
+        return total + jnp.sum(weights.astype(total.dtype).reshape(columns) * masked, axis=0)
+
+    def count(which):
+        return jnp.sum(which, dtype=jnp.int32)
+
+    return Tally(
+        jax.tree.map(accumulate, tally.weighted, (result.upload, result.metrics)),
+        tally.weight + jnp.sum(weights),
+        tally.participants + count(present),
+        tally.dropped + count(present & ~finite),
+        tally.lost + count(sound & ~arrived),
+        tally.outliers + count(arrived & ~counted),
+    ), counted

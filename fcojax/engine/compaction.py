@@ -1,0 +1,53 @@
+"""Drop grid points that have finished or diverged from a running sweep, and put them back."""
+
+import jax
+import numpy as np
+
+from fcojax.engine.state import State
+from fcojax.types import PyTree
+
+
+def padded(points: np.ndarray, size: int) -> np.ndarray:
+    """Repeat the last point until there are ``size``; the copies' results are not used.
+
+    Example:
+      >>> padded(np.array([2, 5]), 4).tolist()
+      [2, 5, 5, 5]
+    """
+    return np.append(points, np.repeat(points[-1:], size - points.size))
+
+
+def halved(size: int, needed: int) -> int:
+    """Halve ``size``, rounding up, as long as ``needed`` points fit: few sizes, few programs.
+
+    Example:
+      >>> halved(49, 20), halved(49, 3), halved(49, 30)
+      (25, 4, 49)
+    """
+    while size > needed and -(-size // 2) >= needed:
+        size = -(-size // 2)
+    return size
+
+
+def take_points(state: State, points: np.ndarray) -> State:
+    """Return a sweep's state at some points; round and keys belong to all points alike."""
+    return state._replace(**take_leaves(_by_point(state), points))
+
+
+def put_points(state: State, some: State, points: np.ndarray) -> State:
+    """Return a sweep's state with some points replaced, and the round and keys of those."""
+    return some._replace(**put_leaves(_by_point(state), _by_point(some), points))
+
+
+def take_leaves(leaves: PyTree, points: np.ndarray) -> PyTree:
+    """Return arrays with axes [points, ...] at some points."""
+    return jax.tree.map(lambda leaf: leaf[points], leaves)
+
+
+def put_leaves(leaves: PyTree, some: PyTree, points: np.ndarray) -> PyTree:
+    """Return arrays with axes [points, ...] with some points replaced."""
+    return jax.tree.map(lambda leaf, part: leaf.at[points].set(part), leaves, some)
+
+
+def _by_point(state: State) -> dict[str, PyTree]:
+    return {name: getattr(state, name) for name in ("server", "clients", "residuals", "bound")}

@@ -1,0 +1,74 @@
+"""Optimality: the KKT violation of a point, from one exchange of gradients with every client."""
+
+import jax
+
+from fcojax import tree
+from fcojax.engine.state import Observe
+from fcojax.memo import memoised
+from fcojax.problems.clients import ClientData
+from fcojax.problems.problem import Loss, population_loss
+from fcojax.transforms.penalty import Penalty
+from fcojax.transforms.stable_norms import euclidean_norm
+from fcojax.types import Array, Params, Scalar
+
+# Name of a certificate's value in a history.
+VIOLATION = "violation"
+
+
+def pooled_gradient(loss: Loss, params: Params, data: ClientData) -> Params:
+    """Return the gradient of F, the weighted mean of all clients' gradients."""
+    return jax.grad(lambda w: population_loss(loss, w, data))(params)
+
+
+def kkt_violation(
+    loss: Loss, penalty: Penalty, scale: Scalar, params: Params, data: ClientData
+) -> Array:
+    r"""Return by how much a point violates the optimality conditions of :math:`\min F + \psi`.
+
+    .. math:: \mathrm{dist}\big(-\nabla F(w),\, \partial \psi(w; \lambda)\big)
+
+    in the Euclidean norm of all parameters. It is zero exactly at a minimiser. If F is strongly
+    convex with constant mu, the distance to the minimiser is at most this over mu. For a penalty
+    without ``subdiff_distance`` it is the length of a proximal gradient step of size 1,
+    :math:`|w - \mathrm{prox}_\psi(w - \nabla F(w))|`, which is zero at the same points.
+
+    Args:
+      loss: one loss per example.
+      penalty: psi.
+      scale: lambda, its strength.
+      params: the point w.
+      data: the clients.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_clients([{"a": np.array([1.0])}, {"a": np.array([3.0])}])
+      >>> loss = lambda w, rows: 0.5 * (w - rows["a"]) ** 2
+      >>> l1 = fcojax.transforms.l1()
+      >>> [float(kkt_violation(loss, l1, 0.5, jnp.array(w), data)) for w in (0.0, 1.0, 1.5)]
+      [1.5, 0.5, 0.0]
+    """
+    slope = tree.scale(-1, pooled_gradient(loss, params, data))
+    if penalty.subdiff_distance is not None:
+        return penalty.subdiff_distance(params, slope, scale)
+    moved = penalty.prox(tree.add(params, slope), 1.0, scale)
+    return euclidean_norm(tree.sub(params, moved))
+
+
+@memoised
+def kkt(loss: Loss, penalty: Penalty) -> Observe:
+    """Return ``kkt_violation`` as a certificate for ``fcojax.solve``, at ``penalty_scale``.
+
+    Args:
+      loss: one loss per example.
+      penalty: psi.
+
+    Example:
+      >>> import fcojax
+      >>> certificate = kkt(lambda w, rows: (w - rows) ** 2, fcojax.transforms.l1())
+    """
+
+    def certificate(hparams, model, data):
+        scale = getattr(hparams, "penalty_scale", 0.0)
+        return {VIOLATION: kkt_violation(loss, penalty, scale, model, data)}
+
+    return certificate

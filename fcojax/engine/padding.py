@@ -1,0 +1,75 @@
+"""Padding of clients of different sizes.
+
+Shapes are static, so where a step takes all rows of a client they are padded. A population names a
+few row counts to pad to; a chunk of clients runs the branch of the least one that holds its largest
+member. Chunks hold clients of similar size, which saves rows here and steps with minibatches.
+"""
+
+import jax.numpy as jnp
+
+from fcojax.algorithms.work import Work
+from fcojax.arguments import validated
+from fcojax.problems.clients import ClientData
+from fcojax.types import Array, Count
+from fcojax.xla.conditionals import batch_max
+
+
+def sizes_matter(work: Work, data: ClientData) -> bool:
+    """Return whether clients of different sizes have different amounts of work."""
+    if work.batch_size is None:
+        return len(data.size_bounds) > 1
+    return work.max_steps(data.min_size) < work.max_steps(data.max_size)
+
+
+def bounds_for(work: Work, data: ClientData) -> tuple[int, ...]:
+    """Return the row counts to pad to, ascending; only one for minibatches, which need none."""
+    return data.size_bounds if work.batch_size is None else (data.max_size,)
+
+
+def num_examples_of(data: ClientData, rows: Array, weights: Array) -> Array:
+    """Return the number of examples of the clients in these rows, 0 for an absent one."""
+    return jnp.where(weights > 0, data.offsets[rows + 1] - data.offsets[rows], 0)
+
+
+def order_by_size(num_examples: Array) -> Array:
+    """Return the order that puts clients of similar size into one chunk, absent ones last."""
+    return jnp.argsort(-num_examples)
+
+
+def branch(bounds: tuple[int, ...], sizes: Array) -> Array:
+    """Return the index of the least bound that holds a chunk's clients, in all mapped runs."""
+    largest = batch_max(jnp.max(sizes))
+    return jnp.sum(jnp.asarray(bounds[:-1], largest.dtype) < largest, dtype=jnp.int32)
+
+
+@validated
+def padded_share(data: ClientData, work: Work, client_chunk_size: Count = 1) -> float:
+    """Return the share of rows in all clients' steps that are padding, computed with weight zero.
+
+    Args:
+      data: the clients.
+      work: how much each of them does.
+      client_chunk_size: clients that run together, as in ``Plan``; each of them takes as many
+        steps, and as many rows, as the largest.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> data = fcojax.from_rows({"x": np.ones((2010, 600))}, [10, 1000, 1000])
+      >>> one_by_one, all_at_once = (padded_share(data, fcojax.local_steps(1), c) for c in (1, 3))
+      >>> one_by_one, round(all_at_once, 2)
+      (0.0, 0.33)
+    """
+    num_chunks = -(-data.num_clients // client_chunk_size)
+    per_chunk = -(-data.num_clients // num_chunks)
+    sizes = jnp.sort(data.sizes)[::-1]
+    largest = sizes[::per_chunk]
+    if work.batch_size is None:
+        bounds = jnp.asarray(bounds_for(work, data), sizes.dtype)
+        padded = bounds[jnp.searchsorted(bounds, largest)]
+        return 1 - sum(sizes.tolist()) / (per_chunk * sum(padded.tolist()))
+    slots = per_chunk * work.batch_size * sum(map(work.max_steps, largest.tolist()))
+    if work.num_epochs is not None:
+        return 1 - work.num_epochs * sum(sizes.tolist()) / slots
+    in_a_step = sizes if not work.replace else jnp.full_like(sizes, work.batch_size)
+    drawn = jnp.minimum(in_a_step, work.batch_size).tolist()
+    return 1 - work.max_steps(1) * sum(drawn) / slots

@@ -1,0 +1,225 @@
+"""Samplers of populations whose clients are available only in some rounds.
+
+Each takes all available clients, or ``cohort_size`` of them uniformly at random; if fewer than that
+are available, all of them.
+"""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import shuffle
+from fcojax.arguments import validated
+from fcojax.engine.participation.samplers import (
+    CHAINS,
+    Draw,
+    Sampler,
+    first_present,
+    places_for,
+    require_at_most,
+)
+from fcojax.types import Array, Count, Key, Share
+
+
+@dataclasses.dataclass(frozen=True)
+class Cyclic(Sampler):
+    """See ``cyclic``."""
+
+    num_groups: int
+    cohort_size: int | None
+
+    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+        group = round_index.astype(jnp.int32) % self.num_groups
+        smallest, num_larger = divmod(num_clients, self.num_groups)
+        first = group * smallest + jnp.minimum(group, num_larger)
+        group_size = smallest + (group < num_larger).astype(jnp.int32)
+        places = jnp.arange(self.size(num_clients), dtype=jnp.int32)
+        if self.cohort_size is not None:
+            key = jax.random.fold_in(key, round_index)
+            places = shuffle.permuted(key, group_size, jnp.zeros_like(places), places)
+        return first_present(first + places, group_size)
+
+    def size(self, num_clients: int) -> int:
+        if self.num_groups > num_clients:
+            raise ValueError(
+                f"num_groups is {self.num_groups} but the problem has {num_clients} clients; "
+                f"pass at most {num_clients}."
+            )
+        smallest = num_clients // self.num_groups
+        if self.cohort_size is None:
+            return -(-num_clients // self.num_groups)
+        if self.cohort_size > smallest:
+            raise ValueError(
+                f"cohort_size is {self.cohort_size} but the smallest of {self.num_groups} groups "
+                f"has {smallest} clients; pass at most {smallest}, or None for the whole group."
+            )
+        return self.cohort_size
+
+    @property
+    def can_be_absent(self) -> bool:
+        return self.cohort_size is None
+
+
+@dataclasses.dataclass(frozen=True)
+class Markov(Sampler):
+    """See ``markov``."""
+
+    leave: float
+    join: float
+    cohort_size: int | None
+
+    @property
+    def share(self) -> float:
+        """The fraction of rounds in which a client is available."""
+        return self.join / (self.join + self.leave)
+
+    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+        num_places = self.size(num_clients)
+        if self.cohort_size is None:
+            clients = jnp.arange(num_clients, dtype=jnp.int32)
+            available = self.available(key, round_index, clients)
+            members = jnp.nonzero(available, size=num_places, fill_value=0)[0].astype(jnp.int32)
+            return first_present(members, jnp.sum(available, dtype=jnp.int32))
+        members, count = self._first_available(key, round_index, num_clients, num_places)
+        return first_present(members, count)
+
+    def size(self, num_clients: int) -> int:
+        if self.cohort_size is None:
+            return places_for(num_clients, self.share)
+        require_at_most(num_clients, self.cohort_size)
+        return self.cohort_size
+
+    def available(self, key: Key, round_index: Array, clients: Array) -> Array:
+        r"""Return which clients are available in a round, without computing earlier rounds.
+
+        In each round a client's chain *renews* itself with probability
+        :math:`\beta = \min(a + b, 2 - a - b)`, for ``leave`` a and ``join`` b: it then draws its
+        state independently of the past. In other rounds it keeps its state if
+        :math:`a + b \le 1`, and changes it if not. These are the chain's own transition
+        probabilities, split in two, so the state is a function of the last renewal, of a coin
+        tossed there, and of the number of rounds since.
+
+        Rounds are cut into periods of about :math:`1 / \beta`. The renewals of a period are laid
+        out backwards from its end with geometric gaps, as those of a Bernoulli process are, each
+        gap a hash of client, period and number. Going through these finds the last renewal in
+        O(1) expected steps, for every round and every rate.
+        """
+        key, round_index = jax.random.fold_in(key, CHAINS), round_index.astype(jnp.int32)
+        alternates = self.leave + self.join > 1
+        renewal = min(self.leave + self.join, 2 - self.leave - self.join)
+        # The loop grows with the period's renewals and with the number of periods without one.
+        period = min(math.ceil(1 / max(renewal, 1e-6)), 1 << 20)
+        log_stay = math.log1p(-renewal) if renewal < 1 else -math.inf
+        renewed = (1 - self.leave) / renewal if alternates and renewal > 0 else self.share
+
+        def gap(block, number):
+            bits = shuffle.words(key, clients, block, number) >> 8
+            uniform = (bits.astype(jnp.float32) + 1) * jnp.float32(2**-24)
+            if renewal <= 0:
+                return jnp.full(clients.shape, period, jnp.int32)
+            return jnp.minimum(jnp.floor(jnp.log(uniform) / log_stay), period).astype(jnp.int32)
+
+        def unfinished(state):
+            return ~jnp.all(state[3])
+
+        def step(state):
+            block, number, at, found = state
+            ahead = at - 1 - gap(block, number)
+            inside = ahead >= block * period
+            candidate = (
+                jnp.where(inside, block, block - 1),
+                jnp.where(inside, number + 1, 0),
+                jnp.where(inside, ahead, block * period),
+            )
+            here = jnp.where(inside, ahead <= round_index, block == 0)
+            # The chain starts in its stationary law before the first round.
+            block, number, at = (
+                jnp.where(found, old, new) for old, new in zip(state[:3], candidate, strict=True)
+            )
+            return block, number, jnp.maximum(at, 0), found | here
+
+        block = jnp.zeros_like(clients) + round_index // period
+        first = (block, jnp.zeros_like(block), (block + 1) * period, jnp.zeros(block.shape, bool))
+        last = jax.lax.while_loop(unfinished, step, first)[2]
+        word = shuffle.words(jax.random.fold_in(key, 0), clients, last)
+        state = jnp.where(last == 0, shuffle.heads(word, self.share), shuffle.heads(word, renewed))
+        return state ^ ((round_index - last) % 2 == 1) if alternates else state
+
+    def _first_available(self, key, round_index, num_clients, num_places):
+        """Return the first available clients of a random order, and their number."""
+        width = min(num_clients, math.ceil(1.25 * num_places / self.share) + 8)
+        order_key = jax.random.fold_in(key, round_index)
+
+        def unfinished(found):
+            start, count, _ = found
+            return (count < num_places) & (start < num_clients)
+
+        def examine(found):
+            start, count, members = found
+            places = start + jnp.arange(width, dtype=jnp.int32)
+            clients = shuffle.permuted(order_key, num_clients, jnp.zeros_like(places), places)
+            available = self.available(key, round_index, clients) & (places < num_clients)
+            target = count + jnp.cumsum(available, dtype=jnp.int32) - 1
+            target = jnp.where(available, target, num_places)
+            members = members.at[target].set(clients, mode="drop")
+            return start + width, count + jnp.sum(available, dtype=jnp.int32), members
+
+        none = jnp.zeros((), jnp.int32)
+        start = (none, none, jnp.zeros(num_places, jnp.int32))
+        _, count, members = jax.lax.while_loop(unfinished, examine, start)
+        return members, count
+
+
+@validated
+def cyclic(*, num_groups: Count, cohort_size: Count | None = None) -> Sampler:
+    """Groups of clients that are available in turn: group r modulo ``num_groups`` in round r.
+
+    Groups are contiguous in the order of the population, and their sizes differ by at most one.
+    Without ``cohort_size`` the cohorts are deterministic.
+
+    Args:
+      num_groups: number of groups.
+      cohort_size: number of clients of the group that take part; ``None`` for all of them.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp
+      >>> sampler, key = fcojax.cyclic(num_groups=2), jax.random.key(0)
+      >>> [sampler.draw(key, jnp.int32(r), 6).members.tolist() for r in range(3)]
+      [[0, 1, 2], [3, 4, 5], [0, 1, 2]]
+
+    References:
+      Cho, Sharma, Joshi, Xu, Kale and Zhang, "On the convergence of federated averaging with
+      cyclic client participation", ICML 2023.
+    """
+    return Cyclic(num_groups, cohort_size)
+
+
+@validated
+def markov(*, leave: Share, join: Share, cohort_size: Count | None = None) -> Sampler:
+    """Availability by a two-state Markov chain for each client, all with the same rates.
+
+    The chains start in their stationary law, so in every round a client is available with
+    probability ``join / (join + leave)``, for ``1 / leave`` rounds on average.
+
+    Taking all available clients costs O(M) for a population of M; taking ``cohort_size`` of them
+    about ``cohort_size * (join + leave) / join``. The cohort of all has places for the mean plus
+    eight standard deviations, as that of ``coin_flips``.
+
+    Args:
+      leave: probability that an available client is unavailable in the next round.
+      join: probability that an unavailable client is available in the next round.
+      cohort_size: number of available clients that take part; ``None`` for all of them.
+
+    Example:
+      >>> import fcojax
+      >>> fcojax.markov(leave=0.25, join=0.75).share  # of rounds in which a client is available
+      0.75
+
+    References:
+      Athreya and Ney, "A new approach to the limit theory of recurrent Markov chains", Trans. Amer.
+      Math. Soc. 1978, for the renewals; Rodio, Faticanti, Marfoq, Neglia and Leonardi, "Federated
+      learning under heterogeneous and correlated client availability", INFOCOM 2023.
+    """
+    return Markov(float(leave), float(join), cohort_size)

@@ -1,0 +1,163 @@
+"""A sampler that reads which clients are available in a round from a recorded trace."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax import shuffle
+from fcojax.arguments import shown, validated
+from fcojax.engine.participation.samplers import Draw, Sampler, first_present
+from fcojax.types import Count
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace(Sampler):
+    """See ``from_trace``; bytes, because their hash is computed once.
+
+    Attributes:
+      num_clients: clients of the trace; ``None`` if it lists members and may name only some.
+      num_named: one more than the largest client it names.
+      width: members of the busiest round.
+      starts: where each round's members begin in ``members``, and the end, as int32.
+      members: the clients of each round, one round after the other, as int32.
+      cohort_size: how many available clients take part, or ``None``.
+    """
+
+    num_clients: int | None
+    num_named: int
+    width: int
+    starts: bytes
+    members: bytes
+    cohort_size: int | None
+
+    def __repr__(self) -> str:
+        content = hashlib.sha256(self.starts + self.members).hexdigest()[:16]
+        return f"Trace(sha256={content}, cohort_size={self.cohort_size})"
+
+    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+        starts = np.frombuffer(self.starts, np.int32)
+        row = round_index.astype(jnp.int32) % (starts.size - 1)
+        start, end = jnp.asarray(starts)[row], jnp.asarray(starts)[row + 1]
+        places = jnp.arange(self.size(num_clients), dtype=jnp.int32)
+        positions = places
+        if self.cohort_size is not None:
+            key = jax.random.fold_in(key, round_index)
+            positions = shuffle.permuted(key, end - start, jnp.zeros_like(places), places)
+        flat = jnp.asarray(np.frombuffer(self.members, np.int32))
+        members = flat[jnp.minimum(start + positions, flat.size - 1)]
+        return first_present(members, end - start)
+
+    def size(self, num_clients: int) -> int:
+        if self.num_clients not in (None, num_clients):
+            raise ValueError(
+                f"the trace has {self.num_clients} clients but the problem has {num_clients}; pass "
+                "a trace of the problem's clients."
+            )
+        if self.num_named > num_clients:
+            raise ValueError(
+                f"the trace names client {self.num_named - 1} but the problem has {num_clients} "
+                "clients, counted from zero; pass a trace of the problem's clients."
+            )
+        return min(self.cohort_size or self.width, self.width)
+
+
+@validated
+def from_trace(
+    trace: str | os.PathLike | np.ndarray | Sequence[Sequence[int]],
+    *,
+    cohort_size: Count | None = None,
+) -> Sampler:
+    """Availability as it was recorded; after the last round of the trace comes its first.
+
+    The trace is a constant of the compiled program, with four bytes for each available client of
+    each round.
+
+    Args:
+      trace: a matrix of truth values or of zeros and ones, [rounds, clients]; or for each round a
+        list of the available clients; or a file of either: ``.npy`` or ``.csv`` for a matrix,
+        ``.json`` for lists.
+      cohort_size: number of available clients that take part; ``None`` for all of them.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> sampler = from_trace([[0, 2], [1]])
+      >>> draw = sampler.draw(jax.random.key(0), jnp.array(2), 3)
+      >>> draw.members.tolist(), draw.present.tolist()
+      ([0, 2], [True, True])
+    """
+    if isinstance(trace, str | os.PathLike):
+        trace = _read(pathlib.Path(trace))
+    if isinstance(trace, np.ndarray | jax.Array):
+        matrix = np.asarray(trace)
+        rounds, num_clients = _rows_of_matrix(matrix), matrix.shape[-1]
+    else:
+        num_clients, rounds = None, _rows_of_lists(trace)
+    counts = np.array([members.size for members in rounds], np.int64)
+    if not counts.any():
+        raise ValueError(
+            "no client is available in any round of the trace; pass one with clients in it."
+        )
+    members = np.concatenate(rounds).astype(np.int32)
+    return Trace(
+        num_clients=num_clients,
+        num_named=int(members.max()) + 1,
+        width=int(counts.max()),
+        starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int32).tobytes(),
+        members=members.tobytes(),
+        cohort_size=cohort_size,
+    )
+
+
+def _read(path: pathlib.Path) -> np.ndarray | list:
+    if not path.is_file():
+        raise ValueError(f"there is no trace {path}; pass an .npy, .csv or .json file.")
+    readers = {
+        ".npy": lambda: np.load(path, allow_pickle=False),
+        ".csv": lambda: np.loadtxt(path, delimiter=",", ndmin=2),
+        ".json": lambda: json.loads(path.read_text("utf-8")),
+    }
+    if path.suffix not in readers:
+        raise ValueError(f"{path} is no .npy, .csv or .json file; write the trace as one of them.")
+    try:
+        return readers[path.suffix]()
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{path} cannot be read as a trace: {error}") from error
+
+
+def _rows_of_matrix(matrix: np.ndarray) -> list[np.ndarray]:
+    if matrix.ndim != 2 or not np.isin(matrix, (0, 1)).all():
+        raise ValueError(
+            f"the trace is a matrix of shape {matrix.shape}; pass [rounds, clients] with entries "
+            "that are true or false, 1 or 0."
+        )
+    return [np.flatnonzero(row) for row in matrix]
+
+
+def _rows_of_lists(lists: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    if not isinstance(lists, Sequence):
+        raise ValueError(f"the trace is {shown(lists)}; pass a matrix, or a list of rounds.")
+    return [_members(index, clients) for index, clients in enumerate(lists)]
+
+
+def _members(index: int, clients: Sequence[int]) -> np.ndarray:
+    try:
+        members = np.asarray(clients)
+    except ValueError:
+        members = np.asarray(None)  # ragged
+    if members.size == 0 and members.ndim == 1:
+        return members.astype(np.int64)
+    whole = members.ndim == 1 and np.issubdtype(members.dtype, np.integer)
+    fits = whole and 0 <= members.min() <= members.max() < np.iinfo(np.int32).max
+    if not fits or np.unique(members).size < members.size:
+        raise ValueError(
+            f"round {index} of the trace is {shown(clients)}; pass distinct client indices from "
+            "zero, or an array of truth values."
+        )
+    return np.sort(members)

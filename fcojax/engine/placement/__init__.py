@@ -1,0 +1,1 @@
+"""Where a run is computed: devices, and how many clients at a time."""

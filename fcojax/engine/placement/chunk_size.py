@@ -1,0 +1,239 @@
+"""How many clients and grid points run together: one decision, from bytes to a number.
+
+It is made from shapes alone, on the host and before tracing, by the rules for the backend in
+``fcojax.xla.rules``; nothing is compiled for it. ``sized`` shows what was decided.
+"""
+
+import os
+
+import jax
+
+from fcojax import tree
+from fcojax.algorithms.base import Algorithm
+from fcojax.algorithms.work import Work
+from fcojax.arguments import validated
+from fcojax.engine import padding
+from fcojax.engine.client_loop import first_residual
+from fcojax.engine.grid import num_points as points_of
+from fcojax.engine.hparams import as_arrays, at_round
+from fcojax.engine.plan import Plan, as_plan
+from fcojax.engine.state import State, is_sweep
+from fcojax.problems.clients import ClientData
+from fcojax.types import Count, Params, PyTree
+from fcojax.xla.rules import pretended_memory, rules
+
+# The share of memory that one program may use; the rest is for the caller and for fragmentation.
+_SHARE = 0.5
+# Memory of a program in multiples of what is known of it: intermediate results of a step and of an
+# evaluation against the states of the model, and copies of the clients' rows.
+_STATES_FACTOR, _ROWS_FACTOR = 256, 4
+
+
+@validated
+def sized(
+    algorithm: Algorithm,
+    hparams: PyTree,
+    params: Params,
+    data: ClientData,
+    plan: Plan | Work,
+    *,
+    num_points: Count = 1,
+    num_seeds: Count = 1,
+) -> Plan:
+    """Return the plan with its chunk sizes filled in as ``run`` and ``sweep`` choose them.
+
+    Args:
+      algorithm: the algorithm.
+      hparams: the hyperparameters of one run.
+      params: the start point, or its shapes.
+      data: the clients.
+      plan: how rounds are driven; sizes that it names are kept.
+      num_points: number of points of a sweep.
+      num_seeds: number of seeds of a sweep.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_rows({"a": np.arange(6.0)}, [1, 2, 3])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> plan = fcojax.local_steps(1)
+      >>> plan = fcojax.devices.sized(fed_avg, fed_avg.hparams_type(), jnp.array(0.0), data, plan)
+      >>> plan.client_chunk_size, plan.point_chunk_size
+      (3, 1)
+    """
+    plan, now = as_plan(plan), at_round(as_arrays(hparams), 0)
+    server, client = jax.eval_shape(algorithm.init, now, params)
+    points = plan.point_chunk_size
+    if points is None:
+        states = server, client
+        residual = jax.eval_shape(lambda: first_residual(algorithm, plan, now, states, data))
+        rows = num_seeds * data.num_clients * tree.num_bytes((client, residual))
+        shards = data.num_sweep_shards
+        fit = points_that_fit(-(-num_points // shards), num_seeds * tree.num_bytes(server), rows)
+        points = min(num_points, fit * shards)
+    chunk = plan.client_chunk_size
+    if chunk is None:
+        chunk = choose_chunk_size(plan, algorithm, now, server, data, points)
+    return plan._replace(client_chunk_size=chunk, point_chunk_size=points)
+
+
+def with_chunk_size(
+    plan: Plan, algorithm: Algorithm, hparams: PyTree, data: ClientData, state: State
+) -> Plan:
+    """Return the plan with a client chunk size, unless it names one.
+
+    Args:
+      plan: how rounds are driven.
+      algorithm: the algorithm.
+      hparams: hyperparameters of a run, or a grid, or their shapes.
+      data: the clients.
+      state: the state of a run or of a sweep, or its shapes.
+    """
+    if plan.client_chunk_size is not None:
+        return plan
+
+    def of_one_run(hparams, server):
+        now = at_round(hparams, 0)
+        if not is_sweep(state.key):
+            return now, server
+        return (
+            jax.tree.map(lambda leaf: leaf[0], now),
+            jax.tree.map(lambda leaf: leaf[0, 0], server),
+        )
+
+    num_points = points_of(hparams) if is_sweep(state.key) else 1
+    now, server = jax.eval_shape(of_one_run, hparams, state.server)
+    size = choose_chunk_size(plan, algorithm, now, server, data, num_points)
+    return plan._replace(client_chunk_size=size)
+
+
+def choose_chunk_size(
+    plan: Plan,
+    algorithm: Algorithm,
+    hparams: PyTree,
+    server: PyTree,
+    data: ClientData,
+    num_points: int = 1,
+) -> int:
+    """Return the number of clients to run together.
+
+    Args:
+      plan: how rounds are driven.
+      algorithm: the algorithm.
+      hparams: hyperparameters of one run, or their shapes.
+      server: the server's state of one run, or its shapes.
+      data: the clients.
+      num_points: points of a sweep that run together; they share a step's examples, and each has
+        states of its own.
+    """
+    places = plan.cohort.size(data.num_clients)
+    each = client_bytes(plan.work, algorithm, hparams, server, data, num_points)
+    return chunk_size(plan.work, data, each, places, num_points)
+
+
+def client_bytes(
+    work: Work,
+    algorithm: Algorithm,
+    hparams: PyTree,
+    server: PyTree,
+    data: ClientData,
+    num_points: int = 1,
+) -> int:
+    """Return the bytes of one client's step, without intermediate results.
+
+    These are its examples, which the points of a sweep share, and for each point its iterate, the
+    model read from it, and the gradient.
+
+    Args:
+      work: how much a client does.
+      algorithm: the algorithm.
+      hparams: hyperparameters of one run, or their shapes.
+      server: the server's state of one run, or its shapes.
+      data: the clients.
+      num_points: points of a sweep that run together.
+    """
+    state_bytes = tree.num_bytes(jax.eval_shape(algorithm.broadcast, hparams, server))
+    row_bytes = sum(
+        leaf.dtype.itemsize * leaf.size // leaf.shape[0] for leaf in jax.tree.leaves(data.examples)
+    )
+    examples_a_step = min(work.batch_size or data.max_size, data.max_size)
+    return max(1, examples_a_step * row_bytes + 3 * num_points * state_bytes)
+
+
+def chunk_size(
+    work: Work, data: ClientData, each: int, num_places: int, num_points: int = 1
+) -> int:
+    """Return the number of clients to run together by the rules for the backend.
+
+    Args:
+      work: how much a client does.
+      data: the clients.
+      each: bytes of one client's step, as ``client_bytes`` counts them.
+      num_places: places in a cohort.
+      num_points: points of a sweep that run together.
+    """
+    rule = rules()
+    budget = rule.chunk_bytes if num_points == 1 else rule.sweep_chunk_bytes
+    if budget is None:  # memory is the only limit
+        budget = int(room() / _STATES_FACTOR)
+    chunk = min(num_places, budget // each)
+    if padding.sizes_matter(work, data):
+        chunk = min(chunk, max(2, num_places // rule.ragged_chunks))
+    return max(1, chunk)
+
+
+def points_that_fit(
+    num_points: int, server_bytes: int, row_bytes: int, memory: int | None = None
+) -> int:
+    """Return the number of grid points to run together on one device.
+
+    Args:
+      num_points: points of the grid.
+      server_bytes: bytes of one point's server states.
+      row_bytes: bytes of one point's client states and residuals.
+      memory: bytes of the device; by default what it reports.
+    """
+    each = _STATES_FACTOR * server_bytes + _ROWS_FACTOR * row_bytes
+    return max(1, min(num_points, int(room(memory) / max(each, 1))))
+
+
+def pays_to_share(each: int, num_places: int, num_steps: int, num_devices: int) -> bool | None:
+    """Return whether a round reads enough that devices should share its clients.
+
+    Args:
+      each: bytes of one client's step.
+      num_places: places in a cohort.
+      num_steps: local steps of a client.
+      num_devices: number of devices.
+
+    Returns:
+      ``None`` where the rules leave it to whether clients run one by one.
+    """
+    least = rules().bytes_to_share
+    if least is None:
+        return None
+    return each * num_places * num_steps >= least * num_devices
+
+
+def device_memory() -> int:
+    """Return the bytes of one device; on a CPU its share of the machine's memory."""
+    pretended = pretended_memory()
+    if pretended is not None:
+        return pretended
+    stats = jax.local_devices()[0].memory_stats()
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"]
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // len(jax.local_devices())
+
+
+def room(memory: int | None = None) -> float:
+    """Return the bytes that one program may use of ``memory``, by default of a device's."""
+    return _SHARE * (device_memory() if memory is None else memory)
+
+
+def needed_bytes(program: jax.stages.Compiled) -> int | None:
+    """Return the bytes that a compiled program needs; ``None`` if the backend does not report."""
+    report = program.memory_analysis()
+    if report is None:
+        return None
+    whole = report.argument_size_in_bytes + report.output_size_in_bytes
+    return whole + report.temp_size_in_bytes - report.alias_size_in_bytes

@@ -1,0 +1,283 @@
+"""Meshes: the population and the points of a sweep on several devices.
+
+Along the mesh axis ``sweep`` every device holds all clients and computes its own points of a grid.
+Along the axis ``clients`` each device owns a contiguous part of the clients with their examples and
+states. In a round every device knows the whole cohort from the key and computes the members that it
+owns; only the sum of uploads and a few counts cross. The cohort is the one of a single device.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from fcojax import tree
+from fcojax.algorithms.base import Algorithm
+from fcojax.algorithms.work import Work
+from fcojax.arguments import validated
+from fcojax.engine.hparams import as_arrays, at_round
+from fcojax.engine.placement.chunk_size import (
+    choose_chunk_size,
+    client_bytes,
+    device_memory,
+    pays_to_share,
+)
+from fcojax.engine.plan import Plan, as_plan
+from fcojax.engine.validation import require_run
+from fcojax.problems import stored
+from fcojax.problems.clients import ClientData
+from fcojax.types import Count, Params, PyTree
+from fcojax.xla import rules
+
+_DECOMPOSITIONS = re.compile(r"\b(svd|eigh|eig|schur|qr|geqrf|householder_product|lu|cholesky)\[")
+
+
+@validated
+def device_mesh(*, sweep: Count = 1, clients: Count = 1) -> jax.sharding.Mesh:
+    """Return a mesh of ``sweep`` times ``clients`` devices, with axes of these names.
+
+    Args:
+      sweep: devices that share the points of a grid.
+      clients: devices that share the clients of the population.
+
+    Example:
+      >>> import fcojax
+      >>> dict(fcojax.devices.device_mesh(sweep=1, clients=1).shape)
+      {'sweep': 1, 'clients': 1}
+    """
+    devices, needed = jax.devices(), sweep * clients
+    if needed > len(devices):
+        raise ValueError(
+            f"a mesh of {sweep} x {clients} devices was asked for but JAX sees {len(devices)}; "
+            "pass less, or on a CPU set jax_num_cpu_devices before the first use of JAX."
+        )
+    # shard_map is given every sharding, so none has to be inferred.
+    return jax.make_mesh(
+        (sweep, clients),
+        ("sweep", "clients"),
+        axis_types=(jax.sharding.AxisType.Auto,) * 2,
+        devices=devices[:needed],
+    )
+
+
+@validated
+def client_mesh(num_devices: Count | None = None) -> jax.sharding.Mesh:
+    """Return a mesh whose devices share the clients.
+
+    Args:
+      num_devices: number of devices; all by default.
+
+    Example:
+      >>> import fcojax
+      >>> dict(fcojax.devices.client_mesh(1).shape)
+      {'sweep': 1, 'clients': 1}
+    """
+    return device_mesh(clients=len(jax.devices()) if num_devices is None else num_devices)
+
+
+def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
+    """Shard a population over the mesh axis ``clients``, in contiguous parts of equal size.
+
+    Devices whose clients have fewer rows are padded with copies of their own rows, at which losses
+    are finite if they are anywhere. Where the mesh does not divide the population, clients of
+    weight zero and without rows are added.
+
+    Args:
+      data: the clients, on one device or on disk.
+      mesh: a mesh with an axis named ``clients``.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> data = fcojax.from_rows({"a": np.arange(6.0)}, [1, 2, 3])
+      >>> on_mesh = fcojax.devices.shard_clients(data, fcojax.devices.client_mesh(1))
+      >>> on_mesh.num_clients, on_mesh.num_shards, on_mesh.sizes.tolist()
+      (3, 1, [1, 2, 3])
+    """
+    if data.mesh is not None:
+        raise ValueError("the population is on a mesh already; shard the original.")
+    if "clients" not in mesh.shape:
+        raise ValueError(f"the mesh has axes {mesh.axis_names}; it needs one named clients.")
+    sharded = dataclasses.replace(data, mesh=mesh)
+    num_shards, per_shard = sharded.num_shards, sharded.clients_per_shard
+    offsets = np.asarray(data.offsets)
+    first = np.minimum(np.arange(num_shards + 1) * per_shard, data.num_clients)
+    bounds = offsets[first]
+    num_rows = int(np.diff(bounds).max())
+    local = np.minimum(first[:-1, None] + np.arange(per_shard + 1), first[1:, None])
+    weights = np.zeros(num_shards * per_shard, data.weights.dtype)
+    weights[: data.num_clients] = np.asarray(data.weights)
+
+    placement = jax.sharding.NamedSharding(mesh, sharded.shard_spec)
+
+    def placed(array):
+        dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+        return jax.make_array_from_callback(
+            array.shape, placement, lambda index: array[index].astype(dtype, copy=False)
+        )
+
+    def rows_placed(leaf):
+        leaf = np.asarray(leaf)
+        dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
+
+        def of_device(index):
+            # Rows on disk are read by the process that needs them.
+            first, end, _ = index[0].indices(num_shards * num_rows)
+            own = range(first // num_rows, end // num_rows)
+            parts = [_padded_rows(leaf, bounds[s], bounds[s + 1], num_rows) for s in own]
+            whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            return whole.astype(dtype, copy=False)
+
+        shape = (num_shards * num_rows, *leaf.shape[1:])
+        return jax.make_array_from_callback(shape, placement, of_device)
+
+    return dataclasses.replace(
+        sharded,
+        examples=jax.tree.map(rows_placed, data.examples),
+        offsets=placed((offsets[local] - bounds[:-1, None]).reshape(-1).astype(np.int32)),
+        weights=placed(weights),
+    )
+
+
+def _padded_rows(leaf: np.ndarray, start: int, end: int, num_rows: int) -> np.ndarray:
+    """Return the rows from ``start`` to ``end``, with the last one repeated up to ``num_rows``."""
+    end = max(end, 1)
+    start = min(start, end - 1)
+    rows = np.empty((num_rows, *leaf.shape[1:]), leaf.dtype)
+    stored.read_rows(leaf, np.array([start]), np.array([end - start]), rows)
+    rows[end - start :] = rows[end - start - 1]
+    return rows
+
+
+def decomposes_on_a_cpu(program: jax.stages.Traced) -> bool:
+    """Return whether a program decomposes matrices on a CPU, where only one device may do so.
+
+    jaxlib's kernels for batches of matrices wait for threads of the pool that they run in, so
+    programs on as many devices as the pool has threads can deadlock.
+
+    Args:
+      program: the traced program.
+    """
+    return rules.backend() == "cpu" and _DECOMPOSITIONS.search(str(program.jaxpr)) is not None
+
+
+def spread(
+    algorithm: Algorithm,
+    hparams: PyTree,
+    params: Params,
+    data: ClientData,
+    plan: Plan | Work,
+    *,
+    num_points: int = 1,
+) -> ClientData:
+    """Place the population on as many devices as are worth their communication.
+
+    The points of a sweep are independent, so devices share them where each has memory for all
+    clients. Otherwise devices share the clients, which pays if every device has at least two
+    clients a round and steps are large: on a CPU so large that clients run one by one, on
+    accelerators so large that reading a round's examples and states takes longer than the
+    communication. Programs that decompose matrices on a CPU should stay on one device; see
+    ``decomposes_on_a_cpu``.
+
+    Args:
+      algorithm: the algorithm.
+      hparams: the hyperparameters of one run.
+      params: the start point, or its shapes.
+      data: the clients, on one device.
+      plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
+      num_points: number of points of a sweep.
+
+    Returns:
+      The population on a mesh, or as it was if one device is best.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_rows({"a": np.arange(6.0)}, [1, 2, 3])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> hparams, plan = fed_avg.hparams_type(), fcojax.local_steps(1)
+      >>> spread = fcojax.devices.spread(fed_avg, hparams, jnp.array(0.0), data, plan)
+      >>> spread.mesh is None  # too small
+      True
+    """
+    plan, num_devices = as_plan(plan), len(jax.devices())
+    require_run(algorithm, plan, hparams, data, jax.random.key(0))
+    if num_devices == 1:
+        return data
+    if num_points >= num_devices and tree.num_bytes(data.examples) <= device_memory() / 4:
+        return shard_clients(data, device_mesh(sweep=num_devices))
+    now = at_round(as_arrays(hparams), 0)
+    server, _ = jax.eval_shape(algorithm.init, now, params)
+    places = plan.cohort.size(data.num_clients)
+    if places < 2 * num_devices:
+        return data
+    each = client_bytes(plan.work, algorithm, now, server, data, num_points)
+    pays = pays_to_share(each, places, plan.work.max_steps(data.max_size), num_devices)
+    if pays is None:
+        pays = choose_chunk_size(plan, algorithm, now, server, data, num_points) == 1
+    return shard_clients(data, client_mesh()) if pays else data
+
+
+Result = TypeVar("Result")
+
+
+def with_auto_axes(function: Callable[..., Result]) -> Callable[..., Result]:
+    """Trace a function of positional arguments so that a user's mesh around it has no effect.
+
+    With explicit mesh axes JAX requires an output sharding for each gather, which a minibatch has
+    not; those axes are switched to automatic. A population that is sharded brings its own mesh.
+
+    Raises ``ValueError`` inside a ``shard_map`` that checks what varies over its axes.
+    """
+
+    @functools.wraps(function)
+    def traced(*args) -> Any:
+        leaves, structure = jax.tree.flatten(args)
+        arrays = {place: leaf for place, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)}
+        _require_no_varying_axes(arrays)
+        mesh = _explicit_mesh(arrays)
+        if mesh is None:
+            with _own_mesh(args):
+                return function(*args)
+
+        def of_arrays(arrays):
+            whole = [arrays.get(place, leaf) for place, leaf in enumerate(leaves)]
+            with _own_mesh(args):
+                return function(*jax.tree.unflatten(structure, whole))
+
+        everywhere = jax.sharding.PartitionSpec()
+        with jax.sharding.use_abstract_mesh(mesh):
+            automatic: Callable = jax.sharding.auto_axes(of_arrays, out_sharding=everywhere)
+            return automatic(arrays)
+
+    return traced
+
+
+def _explicit_mesh(arrays: dict[int, jax.Array]) -> jax.sharding.AbstractMesh | None:
+    """Return the mesh with explicit axes that the program or one of its arrays is on."""
+    meshes = [jax.sharding.get_abstract_mesh()]
+    meshes += [getattr(jax.typeof(leaf).sharding, "mesh", None) for leaf in arrays.values()]
+    return next((mesh for mesh in meshes if mesh is not None and mesh.explicit_axes), None)
+
+
+def _own_mesh(args: PyTree) -> contextlib.AbstractContextManager:
+    """Enter the mesh of a population among the arguments, if another one is around it."""
+    around = jax.sharding.get_abstract_mesh()
+    for argument in args:
+        if isinstance(argument, ClientData) and argument.mesh is not None and not around.empty:
+            return jax.sharding.use_abstract_mesh(argument.mesh.abstract_mesh)
+    return contextlib.nullcontext()
+
+
+def _require_no_varying_axes(arrays: dict[int, jax.Array]) -> None:
+    for leaf in arrays.values():
+        axes = getattr(getattr(jax.typeof(leaf), "manual_axis_type", None), "varying", ())
+        if axes:
+            raise ValueError(
+                f"this runs inside a jax.shard_map over {', '.join(sorted(map(str, axes)))}, which "
+                "checks what varies over its axes, and branches that depend on data fail that "
+                "check; pass check_vma=False to that shard_map."
+            )

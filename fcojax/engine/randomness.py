@@ -1,0 +1,51 @@
+"""PRNG streams of a run: one for each purpose, round and client.
+
+Keys are folded by purpose, then by round, then by client, so a client's draws do not depend on the
+other members of the cohort, on chunks or on devices.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from fcojax.engine.participation.samplers import Draw, Sampler
+from fcojax.engine.plan import Plan
+from fcojax.problems.clients import ClientData
+from fcojax.types import Array, Key
+
+# The first number folded into the key, so that no two streams coincide.
+COHORT, CLIENT, BATCHES, SERVER, ENCODE, FINISH = range(6)
+
+
+def purpose_key(key: Key, purpose: int, index: Array) -> Key:
+    """Return the key of one purpose in one round."""
+    return jax.random.fold_in(jax.random.fold_in(key, purpose), index)
+
+
+def draw_cohort(plan: Plan, data: ClientData, key: Key, index: Array) -> Draw:
+    """Return the cohort of round ``index``, the same on every device of a mesh.
+
+    The sampler's key is the same in all rounds, so that a sampler can have memory.
+    """
+    sizes = jnp.diff(data.offsets) if data.held is None else data.held.sizes
+    if data.mesh is not None:
+        # Dead code, and gone from the compiled program, unless the sampler looks at sizes.
+        sizes = jax.lax.all_gather(sizes, "clients", tiled=True)[: data.num_clients]
+    key = jax.random.fold_in(key, COHORT)
+    drawn = plan.cohort.draw(key, jnp.asarray(index, jnp.int32), data.num_clients, sizes)
+    _require_places(plan.cohort, drawn, plan.cohort.size(data.num_clients))
+    return drawn
+
+
+def _require_places(sampler: Sampler, drawn: Draw, num_places: int) -> None:
+    """Raise ``ValueError`` unless a draw has as many places as its sampler's ``size``."""
+    shapes = {name: jnp.shape(part) for name, part in drawn._asdict().items() if part is not None}
+    if set(shapes.values()) != {(num_places,)}:
+        raise ValueError(
+            f"{sampler} drew parts of shapes {shapes} where its size is {num_places}; return "
+            f"arrays of shape ({num_places},)."
+        )
+    if drawn.members is not None and drawn.members.dtype != jnp.int32:
+        raise ValueError(
+            f"{sampler} drew members of dtype {drawn.members.dtype}; return client indices as "
+            "int32."
+        )

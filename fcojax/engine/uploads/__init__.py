@@ -1,0 +1,1 @@
+"""Which uploads count in the mean, and how they are encoded."""

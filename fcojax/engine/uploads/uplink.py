@@ -1,0 +1,94 @@
+"""Uplinks: how uploads are encoded between the clients and the server's mean.
+
+An uplink encodes the upload of each client, decodes it before the mean, and finishes the sum.
+Compression with error feedback, clipping with noise and fixed denominators are uplinks; algorithms
+do not depend on them. Parts of an upload that are wrapped in ``Public`` bypass the uplink.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.algorithms.base import Public
+from fcojax.types import Array, Key, PyTree
+
+
+class RoundWeights(NamedTuple):
+    """Weights of the clients of a round, for an uplink with a denominator of its own.
+
+    Attributes:
+      share: the weight of the counted clients, as a share of the cohort's; 0 if none counts.
+      cohort_weight: the sum of the weights p_m over the cohort, counted or not.
+      population_weight: the same over all clients.
+      count: number of counted clients.
+    """
+
+    share: Array
+    cohort_weight: Array
+    population_weight: Array
+    count: Array
+
+
+def plain_mean(hparams: Any, total: PyTree, weights: RoundWeights, key: Key) -> PyTree:
+    """Return the weighted mean over the counted clients."""
+    del hparams, key
+    return tree.scale(1 / jnp.where(weights.share > 0, weights.share, 1), total)
+
+
+class Uplink(NamedTuple):
+    """An encoding of uploads, as pure functions; numbers are passed as ``hparams``.
+
+    Attributes:
+      init: ``(payload) -> residual``: the first state of one client's encoder, given zeros in the
+        shape of its payload. Like a client's state, it is unchanged if an upload is lost.
+      encode: ``(hparams, payload, residual, key) -> (encoded, residual)`` for one client. The bytes
+        of ``encoded`` are what the upload costs.
+      decode: ``(encoded) -> payload``, before the mean.
+      finish: ``(hparams, total, weights, key) -> mean``, with ``total`` the sum of decoded
+        payloads, each times its client's share of the cohort's weight, and ``weights`` a
+        ``RoundWeights``.
+      steps_when_empty: whether the server steps in rounds in which no client counts, with what
+        ``finish`` returns for a sum of zero; noise must not reveal whether anybody took part.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp
+      >>> def cast_to(dtype):
+      ...     return lambda payload: jax.tree.map(lambda leaf: leaf.astype(dtype), payload)
+      >>> halves = fcojax.Uplink(
+      ...     init=lambda payload: (),
+      ...     encode=lambda hparams, payload, kept, key: (cast_to(jnp.float16)(payload), kept),
+      ...     decode=cast_to(jnp.float32))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uplink=halves)
+      >>> encoded, _ = halves.encode(None, [jnp.array([1.0, 2.0, 3.0])], (), None)
+      >>> encoded[0].nbytes
+      6
+    """
+
+    init: Callable[[PyTree], PyTree]
+    encode: Callable[[Any, PyTree, PyTree, Key], tuple[PyTree, PyTree]]
+    decode: Callable[[PyTree], PyTree]
+    finish: Callable[[Any, PyTree, RoundWeights, Key], PyTree] = plain_mean
+    steps_when_empty: bool = False
+
+
+def split(upload: PyTree) -> tuple[list, list, Callable[[list, list], PyTree]]:
+    """Return the private and the public parts of an upload, and a function that joins them."""
+    parts, structure = jax.tree.flatten(upload, is_leaf=_is_public)
+    public = [_is_public(part) for part in parts]
+
+    def join(private: list, shared: list) -> PyTree:
+        sources = {False: iter(private), True: iter(shared)}
+        return jax.tree.unflatten(structure, [next(sources[kind]) for kind in public])
+
+    return (
+        [part for part, kind in zip(parts, public, strict=True) if not kind],
+        [part for part, kind in zip(parts, public, strict=True) if kind],
+        join,
+    )
+
+
+def _is_public(part: Any) -> bool:
+    return isinstance(part, Public)

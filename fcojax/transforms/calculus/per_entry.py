@@ -1,0 +1,90 @@
+"""Penalties applied to each entry, as diagonal metrics need them."""
+
+from collections.abc import Callable
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax import tree
+from fcojax.arguments import validated
+from fcojax.memo import memoised
+from fcojax.transforms.calculus.compose import is_concrete
+from fcojax.transforms.penalty import Penalty, entrywise, largest
+from fcojax.transforms.stable_norms import euclidean_norm
+
+
+@memoised
+@validated
+def per_entry(penalty: Penalty) -> Penalty:
+    r"""Apply a penalty to every entry separately, :math:`\sum_i \psi(x_i; \lambda)`.
+
+    The result is separable for any penalty. A separable penalty is unchanged; the Euclidean norm
+    becomes the l1 norm.
+
+    Args:
+      penalty: psi.
+
+    Example:
+      >>> from fcojax.transforms.penalties.l1 import l1
+      >>> v = jnp.array([3.0, -3.0])
+      >>> per_entry(l1()).prox(v, jnp.array([1.0, 2.0]), 1.0).tolist()
+      [2.0, -1.0]
+    """
+
+    def value(x, scale):
+        def one_leaf(leaf):
+            each = jax.vmap(lambda entry: penalty.value(entry, scale))(leaf.ravel())
+            return jnp.sum(each)
+
+        return tree.total(jax.tree.map(one_leaf, x))
+
+    def prox(v, step, scale):
+        def one_leaf(leaf, steps):
+            if not leaf.size:
+                return leaf
+            steps = jnp.broadcast_to(jnp.asarray(steps, leaf.dtype), leaf.shape)
+            one_entry = jax.vmap(lambda entry, each: penalty.prox(entry, each, scale))
+            return one_entry(leaf.ravel(), steps.ravel()).reshape(leaf.shape)
+
+        return entrywise(one_leaf, v, step)
+
+    def entries(x):
+        return jax.tree.map(jnp.ravel, x)
+
+    inner = penalty.scale_max and jax.vmap(penalty.scale_max)
+    scale_max = None if inner is None else lambda g: largest(jax.tree.map(inner, entries(g)))
+    inner_distance = penalty.subdiff_distance and jax.vmap(penalty.subdiff_distance, (0, 0, None))
+
+    def subdiff_distance(x, v, scale):
+        each = cast(Callable, inner_distance)
+        return euclidean_norm(jax.tree.map(lambda a, b: each(a, b, scale), entries(x), entries(v)))
+
+    distance = None if inner_distance is None else subdiff_distance
+    return Penalty(value, prox, scale_max, penalty.convex, True, distance)
+
+
+@validated
+def sum_over_entries(penalty: Penalty, name: str) -> Penalty:
+    """Return a separable penalty, whose prox accepts a step for each entry.
+
+    A penalty that is not marked as separable is tested on a vector: if its prox is the same entry
+    by entry, it is taken for a sum of the same function of each entry. ``name`` is for errors.
+    """
+    if penalty.separable:
+        return penalty
+    with jax.ensure_compile_time_eval():
+        for size in (1.0, 1e6):  # a ball does not change points inside
+            probe = jnp.array([2.0 * size, -1.5 * size, 0.25 * size])
+            try:
+                proxes = [psi.prox(probe, 1.0, 1.0) for psi in (penalty, per_entry(penalty))]
+                separable = not is_concrete(proxes) or np.allclose(*proxes)
+            except ValueError:  # a penalty of matrices
+                separable = False
+            if not separable:
+                raise ValueError(
+                    f"the penalty of {name} couples entries, and its prox in a diagonal metric has "
+                    "no closed form; pass a sum over entries, such as l1() or per_entry(...)."
+                )
+    return per_entry(penalty)

@@ -1,0 +1,1 @@
+"""Forms of ordinary operations that XLA runs well."""

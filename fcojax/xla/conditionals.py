@@ -1,0 +1,60 @@
+"""Conditionals that stay conditionals under ``vmap``.
+
+If the condition is batched, ``vmap`` turns ``jax.lax.cond`` into a ``select``: both branches run,
+and all arrays that they read are copied once per element of the batch. In a sweep that copied the
+examples of the whole population for every seed and grid point.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+
+from fcojax import tree
+from fcojax.types import Array, PyTree
+
+
+@custom_vmap
+def batch_max(number: Array) -> Array:
+    """Return the maximum of a scalar over all enclosing ``vmap`` axes, as an unbatched value."""
+    return number
+
+
+@batch_max.def_vmap
+def _reduce(axis_size, in_batched, number):
+    del axis_size, in_batched
+    return batch_max(jnp.max(number)), False
+
+
+def cond_unbatched(
+    condition: Array, first: Callable[[], PyTree], second: Callable[[], PyTree]
+) -> PyTree:
+    """Return ``first()`` where the condition holds, else ``second()``.
+
+    Under ``vmap`` a branch is skipped if no element of the batch selects it.
+
+    Args:
+      condition: a boolean scalar, which may be batched.
+      first: a function without arguments.
+      second: a function without arguments, with a result of the same structure, shapes and dtypes.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> size = lambda x: cond_unbatched(x > 0, lambda: x, lambda: -x)
+      >>> jax.vmap(size)(jnp.array([3, -4])).tolist()
+      [3, 4]
+    """
+    any_first, any_second = batch_max(condition), batch_max(~condition)
+    return tree.where(condition, _or_zeros(any_first, first), _or_zeros(any_second, second))
+
+
+def _or_zeros(needed: Array, function: Callable[[], PyTree]) -> PyTree:
+    """``function()`` if it is needed, else zeros of the same shapes."""
+    function = jax.jit(function)  # traced once, for its shapes and for the branch
+    shapes = jax.eval_shape(function)
+
+    def zeros():
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+    return jax.lax.cond(needed, function, zeros)

@@ -1,0 +1,43 @@
+"""Inspection of jaxprs: the inner jaxprs of an equation, and the largest intermediate array."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+
+def inner_programs(equation: Any) -> list[Any]:
+    """Return the jaxprs inside an equation: bodies of loops, branches and calls."""
+    values = [entry for value in equation.params.values() for entry in _as_list(value)]
+    jaxprs = [getattr(value, "jaxpr", value) for value in values]
+    return [value for value in jaxprs if hasattr(value, "eqns")]
+
+
+def largest_result(function: Callable, *args: Any) -> int:
+    """Return the bytes of the largest array that ``function`` computes.
+
+    Args:
+      function: any function that JAX can trace.
+      *args: its arguments; arrays or ``jax.ShapeDtypeStruct``.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> largest_result(lambda x: jnp.sum(jnp.outer(x, x)), jnp.zeros(10, jnp.float32))
+      400
+    """
+    return _largest(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def _largest(program: Any) -> int:
+    sizes = [
+        math.prod(result.aval.shape) * result.aval.dtype.itemsize
+        for equation in program.eqns
+        for result in equation.outvars
+    ]
+    inside = [_largest(inner) for equation in program.eqns for inner in inner_programs(equation)]
+    return max(sizes + inside, default=0)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, tuple | list) else [value]

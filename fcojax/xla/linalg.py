@@ -1,0 +1,86 @@
+"""Singular value and eigenvalue decompositions that do not deadlock on a CPU.
+
+XLA on a CPU distributes a batch of LAPACK calls over its thread pool from one of the pool's own
+threads, which then blocks. If as many batches are factorised at once as there are threads (two
+leaves of a model on two cores), every thread blocks and the program never ends. So on a CPU a batch
+is factorised one matrix after the other.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from fcojax.types import Array
+from fcojax.xla.rules import rules
+
+Result = TypeVar("Result")
+
+
+def unbatched(factorise: Callable[[Array], Result]) -> Callable[[Array], Result]:
+    """Make ``vmap`` of a function of a matrix a sequential loop on a CPU.
+
+    Args:
+      factorise: a function of one matrix; its derivatives are unchanged.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def single(matrix):
+        return factorise(matrix)
+
+    @single.def_vmap
+    def over_a_batch(size, mapped, matrices):
+        del size, mapped  # the only argument, so it is mapped
+        if rules().factors_singly:
+            found = jax.lax.map(single, matrices)
+        else:
+            found = jax.vmap(factorise)(matrices)
+        return found, jax.tree.map(lambda leaf: True, found)
+
+    @jax.custom_jvp
+    def evaluated(matrix):
+        return single(matrix)
+
+    @evaluated.defjvp
+    def along(primals, tangents):
+        return jax.jvp(factorise, primals, tangents)
+
+    return functools.wraps(factorise)(evaluated)
+
+
+@unbatched
+def thin_svd(matrix: Array) -> tuple[Array, Array, Array]:
+    """Return ``U, sigma, W^T`` of the thin singular value decomposition of a matrix.
+
+    Example:
+      >>> left, values, right = thin_svd(jnp.array([[0.0, 2.0], [1.0, 0.0], [0.0, 0.0]]))
+      >>> left.shape, values.tolist(), right.shape
+      ((3, 2), [2.0, 1.0], (2, 2))
+    """
+    left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
+    return left, values, right
+
+
+@unbatched
+def singular_values(matrix: Array) -> Array:
+    """Return the singular values of a matrix, largest first.
+
+    Example:
+      >>> singular_values(jnp.array([[0.0, 2.0], [1.0, 0.0]])).tolist()
+      [2.0, 1.0]
+    """
+    return jnp.linalg.svd(matrix, compute_uv=False)
+
+
+@unbatched
+def symmetric_eigh(matrix: Array) -> tuple[Array, Array]:
+    """Return the eigenvalues, smallest first, and eigenvectors of a symmetric matrix.
+
+    Example:
+      >>> symmetric_eigh(jnp.array([[0.0, 1.0], [1.0, 0.0]]))[0].tolist()
+      [-1.0, 1.0]
+    """
+    values, vectors = jnp.linalg.eigh(matrix)
+    return values, vectors

@@ -1,0 +1,171 @@
+"""Backend-dependent choices, in one table.
+
+Programs are traced for the default backend. Inside ``pretend`` they are traced for another one, so
+that a machine without an accelerator can lower and test the programs of one.
+"""
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import NamedTuple, ParamSpec, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from fcojax.types import Array, PyTree
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+class Rules(NamedTuple):
+    """The choices for one kind of device.
+
+    Attributes:
+      chunk_bytes: target size of the working set of a step, over the clients of a chunk; ``None``
+        for as many clients as fit in memory.
+      sweep_chunk_bytes: the same in a sweep.
+      ragged_chunks: number of groups into which a cohort of clients of different sizes is split.
+      bytes_to_share: bytes that each device should read per round before the clients are split
+        over several devices; ``None`` to split whenever clients run one after the other.
+      masks: whether a step that is not needed is computed and discarded rather than skipped.
+      usual_first: whether a loop runs its usual number of iterations before it first evaluates its
+        condition.
+      slices: whether convolutions and pooling are slices and products instead of XLA's own ops.
+      factors_singly: whether a batch of matrices is factorised one after the other.
+      gathers_by_source: whether the cost of a gather grows with the size of its source array.
+    """
+
+    chunk_bytes: int | None
+    sweep_chunk_bytes: int | None
+    ragged_chunks: int
+    bytes_to_share: int | None
+    masks: bool
+    usual_first: bool
+    slices: bool
+    factors_singly: bool
+    gathers_by_source: bool
+
+
+_CPU = Rules(
+    # A chunk should stay in a core's cache from a client's first step to its last.
+    chunk_bytes=1 << 20,
+    # The axis of the clients lies between grid points and features, so XLA transposes before each
+    # product; that pays off for tiny states only.
+    sweep_chunk_bytes=1 << 17,
+    # Clients are padded to the largest of their chunk. With sizes log-uniform from 1 to 5,000,
+    # sorted by size, 24 chunks have a sixth of padding rows.
+    ragged_chunks=24,
+    bytes_to_share=None,
+    # A conditional costs nothing compared with a step.
+    masks=False,
+    usual_first=False,
+    # XLA's gradients of a convolution are a hundred times slower inside a loop than outside.
+    slices=True,
+    # Concurrent batches can block all threads; see linalg.
+    factors_singly=True,
+    # XLA runs a gather from a long array on all cores, however few rows it reads; see slicing.
+    gathers_by_source=True,
+)
+_ACCELERATOR = Rules(
+    # One client's kernel leaves most of the device idle; a batch of all takes one launch.
+    chunk_bytes=None,
+    sweep_chunk_bytes=None,
+    # Chunks are launched one after the other, padding runs in parallel: on the sizes above, four
+    # groups compute twice the actual rows with a sixth of the launches.
+    ragged_chunks=4,
+    # 10 to 30 microseconds at a memory bandwidth of 2 to 5 TB/s, as long as an all-reduce takes.
+    bytes_to_share=1 << 26,
+    # Before the next launch, the host or the device's scheduler waits for the condition of a
+    # branch or loop that depends on data.
+    masks=True,
+    usual_first=True,
+    slices=False,
+    factors_singly=False,
+    gathers_by_source=False,
+)
+
+
+class _Pretended(NamedTuple):
+    backend: str
+    memory: int | None
+
+
+_pretended = jax.make_user_context(None)
+
+
+def pretend(backend: str, memory: int | None = None) -> AbstractContextManager:
+    """Return a context in which programs are traced as if for ``backend``.
+
+    They are still compiled for the actual device, and cached apart from programs traced outside.
+
+    Args:
+      backend: ``cpu``, ``tpu``, ``gpu`` or ``cuda``.
+      memory: bytes of memory that the device is assumed to have; ``None`` for the actual amount.
+
+    Example:
+      >>> with pretend("cuda"):
+      ...     rules().masks
+      True
+    """
+    return _pretended(_Pretended(backend, memory))
+
+
+def backend() -> str:
+    """Return the platform that programs are traced for: ``cpu``, ``tpu``, ``gpu`` or ``cuda``."""
+    return jax.default_backend() if _pretended.value is None else _pretended.value.backend
+
+
+def pretended_memory() -> int | None:
+    """Return the ``memory`` of the enclosing ``pretend``; ``None`` outside of one."""
+    return None if _pretended.value is None else _pretended.value.memory
+
+
+def rules() -> Rules:
+    """Return the row of the table for the current backend."""
+    return _CPU if backend() == "cpu" else _ACCELERATOR
+
+
+def in_full_precision(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Trace a function with float32 products computed in float32, not in TF32 or bfloat16.
+
+    Args:
+      function: any function. If ``jax_default_matmul_precision`` is set, as an option of JAX or by
+        a context, it is left unchanged.
+    """
+
+    @functools.wraps(function)
+    def traced(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        # The attribute also reflects contexts; JAX's type stubs do not declare options.
+        if jax.config.jax_default_matmul_precision is not None:  # pyright: ignore
+            return function(*args, **kwargs)
+        with jax.default_matmul_precision("highest"):
+            return function(*args, **kwargs)
+
+    return traced
+
+
+def loop(
+    unfinished: Callable[[PyTree], Array],
+    advance: Callable[[PyTree], PyTree],
+    state: PyTree,
+    usual: int,
+) -> PyTree:
+    """Run ``jax.lax.while_loop``, on an accelerator with the first iterations unrolled.
+
+    Unrolled iterations after the end are computed and discarded, so the result is the same.
+
+    Args:
+      unfinished: ``(state) -> bool``, whether to continue.
+      advance: ``(state) -> state``, one iteration.
+      state: the initial state.
+      usual: the usual number of iterations, which are unrolled.
+    """
+
+    def masked(_, state):
+        running, new_state = unfinished(state), advance(state)
+        return jax.tree.map(lambda new, old: jnp.where(running, new, old), new_state, state)
+
+    if rules().usual_first:
+        state = jax.lax.fori_loop(0, usual, masked, state, unroll=True)
+    return jax.lax.while_loop(unfinished, advance, state)

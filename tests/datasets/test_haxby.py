@@ -1,0 +1,144 @@
+"""Scans in NIfTI files laid out as nilearn lays out the data of Haxby et al."""
+
+import gzip
+
+import nibabel
+import numpy as np
+import pytest
+
+from fcojax import datasets
+from fcojax.datasets import by_client
+
+GRID = (4, 3, 5)
+NUM_RUNS, SCANS_A_RUN = 3, 12
+
+
+def write_subject(folder, rng, mask_path):
+    """Three runs of twelve scans: rest, faces, houses and shoes."""
+    folder.mkdir(parents=True)
+    labels = np.tile(["rest", "face", "house", "shoe"], 3 * NUM_RUNS)
+    runs = np.repeat(np.arange(NUM_RUNS), SCANS_A_RUN)
+    scans = 100 + 10 * rng.standard_normal((*GRID, len(labels))) + 50 * runs
+    scans += 3 * (labels == "face")
+    nibabel.Nifti1Image(scans.astype(np.float32), np.eye(4)).to_filename(folder / "bold.nii.gz")
+    lines = [f"{label} {run}" for label, run in zip(labels, runs, strict=True)]
+    (folder / "labels.txt").write_text("\n".join(["labels chunks", *lines]) + "\n")
+    return scans.astype(np.float32), labels, runs
+
+
+@pytest.fixture
+def brain(tmp_path):
+    rng = np.random.default_rng(0)
+    root = tmp_path / "haxby2001"
+    mask = rng.random(GRID) < 0.6
+    subjects = {i: write_subject(root / f"subj{i}", rng, root) for i in (1, 2)}
+    nibabel.Nifti1Image(mask.astype(np.uint8), np.eye(4)).to_filename(root / "mask.nii.gz")
+    return tmp_path, mask, subjects
+
+
+def standardised(scans, mask, runs):
+    signal = scans[mask].T.astype(float)
+    for run in np.unique(runs):
+        part = signal[runs == run]
+        signal[runs == run] = (part - part.mean(axis=0)) / part.std(axis=0, ddof=1)
+    return signal
+
+
+def test_sessions_of_subjects_are_clients(brain):
+    folder, mask, subjects = brain
+    scans = datasets.haxby(folder, subjects=(1, 2))
+    data = by_client(scans.pooled)
+    assert data.ids.tolist() == [f"subj{s}.run{r:02d}" for s in (1, 2) for r in range(NUM_RUNS)]
+    assert data.sizes.tolist() == [6] * 6
+    assert data.examples["y"].tolist() == [1, 0] * 18
+    expected = []
+    for raw, labels, runs in subjects.values():
+        expected.append(standardised(raw, mask, runs)[np.isin(labels, ["face", "house"])])
+    np.testing.assert_allclose(data.examples["x"], np.concatenate(expected), atol=2e-4)
+    assert data.examples["x"].dtype == np.float32
+    assert scans.grid == GRID
+    np.testing.assert_array_equal(scans.voxels, np.argwhere(mask))
+
+
+def test_one_subject_is_held_out(brain):
+    folder, _, _ = brain
+    held_out = datasets.haxby(folder, subjects=(2,), stimuli=("shoe", "house"))
+    assert set(held_out.pooled.client.tolist()) == {f"subj2.run{r:02d}" for r in range(NUM_RUNS)}
+    assert held_out.pooled.examples["y"].tolist() == [1, 0] * 9
+
+
+def test_nilearn_fetches_what_is_asked_for(brain, monkeypatch):
+    folder, _, _ = brain
+    asked = []
+    monkeypatch.setattr("nilearn.datasets.fetch_haxby", lambda **options: asked.append(options))
+    datasets.haxby(folder, subjects=(2, 1), download=True)
+    assert asked == [{"data_dir": str(folder), "subjects": [2, 1], "verbose": 0}]
+
+
+@pytest.mark.parametrize("detrend", [False, True])
+def test_one_subject_from_an_npz_file(tmp_path, detrend):
+    rng = np.random.default_rng(0)
+    labels = np.tile(["rest", "face", "house", "face", "house", "rest"], 4)
+    runs = np.repeat([0, 1], 12).astype(np.int8)
+    signal = rng.integers(500, 900, (24, 7)) + 5 * np.arange(24)[:, None]
+    signal[:, 3] = 600  # a dead voxel
+    voxels = np.stack([np.arange(7), np.zeros(7, int), np.arange(7)], axis=1)
+    path = tmp_path / "subj1.npz"
+    np.savez(
+        path, X=signal.astype(np.int16), labels=labels, run=runs, voxel_ijk=voxels,
+        mask=np.ones((8, 1, 7), bool),
+    )  # fmt: skip
+    scans = datasets.haxby_npz(path, detrend=detrend)
+    assert scans.grid == (8, 1, 7)
+    expected = signal.astype(float)
+    for run in (0, 1):
+        part, time = expected[runs == run], np.arange(12)
+        degree = 1 if detrend else 0
+        line = np.polynomial.polynomial.polyfit(time, part, degree)
+        rest = part - np.polynomial.polynomial.polyval(time, line).T
+        deviation = rest.std(axis=0, ddof=1)
+        expected[runs == run] = rest / np.where(deviation > 1e-6, deviation, 1)
+    kept = labels != "rest"
+    np.testing.assert_allclose(scans.pooled.examples["x"], expected[kept], atol=2e-3)
+    assert scans.pooled.examples["y"].tolist() == [1, 0] * 8
+
+    last = datasets.of_sessions(scans.pooled, ["subj1.run01"])
+    assert last.examples["y"].size == 8
+    np.testing.assert_array_equal(last.examples["x"], scans.pooled.examples["x"][8:])
+    with pytest.raises(
+        ValueError, match=r"no session subj2.run00; pass some of subj1.run00, subj1"
+    ):
+        datasets.of_sessions(scans.pooled, ["subj2.run00"])
+
+
+def test_bad_scans_are_refused(brain):
+    folder, mask, _ = brain
+    root = folder / "haxby2001"
+
+    def refused(message, **options):
+        with pytest.raises(ValueError, match=message) as error:
+            datasets.haxby(folder, **({"subjects": (1,)} | options))
+        assert "\n" not in str(error.value)
+
+    refused("there is no .*subj5.*labels.txt; unpack the data of Haxby", subjects=(5,))
+    refused("subj1 has no scan of a cat; pass two of face, house,", stimuli=("cat", "face"))
+    labels, bold = root / "subj1" / "labels.txt", root / "subj1" / "bold.nii.gz"
+    right = labels.read_text()
+    labels.write_text("\n".join(right.splitlines()[:-4]) + "\n")
+    refused("bold.nii.gz is not a series of scans")
+    labels.write_text("labels chunks\nface one\n")
+    refused("labels.txt is not a table of labels and sessions")
+    labels.write_text("labels chunks\n")
+    refused("labels.txt is not a table of labels and sessions: it is empty")
+    labels.write_text(right)
+    whole = bold.read_bytes()
+    bold.write_bytes(whole[: len(whole) // 2])
+    refused("bold.nii.gz is not a series of scans in NIfTI format")
+    bold.write_bytes(gzip.compress(b"not a scan"))
+    refused("bold.nii.gz is not a series of scans in NIfTI format")
+    bold.unlink()
+    refused("there is no .*bold.nii.gz")
+    (root / "mask.nii.gz").write_bytes(b"not a mask")
+    refused("mask.nii.gz is not a mask in NIfTI format")
+    (root / "mask.nii.gz").unlink()
+    refused("there is no .*mask.nii.gz")

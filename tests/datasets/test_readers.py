@@ -1,0 +1,386 @@
+"""Every reader on small files of the real format: whole, broken and of another format."""
+
+import gzip
+import io
+import json
+import struct
+
+import h5py
+import numpy as np
+import pytest
+from sklearn.datasets import dump_svmlight_file
+
+from fcojax import datasets
+from fcojax.datasets import Pooled, by_client
+from fcojax.datasets.reading import optional
+
+
+def refused(load, message):
+    """``load`` ends in one sentence that says ``message``."""
+    with pytest.raises(ValueError, match=message) as error:
+        load()
+    assert "\n" not in str(error.value)
+
+
+def test_clients_are_sorted_and_keep_the_order_of_their_rows():
+    rng = np.random.default_rng(0)
+    client = rng.permutation(np.repeat(["w10", "w2", "w1"], [4, 3, 5]))
+    x = rng.standard_normal((12, 2)).astype(np.float32)
+    data = by_client(Pooled({"x": x, "row": np.arange(12)}, client))
+    assert data.ids.tolist() == ["w1", "w10", "w2"]
+    assert data.sizes.tolist() == [5, 4, 3]
+    rows = np.asarray(data.examples["row"])
+    assert rows.tolist() == [i for name in data.ids for i in range(12) if client[i] == name]
+    np.testing.assert_array_equal(data.examples["x"], x[rows])
+
+
+@pytest.mark.parametrize(
+    ("client", "message"),
+    [
+        (None, "no client column"),
+        (np.array([1, 2]), "shape .* field x has 3 rows"),
+        (np.array([[1], [2], [3]]), "shape"),
+        (np.array([1.0, np.nan, 2.0]), "missing id"),
+    ],
+)
+def test_bad_client_columns_are_refused(client, message):
+    refused(lambda: by_client(Pooled({"x": np.ones((3, 1))}, client)), message)
+
+
+def test_incomplete_rows_are_dropped_with_their_clients():
+    x = np.array([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0]])
+    pooled = datasets.drop_incomplete(
+        Pooled({"x": x, "y": np.arange(3)}, np.array(["a", "b", "a"]))
+    )
+    assert pooled.examples["y"].tolist() == [1, 2]
+    assert pooled.client.tolist() == ["b", "a"]
+    refused(lambda: by_client(Pooled({"x": x}, np.zeros(3))), "field x of client 0 is not finite")
+
+
+def test_npz_and_npy(tmp_path):
+    images = np.arange(12, dtype=np.float64).reshape(4, 3)
+    labels = np.array([0, 1, 2, 1])
+    hospital = np.array([2, 0, 2, 0], np.int8)
+    np.savez(tmp_path / "all.npz", images=images, labels=labels, hospital=hospital)
+    for name, array in (("x", images), ("y", labels), ("who", hospital)):
+        np.save(tmp_path / f"{name}.npy", array)
+    one = datasets.npz(tmp_path / "all.npz", {"x": "images", "y": "labels"}, client="hospital")
+    several = datasets.npy(
+        {"x": tmp_path / "x.npy", "y": tmp_path / "y.npy"}, client=tmp_path / "who.npy"
+    )
+    for pooled in (one, several):
+        np.testing.assert_array_equal(pooled.examples["x"], images)
+        assert pooled.examples["x"].dtype == np.float32
+        assert pooled.examples["y"].dtype == np.int32
+        assert by_client(pooled).sizes.tolist() == [2, 2]
+    assert datasets.npz(tmp_path / "all.npz", {"x": "images"}).client is None
+
+
+def test_bad_arrays_are_refused(tmp_path):
+    good, short = tmp_path / "good.npz", tmp_path / "short.npz"
+    np.savez(good, x=np.ones((4, 200)), few=np.ones(3), who=np.ones(5))
+    short.write_bytes(good.read_bytes()[:-40])
+    text = tmp_path / "text.npz"
+    text.write_text("x,y\n1,2\n")
+    np.save(tmp_path / "pickled.npy", np.array([{"a": 1}], object))
+    (tmp_path / "short.npy").write_bytes(_npy_bytes(np.ones(100))[:-8])
+    refused(lambda: datasets.npz(tmp_path / "no.npz", {"x": "x"}), "there is no .*no.npz; pass")
+    refused(lambda: datasets.npz(good, {"x": "X"}), "it has no array X, only few, who, x")
+    refused(lambda: datasets.npz(good, {"x": "x"}, client="whose"), "no array whose")
+    for path in (short, text):
+        refused(lambda path=path: datasets.npz(path, {"x": "x"}), f"{path.name} is not a numpy npz")
+    for name in ("pickled.npy", "short.npy"):
+        refused(
+            lambda name=name: datasets.npy({"x": tmp_path / name}), f"{name} is not a numpy npy"
+        )
+    refused(lambda: datasets.npy({"x": good}), "it is an npz file")
+
+
+def _npy_bytes(array):
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def test_libsvm_text(tmp_path):
+    path = tmp_path / "a1a"
+    path.write_text("-1 3:1 5:0.5\n+1 1:2 # a comment\n-1 2:-1.5\n")
+    pooled = datasets.libsvm(path, num_features=6)
+    expected = [[0, 0, 1, 0, 0.5, 0], [2, 0, 0, 0, 0, 0], [0, -1.5, 0, 0, 0, 0]]
+    np.testing.assert_array_equal(pooled.examples["x"], np.array(expected, np.float32))
+    assert pooled.examples["y"].tolist() == [0, 1, 0]
+    assert pooled.client is None
+    assert datasets.libsvm(path).examples["x"].shape == (3, 5)
+    swapped = datasets.libsvm(path, classes=(1, -1)).examples["y"]
+    assert swapped.tolist() == [1, 0, 1]
+
+
+def test_libsvm_written_by_scikit_learn(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((20, 4)) * (rng.random((20, 4)) < 0.5)
+    y = rng.standard_normal(20)
+    with gzip.open(tmp_path / "r.txt.gz", "wb") as file:
+        dump_svmlight_file(x, y, file, zero_based=False)
+    pooled = datasets.libsvm(tmp_path / "r.txt.gz", num_features=4, regression=True)
+    np.testing.assert_allclose(pooled.examples["x"], x.astype(np.float32), rtol=1e-6)
+    np.testing.assert_allclose(pooled.examples["y"], y, rtol=1e-6)
+    assert pooled.examples["y"].dtype == np.float32
+
+
+def test_libsvm_of_a_million_features_stays_sparse(tmp_path):
+    path = tmp_path / "wide"
+    path.write_text("-1 3:1 1000000:0.5\n" * 600 + "+1 1:2\n")
+    refused(lambda: datasets.libsvm(path), "601 rows of 1000000 features, 2.2 GiB .* sparse=True")
+    x = datasets.libsvm(path, sparse=True).examples["x"]
+    assert x.shape == (601, 1_000_000) and x.index.shape == (601, 2)
+    assert x.index[0].tolist() == [2, 999_999] and x.value[0].tolist() == [1, 0.5]
+    assert x.index[600].tolist() == [0, 0] and x.value[600].tolist() == [2, 0]
+    (tmp_path / "narrow").write_text("-1 3:1 5:0.5\n+1 1:2\n")
+    dense, sparse = (datasets.libsvm(tmp_path / "narrow", sparse=s).examples for s in (False, True))
+    np.testing.assert_array_equal(sparse["x"].to_dense(), dense["x"])
+    np.testing.assert_array_equal(sparse["y"], dense["y"])
+
+
+def test_bad_libsvm_is_refused(tmp_path):
+    path = tmp_path / "bad"
+    refused(lambda: datasets.libsvm(path), "there is no .*bad; download .* LIBSVM Data page")
+    path.write_text("<html>not found</html>\n")
+    refused(lambda: datasets.libsvm(path), "bad is not LIBSVM text")
+    path.write_text("1 3:1\n2 4:1\n")
+    refused(lambda: datasets.libsvm(path, classes=(0, 1)), "label 2 in row 1")
+    refused(lambda: datasets.libsvm(path, num_features=2), "bad is not LIBSVM text")
+    path.write_text("")
+    refused(lambda: datasets.libsvm(path), "bad is not LIBSVM text")
+
+
+def idx_bytes(array, code):
+    shape = struct.pack(f">{array.ndim}I", *array.shape)
+    return bytes([0, 0, code, array.ndim]) + shape + array.tobytes()
+
+
+@pytest.fixture
+def mnist_files(tmp_path):
+    """Seven digits by three writers, half of the files packed."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(256, size=(7, 28, 28), dtype=np.uint8)
+    labels = np.array([5, 0, 4, 1, 9, 2, 1], np.uint8)
+    writers = np.array([103, 7, 7, 2000, 103, 7, 2000])
+    table = np.zeros((9, 8), ">i4")  # two digits more, as QMNIST's test set has
+    table[:7, 0], table[:7, 2] = labels, writers
+    (tmp_path / "t10k-images-idx3-ubyte").write_bytes(idx_bytes(images, 8))
+    (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx_bytes(labels, 8)))
+    (tmp_path / "qmnist-test-labels-idx2-int.gz").write_bytes(gzip.compress(idx_bytes(table, 12)))
+    return tmp_path, images, labels, writers
+
+
+def test_mnist_by_writer(mnist_files):
+    folder, images, labels, writers = mnist_files
+    pooled = datasets.mnist(folder, "test")
+    np.testing.assert_allclose(pooled.examples["x"], images.reshape(7, 784) / 255, rtol=1e-6)
+    assert pooled.examples["x"].dtype == np.float32
+    assert pooled.examples["y"].tolist() == labels.tolist()
+    assert pooled.client.tolist() == writers.tolist()
+    data = by_client(pooled)
+    assert data.ids.tolist() == [7, 103, 2000]
+    assert data.examples["y"].tolist() == [0, 4, 2, 5, 9, 1, 1]
+    assert datasets.mnist(folder, "test", writers=False).client is None
+
+
+def test_mnist_in_one_file_is_the_same(mnist_files, tmp_path):
+    folder, images, labels, writers = mnist_files
+    (tmp_path / "packed").mkdir()
+    path = tmp_path / "packed" / "mnist_test.npz"
+    np.savez(path, images=images, labels=labels, writer=writers)
+    packed, loose = datasets.mnist(path.parent, "test"), datasets.mnist(folder, "test")
+    np.testing.assert_array_equal(packed.client, loose.client)
+    for field in "xy":
+        np.testing.assert_array_equal(packed.examples[field], loose.examples[field])
+        assert packed.examples[field].dtype == loose.examples[field].dtype
+    np.savez(path, images=images, labels=labels + 10, writer=writers)
+    refused(lambda: datasets.mnist(path.parent, "test"), "none of the 10 classes")
+
+
+def test_bad_mnist_is_refused(mnist_files):
+    folder, images, labels, _ = mnist_files
+    refused(lambda: datasets.mnist(folder), "there is no .*train-images-idx3-ubyte; download")
+    image_file = folder / "t10k-images-idx3-ubyte"
+    whole = image_file.read_bytes()
+    for content, message in (
+        (whole[:-5], "promises 5488 bytes and 5483 follow"),
+        (whole + b"x", "5489 follow"),
+        (whole[:7], "is not an idx file"),
+        (b"", "magic number"),
+        (b"\x89PNG" + whole, "magic number"),
+        (idx_bytes(labels, 8), "1 axes and not 3"),
+        (gzip.compress(whole)[:200], "is not an idx file, or was cut short"),
+        (idx_bytes(images[:6], 8), "7 labels for 6 images"),
+    ):
+        image_file.write_bytes(content)
+        refused(lambda: datasets.mnist(folder, "test"), message)
+    image_file.write_bytes(whole)
+    label_file = folder / "t10k-labels-idx1-ubyte.gz"
+    right = label_file.read_bytes()
+    label_file.write_bytes(gzip.compress(idx_bytes(np.append(labels[:6], np.uint8(10)), 8)))
+    refused(lambda: datasets.mnist(folder, "test"), "label 10 in row 6")
+    label_file.write_bytes(gzip.compress(idx_bytes(labels[::-1], 8)))
+    refused(lambda: datasets.mnist(folder, "test"), "have different digits")
+    label_file.write_bytes(right)
+    (folder / "qmnist-test-labels-idx2-int.gz").unlink()
+    refused(lambda: datasets.mnist(folder, "test"), "facebookresearch/qmnist")
+
+
+@pytest.fixture
+def emnist_file(tmp_path):
+    """Three writers in the layout of TensorFlow Federated."""
+    rng = np.random.default_rng(0)
+    path = tmp_path / "fed_emnist_digitsonly_train.h5"
+    with h5py.File(path, "w") as file:
+        for writer, count in (("f0100_02", 2), ("f0000_14", 3), ("f0007_11", 1)):
+            group = file.create_group(f"examples/{writer}")
+            group["pixels"] = rng.random((count, 28, 28), dtype=np.float32)
+            group["label"] = np.arange(count, dtype=np.int32)
+    return path
+
+
+def test_emnist_by_writer(emnist_file):
+    data = by_client(datasets.emnist(emnist_file))
+    assert data.ids.tolist() == ["f0000_14", "f0007_11", "f0100_02"]
+    assert data.sizes.tolist() == [3, 1, 2]
+    assert data.examples["y"].tolist() == [0, 1, 2, 0, 0, 1]
+    with h5py.File(emnist_file) as file:
+        first = 1 - file["examples/f0000_14/pixels"][0].reshape(-1)
+    np.testing.assert_array_equal(data.examples["x"][0], first)
+
+
+def test_a_share_of_the_writers(emnist_file):
+    train = datasets.emnist(emnist_file, share=0.6)
+    assert sorted(set(train.client.tolist())) == ["f0000_14", "f0007_11"]
+    same = datasets.emnist(emnist_file, client_ids=["f0000_14", "f0007_11"])
+    np.testing.assert_array_equal(train.examples["x"], same.examples["x"])
+
+
+def test_bad_emnist_is_refused(emnist_file, tmp_path):
+    refused(lambda: datasets.emnist(tmp_path / "no.h5"), "there is no .*TensorFlow Federated")
+    refused(lambda: datasets.emnist(emnist_file, num_classes=2), "label 2 in row 2")
+    refused(lambda: datasets.emnist(emnist_file, client_ids=["nobody"]), "no writer nobody")
+    whole = emnist_file.read_bytes()
+    emnist_file.write_bytes(whole[: len(whole) // 2])
+    refused(lambda: datasets.emnist(emnist_file), "is not a federated EMNIST file, or was cut")
+    emnist_file.write_bytes(b"GIF89a")
+    refused(lambda: datasets.emnist(emnist_file), "is not a federated EMNIST file, or was cut")
+    with h5py.File(emnist_file, "w") as file:
+        file["weights"] = np.ones(3)
+    refused(lambda: datasets.emnist(emnist_file), "is not a federated EMNIST file, .*examples")
+    with h5py.File(emnist_file, "w") as file:
+        file["examples/f1/pixels"], file["examples/f1/label"] = np.ones((2, 8, 8)), np.ones(2)
+    refused(lambda: datasets.emnist(emnist_file), r"writer f1 has pixels \(2, 8, 8\)")
+
+
+def leaf_content(**data):
+    return {
+        "users": list(data),
+        "num_samples": [len(rows["y"]) for rows in data.values()],
+        "user_data": data,
+    }
+
+
+def test_leaf_folders(tmp_path):
+    parts = [
+        leaf_content(
+            f_10={"x": [[0.5, 1.0], [0.0, 0.25]], "y": [3, 1]}, f_2={"x": [[2, 3]], "y": [0]}
+        ),
+        leaf_content(f_1={"x": [[7.0, 8.0]], "y": [2]}, f_9={"x": [], "y": []}),
+    ]
+    for index, part in enumerate(parts):
+        (tmp_path / f"all_data_{index}_train.json").write_text(json.dumps(part))
+    pooled = datasets.leaf(tmp_path, num_classes=4)
+    data = by_client(pooled)
+    assert data.ids.tolist() == ["f_1", "f_10", "f_2"]
+    assert data.examples["x"].tolist() == [[7, 8], [0.5, 1], [0, 0.25], [2, 3]]
+    assert data.examples["y"].tolist() == [2, 3, 1, 0]
+    assert pooled.examples["x"].dtype == np.float32
+    assert pooled.examples["y"].dtype == np.int32
+    assert datasets.leaf(tmp_path / "all_data_1_train.json").client.tolist() == ["f_1"]
+
+
+def test_leaf_targets_may_be_numbers(tmp_path):
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(leaf_content(a={"x": [[1], [2]], "y": [0.5, 1.0]})))
+    assert datasets.leaf(path).examples["y"].tolist() == [0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"users": ["a"], "user_da', "is not a LEAF json file, or was cut short"),
+        ("[1, 2]", "no users and user_data"),
+        (json.dumps({"users": ["a"], "user_data": {}}), "is not a LEAF json file"),
+        (json.dumps({"users": ["a"], "user_data": {"a": {"x": [[1]]}}}), "LEAF json file"),
+        (json.dumps(leaf_content(a={"x": ["to be"], "y": ["o"]})), "not all numbers"),
+        (json.dumps(leaf_content(a={"x": [[1], [2]], "y": [1]})), r"\(2, 1\) and y of shape \(1,"),
+        (json.dumps(leaf_content(a={"x": [[1], [2, 3]], "y": [1, 0]})), "LEAF json file"),
+        (
+            json.dumps(leaf_content(a={"x": [[1]], "y": [1]}, b={"x": [[1, 2]], "y": [1]})),
+            "features of shapes",
+        ),
+        (json.dumps(leaf_content(a={"x": [[1]], "y": [9]})), "label 9 in row 0"),
+        (json.dumps(leaf_content(a={"x": [], "y": []})), "no examples"),
+    ],
+)
+def test_bad_leaf_is_refused(tmp_path, content, message):
+    (tmp_path / "data.json").write_text(content)
+    refused(lambda: datasets.leaf(tmp_path, num_classes=4), message)
+
+
+def test_leaf_users_are_in_one_file_only(tmp_path):
+    refused(lambda: datasets.leaf(tmp_path / "no"), "TalwalkarLab/leaf")
+    refused(lambda: datasets.leaf(tmp_path), "has no examples of any user; make the data")
+    for name in "ab":
+        content = leaf_content(same={"x": [[1]], "y": [1]})
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    refused(lambda: datasets.leaf(tmp_path), "b.json .* user same is in .*a.json")
+
+
+def test_ratings_from_text_and_npz(tmp_path):
+    user, item = np.array([10, 3, 10, 7]), np.array([200, 200, 100, 300])
+    rating = np.array([4.0, 1.5, 3.0, 5.0])
+    (tmp_path / "u.data").write_text(
+        "".join(f"{u}\t{i}\t{r}\t88125\n" for u, i, r in zip(user, item, rating, strict=True))
+    )
+    (tmp_path / "ratings.csv").write_text(
+        "userId,rating,movieId\n"
+        + "".join(f"{u},{r},{i}\n" for u, i, r in zip(user, item, rating, strict=True))
+    )
+    np.savez(tmp_path / "r.npz", user=user, joke=item, rating=rating)
+    for read in (
+        datasets.ratings(tmp_path / "u.data"),
+        datasets.ratings(
+            tmp_path / "ratings.csv", columns=(0, 2, 1), delimiter=",", num_header_lines=1
+        ),
+        datasets.ratings(tmp_path / "r.npz", names=("user", "joke", "rating")),
+    ):
+        assert read.shape == (3, 3)
+        assert (read.users.tolist(), read.items.tolist()) == ([3, 7, 10], [100, 200, 300])
+        matrix = np.zeros((3, 3))
+        examples = read.pooled.examples
+        matrix[examples["row"], examples["column"]] = examples["value"]
+        assert matrix.tolist() == [[0, 1.5, 0], [0, 0, 5], [3, 4, 0]]
+        assert by_client(read.pooled).ids.tolist() == [3, 7, 10]
+
+
+def test_bad_ratings_are_refused(tmp_path):
+    path = tmp_path / "u.data"
+    refused(lambda: datasets.ratings(path), "grouplens.org/datasets/movielens")
+    path.write_text("1 2 3.0\n1 2 4.0\n")
+    refused(lambda: datasets.ratings(path), "rates 1 pairs of user and item more than once")
+    path.write_text("1 2 3.0\n1 2\n")
+    refused(lambda: datasets.ratings(path), "is not a table of ratings")
+    path.write_text("user item rating\n1 2 3\n")
+    refused(lambda: datasets.ratings(path), "is not a table of ratings")
+    path.write_text("")
+    refused(lambda: datasets.ratings(path), "is not a table of ratings")
+
+
+def test_a_missing_package_names_its_extra():
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'fcojax\[data\]'"):
+        optional("no_such_package.inside", "data")

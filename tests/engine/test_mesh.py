@@ -1,0 +1,44 @@
+"""One, four and eight devices, however they are shared, give the same numbers."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcojax.engine.placement.mesh import decomposes_on_a_cpu
+
+
+@pytest.mark.long
+def test_one_to_eight_devices_give_the_same_numbers():
+    root = pathlib.Path(__file__).parent.parent.parent
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.engine.on_many_devices"],
+        cwd=root, capture_output=True, text=True, check=False,
+        env=os.environ | {"JAX_COMPILATION_CACHE_DIR": os.fspath(root / ".jax_cache")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    one = np.array(found.pop("1x1"))
+    assert len(found) == 4 and np.isfinite(one).all() and np.unique(one).size > 100
+    for mesh, numbers in found.items():
+        np.testing.assert_allclose(numbers, one, rtol=1e-11, atol=1e-13, err_msg=mesh)
+
+
+@pytest.mark.parametrize(
+    ("function", "decomposes"),
+    [
+        (lambda x: x @ x, False),
+        (lambda x: jnp.linalg.svd(x)[1], True),
+        (lambda x: jax.lax.scan(lambda c, _: (jnp.linalg.qr(c)[0], None), x, length=2)[0], True),
+        (lambda x: jax.vmap(jnp.linalg.eigvalsh)(jnp.stack([x, x])), True),
+    ],
+)
+def test_programs_that_decompose_matrices_are_recognised(function, decomposes):
+    """Several devices of a CPU would wait for each other's threads in them."""
+    assert decomposes_on_a_cpu(jax.jit(function).trace(jnp.eye(3))) == decomposes

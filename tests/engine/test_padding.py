@@ -1,0 +1,264 @@
+"""Clients of 1 to 5,000 examples in one population: right, padded little, compiled once."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from benchmarks.replay import draws
+from fcojax.algorithms import Algorithm, ClientResult
+from fcojax.algorithms.local import batch_max, mean_gradient
+from fcojax.engine.placement.mesh import client_mesh, shard_clients
+from fcojax.engine.plan import Plan
+
+KEY = jax.random.key(0)
+SIZES = (40, 1, 5000, 2, 700, 3, 90, 1, 2400, 12, 300, 7)
+SMALL = (40, 1, 130, 2, 70, 3, 90, 1, 5)
+START = jnp.array([0.5, -1.0, 2.0])
+
+
+@functools.cache
+def population(sizes=SIZES, weights="examples"):
+    """Rows of 4 KB, as a page is, so that every row of padding is worth to be avoided."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((sum(sizes), 3))
+    rest = np.zeros((sum(sizes), 512 - 4))
+    examples = {"x": x, "y": x.sum(axis=1) + rng.standard_normal(sum(sizes)), "rest": rest}
+    return fcojax.from_rows(examples, sizes, weights)
+
+
+def loss(w, rows):
+    return (rows["x"] @ w - rows["y"]) ** 2
+
+
+class Hparams(NamedTuple):
+    client_lr: float = 0.05
+
+
+_traces = []
+
+
+@functools.cache
+def observer(of):
+    """The model is the weighted mean of ``of(w, batch)``, summed over a client's steps."""
+
+    def client_update(hparams, message, client, local, key):
+        _traces.append(None)
+        nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(of, START, local.full()))
+        add = lambda total, batch: jax.tree.map(jnp.add, total, of(START, batch))  # noqa: E731
+        return ClientResult(client, local.scan(add, nothing), {})
+
+    start = {"rows": jnp.zeros(()), "real": jnp.zeros(())} if of is counts else jnp.zeros(3)
+    return Algorithm(
+        init=lambda hparams, params: (start, ()),
+        broadcast=lambda hparams, server: server,
+        client_update=client_update,
+        server_update=lambda hparams, server, mean, fraction, key: mean,
+        model=lambda hparams, server: server,
+    )
+
+
+def counts(w, batch):
+    """Rows that a step computes, and those of them that are real."""
+    return {"rows": jnp.asarray(float(batch.weights.size)), "real": jnp.sum(batch.weights)}
+
+
+gradient = mean_gradient(loss)
+
+
+def one_round(of, data, work, **options):
+    return fcojax.run(
+        observer(of), Hparams(), START, data, KEY, fcojax.Plan(work, **options), num_rounds=1
+    )[0]
+
+
+def pooled_gradient(data):
+    rows = jax.tree.map(np.asarray, data.examples)
+    residual = rows["x"] @ np.asarray(START) - rows["y"]
+    return 2 * rows["x"].T @ residual / len(residual)
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 5, 12])
+def test_full_gradients_are_those_of_the_pooled_data(chunk):
+    data = population()
+    found = one_round(gradient, data, fcojax.local_steps(1), client_chunk_size=chunk)
+    np.testing.assert_allclose(found, pooled_gradient(data), rtol=1e-10)
+
+
+@pytest.mark.long
+def test_full_gradients_are_pooled_on_a_mesh_and_for_some_clients_only():
+    data = population()
+    sharded = shard_clients(data, client_mesh(2))
+    found = one_round(gradient, sharded, fcojax.local_steps(1))
+    np.testing.assert_allclose(found, pooled_gradient(data), rtol=1e-10)
+    some = fcojax.run(
+        observer(gradient),
+        Hparams(),
+        START,
+        data,
+        KEY,
+        num_rounds=1,
+        plan=fcojax.Plan(
+            fcojax.local_steps(1), fcojax.uniform_cohort(cohort_size=4), client_chunk_size=3
+        ),
+    )[0]
+    members = draws(
+        Plan(fcojax.local_steps(1), fcojax.uniform_cohort(cohort_size=4)), data, KEY, jnp.array(0)
+    )[0]
+    np.testing.assert_allclose(some, pooled_gradient(data.select(np.asarray(members))), rtol=1e-10)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 4, 9])
+@pytest.mark.parametrize("work", [fcojax.local_steps(2), fcojax.local_epochs(2)])
+def test_padding_is_reported_as_it_is(work, chunk):
+    data = population(SMALL, None)
+    found = one_round(counts, data, work, client_chunk_size=chunk)
+    if 9 % chunk == 0 or chunk == 1:  # else places without a client are padding too
+        reported = fcojax.devices.padded_share(data, work, chunk)
+        assert float(found["real"] / found["rows"]) == pytest.approx(1 - reported)
+    assert float(found["real"]) * 9 == pytest.approx(2 * sum(SMALL))
+
+
+def test_little_is_padded_one_by_one_and_all_to_the_largest_side_by_side():
+    data, work = population(), fcojax.local_steps(3)
+    assert fcojax.devices.padded_share(data, work) < 0.13
+    assert fcojax.devices.padded_share(data, work, 12) == pytest.approx(
+        1 - sum(SIZES) / (12 * 5000)
+    )
+
+
+def test_padding_of_minibatches_by_hand():
+    data, work = population(SMALL), fcojax.local_epochs(1, 10)
+    # One by one only last batches are short: 4, 1, 13, 1, 7, 1, 9, 1 and 1 of ten.
+    assert fcojax.devices.padded_share(data, work) == pytest.approx(1 - sum(SMALL) / 380)
+    # Three by three: 130, 90, 70, then 40, 5, 3, then 2, 1, 1.
+    assert fcojax.devices.padded_share(data, work, 3) == pytest.approx(1 - sum(SMALL) / (3 * 180))
+    drawn = fcojax.devices.padded_share(data, fcojax.local_steps(4, 10))
+    assert drawn == pytest.approx(1 - sum(min(n, 10) for n in SMALL) / 90)
+    assert fcojax.devices.padded_share(data, fcojax.local_steps(4, 10, replace=True)) == 0
+
+
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_epochs_see_every_example_once(chunk):
+    data = population(SMALL, None)
+    found = one_round(gradient, data, fcojax.local_epochs(1, 1), client_chunk_size=chunk)
+    np.testing.assert_allclose(found, pooled_gradient(data) * sum(SMALL) / 9, rtol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "work",
+    [
+        fcojax.local_epochs(2, 10),
+        pytest.param(fcojax.local_epochs(3, 10, fewest=1), marks=pytest.mark.long),
+        pytest.param(fcojax.local_steps(11, 4, fewest=1), marks=pytest.mark.long),
+        pytest.param(fcojax.local_steps(11, 4, fewest=1, replace=True), marks=pytest.mark.long),
+    ],
+)
+def test_results_do_not_depend_on_who_works_side_by_side(work):
+    hparams = fcojax.algorithms.fed_avg.Hparams(client_lr=1e-3)
+    (model, history), (other, other_history) = (
+        fcojax.run(
+            fcojax.algorithms.fed_avg(loss),
+            hparams,
+            START,
+            population(SMALL),
+            KEY,
+            num_rounds=2,
+            plan=fcojax.Plan(
+                work,
+                fcojax.dropout(fcojax.uniform_cohort(cohort_size=5), 0.5),
+                client_chunk_size=chunk,
+            ),
+        )
+        for chunk in (1, 3)
+    )
+    np.testing.assert_allclose(model, other, rtol=1e-12)
+    assert history["lost"].tolist() == other_history["lost"].tolist() != [0, 0]
+
+
+def test_draws_with_replacement_differ_from_step_to_step():
+    def names(w, batch):
+        return batch.examples["x"][0]
+
+    data = population((200, 100), None)
+    one, many = (
+        fcojax.run(
+            observer(names), Hparams(), START, data, KEY,
+            num_rounds=1,
+            plan=fcojax.Plan(fcojax.local_steps((k, 1), 1, replace=True), client_chunk_size=1),
+        )[0]
+        for k in (1, 65)
+    )  # fmt: skip
+    # If blocks of steps repeated each other's draws the sum would be of few different rows.
+    rows = np.asarray(data.examples["x"])
+    last = 2 * np.asarray(many - one)
+    assert not any(np.allclose(last / 64, row, atol=1e-6) for row in rows)
+
+
+def test_other_cohorts_and_rates_compile_nothing_anew():
+    data, work = population(), fcojax.local_epochs(1, 300)
+    options = {"num_rounds": 4, "plan": fcojax.Plan(work, fcojax.uniform_cohort(cohort_size=3))}
+    run = functools.partial(fcojax.run, observer(gradient))
+    run(Hparams(0.1), START, data, KEY, **options)
+    count = len(_traces)
+    renamed = fcojax.from_rows(data.examples, data.sizes, ids=[f"c{m:02d}" for m in range(12)])
+    for other in (data, renamed):
+        run(Hparams(0.2), START, other, jax.random.key(9), **options)
+    assert len(_traces) == count
+
+
+@pytest.mark.parametrize("work", [fcojax.local_steps(2), fcojax.local_epochs(2, 4)])
+def test_equal_clients_need_no_branch_and_no_sort(work):
+    """Ragged ones do, so that the words looked for are those that there would be."""
+
+    def program(data):
+        run = functools.partial(
+            fcojax.run, observer(gradient), Hparams(), START,
+            num_rounds=1, plan=fcojax.Plan(work, client_chunk_size=3),
+        )  # fmt: skip
+        return jax.jit(lambda data, key: run(data=data, key=key)).lower(data, KEY).as_text()
+
+    equal, ragged = program(population((8,) * 9)), program(population(SMALL))
+    for word in ("stablehlo.case", "stablehlo.sort"):
+        assert word not in equal and word in ragged
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "work",
+    [fcojax.local_epochs(1, 10), pytest.param(fcojax.local_steps(2), marks=pytest.mark.long)],
+)
+def test_a_run_of_ragged_clients_differentiates(work):
+    algorithm, data = fcojax.algorithms.fed_avg(loss), population(SMALL)
+    hparams = fcojax.algorithms.fed_avg.Hparams(client_lr=1e-3)
+
+    @jax.jit
+    @jax.value_and_grad
+    def objective(w):
+        model, _ = fcojax.run(
+            algorithm,
+            hparams,
+            w,
+            data,
+            KEY,
+            num_rounds=1,
+            plan=fcojax.Plan(work, client_chunk_size=1),
+        )
+        return jnp.sum(model)
+
+    value, slope = objective(START)
+    # Steps are affine in the start, so that a difference is the derivative.
+    for i in range(3):
+        assert slope[i] == pytest.approx(float(objective(START.at[i].add(1.0))[0] - value))
+
+
+def test_the_largest_of_all_is_seen_through_every_vmap():
+    numbers = jnp.array([[3, 1], [4, 1], [5, 9]])
+    seen = jax.vmap(jax.vmap(batch_max, out_axes=None), out_axes=None)(numbers)
+    assert seen == 9
+    assert batch_max(jnp.array(2)) == 2

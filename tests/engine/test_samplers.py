@@ -1,0 +1,124 @@
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from fcojax.engine.participation.samplers import (
+    coin_flips,
+    dropout,
+    everyone,
+    uniform_cohort,
+    weighted_cohort,
+)
+
+
+def drawn(sampler, num_clients, num_rounds, sizes=None):
+    """The draws of many rounds."""
+    rounds = jnp.arange(num_rounds, dtype=jnp.int32)
+    draw = lambda index: sampler.draw(jax.random.key(0), index, num_clients, sizes)  # noqa: E731
+    return jax.jit(jax.vmap(draw))(rounds)
+
+
+def test_everyone_is_everyone_in_place():
+    cohort = everyone().draw(jax.random.key(0), jnp.array(0), 5)
+    assert cohort.members is None
+    assert cohort.present.tolist() == [True] * 5
+
+
+def test_uniform_cohorts_are_distinct_and_fair():
+    cohorts = drawn(uniform_cohort(cohort_size=4), 9, 20_000)
+    members = np.sort(np.asarray(cohorts.members), axis=1)
+    assert (np.diff(members, axis=1) > 0).all()
+    subsets = np.unique(members @ 10 ** np.arange(4), return_counts=True)[1]
+    assert len(subsets) == 126  # all of 9 choose 4
+    assert stats.chisquare(subsets).pvalue > 1e-3
+
+
+def test_coin_flips_have_the_law_of_coin_flips():
+    num_clients, probability, num_rounds = 7, 0.3, 20_000
+    cohorts = drawn(coin_flips(probability), num_clients, num_rounds)
+    present = np.zeros((num_rounds, num_clients), int)
+    rows = np.arange(num_rounds)[:, None]
+    np.add.at(present, (rows, np.asarray(cohorts.members)), np.asarray(cohorts.present, int))
+    assert present.max() == 1
+    # All 2^7 patterns of heads, against their probabilities.
+    observed = np.bincount(present @ 2 ** np.arange(num_clients), minlength=2**num_clients)
+    heads = np.array([bin(pattern).count("1") for pattern in range(2**num_clients)])
+    expected = probability**heads * (1 - probability) ** (num_clients - heads) * num_rounds
+    keep = expected > 5
+    observed = np.append(observed[keep], observed[~keep].sum())
+    expected = np.append(expected[keep], expected[~keep].sum())
+    assert stats.chisquare(observed, expected).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0, -0.5])
+def test_weighted_cohorts_are_drawn_one_after_the_other_by_size(power):
+    """All ordered draws of 3 from 5 clients, summed over orders, against how often they came."""
+    sizes, num_rounds = np.array([1, 2, 3, 5, 8]), 20_000
+    cohorts = drawn(weighted_cohort(cohort_size=3, power=power), 5, num_rounds, jnp.asarray(sizes))
+    chance = dict.fromkeys(itertools.combinations(range(5), 3), 0.0)
+    for order in itertools.permutations(range(5), 3):
+        left, product = sizes.astype(float) ** power, 1.0
+        for client in order:
+            product *= left[client] / left.sum()
+            left[client] = 0
+        chance[tuple(sorted(order))] += product
+    members = np.sort(np.asarray(cohorts.members), axis=1)
+    observed = [(members == subset).all(axis=1).sum() for subset in chance]
+    assert sum(observed) == num_rounds
+    expected = num_rounds * np.array(list(chance.values()))
+    assert stats.chisquare(observed, expected).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("sampler", [everyone(), uniform_cohort(cohort_size=4)])
+def test_dropout_loses_uploads_and_leaves_the_cohort_as_it_is(sampler):
+    num_rounds, probability = 5_000, 0.3
+    plain, lossy = (drawn(s, 6, num_rounds) for s in (sampler, dropout(sampler, probability)))
+    for field in ("members", "present"):
+        assert np.array_equal(getattr(plain, field), getattr(lossy, field))
+    assert plain.arrives is None
+    # Of every place on its own and of the first two together.
+    lost = ~np.asarray(lossy.arrives)
+    for place in range(lost.shape[1]):
+        assert stats.binomtest(int(lost[:, place].sum()), num_rounds, probability).pvalue > 1e-3
+    pairs = np.bincount(lost[:, 0] * 2 + lost[:, 1], minlength=4)
+    keep = 1 - probability
+    expected = [keep * keep, keep * probability, probability * keep, probability**2]
+    assert stats.chisquare(pairs, num_rounds * np.array(expected)).pvalue > 1e-3
+    # And of two rounds in a row.
+    rounds = np.bincount(lost[1:, 0] * 2 + lost[:-1, 0], minlength=4)
+    assert stats.chisquare(rounds, (num_rounds - 1) * np.array(expected)).pvalue > 1e-3
+
+
+def test_no_loss_is_no_dropout():
+    assert np.asarray(drawn(dropout(everyone(), 0.0), 6, 1_000).arrives).all()
+
+
+def test_the_cost_of_a_cohort_does_not_grow_with_the_population():
+    """Operations and memory of the compiled draw, for a thousand and for a billion clients."""
+
+    def cost(sampler, num_clients):
+        compiled = jax.jit(lambda key: sampler.draw(key, jnp.array(0), num_clients)).lower(
+            jax.random.key(0)
+        )
+        compiled = compiled.compile()
+        return compiled.cost_analysis()["flops"], compiled.memory_analysis().temp_size_in_bytes
+
+    few, many = (
+        cost(uniform_cohort(cohort_size=10), 10**3),
+        cost(uniform_cohort(cohort_size=10), 10**9),
+    )
+    assert many[0] <= few[0] * 1.01 and many[1] <= few[1] * 1.01 + 1024
+    assert coin_flips(1e-7).size(10**9) < 200
+
+
+def test_equal_samplers_are_one_static_argument():
+    assert uniform_cohort(cohort_size=3) == uniform_cohort(cohort_size=3)
+    assert hash(coin_flips(0.5)) == hash(coin_flips(0.5))
+    assert uniform_cohort(cohort_size=3) != uniform_cohort(cohort_size=4)
+    assert hash(dropout(weighted_cohort(cohort_size=2), 0.5)) == hash(
+        dropout(weighted_cohort(cohort_size=2, power=1), 0.5)
+    )

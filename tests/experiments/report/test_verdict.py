@@ -1,0 +1,45 @@
+import math
+
+import pytest
+
+from experiments.report.verdict import verdict
+from fcojax.engine.status import Status
+
+
+def curve(*values):
+    return [10 * i for i in range(len(values))], list(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "optimum", "status", "bad_round"),
+    [
+        ((5.0, 3.0, math.nan, 1.0), None, "DIVERGED", 20),
+        ((5.0, math.inf), None, "DIVERGED", 10),
+        ((5.0, 4.0, 80.0, 3.0), None, "DIVERGED", 20),
+        ((5.0, 4.0, 3.0, 2.0, 1.0), None, "IMPROVING", 40),
+        ((5.0, 1.0, 1.0, 1.0, 1.0), None, "CONVERGED", 40),
+        ((5.0, 1.0, 1.0, 1.0, 1.0), 1.0, "CONVERGED", 40),
+        ((5.0, 1.0, 1.0, 1.0, 1.0), 0.5, "STALLED", 40),
+    ],
+)
+def test_verdicts(values, optimum, status, bad_round):
+    found = verdict(*curve(*values), optimum)
+    assert (found.status, found.round) == (Status[status], bad_round)
+    assert str(bad_round) in found.sentence
+
+
+def test_a_round_in_which_every_upload_was_dropped_is_divergence():
+    rounds, values = curve(5.0, 4.0, 4.0)
+    found = verdict(rounds, values, dropped=[0, 3, 30], participants=[0, 30, 30])
+    assert (found.status, found.round) == (Status.DIVERGED, 20)
+    assert "no upload was finite" in found.sentence
+
+
+def test_a_warning_names_its_first_round():
+    rounds, values = curve(5.0, 1.0, 1.0, 1.0, 1.0)
+    plain = verdict(rounds, values)
+    well = verdict(rounds, values, flags={"beyond_reach": [0.0] * 5})
+    assert well == plain and not plain.warned
+    found = verdict(rounds, values, flags={"beyond_reach": [0.0, 0.0, 0.1, math.nan, 0.3]})
+    assert (found.status, found.round, found.warned) == (plain.status, plain.round, True)
+    assert found.sentence.startswith(f"{plain.sentence}; by round 20 iterates left the tube")

@@ -1,0 +1,219 @@
+"""Results do not depend on the rows of clients whose weight is zero."""
+
+import dataclasses
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import algorithms
+from fcojax.algorithms import local_solvers
+from fcojax.engine.plan import Plan
+from fcojax.engine.stepper import start
+from tests.laws.test_algorithm_laws import ROWS, point, rates
+from tests.support import federations
+
+# Clients 1 and 3 have weight zero; their rows lie between those of the others.
+WEIGHTS = (1.0, 0.0, 2.0, 0.0, 1.5)
+WEIGHTLESS = (1, 3)
+WORKS = {"full": fcojax.local_steps(2), "minibatches": fcojax.local_steps(2, 3)}
+BAD = (np.nan, np.inf, 1e300, -1e300)
+SOME = ("fed_avg", "fed_dual_avg", "fed_dyn", "r_fed_svrg", "variance_reduced")
+NAMES = (*ROWS, "variance_reduced")
+# The engine masks these rows, so most algorithms are tested only in the slow part.
+# FedGD takes full gradients only.
+OFTEN = {"minibatches": pytest.mark.slow, "full": pytest.mark.long}
+PAIRS = [
+    pytest.param(
+        name, work,
+        marks=[] if name in SOME else OFTEN["minibatches" if name == "fed_gd" else work],
+    )
+    for name in NAMES
+    for work in WORKS
+    if (name, work) != ("fed_gd", "minibatches")
+]  # fmt: skip
+
+
+@functools.cache
+def build(name):
+    if name == "variance_reduced":
+        solver = local_solvers.variance_reduced(refresh_every=2)
+        return algorithms.fed_pd(federations.quadratic, ROWS["fed_pd"].geometry, solver=solver)
+    geometry = ROWS[name].geometry
+    given = () if geometry is None else (geometry,)
+    return getattr(algorithms, name)(federations.quadratic, *given)
+
+
+@functools.cache
+def population(bad=None):
+    """The clients, with ``bad`` in all rows of those of weight zero."""
+    data = fcojax.from_clients(federations.quadratic_clients(), WEIGHTS)
+    if bad is None:
+        return data
+    owner = np.repeat(np.arange(data.num_clients), np.asarray(data.sizes))
+    foreign = np.isin(owner, WEIGHTLESS)
+
+    def spoil(leaf):
+        columns = (-1, *(1,) * (leaf.ndim - 1))
+        return jnp.where(foreign.reshape(columns), bad, leaf)
+
+    return dataclasses.replace(data, examples=jax.tree.map(spoil, data.examples))
+
+
+def after(name, work, data):
+    """The whole state after two rounds, and what was counted."""
+    row = "fed_pd" if name == "variance_reduced" else name
+    given, plan, key = (build(name), rates(row)), Plan(WORKS[work]), jax.random.key(1)
+    first = start(*given, point(row), data, key, plan)
+    state, metrics = federations.block(given[0], plan, 2, given[1], data, first)
+    clients = jax.tree.map(lambda leaf: leaf[: data.num_clients], state.clients)
+    return state.server, clients, metrics
+
+
+@pytest.mark.parametrize(("name", "work"), PAIRS)
+def test_rows_of_weight_zero_may_hold_anything(name, work):
+    clean = after(name, work, population())
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(clean))
+    assert clean[2]["participants"] == 6 and clean[2]["dropped"] == 0
+    for bad in BAD:
+        jax.tree.map(np.testing.assert_array_equal, clean, after(name, work, population(bad)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("work", WORKS)
+@pytest.mark.parametrize(
+    "name", [SOME[1], *(pytest.param(n, marks=pytest.mark.long) for n in SOME if n != SOME[1])]
+)
+def test_rows_of_weight_zero_on_two_devices(name, work):
+    mesh, clean = fcojax.devices.client_mesh(2), after(name, work, population())
+    for bad in (None, np.nan, 1e300):
+        found = after(name, work, fcojax.devices.shard_clients(population(bad), mesh))
+        for a, b in zip(jax.tree.leaves(clean), jax.tree.leaves(found), strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.long
+def test_rows_of_weight_zero_on_three_devices():
+    """With five clients, so that a device has one place too many."""
+    root = pathlib.Path(__file__).parent.parent.parent
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.laws.on_three_devices"],
+        cwd=root, capture_output=True, text=True, check=False,
+        env=os.environ | {"JAX_COMPILATION_CACHE_DIR": os.fspath(root / ".jax_cache")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert set(found) == {f"{name} {work}" for name in SOME for work in WORKS}
+    for case, numbers in found.items():
+        name, work = case.split()
+        leaves = jax.tree.leaves(after(name, work, population()))
+        one = np.concatenate([np.ravel(np.asarray(leaf, float)) for leaf in leaves])
+        for spoilt in numbers:
+            np.testing.assert_allclose(spoilt, one, rtol=1e-11, atol=1e-13, err_msg=case)
+
+
+@pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg", "fed_pd"])
+def test_how_a_client_fails_does_not_matter(name):
+    """One that counts and is dropped leaves no trace of its numbers, only of its absence."""
+    data, found = population(), []
+    for bad in (np.nan, np.inf, -np.inf):
+        spoilt = population(bad)
+        found.append(after(name, "full", dataclasses.replace(spoilt, weights=jnp.ones(5))))
+    assert found[0][2]["dropped"] == 4
+    for other in found[1:]:
+        jax.tree.map(np.testing.assert_array_equal, found[0], other)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found[0]))
+    assert not np.allclose(
+        jax.tree.leaves(found[0][0])[0], jax.tree.leaves(after(name, "full", data)[0])[0]
+    )
+
+
+# Ragged clients and a loss that is not finite at a row of zeros.
+
+
+def normed_loss(w, rows):
+    features = rows["x"] / jnp.linalg.norm(rows["x"], axis=1, keepdims=True)
+    return (features @ w - rows["y"]) ** 2
+
+
+def exponential_loss(w, rows):
+    return jnp.exp(rows["x"] @ w) - rows["y"]
+
+
+@functools.cache
+def ragged(largest=1.0):
+    """Clients of 9, 8, 2 and 3 rows; those of the second are ``largest`` times as large."""
+    rng = np.random.default_rng(3)
+    clients = [
+        {"x": rng.standard_normal((size, 2)), "y": rng.standard_normal(size)}
+        for size in (9, 8, 2, 3)
+    ]
+    clients[1]["x"] = clients[1]["x"] * largest
+    return clients
+
+
+def run_ragged(algorithm, hparams, data, work):
+    return fcojax.run(
+        algorithm, hparams, jnp.array([0.1, -0.2]), data, jax.random.key(0), work, num_rounds=3
+    )
+
+
+def by_hand(loss, clients, weights, num_rounds=3):
+    """FedAvg with two full steps, one client after the other."""
+    w, slope = jnp.array([0.1, -0.2]), jax.grad(lambda w, rows: jnp.mean(loss(w, rows)))
+    for _ in range(num_rounds):
+        ends = []
+        for rows in clients:
+            end = w
+            for _ in range(2):
+                end = end - 0.1 * slope(end, rows)
+            ends.append(end)
+        w = jnp.average(jnp.stack(ends), axis=0, weights=jnp.asarray(weights))
+    return np.asarray(w)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_full_batches_are_padded_with_the_clients_own_rows(num_devices):
+    """No client is dropped on account of rows that are not its own."""
+    data = fcojax.from_clients(ragged())
+    data = (
+        fcojax.devices.shard_clients(data, fcojax.devices.client_mesh(2))
+        if num_devices == 2
+        else data
+    )
+    hparams = algorithms.fed_avg.Hparams(client_lr=0.1)
+    work = fcojax.local_steps(2)
+    found, history = run_ragged(algorithms.fed_avg(normed_loss), hparams, data, work)
+    assert history["dropped"].sum() == 0
+    np.testing.assert_allclose(found, by_hand(normed_loss, ragged(), np.ones(4)), rtol=1e-12)
+    slope = jax.grad(fcojax.problems.population_loss, argnums=1)(normed_loss, found, data)
+    expected = np.mean(
+        [jax.grad(lambda w, c=c: jnp.mean(normed_loss(w, c)))(found) for c in ragged()], axis=0
+    )
+    np.testing.assert_allclose(slope, expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_a_huge_neighbour_drops_nobody_else(num_devices):
+    """exp overflows at the second client's rows, which lie where the others' padding would."""
+    data = fcojax.from_clients(ragged(1e5))
+    data = (
+        fcojax.devices.shard_clients(data, fcojax.devices.client_mesh(2))
+        if num_devices == 2
+        else data
+    )
+    hparams = algorithms.fed_avg.Hparams(client_lr=0.1)
+    work = fcojax.local_steps(2)
+    found, history = run_ragged(algorithms.fed_avg(exponential_loss), hparams, data, work)
+    np.testing.assert_array_equal(history["dropped"], 1)
+    others = [ragged()[index] for index in (0, 2, 3)]
+    np.testing.assert_allclose(found, by_hand(exponential_loss, others, np.ones(3)), rtol=1e-12)

@@ -1,0 +1,262 @@
+"""Flax modules as functions: custom ones, with dropout, or with state that is refused."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+
+import fcojax
+from fcojax.algorithms import fed_avg, mean_gradient
+from fcojax.algorithms.local import Batch
+from fcojax.networks import functions_of, language_model, loss_of, network, tag_model
+from fcojax.problems import RandomLoss, population_loss
+from tests.problems.families import bags, family, images, sentences
+
+NUM_CLIENTS, NUM_UNITS = 3, 64
+
+
+class LinenTwoLayer(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        for place, size in enumerate((5, 5), start=1):
+            x = linen.relu(linen.Dense(size, name=f"dense_{place}")(x))
+        return linen.Dense(3, name="dense_3")(x)
+
+
+@pytest.mark.slow
+def test_linen_and_nnx_modules_give_the_same_problem():
+    ours = family("two_layer").problem
+    theirs = network(LinenTwoLayer(), images(), images(), num_classes=3)
+    params = ours.init(jax.random.key(0))
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(
+        jnp.shape, jax.eval_shape(theirs.init, jax.random.key(0))
+    )
+    rows = images().examples
+    for function in ("loss", "measures"):
+        arguments = (params, rows) if function == "loss" else (params,)
+        a, b = (getattr(problem, function)(*arguments) for problem in (ours, theirs))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), a, b)
+
+
+class LinenMasks(linen.Module):
+    """Weights of each client, half of them dropped; with an argument ``deterministic``."""
+
+    @linen.compact
+    def __call__(self, x, deterministic):
+        own = linen.Dense(NUM_UNITS, use_bias=False)(x)
+        return linen.Dropout(0.5, deterministic=deterministic)(own)
+
+
+class LinenTrain(linen.Module):
+    """The same, with an argument ``train``."""
+
+    @linen.compact
+    def __call__(self, x, train):
+        own = linen.Dense(NUM_UNITS, use_bias=False)(x)
+        return linen.Dropout(0.5)(own, deterministic=not train)
+
+
+class NnxMasks(nnx.Module):
+    """The same in NNX, whose mode decides."""
+
+    def __init__(self, rngs):
+        self.dense = nnx.Linear(NUM_CLIENTS, NUM_UNITS, use_bias=False, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+
+    def __call__(self, x):
+        return self.dropout(self.dense(x))
+
+
+MASKS = {"deterministic": LinenMasks(), "train": LinenTrain(), "nnx": lambda rngs: NnxMasks(rngs)}
+
+
+@functools.cache
+def masked(kind):
+    """A loss whose slope is the mask, of clients with one example and weights of their own."""
+    x = jax.ShapeDtypeStruct((1, NUM_CLIENTS), jnp.float32)
+    functions = functions_of(MASKS[kind], x, (1, NUM_UNITS))
+    return loss_of(functions, lambda outputs, rows: jnp.sum(outputs, axis=1)), functions
+
+
+def clients():
+    return fcojax.from_rows({"x": np.eye(NUM_CLIENTS, dtype=np.float32)}, [1] * NUM_CLIENTS)
+
+
+def masks_used(kind, key, num_steps, num_rounds):
+    """The sum of each client's masks over its steps and rounds; FedAvg adds up what it drew."""
+    loss, functions = masked(kind)
+    start = jax.tree.map(jnp.zeros_like, functions.init(jax.random.key(9)))
+    hparams = fed_avg.Hparams(client_lr=1.0, server_lr=float(NUM_CLIENTS))
+    model, _ = fcojax.run(
+        fed_avg(loss), hparams, start, clients(), key, fcojax.local_steps(num_steps),
+        num_rounds=num_rounds,
+    )  # fmt: skip
+    (kernel,) = jax.tree.leaves(model)
+    return -np.asarray(kernel)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["nnx", pytest.param("train", marks=pytest.mark.slow)])
+def test_dropout_differs_between_clients_steps_and_rounds_and_repeats_with_the_key(kind):
+    key = jax.random.key(0)
+    first = masks_used(kind, key, 1, 1)
+    second_step = masks_used(kind, key, 2, 1) - first
+    second_round = masks_used(kind, key, 1, 2) - first
+    masks = np.concatenate([first, second_step, second_round]).round(4)
+    assert set(np.unique(masks)) == {0.0, 2.0}  # dropped, or twice as large
+    assert len(np.unique(masks, axis=0)) == 3 * NUM_CLIENTS
+    np.testing.assert_array_equal(masks_used(kind, key, 1, 1), first)
+    assert (masks_used(kind, jax.random.key(1), 1, 1) != first).any(axis=1).all()
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_dropout_is_off_in_evaluation(kind):
+    loss, functions = masked(kind)
+    assert isinstance(loss, RandomLoss) and functions.draws
+    params = functions.init(jax.random.key(0))
+    (kernel,) = jax.tree.leaves(params)
+    expected = np.asarray(kernel).sum(axis=1)
+    np.testing.assert_allclose(loss(params, clients().examples), expected, rtol=1e-5, atol=1e-6)
+    found = population_loss(loss, params, clients())
+    np.testing.assert_allclose(found, expected.mean(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_the_same_key_drops_the_same_and_another_one_others(kind):
+    loss, functions = masked(kind)
+    slope = jax.jit(mean_gradient(loss))
+    params = functions.init(jax.random.key(0))
+
+    def drawn(step, key=0):
+        batch = Batch(clients().examples, jnp.ones(NUM_CLIENTS), jax.random.key(key), step)
+        return np.asarray(jax.tree.leaves(slope(params, batch))[0])
+
+    np.testing.assert_array_equal(drawn(jnp.int32(3)), drawn(jnp.int32(3)))
+    assert (drawn(jnp.int32(3)) != drawn(jnp.int32(4))).any()
+    assert (drawn(jnp.int32(3)) != drawn(jnp.int32(3), key=1)).any()
+
+
+class LinenNormed(linen.Module):
+    @linen.compact
+    def __call__(self, x, train):
+        return linen.BatchNorm(use_running_average=not train)(linen.Dense(3)(x))
+
+
+class NnxNormed(nnx.Module):
+    def __init__(self, rngs):
+        self.dense, self.norm = nnx.Linear(16, 3, rngs=rngs), nnx.BatchNorm(3, rngs=rngs)
+
+    def __call__(self, x):
+        return self.norm(self.dense(x))
+
+
+class LinenCounting(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        self.variable("counts", "calls", lambda: jnp.zeros(()))
+        return linen.Dense(3)(x)
+
+
+class NnxCounting(nnx.Module):
+    def __init__(self, rngs):
+        self.dense, self.calls = nnx.Linear(16, 3, rngs=rngs), nnx.Variable(jnp.zeros(()))
+
+    def __call__(self, x):
+        return self.dense(x)
+
+
+class AlwaysDropping(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dropout(0.5, deterministic=False)(linen.Dense(3)(x))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (
+            LinenNormed(),
+            r"\(batch_stats.BatchNorm_0.mean, .* use GroupNorm or LayerNorm instead",
+        ),
+        (lambda rngs: NnxNormed(rngs), r"over the batch \(norm.mean.* use GroupNorm or LayerNorm"),
+        (LinenCounting(), r"besides its parameters \(counts.calls\)"),
+        (lambda rngs: NnxCounting(rngs), r"state besides its parameters \(calls"),
+        (AlwaysDropping(), "AlwaysDropping draws .* argument train, training or deterministic"),
+        ("mlp", "the model is 'mlp'; pass a Linen module, or a function of rngs"),
+    ],
+)
+def test_modules_that_no_round_can_keep_are_refused(model, message):
+    with pytest.raises(ValueError, match=message) as error:
+        network(model, images(), num_classes=3)
+    assert "\n" not in str(error.value)
+
+
+class Table(linen.Module):
+    """The logits of the next token, whatever came before."""
+
+    @linen.compact
+    def __call__(self, tokens):
+        return linen.Embed(5, 5)(tokens)
+
+
+def test_padding_counts_neither_in_the_loss_nor_in_the_accuracy():
+    data = sentences()
+    problem = language_model(Table(), data, data, num_tokens=5)
+    rows = {name: np.asarray(leaf) for name, leaf in data.examples.items()}
+    table = np.random.default_rng(1).normal(size=(5, 5)).astype(np.float32)
+    params = {"Embed_0": {"embedding": table}}
+    log_shares = table - np.log(np.exp(table).sum(axis=1, keepdims=True))
+    losses, right = [], []
+    for x, y in zip(rows["x"], rows["y"], strict=True):
+        real = y != 0
+        losses.append(-log_shares[x[real], y[real]].mean())
+        right.append((table[x[real]].argmax(axis=1) == y[real]).mean())
+    np.testing.assert_allclose(problem.loss(params, rows), losses, rtol=1e-5)
+    assert problem.measures(params)["accuracy"] == pytest.approx(np.mean(right))
+    others = rows | {"x": np.where(rows["y"] == 0, 0, rows["x"]).astype(np.int32)}
+    np.testing.assert_allclose(problem.loss(params, others), losses, rtol=1e-5)
+
+
+def test_tags_by_hand():
+    problem = family("tag_regression").problem
+    params = problem.init(jax.random.key(0))
+    rows = {name: np.asarray(leaf) for name, leaf in bags().examples.items()}
+    logits = rows["x"] @ np.asarray(params["dense"]["kernel"], float)
+    share = 1 / (1 + np.exp(-logits))
+    expected = -np.where(rows["y"] == 1, np.log(share), np.log(1 - share)).sum(axis=1)
+    np.testing.assert_allclose(problem.loss(params, rows), expected, rtol=1e-5)
+    best = np.argsort(-logits, axis=1)[:, :2]
+    found = [y[top].sum() / max(y.sum(), 1) for y, top in zip(rows["y"], best, strict=True)]
+    assert problem.measures(params)["recall"] == pytest.approx(np.mean(found))
+
+
+def rows_with(data, **fields):
+    return fcojax.from_rows(dict(data.examples) | fields, [4, 4, 4])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: language_model(
+                Table(), rows_with(sentences(), y=np.zeros((12, 6), np.int32)), num_tokens=5
+            ),
+            "row 0 of the training data has no target but padding, 0",
+        ),
+        (lambda: language_model(Table(), sentences(), num_tokens=4), "label 4 in row"),
+        (
+            lambda: language_model(
+                Table(), rows_with(sentences(), y=np.zeros(12, np.int32)), num_tokens=5
+            ),
+            r"x of the training data has shape \(12, 6\) and y \(12,\)",
+        ),
+        (lambda: tag_model(Table(), bags(), num_tags=3), "each of 3 tags"),
+    ],
+)
+def test_other_data_than_tokens_and_tags_are_refused(call, message):
+    with pytest.raises(ValueError, match=message) as error:
+        call()
+    assert "\n" not in str(error.value)

@@ -1,0 +1,211 @@
+"""Flax networks as dicts of arrays: each against a formula, and properties of all."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from fcojax import networks
+from fcojax.networks import conv_net, dense_kernels, functions_of, network, two_layer
+from fcojax.transforms import l1_ball, on_subtree, per_leaf
+from tests.problems.families import NETWORKS, as_problem, family, images
+
+
+def small(name, **options):
+    """The functions of a small network of this kind, and its inputs."""
+    build, sizes, data, outputs = NETWORKS[name]
+    x = np.asarray(data().examples["x"])[:3]
+    return functions_of(build(*sizes, **options), x[:1], (1, *outputs)), x
+
+
+@functools.cache
+def evaluated(name):
+    """``(params, x) -> outputs``, compiled, with params away from the start, and inputs."""
+    made, x = small(name)
+    rng = np.random.default_rng(0)
+    start = jax.eval_shape(made.init, jax.random.key(0))
+    params = jax.tree.map(lambda leaf: rng.normal(0, 0.5, leaf.shape).astype(np.float32), start)
+    apply = jax.jit(lambda params, x: made.apply(params, x, None))
+    return lambda params, x: np.asarray(apply(params, x)), params, x
+
+
+def test_two_layers_by_hand():
+    problem = family("two_layer").problem
+    params = problem.init(jax.random.key(0))
+    rows = images().examples
+    hidden = np.asarray(rows["x"], float)
+    for name in ("dense_1", "dense_2", "dense_3"):
+        layer = {part: np.asarray(leaf, float) for part, leaf in params[name].items()}
+        hidden = np.maximum(hidden, 0) @ layer["kernel"] + layer["bias"]
+    shares = np.exp(hidden) / np.exp(hidden).sum(axis=1, keepdims=True)
+    expected = -np.log(shares[np.arange(12), rows["y"]])
+    np.testing.assert_allclose(problem.loss(params, rows), expected, rtol=1e-5)
+    accuracy = (hidden.argmax(axis=1) == np.asarray(rows["y"])).mean()
+    assert problem.measures(params)["accuracy"] == pytest.approx(accuracy)
+
+
+@pytest.mark.parametrize(
+    ("build", "shape", "dtype", "outputs", "num_params"),
+    [
+        (two_layer(), (784,), np.float32, (10,), 199_210),
+        (conv_net(), (784,), np.float32, (10,), 1_663_370),
+        (conv_net(num_hidden=2048, num_classes=62), (784,), np.float32, (62,), 6_603_710),
+        (
+            conv_net((32, 32, 3), (64, 64), (384, 192), padding="VALID"),
+            (32, 32, 3), np.float32, (10,), 797_962,
+        ),
+        (networks.emnist_net(), (28, 28), np.float32, (62,), 1_206_590),
+        (networks.resnet(), (32, 32, 3), np.float32, (10,), 269_722),
+        (networks.char_lstm(), (80,), np.int32, (80, 90), 820_522),
+        # 90 x 8 embedded; (8 + 256) x 768 and two biases; 256 x 90 and a bias.
+        (networks.char_gru(), (80,), np.int32, (80, 90), 720 + 202_752 + 1_536 + 23_130),
+        (networks.tag_regression(), (10_000,), np.float32, (500,), 5_000_500),
+    ],
+)  # fmt: skip
+def test_published_numbers_of_parameters(build, shape, dtype, outputs, num_params):
+    x = jax.ShapeDtypeStruct((1, *shape), dtype)
+    init = functions_of(build, x, (1, *outputs)).init
+    params = jax.eval_shape(init, jax.random.key(0))
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == num_params
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype(jnp.float32)}
+
+
+def test_start_points_are_glorot_uniform_and_differ():
+    problem = family("two_layer").problem
+    points = jax.jit(jax.vmap(problem.init))(jax.random.split(jax.random.key(0), 200))
+    kernel = np.asarray(points["dense_1"]["kernel"])
+    limit = (6 / (16 + 5)) ** 0.5
+    assert np.abs(kernel).max() <= limit
+    assert kernel.std() == pytest.approx(limit / 3**0.5, rel=0.02)
+    assert not points["dense_1"]["bias"].any()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_outputs_of_an_example_do_not_depend_on_the_batch(name):
+    """A mask over padding relies on it."""
+    apply, params, x = evaluated(name)
+    before, after = apply(params, x), apply(params, x[[2, 1, 1]])
+    np.testing.assert_allclose(before[1], after[1], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(before[2], after[0], rtol=1e-4, atol=1e-5)
+    assert np.abs(before[0] - before[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["char_lstm", "char_gru", "transformer"])
+def test_outputs_do_not_depend_on_later_tokens(name):
+    apply, params, tokens = evaluated(name)
+    later = np.array(tokens)
+    later[:, 3] = (later[:, 3] + 1) % 5
+    before, after = apply(params, tokens), apply(params, later)
+    np.testing.assert_allclose(before[:, :3], after[:, :3], rtol=1e-5, atol=1e-6)
+    assert (np.abs(before[:, 3:] - after[:, 3:]).max(axis=(0, 2)) > 1e-4).all()
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def lstm_by_hand(layer, x):
+    w, b, u = layer["input"]["kernel"], layer["input"]["bias"], layer["recurrent"]["kernel"]
+    h = c = np.zeros((len(x), u.shape[0]))
+    for t in range(x.shape[1]):
+        i, f, g, o = np.split(x[:, t] @ w + h @ u + b, 4, axis=1)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        yield h
+
+
+def gru_by_hand(layer, x):
+    w, b = layer["input"]["kernel"], layer["input"]["bias"]
+    u, v = layer["recurrent"]["kernel"], layer["recurrent"]["bias"]
+    h = np.zeros((len(x), u.shape[0]))
+    for t in range(x.shape[1]):
+        r, z, n = np.split(x[:, t] @ w + b, 3, axis=1)
+        to_r, to_z, to_n = np.split(h @ u + v, 3, axis=1)
+        z = sigmoid(z + to_z)
+        h = (1 - z) * np.tanh(n + sigmoid(r + to_r) * to_n) + z * h
+        yield h
+
+
+@pytest.mark.parametrize(
+    ("name", "by_hand"), [("char_lstm", lstm_by_hand), ("char_gru", gru_by_hand)]
+)
+def test_recurrent_layers_by_hand(name, by_hand):
+    apply, params, tokens = evaluated(name)
+    exact = jax.tree.map(lambda leaf: np.asarray(leaf, float), params)
+    x = exact["embedding"]["embedding"][np.asarray(tokens)]
+    for layer in sorted(part for part in exact if part.startswith("layer")):
+        x = np.stack(list(by_hand(exact[layer], x)), axis=1)
+    expected = x @ exact["dense"]["kernel"] + exact["dense"]["bias"]
+    np.testing.assert_allclose(apply(params, tokens), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_recurrent_layers_start_orthogonal_and_forget_little():
+    layer = jax.jit(small("char_lstm")[0].init)(jax.random.key(0))["layer_1"]
+    for gate in np.split(np.asarray(layer["recurrent"]["kernel"], float), 4, axis=1):
+        np.testing.assert_allclose(gate.T @ gate, np.eye(4), atol=1e-5)
+    np.testing.assert_array_equal(layer["input"]["bias"].reshape(4, 4).sum(axis=1), [0, 4, 0, 0])
+
+
+def test_the_scale_of_normalised_layers_has_no_effect():
+    """Up to the constant that keeps the normalisation from dividing by zero."""
+    apply, params, x = evaluated("resnet")
+    larger = params | {"conv": {"kernel": 8 * params["conv"]["kernel"]}}
+    before, after = (apply(p, x) for p in (params, larger))
+    np.testing.assert_allclose(before, after, rtol=1e-2, atol=1e-2 * np.abs(before).max())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_bfloat16_is_the_dtype_of_computation_only(name):
+    with jax.numpy_dtype_promotion("standard"):  # on which Flax relies here
+        made, x = small(name, dtype=jnp.bfloat16)
+        problem = as_problem(name, dtype=jnp.bfloat16)
+        rows = problem.train.examples
+        start = jax.eval_shape(made.init, jax.random.key(0))
+        computed = jax.eval_shape(lambda p: made.apply(p, x, None), start)
+        losses = jax.eval_shape(problem.loss, start, rows)
+        slope = jax.eval_shape(jax.grad(lambda p: jnp.sum(problem.loss(p, rows))), start)
+    assert computed.dtype == jnp.bfloat16
+    kept = {leaf.dtype for leaf in jax.tree.leaves((start, slope, losses))}
+    assert kept == {jnp.dtype(jnp.float32)}
+
+
+def test_constraints_take_each_dense_kernel_and_nothing_else():
+    params = jax.tree.map(lambda leaf: leaf + 1, evaluated("conv_net")[1])
+    ball = on_subtree(per_leaf(l1_ball()), dense_kernels)
+    inside = ball.prox(params, 1.0, 2.0)
+    for layer in params:
+        for part, leaf in params[layer].items():
+            if layer.startswith("dense") and part == "kernel":
+                assert jnp.sum(jnp.abs(inside[layer][part])) == pytest.approx(2.0, rel=1e-5)
+            else:
+                np.testing.assert_array_equal(inside[layer][part], leaf)
+
+
+@pytest.mark.slow
+def test_density_is_that_of_the_dense_kernels():
+    problem = family("conv_net").problem
+    params = jax.tree.map(jnp.zeros_like, problem.init(jax.random.key(0)))
+    params["dense_2"]["kernel"] += 1
+    params["conv_1"]["kernel"] += 1
+    assert problem.measures(params)["density"] == pytest.approx(15 / 30)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: network(two_layer(16, 5, 4), images(), num_classes=3),
+            r"shape \(1, 4\) .* needs ",
+        ),
+        (lambda: network(two_layer(16, 5, 2), images(), num_classes=2), "label 2 in row"),
+        (lambda: network(two_layer(16, 5, 3)(nnx.Rngs(0)), images(), num_classes=3), "a function"),
+    ],
+)
+def test_models_that_do_not_fit_are_refused(call, message):
+    with pytest.raises(ValueError, match=message) as error:
+        call()
+    assert "\n" not in str(error.value)

@@ -1,0 +1,135 @@
+"""A small federation and calls on it, which the tables of odd calls change in one argument."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fcojax
+from fcojax import algorithms
+from fcojax.types import Scalar
+
+
+def squares(w, rows):
+    return 0.5 * (w - rows["a"]) ** 2
+
+
+CLIENTS = [{"a": np.array([1.0])}, {"a": np.array([3.0, 3.0])}]
+DATA = fcojax.from_clients(CLIENTS)
+FED_AVG = algorithms.fed_avg(squares)
+RATES = algorithms.fed_avg.Hparams
+KEY = jax.random.key(0)
+KEYS = jax.random.split(KEY, 2)
+ZERO = jnp.zeros(())
+STEPS = fcojax.local_steps(1)
+GRID = fcojax.grid.product(RATES, client_lr=[0.25, 0.5])
+
+
+class Custom(NamedTuple):
+    """Hyperparameters of a user's algorithm: a vector, a count, and a signed number."""
+
+    client_lr: Scalar = 0.5
+    shift: Any = 0.0
+    direction: Any = np.zeros(2)
+    num_times: Any = 1
+
+
+def custom(**metrics):
+    """FedAvg with client metrics that are functions of the hyperparameters."""
+
+    def client_update(hparams, message, client, local, key):
+        result = FED_AVG.client_update(hparams, message, client, local, key)
+        return result._replace(metrics={name: of(hparams) for name, of in metrics.items()})
+
+    def server_update(hparams, server, mean_upload, fraction, key):
+        return server + mean_upload
+
+    return FED_AVG._replace(
+        client_update=client_update, server_update=server_update, hparams_type=tuple
+    )
+
+
+def both(**changes):
+    """The model and the history of one round with everyone.
+
+    With rate 1/2 a round from 0 ends at half the mean of 1 and 3.
+    """
+    given = {
+        "algorithm": FED_AVG, "hparams": RATES(0.5), "params": ZERO, "data": DATA, "key": KEY,
+        "plan": STEPS, "num_rounds": 1,
+    } | changes  # fmt: skip
+    return fcojax.run(**given)
+
+
+def ran(**changes):
+    """The model of such a run."""
+    return both(**changes)[0]
+
+
+def metric(of, **changes):
+    """What a client metric ``of`` the hyperparameters is in such a run."""
+    return both(algorithm=custom(x=of), **changes)[1]["x"]
+
+
+def observed(observe, **changes):
+    """The observed ``w`` of such a run."""
+    return both(observe=observe, **changes)[1]["w"]
+
+
+def planned(**changes):
+    """The model of such a run by another plan."""
+    return ran(plan=fcojax.Plan(**({"work": STEPS} | changes)))
+
+
+def swept(**changes):
+    """The models of a sweep over two rates and two seeds."""
+    given = {
+        "algorithm": FED_AVG, "grid": GRID, "params": ZERO, "data": DATA, "keys": KEYS,
+        "plan": STEPS, "num_rounds": 1,
+    } | changes  # fmt: skip
+    return fcojax.sweep(**given)[0]
+
+
+def started(**changes):
+    """The first state."""
+    given = {
+        "algorithm": FED_AVG, "hparams": RATES(0.5), "params": ZERO, "data": DATA, "key": KEY,
+        "plan": STEPS,
+    } | changes  # fmt: skip
+    return fcojax.start(**given)
+
+
+def advanced(**changes):
+    """The model after one round from the first state."""
+    given = {
+        "algorithm": FED_AVG, "hparams": RATES(0.5), "data": DATA, "plan": STEPS, "num_rounds": 1
+    } | changes  # fmt: skip
+    given["state"] = changes["state"] if "state" in changes else started()
+    return fcojax.read_model(FED_AVG, RATES(0.5), fcojax.advance(**given)[0])
+
+
+def in_float32(call):
+    """The same call with float64 switched off."""
+
+    def narrow():
+        with jax.enable_x64(False):
+            return call()
+
+    return narrow
+
+
+def clients(*values, **more):
+    return fcojax.from_clients([{"a": value} for value in values], **more)
+
+
+def rows(sizes, **more):
+    return fcojax.from_rows({"a": np.array([1.0, 3.0, 3.0])}, sizes, **more)
+
+
+def weighed(weights):
+    """FedAvg in float32 on the clients with these weights, from 0 to their weighted mean."""
+    data = fcojax.from_clients(
+        [{"a": np.array([1.0], np.float32)}, {"a": np.array([3.0, 3.0], np.float32)}], weights
+    )
+    return ran(data=data, hparams=RATES(1.0), params=jnp.zeros((), jnp.float32))

@@ -1,0 +1,379 @@
+"""Calls that would run and be wrong are refused, in one line that names the argument."""
+
+import importlib
+import inspect
+import pathlib
+import types
+import typing
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import fcojax
+from fcojax import algorithms, problems, transforms
+from fcojax import grid as grids
+from fcojax.arguments import numbers_of
+from fcojax.transforms import euclidean, group_l2, l1, l2, named
+from tests.odd_calls.federation import (
+    CLIENTS,
+    DATA,
+    FED_AVG,
+    GRID,
+    KEY,
+    KEYS,
+    RATES,
+    STEPS,
+    ZERO,
+    Custom,
+    advanced,
+    clients,
+    custom,
+    in_float32,
+    planned,
+    ran,
+    rows,
+    squares,
+    started,
+    swept,
+)
+
+ROOT = pathlib.Path(fcojax.__file__).parent.parent
+PACKAGES = sorted(
+    ".".join(path.parent.relative_to(ROOT).parts) for path in ROOT.glob("fcojax/**/__init__.py")
+)
+
+
+def refused(call, word):
+    """One line, with the word in it."""
+    with pytest.raises((ValueError, TypeError)) as raised:
+        call()
+    message = str(raised.value)
+    assert word in message and "\n" not in message, message
+
+
+# What annotations say. Arguments are judged before the body runs, so that others may be stand-ins.
+
+
+def validated():
+    """Every public function whose arguments are judged by their annotations, by its full name."""
+    found = {}
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        for name in getattr(module, "__all__", ()):
+            function = getattr(module, name)
+            while function is not None and not _judges(function):
+                function = getattr(function, "__wrapped__", None)
+            if function is not None:
+                found[f"{function.__module__}.{name}"] = function
+    return found
+
+
+def _judges(function):
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename.endswith("fcojax/arguments.py")
+
+
+def alternatives(kind):
+    is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    return typing.get_args(kind) if is_union else (kind,)
+
+
+def known(kind):
+    """Whether each alternative of an annotation is one that is judged."""
+    return all(
+        one is type(None)
+        or numbers_of(one) is not None
+        or typing.get_origin(one) in (typing.Literal, Callable)
+        or one is Callable
+        or (isinstance(one, type) and one.__module__.startswith("fcojax"))
+        for one in alternatives(kind)
+    )
+
+
+def is_good(value, numbers):
+    return not isinstance(value, bool) and numbers.holds(np.float64(value))
+
+
+def good(kind):
+    """A value that the annotation allows."""
+    for one in alternatives(kind):
+        numbers = numbers_of(one)
+        if one is type(None):
+            return None
+        if numbers is not None:
+            return next(value for value in (1, 0.5) if is_good(value, numbers))
+        if typing.get_origin(one) is typing.Literal:
+            return typing.get_args(one)[0]
+        if known(one) and isinstance(one, type) and not getattr(one, "_is_protocol", False):
+            return object.__new__(one) if not issubclass(one, tuple) else tuple.__new__(one)
+    return lambda *_: None
+
+
+def bad(kind):
+    """Values that the annotation excludes."""
+    found = ["nonsense"]
+    if type(None) not in alternatives(kind):
+        found.append(None)
+    for one in alternatives(kind):
+        numbers = numbers_of(one)
+        if one is type(None):
+            continue
+        if numbers is None:
+            found.append(3)
+        elif numbers.whole:
+            found += [0.5, True, 2**31, -1, *(() if is_good(0, numbers) else (0,))]
+        else:
+            tried = (-1.0, 0.0, 1.0, 1.5)
+            found += [np.nan, np.inf, 1j, *(v for v in tried if not is_good(v, numbers))]
+    return found
+
+
+ANNOTATED = [
+    pytest.param(function, argument, id=f"{name} {argument}")
+    for name, function in validated().items()
+    for argument, kind in typing.get_type_hints(function, include_extras=True).items()
+    if argument in inspect.signature(function).parameters and known(kind)
+]
+
+
+@pytest.mark.parametrize(("function", "argument"), ANNOTATED)
+def test_an_argument_is_what_its_annotation_says(function, argument):
+    kinds = typing.get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters
+    for value in bad(kinds[argument]):
+        args, kwargs = [], {}
+        for name, parameter in parameters.items():
+            passed = value if name == argument else good(kinds.get(name, Callable))
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                args += [passed] if name == argument else []
+            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                kwargs[name] = passed
+            elif parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+                args.append(passed)
+        with pytest.raises((ValueError, TypeError)) as raised:
+            function(*args, **kwargs)
+        assert argument in str(raised.value) and "\n" not in str(raised.value)
+
+
+# What an annotation cannot say: one refusal of each rule.
+
+PROBLEM = problems.Problem(squares, DATA, None, lambda key: ZERO)
+OTHER = algorithms.fed_dual_avg.Hparams
+CAPITALS = fcojax.from_rows({"X": np.ones((2, 3)), "y": np.array([0, 1])}, [1, 1])
+COLUMN = fcojax.from_rows({"x": np.ones(2), "y": np.array([0, 1])}, [1, 1])
+
+
+def optimised(*penalty, **options):
+    """The model after a round of FedOpt with its default hyperparameters."""
+    chosen = algorithms.fed_opt(squares, *penalty, **options)
+    return ran(algorithm=chosen, hparams=algorithms.fed_opt.Hparams(0.5))
+
+
+def adam(hparams):
+    return optax.adam(hparams.client_lr)
+
+
+def changed(**functions):
+    return ran(algorithm=FED_AVG._replace(**functions))
+
+
+def of_loss(loss):
+    return ran(algorithm=algorithms.fed_avg(loss))
+
+
+def of_subtree(penalty, predicate):
+    return transforms.on_subtree(penalty, predicate).value({"w": jnp.ones(2), "bias": ZERO}, 1.0)
+
+
+FACTORIES = {
+    "a factory in place of an algorithm": (lambda: ran(algorithm=algorithms.fed_avg), "fed_avg("),
+    "a problem as loss": (lambda: algorithms.fed_avg(PROBLEM), "function"),
+    "a loss that is summed":
+        (lambda: of_loss(lambda w, rows: jnp.sum(squares(w, rows))), "per example"),
+    "a loss of integers": (lambda: of_loss(lambda w, rows: rows["a"].astype(int)), "int64"),
+    "a mirror for a penalty":
+        (lambda: algorithms.fed_avg_subgradient(squares, euclidean(l1())), "Mirror"),
+    "unequal steps for ProxSkip": (
+        lambda: ran(
+            algorithm=algorithms.prox_skip(squares), hparams=algorithms.prox_skip.Hparams(),
+            plan=fcojax.local_epochs(1, 1),
+        ),
+        "steps",
+    ),
+    "a client optimiser beside a server's prox": (lambda: optimised(l1(), client=adam), "prox"),
+    "a penalty beside a server optimiser of optax":
+        (lambda: optimised(l1(), server=adam), "metric"),
+    "a penalty that is not applied":
+        (lambda: algorithms.fed_opt(squares, l1(), server_prox=False), "client_prox"),
+    "a proximal term without its strength":
+        (lambda: algorithms.fed_opt(squares, proximal_term=True), "prox_scale"),
+    "a penalty that couples entries for FedAdam":
+        (lambda: algorithms.fed_adam(squares, l2()), "entr"),
+    "a server that changes its shape":
+        (lambda: changed(server_update=lambda h, s, u, c, k: jnp.stack([s, u])), "server_update"),
+    "clients that change their shape": (
+        lambda: changed(
+            client_update=lambda h, m, client, local, key: algorithms.ClientResult(m, m, {})
+        ),
+        "client_update",
+    ),
+    "a client metric with a count's name":
+        (lambda: ran(algorithm=custom(lost=lambda h: ZERO)), "lost"),
+    "labels as a list of numbers":
+        (lambda: group_l2(labels=[0, 0, 1]).value(jnp.ones(3), 1.0), "labels"),
+    "labels of a subtree that are no list":
+        (lambda: of_subtree(group_l2(labels=np.array([0, 0])), named("w")), "list"),
+    "a negative strength": (lambda: l1().prox(ZERO, 1.0, -1.0), "scale"),
+    "a negative step": (lambda: l1().prox(ZERO, -1.0, 1.0), "step"),
+    "a negative weight": (lambda: transforms.weighted_l1(np.array([-1.0])), "weight"),
+    "an empty box": (lambda: transforms.box(1.0, 0.0), "empty"),
+    "half a nonzero": (lambda: transforms.l0_ball(1.5), "1.5"),
+    "a predicate that returns another":
+        (lambda: of_subtree(l1(), lambda path, leaf: named("kernel")), "return"),
+    "other fields": (lambda: problems.logistic(CAPITALS), "fields"),
+    "a column of features": (lambda: problems.logistic(COLUMN), "shape"),
+}  # fmt: skip
+
+HPARAMS = {
+    "of another algorithm": (lambda: ran(hparams=OTHER()), "Hparams"),
+    "a rate of zero": (lambda: ran(hparams=RATES(0.0)), "client_lr"),
+    "a rate of NaN": (lambda: ran(hparams=RATES(np.nan)), "client_lr"),
+    "a rate that vanishes in float32": (in_float32(lambda: ran(hparams=RATES(1e-50))), "client_lr"),
+    "a rate that overflows float32": (in_float32(lambda: ran(hparams=RATES(1e50))), "client_lr"),
+    "a rate of shape (1,)": (lambda: ran(hparams=RATES([0.1])), "shape"),
+    "a list of rates": (lambda: ran(hparams=RATES([0.1, 0.2]), num_rounds=2), "schedule"),
+    "a grid": (lambda: ran(hparams=GRID, num_rounds=2), "sweep"),
+    "a short schedule":
+        (lambda: ran(hparams=RATES(fcojax.schedule([0.5])), num_rounds=2), "schedule"),
+    "a schedule of vectors": (lambda: ran(hparams=RATES(fcojax.schedule([[0.5, 0.5]]))), "shape"),
+    "an integer beyond int32": (
+        in_float32(lambda: ran(algorithm=custom(), hparams=Custom(num_times=2**40))), "num_times"
+    ),
+    "no points": (lambda: swept(grid=RATES(np.ones(0), np.ones(0))), "points"),
+    "columns of two lengths": (lambda: swept(grid=RATES(np.ones(2), np.ones(3))), "same"),
+    "numbers for a grid": (lambda: swept(grid=RATES(0.1)), "grid"),
+    "one schedule for a grid":
+        (lambda: swept(grid=GRID._replace(server_lr=fcojax.schedule([1.0, 1.0]))), "schedule"),
+    "an unknown field": (lambda: grids.product(RATES, lr=[0.1]), "lr"),
+    "no values": (lambda: grids.product(RATES, client_lr=[]), "client_lr"),
+    "schedules among numbers":
+        (lambda: grids.product(RATES, client_lr=[fcojax.schedule([1.0, 0.5]), 0.1]), "mixes"),
+    "schedules of two lengths": (
+        lambda: grids.product(RATES, client_lr=[fcojax.schedule([1]), fcojax.schedule([1, 2])]),
+        "shapes",
+    ),
+    "zipped values of two lengths":
+        (lambda: grids.zipped(RATES, client_lr=[0.1], server_lr=[1, 2]), "same"),
+    "a range backwards":
+        (lambda: grids.random_draws(RATES, 1, 0, client_lr=(1.0, 0.1)), "client_lr"),
+    "values spaced backwards": (lambda: grids.log_spaced(1, 0.1, 3), "low"),
+    "a schedule of a schedule": (lambda: fcojax.schedule(fcojax.schedule([1.0])), "schedule"),
+    "a schedule of unknown length": (lambda: fcojax.schedule(lambda r: r), "num_rounds"),
+    "a field twice": (lambda: fcojax.extended(RATES, "More", client_lr=1.0), "client_lr"),
+}  # fmt: skip
+
+RUNS = {
+    "a leaf of integers": (lambda: ran(params={"w": ZERO, "n": np.arange(2)}), "params.n"),
+    "an infinite start": (lambda: ran(params={"w": np.array([1.0, np.inf])}), "params.w"),
+    "nothing to start from": (lambda: ran(params={}), "params"),
+    "a key to start from": (lambda: ran(params=KEY), "params"),
+    "an old key": (lambda: ran(key=jax.random.PRNGKey(0)), "key"),
+    "several keys": (lambda: ran(key=KEYS), "key"),
+    "one key for a sweep": (lambda: swept(keys=KEY), "keys"),
+    "no keys": (lambda: swept(keys=KEYS[:0]), "keys"),
+    "evaluations that do not fit": (lambda: ran(num_rounds=3, eval_every=2), "eval_every"),
+    "a measure with a count's name":
+        (lambda: ran(observe=lambda h, w, c: {"dropped": w}), "dropped"),
+    "measures that are no dictionary": (lambda: ran(observe=lambda h, w, c: w), "dictionary"),
+    "a model as state": (lambda: advanced(state=ZERO), "state"),
+    "the state of a sweep": (lambda: advanced(state=started(key=KEYS, hparams=GRID)), "grid"),
+    "the state of another algorithm": (
+        lambda: advanced(
+            algorithm=algorithms.fed_dual_avg(squares, euclidean(l1())), hparams=OTHER(0.5)
+        ),
+        "state",
+    ),
+}  # fmt: skip
+
+PLANS = {
+    "a client without steps": (lambda: fcojax.local_steps([1, 0]), "client 1"),
+    "steps of other clients": (lambda: ran(plan=fcojax.local_steps([1, 1, 1])), "3"),
+    "fewest above most": (lambda: fcojax.local_steps(2, fewest=3), "fewest"),
+    "more examples than there are": (lambda: ran(plan=fcojax.local_steps(1, 3)), "batch_size"),
+    "all examples with replacement": (lambda: fcojax.local_steps(1, replace=True), "replace"),
+    "more clients than there are":
+        (lambda: planned(cohort=fcojax.uniform_cohort(cohort_size=3)), "cohort_size"),
+    "losing twice":
+        (lambda: fcojax.dropout(fcojax.dropout(fcojax.everyone(), 0.1), 0.1), "dropout"),
+    "losing what all must send": (
+        lambda: ran(
+            algorithm=FED_AVG._replace(needs_everyone=True),
+            plan=fcojax.Plan(STEPS, fcojax.dropout(fcojax.everyone(), 0.1)),
+        ),
+        "lose",
+    ),
+    "a sample where all are needed": (
+        lambda: ran(
+            algorithm=algorithms.fed_pd(squares), hparams=algorithms.fed_pd.Hparams(),
+            plan=fcojax.Plan(STEPS, fcojax.uniform_cohort(cohort_size=1)),
+        ),
+        "everyone",
+    ),
+    "more groups than clients": (lambda: planned(cohort=fcojax.cyclic(num_groups=3)), "groups"),
+    "more than a group has": (
+        lambda: planned(cohort=fcojax.cyclic(num_groups=2, cohort_size=2)),
+        "group",
+    ),
+    "nobody in any round": (lambda: fcojax.from_trace([]), "round"),
+    "a trace of halves": (lambda: fcojax.from_trace(np.full((2, 2), 0.5)), "trace"),
+    "a client twice in a round": (lambda: fcojax.from_trace([[0, 0]]), "distinct"),
+    "a client below zero": (lambda: fcojax.from_trace([[-1]]), "-1"),
+    "a trace of other clients":
+        (lambda: planned(cohort=fcojax.from_trace(np.ones((2, 3)))), "3 clients"),
+    "a client that is not there": (lambda: planned(cohort=fcojax.from_trace([[2]])), "client 2"),
+}  # fmt: skip
+
+POPULATIONS = {
+    "no clients": (lambda: fcojax.from_clients([]), "clients"),
+    "a client without rows": (lambda: clients(np.ones(2), np.ones(0)), "client 1"),
+    "fields of two lengths":
+        (lambda: fcojax.from_clients([{"x": np.ones(2), "y": np.ones(3)}]), "rows"),
+    "an example of NaN": (lambda: clients(np.ones(2), np.array([1.0, np.nan])), "client 1"),
+    "an integer beyond int32": (in_float32(lambda: clients(np.array([1, 2**40]))), "int32"),
+    "a float beyond float32": (in_float32(lambda: clients(np.array([1.0, 1e300]))), "float32"),
+    "floats that vanish in float32": (in_float32(lambda: clients(np.full(2, 1e-60))), "1e-60"),
+    "fractional sizes": (lambda: rows([1.5, 1.5]), "sizes"),
+    "truth values as sizes": (lambda: rows([True, True]), "sizes"),
+    "a size of zero": (lambda: rows([3, 0]), "client 1"),
+    "sizes that add up to less": (lambda: rows([1, 1]), "sizes"),
+    "sizes that overflow": (lambda: rows([2**62, 2**62]), "sizes"),
+    "an unknown kind of weights": (lambda: clients(np.ones(1), weights="size"), "weights"),
+    "too few weights": (lambda: clients(np.ones(1), np.ones(1), weights=[1.0]), "weights"),
+    "no weight at all": (lambda: clients(np.ones(1), weights=[0.0]), "zero"),
+    "a weight that float32 cannot resolve": (
+        in_float32(lambda: clients(np.ones(1), np.ones(1), weights=[1e-60, 1.0])), "client 0"
+    ),
+    "an id twice": (lambda: clients(np.ones(1), np.ones(1), ids=["a", "a"]), "twice"),
+    "a member that is not there": (lambda: DATA.select([2]), "members"),
+    "no members": (lambda: DATA.select([]), "one"),
+    "ids that were dropped":
+        (lambda: jax.tree.map(lambda leaf: leaf, fcojax.from_clients(CLIENTS)).select([0]), "ids"),
+}  # fmt: skip
+
+TABLE = {
+    f"{place}: {name}": row
+    for place, table in (
+        ("factory", FACTORIES), ("hparams", HPARAMS), ("run", RUNS), ("plan", PLANS),
+        ("population", POPULATIONS),
+    )
+    for name, row in table.items()
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_what_would_run_and_be_wrong_is_refused(name):
+    refused(*TABLE[name])

@@ -1,0 +1,114 @@
+"""What annotations allow, and the sentence for what they exclude."""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcojax.arguments import validated
+from fcojax.engine.validation import require_hparams
+from fcojax.transforms import Penalty, l1
+from fcojax.types import Count, CountOrZero, NonNegative, Positive, Probability, Real, Share
+
+
+@validated
+def call(
+    rate: Positive = 1.0, scale: NonNegative = 0.0, chance: Probability = 0.5, share: Share = 1.0,
+    shift: Real = 0.0, count: Count | None = None, index: CountOrZero = 0,
+    penalty: Penalty | None = None, side: Literal["client", "server"] = "client",
+    function: object = None, *others: int,
+):  # fmt: skip
+    del scale, chance, share, shift, penalty, side, function, others
+    return rate, count, index
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"rate": 0}, "rate is 0; pass a finite number above 0."),
+        ({"rate": np.array([1.0, -1.0])}, "rate is array"),
+        ({"rate": float("nan")}, "rate is nan"),
+        ({"rate": 1e-400}, "rate is 0.0"),
+        ({"rate": "1"}, "rate is '1'"),
+        ({"rate": None}, "rate is None"),
+        ({"rate": 1j}, "rate is 1j"),
+        ({"rate": [[1], [1, 2]]}, "rate is"),
+        ({"scale": -1.0}, "scale is -1.0; pass a finite number, 0 or more."),
+        ({"chance": 1.0}, "chance is 1.0; pass a number of at least 0 and below 1."),
+        ({"share": 0.0}, "share is 0.0; pass a number above 0 and at most 1."),
+        ({"shift": float("inf")}, "shift is inf; pass a finite number."),
+        ({"count": 0}, "count is 0; pass a whole number of at least 1 or None."),
+        ({"count": 1.0}, "count is 1.0"),
+        ({"count": True}, "count is True"),
+        ({"count": 2**31}, "count is 2147483648; pass at most 2147483647."),
+        ({"index": -1}, "index is -1; pass a whole number of at least 0."),
+        ({"penalty": 3}, "penalty is 3; pass a Penalty"),
+        ({"penalty": l1}, "penalty is the function l1; call it: l1(...)"),
+        ({"side": "both"}, "side is 'both'; pass one of 'client', 'server'."),
+    ],
+)
+def test_what_an_annotation_excludes_is_refused_in_a_sentence(given, sentence):
+    with pytest.raises(ValueError) as error:
+        call(**given)
+    assert str(error.value).startswith(sentence)
+
+
+def test_what_it_allows_passes_and_counts_become_integers():
+    assert call(np.float32(2), count=np.int64(3), index=np.array(0)) == (2, 3, 0)
+    assert type(call(count=np.int64(3))[1]) is int
+    call(scale=[0, 1], chance=jnp.zeros(3), penalty=l1(), side="server", function=3)
+    assert jax.jit(lambda rate: call(rate)[0])(-1.0) == -1.0  # a traced value is not known
+
+
+def test_names_that_only_a_type_checker_knows_are_passed_over():
+    """As in a user's module that imports them under ``TYPE_CHECKING``; the others still count."""
+
+    @validated
+    def call(rate: Positive, array: "Unknown" = None):  # noqa: F821
+        return rate, array
+
+    assert call(1.0, 3) == (1.0, 3)
+    with pytest.raises(ValueError, match="rate is 0"):
+        call(0)
+
+    class Hparams(NamedTuple):
+        client_lr: Positive = 0.1
+        other: "Unknown" = 0.0  # noqa: F821
+
+    require_hparams(Hparams())
+    with pytest.raises(ValueError, match="client_lr is -1"):
+        require_hparams(Hparams(-1.0))
+
+
+def test_a_file_that_was_executed_and_not_imported_is_validated():
+    """As a config file is, whose module nobody can look up; with annotations that are text."""
+    names: dict = {"__name__": "never_imported"}
+    text = """
+from __future__ import annotations
+from typing import NamedTuple
+from fcojax.arguments import validated
+from fcojax.types import Positive
+
+class Hparams(NamedTuple):
+    client_lr: Positive = 0.1
+
+@validated
+def call(rate: Positive):
+    return rate
+"""
+    exec(text, names)
+    require_hparams(names["Hparams"]())
+    with pytest.raises(ValueError, match="rate is 0"):
+        names["call"](0)
+
+
+def test_a_call_that_python_refuses_is_left_to_python():
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        call(rates=1)
+
+
+def test_smaller_than_the_precision_in_use_is_zero():
+    with jax.enable_x64(False), pytest.raises(ValueError, match="above 0"):
+        call(1e-50)

@@ -1,0 +1,195 @@
+"""Manifolds that coincide, and degenerate points. The laws are in ``tests/laws``."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcojax.transforms import (
+    distance,
+    fixed_rank,
+    flat,
+    generalised_stiefel,
+    grassmann,
+    grassmann_projector,
+    oblique,
+    orthogonal,
+    product_manifold,
+    riemannian_gradient,
+    rotation,
+    sphere,
+    stiefel,
+)
+from fcojax.transforms.manifolds.manifold import ambient_norm
+
+pytestmark = pytest.mark.long
+
+
+def tangent_pair(manifold, shape, size=0.4):
+    rng = np.random.default_rng(0)
+    x = manifold.project(jnp.asarray(rng.standard_normal(shape)))
+    u = manifold.to_tangent(x, jnp.asarray(rng.standard_normal(shape)))
+    return x, size * u / jnp.linalg.norm(u)
+
+
+def assert_same(one, other, x, u, names):
+    y = one.retract(x, u)
+    arguments = {
+        "project": (x + 0.3 * u**2,),
+        "to_tangent": (x, u**2),
+        "retract": (x, u),
+        "exp": (x, u),
+        "inverse_retract": (x, y),
+        "log": (x, y),
+    }
+    for name in names:
+        found, expected = (getattr(m, name)(*arguments[name]) for m in (one, other))
+        np.testing.assert_allclose(found, expected, atol=1e-13, err_msg=name)
+
+
+def test_stiefel_with_one_column_is_the_sphere():
+    x, u = tangent_pair(sphere(), (6, 1))
+    names = ["project", "to_tangent", "retract", "exp", "inverse_retract"]
+    assert_same(stiefel(), sphere(), x, u, names)
+    assert_same(oblique(), sphere(), x, u, [*names, "log"])
+
+
+def test_square_stiefel_is_the_orthogonal_group_and_locally_the_rotations():
+    x, u = tangent_pair(rotation(), (4, 4))
+    names = ["project", "to_tangent", "retract", "exp", "inverse_retract"]
+    assert_same(stiefel(), orthogonal(), x, u, names)
+    assert_same(rotation(), orthogonal(), x, u, [*names, "log"])
+
+
+def test_generalised_stiefel_with_the_identity_is_stiefel():
+    x, u = tangent_pair(stiefel(), (6, 2))
+    names = ["project", "to_tangent", "retract", "exp", "inverse_retract"]
+    assert_same(generalised_stiefel(jnp.eye(6)), stiefel(), x, u, names)
+
+
+def test_product_of_one_leaf_is_the_leaf():
+    x, u = tangent_pair(grassmann(), (6, 2))
+    names = ["project", "to_tangent", "retract", "exp", "inverse_retract", "log"]
+    assert_same(product_manifold(grassmann()), grassmann(), x, u, names)
+    draw = jax.ShapeDtypeStruct((6, 2), jnp.float64), jax.random.key(0)
+    np.testing.assert_array_equal(
+        product_manifold(grassmann()).random_point(*draw),
+        grassmann().random_point(*draw),
+    )
+
+
+def test_projector_form_is_the_subspace_form():
+    basis, projector = grassmann(), grassmann_projector(2)
+    x, u = tangent_pair(basis, (5, 2))
+    y = basis.exp(x, u)
+    p, q = x @ x.T, y @ y.T
+    step = x @ u.T + u @ x.T  # the differential of x -> x x^T along u
+    np.testing.assert_allclose(projector.exp(p, step), q, atol=1e-13)
+    np.testing.assert_allclose(projector.log(p, q), step, atol=1e-13)
+    near = basis.project(x + 0.1 * u**2)
+    assert float(distance(projector, near @ near.T)) <= 1e-13
+
+
+def test_maps_of_products_need_those_of_every_factor():
+    pair = product_manifold({"a": stiefel(), "b": flat()})
+    assert pair.log is None and pair.exp is not None
+    assert pair.reach == 1.0
+    weighted = product_manifold([generalised_stiefel(4 * jnp.eye(3)), flat()])
+    x = weighted.project([jnp.eye(3, 1), jnp.ones(2)])
+    g = [jnp.ones((3, 1)), jnp.ones(2)]
+    frame, free = riemannian_gradient(weighted, x, g)
+    np.testing.assert_allclose(frame, [[0.0], [0.25], [0.25]], atol=1e-15)
+    np.testing.assert_array_equal(free, g[1])
+
+
+def test_distances_are_in_the_ambient_inner_product():
+    rng = np.random.default_rng(0)
+    root = rng.standard_normal((4, 4))
+    metric = root @ root.T + np.eye(4)
+    weighted = product_manifold([generalised_stiefel(jnp.asarray(metric)), flat()])
+    y = [jnp.asarray(rng.standard_normal((4, 2))), jnp.asarray(rng.standard_normal(3))]
+    for there, back in ((weighted.riesz, weighted.metric), (weighted.metric, weighted.riesz)):
+        for leaf, same in zip(y, back(there(y)), strict=True):
+            np.testing.assert_allclose(same, leaf, atol=1e-12)
+    # The distance is that of the singular values of L^T y from 1.
+    excess = np.linalg.svd(np.linalg.cholesky(metric).T @ y[0], compute_uv=False) - 1
+    assert float(distance(weighted, y)) == pytest.approx(np.linalg.norm(excess), rel=1e-12)
+
+
+def test_projection_inverse_is_exact_to_second_order():
+    manifold = stiefel(inverse="projection")
+    x, u = tangent_pair(manifold, (7, 3), size=1.0)
+    off = [
+        jnp.linalg.norm(manifold.inverse_retract(x, manifold.retract(x, t * u)) - t * u)
+        for t in (2.0**-5, 2.0**-6)
+    ]
+    assert abs(float(jnp.log2(off[0] / off[1])) - 3) <= 0.1
+
+
+def test_projection_of_zero_is_the_first_unit_vector():
+    np.testing.assert_array_equal(sphere().project(jnp.zeros((2, 2))), [[1, 0], [0, 0]])
+    columns = jnp.array([[0.0, 3.0], [0.0, 4.0]])
+    np.testing.assert_allclose(oblique().project(columns), [[1, 0.6], [0, 0.8]])
+    np.testing.assert_array_equal(stiefel().project(jnp.zeros((3, 2))), np.eye(3, 2))
+    for manifold in (sphere(), oblique()):
+        slope = jax.jacobian(manifold.project)(jnp.zeros((2, 2)))
+        np.testing.assert_array_equal(slope, 0)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_projection_on_the_sphere_does_not_overflow(scale):
+    y = jnp.array([3.0, 4.0], jnp.float32) * jnp.asarray(scale, jnp.float32)
+    np.testing.assert_allclose(sphere().project(y), [0.6, 0.8], rtol=1e-6)
+
+
+def test_results_at_cut_loci_are_finite():
+    x = jnp.eye(4, 2)
+    for manifold in (sphere(), oblique()):
+        np.testing.assert_array_equal(manifold.log(x[:, :1], -x[:, :1]), 0)
+        opposite = manifold.inverse_retract(x[:, :1], x[:, 1:])
+        np.testing.assert_array_equal(opposite, x[:, 1:])
+    across = jnp.eye(4)[:, 2:]  # every principal angle is a right one
+    for manifold in (
+        stiefel(),
+        stiefel(retraction="qr"),
+        grassmann(),
+    ):
+        assert np.all(np.isfinite(manifold.inverse_retract(x, across)))
+        assert np.all(np.isfinite(manifold.inverse_retract(x, -x)))
+    assert np.all(np.isfinite(grassmann().log(x, across)))
+    for turn in (-jnp.eye(2), jnp.diag(jnp.array([1.0, -1.0]))):
+        assert np.all(np.isfinite(rotation().log(jnp.eye(2), turn)))
+    p, q = x @ x.T, across @ across.T
+    projector = grassmann_projector(2)
+    assert np.all(np.isfinite(projector.log(p, q)))
+    assert np.all(np.isfinite(projector.inverse_retract(p, q)))
+    tie = projector.project(jnp.eye(4))
+    np.testing.assert_allclose(tie @ tie, tie, atol=1e-15)
+    assert float(jnp.trace(tie)) == pytest.approx(2)
+    for y in (jnp.zeros((4, 3)), jnp.eye(4, 3)):
+        assert np.all(np.isfinite(fixed_rank(2).project(y)))
+        assert np.all(np.isfinite(jax.grad(lambda y: jnp.sum(fixed_rank(2).project(y)))(y)))
+
+
+def test_gradient_of_the_distance():
+    y = jnp.array([3.0, 4.0])
+    np.testing.assert_allclose(jax.grad(lambda y: distance(sphere(), y))(y), y / 5, atol=1e-15)
+    on = jnp.array([1.0, 0.0])
+    np.testing.assert_array_equal(jax.grad(lambda y: distance(sphere(), y))(on), 0)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-20, 1e20, 1e30])
+def test_distances_do_not_overflow_in_single_precision(size):
+    """Norms of (3, 4), which double with a metric of 4."""
+    v = jnp.asarray([[3 * size], [4 * size]], jnp.float32)
+    doubled = generalised_stiefel(4 * jnp.eye(2, dtype=jnp.float32))
+    for manifold, factor in ((sphere(), 1), (doubled, 2)):
+        length, gradient = jax.value_and_grad(lambda u, m=manifold: ambient_norm(m, u))(v)
+        np.testing.assert_allclose(length, factor * 5 * size, rtol=1e-6)
+        np.testing.assert_allclose(gradient.ravel(), factor * np.array([0.6, 0.8]), rtol=1e-6)
+
+
+def test_projection_on_a_sphere_of_many_entries_in_half_precision():
+    moved = sphere().project(jnp.ones(70_000, jnp.float16))
+    assert moved.dtype == jnp.float16
+    np.testing.assert_allclose(np.asarray(moved, float), 70_000**-0.5, rtol=1e-3)

@@ -1,0 +1,90 @@
+"""Manifolds compared with pymanopt and with matrix functions of scipy."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+
+from fcojax.transforms import grassmann, oblique, orthogonal, rotation, sphere, stiefel
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from pymanopt.manifolds import Grassmann, Oblique, SpecialOrthogonalGroup, Sphere, Stiefel
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:pymanopt"),
+]
+
+PAIRS = {
+    "sphere": (sphere(), lambda: Sphere(6), (6,)),
+    "oblique": (oblique(), lambda: Oblique(6, 3), (6, 3)),
+    "stiefel, polar": (stiefel(), lambda: Stiefel(7, 3, retraction="polar"), (7, 3)),
+    "stiefel, QR": (stiefel(retraction="qr"), lambda: Stiefel(7, 3, retraction="qr"), (7, 3)),
+    "grassmann": (grassmann(), lambda: Grassmann(7, 3), (7, 3)),
+}
+
+
+def numpy_draw(manifold, shape):
+    rng = np.random.default_rng(5)
+    x = np.asarray(manifold.project(jnp.asarray(rng.standard_normal(shape))))
+    v = rng.standard_normal(shape)
+    return x, v, np.asarray(manifold.to_tangent(x, 0.3 * rng.standard_normal(shape)))
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pymanopt_agrees(name):
+    ours, build, shape = PAIRS[name]
+    theirs = build()
+    x, v, u = numpy_draw(ours, shape)
+    project_theirs = {"sphere": theirs.projection, "oblique": theirs.projection}.get(
+        name, getattr(theirs, "to_tangent_space", theirs.projection)
+    )
+    np.testing.assert_allclose(ours.to_tangent(x, v), project_theirs(x, v), atol=1e-13)
+    np.testing.assert_allclose(ours.to_tangent(x, v), theirs.projection(x, v), atol=1e-13)
+    end, other = np.asarray(ours.retract(x, u)), theirs.retraction(x, u)
+    far, theirs_far = np.asarray(ours.exp(x, u)), theirs.exp(x, u)
+    if name == "grassmann":  # the same subspace has different bases
+        end, other, far, theirs_far = (y @ y.T for y in (end, other, far, theirs_far))
+    np.testing.assert_allclose(end, other, atol=1e-12)
+    np.testing.assert_allclose(far, theirs_far, atol=1e-12)
+    if ours.log is not None:
+        y = np.asarray(ours.exp(x, u))
+        np.testing.assert_allclose(ours.log(x, y), theirs.log(x, y), atol=1e-10)
+    w = ours.to_tangent(ours.retract(x, u), u)
+    if name != "grassmann":
+        np.testing.assert_allclose(w, theirs.transport(x, theirs.retraction(x, u), u), atol=1e-12)
+
+
+def test_rotations_agree_with_pymanopt():
+    theirs = SpecialOrthogonalGroup(4)
+    x, _, u = numpy_draw(rotation(), (4, 4))
+    skew = x.T @ u
+    np.testing.assert_allclose(rotation().exp(x, u), theirs.exp(x, skew), atol=1e-12)
+    y = theirs.exp(x, skew)
+    np.testing.assert_allclose(rotation().log(x, y), x @ theirs.log(x, y), atol=1e-12)
+
+
+def test_logarithms_near_the_cut_locus_agree_with_scipy():
+    """Rotations by 3.1 in one plane, and by 3.0, 0 and 3.1 in the other."""
+    rng = np.random.default_rng(1)
+    x, basis = (np.linalg.qr(rng.standard_normal((5, 5)))[0] for _ in range(2))
+    for second in (3.0, 0.0, 3.1):
+        skew = np.zeros((5, 5))
+        skew[0, 1], skew[2, 3] = 3.1, second
+        skew = basis @ (skew - skew.T) @ basis.T
+        y = x @ scipy.linalg.expm(skew)
+        np.testing.assert_allclose(orthogonal().log(x, y), x @ skew, atol=1e-11)
+
+
+def test_grassmann_logarithm_has_the_principal_angles_of_scipy():
+    rng = np.random.default_rng(2)
+    x, y = (np.linalg.qr(rng.standard_normal((9, 3)))[0] for _ in range(2))
+    angles = scipy.linalg.subspace_angles(x, y)
+    found = jnp.linalg.svd(grassmann().log(x, y), compute_uv=False)
+    np.testing.assert_allclose(found, angles, atol=1e-12)
+    slope = jax.jvp(lambda y: grassmann().log(x, y), (jnp.asarray(y),), (jnp.asarray(x),))[1]
+    assert np.all(np.isfinite(slope))

@@ -1,0 +1,196 @@
+"""Edge cases of penalties: kinks, empty trees, overflow, nearly equal singular values."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcojax import transforms
+
+PENALTIES = {
+    "zero": transforms.zero(),
+    "l1": transforms.l1(),
+    "weighted_l1": transforms.weighted_l1({}),
+    "l2_squared": transforms.l2_squared(),
+    "elastic_net": transforms.elastic_net(0.5),
+    "huber": transforms.huber(0.8),
+    "power": transforms.power(2.3),
+    "l2": transforms.l2(),
+    "l_inf": transforms.l_inf(),
+    "group_l2 by axis": transforms.group_l2(axis=0),
+    "group_l2 by label": transforms.group_l2(labels={}),
+    "sparse_group": transforms.sparse_group(0.5, axis=0),
+    "sparse_group by label": transforms.sparse_group(0.5, labels={}),
+    "total_variation": transforms.total_variation(),
+    "fused_lasso": transforms.fused_lasso(0.5),
+    "non_negative_l1": transforms.non_negative_l1(),
+    "mcp": transforms.mcp(3.0),
+    "scad": transforms.scad(3.7),
+    "simplex": transforms.simplex(),
+    "l1_ball": transforms.l1_ball(),
+    "l2_ball": transforms.l2_ball(),
+    "linf_ball": transforms.linf_ball(),
+    "box": transforms.box(-1.0, 1.0),
+    "non_negative": transforms.non_negative(),
+    "affine": transforms.affine(np.zeros((1, 0)), np.zeros(1)),
+    "monotone": transforms.monotone(),
+    "l0_ball": transforms.l0_ball(2),
+    "nuclear": transforms.nuclear(),
+    "nuclear_ball": transforms.nuclear_ball(),
+    "spectral_ball": transforms.spectral_ball(),
+    "rank_ball": transforms.rank_ball(1),
+    "psd": transforms.psd(),
+    "per_leaf": transforms.per_leaf(transforms.l_inf()),
+    "per_entry": transforms.per_entry(transforms.l1()),
+    "scaled": transforms.scaled(transforms.l_inf(), 2.0),
+    "translated": transforms.translated(transforms.l1(), {}),
+    "rotated": transforms.rotated(transforms.l1(), jnp.eye(2)),
+    "with_box": transforms.with_box(transforms.l1(), -1.0, 1.0),
+    "conjugate": transforms.conjugate(transforms.l1()),
+}
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_an_empty_tree_has_value_zero_and_is_its_own_prox(name):
+    penalty = PENALTIES[name]
+    for scale in (0.0, 1.0):
+        assert penalty.value({}, scale) == 0.0
+        assert penalty.prox({}, 0.5, scale) == {}
+    if penalty.scale_max is not None:
+        assert penalty.scale_max({}) == 0.0
+
+
+@pytest.mark.parametrize("name", ["l2", "l2_ball", "group_l2 by axis", "sparse_group"])
+def test_a_vector_with_nan_gives_nan(name):
+    v = jnp.array([1.0, jnp.nan, 1.0])
+    assert np.all(np.isnan(PENALTIES[name].prox(v, 1.0, 0.5)))
+    assert not PENALTIES[name].value(v, 0.5) <= 0.0
+
+
+def slope(penalty, at, step=1.0, scale=1.0):
+    return float(jax.grad(lambda v: penalty.prox(v, step, scale))(at))
+
+
+KINKS = {
+    "l1 stays zero": (transforms.l1(), 1.0, 0.0),
+    "non_negative_l1 stays zero": (transforms.non_negative_l1(), 1.0, 0.0),
+    "l2 stays zero": (transforms.l2(), -1.0, 0.0),
+    "l_inf stays zero": (transforms.l_inf(), 1.0, 0.0),
+    "elastic_net stays zero": (transforms.elastic_net(0.5), 0.5, 0.0),
+    "mcp stays zero": (transforms.mcp(3.0), 1.0, 0.0),
+    "mcp leaves large entries": (transforms.mcp(3.0), 3.0, 1.0),
+    "huber is quadratic": (transforms.huber(0.5), 1.0, 0.5),
+    "l1_ball is inside": (transforms.l1_ball(), 1.0, 1.0),
+    "l2_ball is inside": (transforms.l2_ball(), -1.0, 1.0),
+    "linf_ball is inside": (transforms.linf_ball(), 1.0, 1.0),
+    "box is inside below": (transforms.box(-1.0, 2.0), -1.0, 1.0),
+    "box is inside above": (transforms.box(-1.0, 2.0), 2.0, 1.0),
+    "a box of one point": (transforms.box(1.0, 1.0), 1.0, 0.0),
+    "with_box is inside": (transforms.with_box(transforms.zero(), -1.0, 2.0), 2.0, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", KINKS)
+def test_the_derivative_at_a_kink_is_one_sided(name):
+    penalty, at, expected = KINKS[name]
+    assert slope(penalty, at) == expected
+
+
+@pytest.mark.parametrize("p", [2.0, 2.3, 3.0, 10.0])
+@pytest.mark.parametrize("strength", [0.0, 0.7, 1e6])
+def test_derivative_of_powers_of_at_least_two_at_zero(p, strength):
+    expected = 1 / (1 + 2 * strength) if p == 2.0 else 1.0
+    assert slope(transforms.power(p), 0.0, 1.0, strength) == pytest.approx(expected, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    "penalty, scale, expected",
+    [
+        (transforms.l2_ball(), 1.0, 0.5),
+        (transforms.l2(), 100.0, 250.0),
+        (transforms.group_l2(axis=0), 100.0, 250.0),
+        (transforms.group_l2(labels=np.zeros(4, int)), 100.0, 250.0),
+    ],
+)
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
+def test_norms_do_not_overflow_in_half_precision(penalty, scale, expected, dtype):
+    moved = penalty.prox(jnp.full(4, 300.0, dtype), 1.0, scale)
+    assert moved.dtype == dtype
+    assert np.all(np.asarray(moved, float) == expected)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("size", [1e-38, 1e-25, 1e19, 1e30])
+def test_norms_and_their_gradients_at_the_ends_of_single_precision(size):
+    """Norms of (3, 0, 4), whose gradients are the unit vector."""
+    v = jnp.asarray([3 * size, 0.0, 4 * size], jnp.float32)
+    unit = np.array([0.6, 0.0, 0.8], np.float32)
+    sums = transforms.group_l2(axis=0), transforms.group_l2(labels=np.zeros(3, int))
+    for penalty in (transforms.l2(), *sums):
+        value, gradient = jax.value_and_grad(lambda x, penalty=penalty: penalty.value(x, 1.0))(v)
+        np.testing.assert_allclose(value, np.float32(5 * size), rtol=1e-6)
+        np.testing.assert_allclose(gradient, unit, rtol=1e-6)
+        assert penalty.scale_max(v) == pytest.approx(5 * size, rel=1e-6)
+        along = jax.jvp(lambda x, p=penalty: p.prox(x, 1.0, jnp.float32(2 * size)), (v,), (v,))[1]
+        np.testing.assert_allclose(along, v, rtol=1e-6)  # the prox is positively homogeneous
+
+
+@pytest.mark.parametrize("p", [1.5, 2.0, 2.3, 3.0, 10.0])
+def test_powers_at_the_ends_of_single_precision(p):
+    """A root that underflows is 0 and not NaN."""
+    prox = jax.jit(transforms.power(p).prox)
+    for size in (1e-21, 1.0, 1e30):
+        for strength in (1e-30, 1.0, 1e30):
+            exact = np.asarray(prox(jnp.float64(size), 1.0, strength))
+            found = np.asarray(prox(jnp.float32(size), np.float32(1.0), np.float32(strength)))
+            np.testing.assert_allclose(found, exact, rtol=5e-6, atol=2e-38)
+
+
+@pytest.mark.parametrize("strength", [1.0, 1e8, 1e30])
+def test_huber_shrinks_small_numbers_by_large_strengths(strength):
+    moved = transforms.huber(0.8).prox(jnp.float32(1e-7), 1.0, strength)
+    np.testing.assert_allclose(moved, 1e-7 / (1 + strength), rtol=1e-6, atol=2e-38)
+
+
+def test_affine_projections_from_far_away_in_single_precision():
+    rows = np.random.default_rng(0).normal(size=(3, 20))
+    penalty = transforms.affine(rows, np.ones(3))
+    noise = np.random.default_rng(1).normal(size=20)
+    for v in (1e6 * noise, 1e6 * rows[0], 1e6 * rows.sum(axis=0) + noise):
+        moved = penalty.prox(jnp.asarray(v, jnp.float32), 1.0, 1.0)
+        assert penalty.value(moved, 1.0) == 0.0
+        size = np.max(np.abs(moved))
+        assert np.max(np.abs(rows @ np.asarray(moved, float) - 1)) <= 1e-5 * (1 + size)
+    assert penalty.value(jnp.asarray(noise), 1.0) == np.inf
+
+
+def test_a_simplex_much_smaller_than_the_entries_in_single_precision():
+    moved = transforms.simplex().prox(jnp.asarray([1e30, -2e30, 1e30], jnp.float32), 1.0, 1.0)
+    assert moved.tolist() == [0.5, 0.0, 0.5]
+    moved = transforms.l1_ball().prox(jnp.asarray([1e30, -2e30, 1.0], jnp.float32), 1.0, 1.0)
+    assert moved.tolist() == [0.0, -1.0, 0.0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gap", [1e-3, 1e-8, 1e-12])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+@pytest.mark.parametrize("name", ["nuclear", "spectral_ball", "nuclear_ball"])
+def test_derivative_with_nearly_equal_singular_values_on_both_sides_of_the_kink(name, gap, share):
+    """V = diag(1 + s g, 1 - (1 - s) g) and f the map of singular values with its kink at 1.
+
+    Along a symmetric (skew) matrix off the diagonal the derivative is the quotient of differences
+    (of sums) of f: Lewis and Sendov's formula for two values.
+    """
+    above, below = 1 + share * gap, 1 - (1 - share) * gap
+    penalty, radius = {
+        "nuclear": (transforms.nuclear(), 1.0),
+        "spectral_ball": (transforms.spectral_ball(), 1.0),
+        "nuclear_ball": (transforms.nuclear_ball(), above - 1),  # the level is 1 then
+    }[name]
+    new = np.array([1.0, below] if name == "spectral_ball" else [above - 1, 0.0])
+    v = jnp.diag(jnp.array([above, below]))
+    for sign in (1.0, -1.0):
+        along = jnp.array([[0.0, 1.0], [sign, 0.0]])
+        found = jax.jvp(lambda v: penalty.prox(v, 1.0, radius), (v,), (along,))[1]
+        quotient = (new[0] - sign * new[1]) / (above - sign * below)
+        np.testing.assert_allclose(found, quotient * along, atol=1e-12)

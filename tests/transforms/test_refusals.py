@@ -1,0 +1,138 @@
+"""Arguments that would run and give a wrong result raise a ValueError: one case per rule."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcojax import transforms
+from fcojax.transforms import l1, mcp
+
+
+def wide_ball():
+    """A ball that contains small points."""
+    ball = transforms.l2_ball()
+    return transforms.Penalty(lambda x, scale: 0.0, lambda v, step, scale: ball.prox(v, 1.0, 99.0))
+
+
+def labelled(*labels):
+    return transforms.group_l2(labels=np.array(labels))
+
+
+def kernel(returned):
+    """Of a pytree with a kernel, by a predicate with that result."""
+    return transforms.on_subtree(l1(), lambda path, leaf: returned).prox([jnp.ones(2)], 1.0, 1.0)
+
+
+REFUSED = {
+    "a negative weight": (lambda: transforms.weighted_l1(np.array([1.0, -2.0])), "weight is -2.0"),
+    "a fraction above 1": (lambda: transforms.elastic_net(1.5), "l1_fraction is 1.5"),
+    "a fraction that is NaN": (lambda: transforms.sparse_group(np.nan, axis=0), "is nan"),
+    "an exponent of 1": (lambda: transforms.power(1), "p is 1"),
+    "a knee of 0": (lambda: transforms.huber(0.0), "knee is 0.0"),
+    "a reach of 2": (lambda: transforms.scad(2.0), "reach is 2.0"),
+    "half a nonzero": (lambda: transforms.l0_ball(1.5), "num_nonzero is 1.5"),
+    "an exponent of a norm above 2": (lambda: transforms.p_norm(2.5), "p is 2.5"),
+    "an unknown retraction": (lambda: transforms.stiefel(retraction="cayley"), "'polar', 'qr'"),
+    "a factory": (lambda: transforms.euclidean(l1), "call it: l1"),
+    "no groups": (lambda: transforms.group_l2(), "pass one of them"),
+    "a negative label": (lambda: labelled(0, -1), "integers from 0"),
+    "a fractional label": (lambda: labelled(0.5), "integers from 0"),
+    "an empty box": (lambda: transforms.box(1.0, np.array([2.0, 0.5])), "box is empty"),
+    "an empty box of a penalty": (lambda: transforms.with_box(l1(), 0.0, {"a": -1.0}), "is empty"),
+    "a box of a non-convex penalty": (lambda: transforms.with_box(mcp(3.0), 0, 1), "not convex"),
+    "a conjugate of one": (lambda: transforms.conjugate(mcp(3.0)), "not convex"),
+    "a normal of 0": (lambda: transforms.half_space(np.zeros(3), 1.0), "normal is 0.0"),
+    "a short right side": (lambda: transforms.affine(np.ones((2, 3)), np.ones(1)), r"\(1,\)"),
+    "contradictions": (lambda: transforms.affine(np.ones((2, 1)), np.arange(2.0)), "no solution"),
+    "a singular rotation": (lambda: transforms.rotated(l1(), jnp.ones((2, 2))), "orthogonal"),
+    "a rotation of two rows": (lambda: transforms.rotated(l1(), jnp.eye(2, 3)), "square"),
+    "a weight of 0": (lambda: transforms.diagonal(jnp.arange(2.0), l1()), "least weight is 0.0"),
+    "weights of another shape": (
+        lambda: transforms.diagonal(jnp.ones(2), l1()).to_dual(jnp.ones(3)), r"shape \(2,\)",
+    ),
+    "a metric for groups": (lambda: transforms.diagonal(1.0, transforms.l2()), "couples"),
+    "a metric for a simplex": (lambda: transforms.diagonal(1.0, transforms.simplex()), "couples"),
+    "a metric for matrices": (lambda: transforms.diagonal(1.0, transforms.nuclear()), "couples"),
+    "a metric for a wide ball": (lambda: transforms.diagonal(1.0, wide_ball()), "couples"),
+    "a skew metric": (lambda: transforms.quadratic(jnp.eye(2) + jnp.eye(2, k=1)), "symmetric"),
+    "a singular metric": (lambda: transforms.quadratic(jnp.ones((2, 2))), "least eigenvalue"),
+    "a negative metric": (lambda: transforms.generalised_stiefel(-jnp.eye(3)), "definite"),
+    "a name that is a number": (lambda: transforms.named("kernel", 0), "pass strings"),
+    "a predicate that is true of nothing": (lambda: kernel(False), "selects none"),
+    "a predicate that returns another": (lambda: kernel(transforms.named("a")), "True or False"),
+    "a vector for a matrix": (lambda: transforms.nuclear().prox(jnp.ones(3), 1, 1), "select the"),
+    "a wide matrix": (lambda: transforms.psd().prox(jnp.ones((1, 3)), 1.0, 1.0), "square leaves"),
+    "stacks of matrices": (lambda: transforms.nuclear_vertex(jnp.ones((2, 3, 3)), 1.0), "matrices"),
+    "more columns than rows": (lambda: transforms.polar(jnp.ones((2, 3))), "as many rows"),
+    "a batch": (lambda: transforms.polar(jnp.ones((4, 3, 2))), "vmap"),
+    "a tall orthogonal": (lambda: transforms.orthogonal().project(jnp.ones((3, 2))), "square"),
+    "forty columns": (lambda: transforms.stiefel().inverse_retract(*[jnp.eye(40)] * 2), "most 32"),
+    "a rank above the size": (lambda: transforms.fixed_rank(3).project(jnp.eye(4, 2)), "least 3"),
+    "a projector of one row": (
+        lambda: transforms.grassmann_projector(1).project(jnp.ones((1, 3))), "square matrix",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_is_refused(case):
+    call, words = REFUSED[case]
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+LABELS = np.zeros(3, int)
+POINTS = {
+    "weights of another shape": (transforms.weighted_l1(np.ones(3)), jnp.ones(2)),
+    "labels of another shape": (transforms.group_l2(labels=LABELS), jnp.ones(2)),
+    "labels of another structure": (
+        transforms.group_l2(labels={"a": np.zeros(3, int)}),
+        np.ones(3),
+    ),
+    "a bound of another shape": (transforms.box(np.zeros(3), 1.0), jnp.ones(2)),
+    "a normal of another shape": (transforms.half_space(np.ones(3), 1.0), jnp.ones(2)),
+}
+
+
+@pytest.mark.parametrize("case", POINTS)
+def test_other_shapes_are_refused_while_tracing(case):
+    penalty, point = POINTS[case]
+    for function in (penalty.value, lambda v, scale: penalty.prox(v, 1.0, scale)):
+        with pytest.raises(ValueError, match="is of shape"):
+            jax.eval_shape(lambda v, function=function: function(v, 1.0), point)
+
+
+@pytest.mark.parametrize("number", [-1.0, -1, np.float32(-1.0), np.array(-1.0), float("nan")])
+@pytest.mark.parametrize(
+    "prox",
+    [l1().prox, transforms.simplex().prox, transforms.nuclear().prox, transforms.burg().to_primal],
+)
+def test_a_negative_number_on_the_host_is_refused(prox, number):
+    for step, scale in ((1.0, number), (number, 1.0)):
+        with pytest.raises(ValueError, match="pass a number of at least 0"):
+            prox(jnp.ones((2, 2)), step, scale)
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [
+        l1,
+        transforms.l2,
+        transforms.l_inf,
+        transforms.simplex,
+        transforms.l1_ball,
+        transforms.l2_ball,
+        transforms.linf_ball,
+        transforms.total_variation,
+        lambda: transforms.power(1.2),
+        lambda: mcp(2.0),
+        lambda: transforms.scad(3.0),
+    ],
+)
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e30, -1.0])
+def test_traced_extremes_give_finite_numbers(factory, scale):
+    prox = jax.jit(factory().prox)
+    for size in (0.0, 1e-30, 1.0, 1e15):
+        v = jnp.array([size, -size, 0.5 * size], jnp.float32)
+        assert np.all(np.isfinite(prox(v, 1.0, scale)))

@@ -1,0 +1,54 @@
+"""Decompositions, one at a time on a CPU and batched elsewhere, equal those of jax.numpy."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import pytest
+
+from fcojax.xla import rules
+from fcojax.xla.linalg import singular_values, symmetric_eigh, thin_svd
+
+BATCH = jax.random.normal(jax.random.key(0), (3, 5, 4), jnp.float64)
+SYMMETRIC = BATCH.mT @ BATCH
+CASES = {
+    "thin svd": (thin_svd, lambda x: tuple(jnp.linalg.svd(x, full_matrices=False)), BATCH),
+    "values": (singular_values, lambda x: jnp.linalg.svd(x, compute_uv=False), BATCH),
+    "eigh": (symmetric_eigh, lambda x: tuple(jnp.linalg.eigh(x)), SYMMETRIC),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_derivatives_equal_those_of_jax_numpy(name):
+    ours, theirs, x = CASES[name]
+    chex.assert_trees_all_close(ours(x[0]), theirs(x[0]), rtol=1e-12)
+    chex.assert_trees_all_close(jax.vmap(ours)(x), jax.vmap(theirs)(x), rtol=1e-12)
+    nested = x.reshape(3, 1, *x.shape[1:])
+    chex.assert_trees_all_close(
+        jax.vmap(jax.vmap(ours))(nested), jax.vmap(jax.vmap(theirs))(nested), rtol=1e-12
+    )
+
+    def total(function):
+        leaves = jax.tree.leaves
+        return lambda x: sum(jnp.sum(leaf**3) for leaf in leaves(jax.vmap(function)(x)))
+
+    chex.assert_trees_all_close(
+        jax.grad(total(ours))(x), jax.grad(total(theirs))(x), rtol=1e-10, atol=1e-12
+    )
+
+
+def largest_batch(function, x):
+    """The largest batch that any decomposition in the program has."""
+    program = str(jax.make_jaxpr(jax.vmap(function))(x))
+    lines = [line for line in program.splitlines() if " svd[" in line or " eigh[" in line]
+    assert lines
+    return max(3 if f":f64[{x.shape[0]}," in line else 1 for line in program.splitlines()
+               if "svd[" in line or "eigh[" in line)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_decompositions_are_batched_on_an_accelerator_only(name):
+    ours, theirs, x = CASES[name]
+    assert largest_batch(theirs, x) == 3
+    assert largest_batch(ours, x) == 1
+    with rules.pretend("cuda"):
+        assert largest_batch(ours, x) == 3

@@ -1,0 +1,58 @@
+"""The choices for accelerators give the same numbers as those for a CPU."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import transforms
+from fcojax.xla import rules
+from tests.support import federations
+
+V = np.random.default_rng(0).standard_normal(5000)
+Y = np.random.default_rng(1).standard_normal((6, 6))
+MAPS = {
+    "simplex": lambda: transforms.simplex().prox(jnp.asarray(V), 1.0, 3.0),
+    "l1_ball": lambda: transforms.l1_ball().prox(jnp.asarray(V[:50]), 1.0, 3.0),
+    "a thousand zeros": lambda: transforms.simplex().prox(jnp.zeros(1000), 1.0, 1.0),
+    "polar": lambda: transforms.polar(jnp.asarray(Y)),
+    "polar of a tall matrix": lambda: transforms.polar(jnp.asarray(V[:60].reshape(20, 3))),
+}
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_unrolling_the_usual_iterations_changes_nothing(name):
+    expected = np.asarray(jax.jit(lambda: MAPS[name]())())
+    with rules.pretend("cuda"):
+        found = np.asarray(jax.jit(lambda: MAPS[name]())())
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("passes", [0, 3, 5, 9])
+def test_an_unrolled_loop_stops_at_the_same_iteration(passes):
+    def count(limit):
+        return rules.loop(lambda n: n < limit, lambda n: n + 1, jnp.zeros((), int), passes)
+
+    assert int(count(5)) == 5
+    with rules.pretend("tpu"):
+        assert [int(jax.jit(count)(limit)) for limit in (0, 5, 7)] == [0, 5, 7]
+
+
+@pytest.mark.parametrize(
+    "work",
+    [fcojax.local_epochs(1, 3), fcojax.local_steps((1, 3, 2, 2, 3)), fcojax.local_epochs(2)],
+    ids=["an epoch", "some full steps", "full epochs"],
+)
+def test_masked_steps_equal_conditional_steps(work):
+    data = fcojax.from_clients(federations.clients())
+    algorithm, hparams = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
+
+    def model():
+        plan = fcojax.Plan(work, client_chunk_size=1)
+        given = algorithm, hparams, federations.start(), data, jax.random.key(1), plan
+        return federations.as_vector(fcojax.run(*given, num_rounds=3)[0])
+
+    expected = model()
+    with rules.pretend("cuda"):
+        np.testing.assert_allclose(model(), expected, rtol=1e-12)
