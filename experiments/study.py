@@ -20,7 +20,16 @@ from fcojax.algorithms.base import Factory
 from fcojax.engine.plan import Plan
 from fcojax.engine.uploads.uplink import Uplink
 from fcojax.problems import ClientData, Problem, from_clients
-from fcojax.transforms import Manifold, Mirror, Penalty, euclidean, flat
+from fcojax.transforms import (
+    Manifold,
+    Mirror,
+    Penalty,
+    euclidean,
+    flat,
+    named,
+    on_subtree,
+)
+from fcojax.types import Params
 
 Config = Any  # a ConfigDict, whose values have no static types
 
@@ -53,6 +62,16 @@ def one_client(problem: Problem, first: int = 0, end: int | None = None) -> Clie
     rows = slice(offsets[first], offsets[-1 if end is None else end])
     examples = {name: np.asarray(values)[rows] for name, values in problem.train.examples.items()}
     return from_clients([examples])
+
+
+def on_kernel(penalty: Penalty) -> Callable[[ConfigDict], Penalty]:
+    """Return ``config -> Penalty``, the penalty on the kernel; the bias is free."""
+    return lambda config: on_subtree(penalty, named("kernel"))
+
+
+def observe_model(hparams: Any, model: Params, context: Any) -> dict[str, Params]:
+    """Observe the model itself, for ``fcojax.sweep`` and ``fcojax.advance``."""
+    return {"model": model}
 
 
 def _nothing(*_: Any) -> tuple[()]:

@@ -3,7 +3,7 @@
 import logging
 import pathlib
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import matplotlib
@@ -12,6 +12,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import ticker
+
+from experiments.report.rows import Row, by_seed, column
 
 # fontTools logs every glyph that it leaves out of a PDF.
 logging.getLogger("fontTools").setLevel(logging.WARNING)
@@ -73,9 +75,29 @@ def literal(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def shades(num: int) -> list[Any]:
-    """Return colours for the values of a parameter, dark to light."""
-    return [plt.get_cmap("viridis")(place) for place in np.linspace(0, 0.88, num)]
+def shaded(values: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Return the values of a parameter with their colours, dark to light."""
+    values = list(values)
+    colours = (plt.get_cmap("viridis")(place) for place in np.linspace(0, 0.88, len(values)))
+    return list(zip(values, colours, strict=True))
+
+
+def curve(axis: Any, rows: Iterable[Row], x: str, y: str, line: str = "-", **style: Any) -> None:
+    """Draw one column of the rows over another."""
+    axis.plot(column(rows, x), column(rows, y), line, **style)
+
+
+def quantiles(axis: Any, rows: Iterable[Row], x: str, colour: Any, alpha: float = 0.2) -> None:
+    """Fill the area between the columns ``low`` and ``high`` of the rows."""
+    low, high = column(rows, "low"), column(rows, "high")
+    axis.fill_between(column(rows, x), low, high, color=colour, alpha=alpha, linewidth=0)
+
+
+def seeds(axis: Any, rows: Sequence[Row], x: str, y: str, line: str = "-", **style: Any) -> None:
+    """Draw the mean over the seeds of one column over another, and the range."""
+    curves = list(by_seed(rows).values())
+    lines = np.array([column(one, y) for one in curves])
+    band(axis, column(curves[0], x), lines, line, **style)
 
 
 def band(

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from experiments.report.rows import Row, by_seed
 
 
@@ -117,10 +119,16 @@ def at_best(rows: Sequence[Row], label: str, best: dict[str, float]) -> list[Row
     ]
 
 
-def best_scores(rows: Sequence[Row], label: str, entry: dict, criterion: Criterion) -> list[float]:
+def best_scores(rows: Sequence[Row], label: str, entry: dict, criterion: Criterion) -> np.ndarray:
     """Return the score of one algorithm at its best point for each seed."""
     shown = sorted(at_best(rows, label, entry["best"]), key=lambda row: row["round"])
-    return scores(by_seed(shown), criterion)
+    return np.array(scores(by_seed(shown), criterion))
+
+
+def grid_scores(rows: Sequence[Row], label: str, entry: dict, criterion: Criterion) -> np.ndarray:
+    """Return the score of one algorithm at every point for each seed, axes [points, seeds]."""
+    by_point = curves([row for row in rows if row["algorithm"] == label], list(entry["best"]))
+    return np.array([scores(seeds, criterion) for seeds in by_point.values()])
 
 
 def first_round(rows: Sequence[Row], measure: str, threshold: float, goal: str = "max") -> float:
@@ -138,11 +146,10 @@ def first_round(rows: Sequence[Row], measure: str, threshold: float, goal: str =
 
 def first_rounds(
     rows: Sequence[Row], measure: str, threshold: float, goal: str, never: int
-) -> list[float]:
+) -> np.ndarray:
     """Return ``first_round`` for each seed, ``never`` for seeds that do not reach it."""
-    return [
-        min(first_round(curve, measure, threshold, goal), never) for curve in by_seed(rows).values()
-    ]
+    reached = [first_round(own, measure, threshold, goal) for own in by_seed(rows).values()]
+    return np.minimum(reached, never)
 
 
 def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) -> dict[str, Any]:

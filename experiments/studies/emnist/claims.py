@@ -3,7 +3,7 @@
 from experiments.report.claims import Claim
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, select
-from experiments.studies.emnist.tables import finite
+from experiments.studies.emnist.rows import finite
 from experiments.study import Config
 
 

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 from matplotlib.axes import Axes
 
 from experiments.report import axes
 from experiments.report.plots import style
-from experiments.report.rows import Row, Summary, by_seed, column, select
-from experiments.studies.emnist.tables import settings
+from experiments.report.rows import Row, Summary, select
+from experiments.studies.emnist.rows import settings
 from experiments.study import Config
 
 _TITLES = {"softmax": "softmax regression", "mlp": "two-layer network", "cnn": "CNN"}
@@ -37,11 +36,9 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
 def _draw_line(config: Config, rows: list[Row], setting: Row, panels: Sequence[Axes]) -> None:
     for name in config.algorithms:
         text, colour, line = style(name)
-        curve = select(rows, part="curve", algorithm=name, **setting)
-        seeds = list(by_seed(curve).values())
+        own = select(rows, part="curve", algorithm=name, **setting)
         for axis, measure in zip(panels, _LABELS, strict=True):
-            values = np.array([column(one, measure) for one in seeds], float)
-            axes.band(axis, column(seeds[0], "round"), values, line, color=colour, label=text)
+            axes.seeds(axis, own, "round", measure, line, color=colour, label=text)
     for axis, measure in zip(panels, _LABELS, strict=True):
         title = f"{_TITLES[setting['model']]}, radius {setting['radius']:g}"
         axes.describe(

@@ -1,5 +1,6 @@
-"""Rows of every algorithm over its grid of rates, for each model, constraint and radius."""
+"""Rows of every algorithm over its grid of rates by model, constraint and radius; the table."""
 
+import math
 from collections.abc import Iterator
 
 import jax
@@ -7,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
-from experiments.report.rows import Row
+from experiments.report.plots import style
+from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.emnist.problem import SYNTHETIC, Task, data, task
 from experiments.study import Config
 from fcojax import algorithms
@@ -16,6 +18,7 @@ from fcojax.engine.grid import take
 from fcojax.transforms import Penalty, euclidean
 
 MEASURES = ("loss", "validation_loss", "accuracy", "density", "violation")
+SETTING = ("model", "constraint", "radius")
 
 
 def study(config: Config) -> Iterator[Row]:
@@ -101,3 +104,36 @@ def _projected_start(ball: Penalty, algorithm: Algorithm) -> Algorithm:
         return algorithm.init(hparams, ball.prox(params, 0.0, hparams.penalty_scale))
 
     return algorithm._replace(init=init)
+
+
+def settings(rows: list[Row]) -> list[dict]:
+    """Return the models, constraints and radii of the run, in order."""
+    found = {tuple(row[name] for name in SETTING): None for row in select(rows, part="point")}
+    return [dict(zip(SETTING, values, strict=True)) for values in found]
+
+
+def summarise(config: Config, rows: list[Row]) -> Summary:
+    """Return the facts of the data, and one row per setting and algorithm."""
+    table = []
+    for setting in settings(rows):
+        for name in config.algorithms:
+            points = select(rows, part="point", algorithm=name, **setting)
+            [best] = [point for point in points if point["best"]]
+            curve = select(rows, part="curve", algorithm=name, **setting)
+            end = max(column(curve, "round"))
+            last = select(curve, round=end)
+            failed = sum(not finite(point["score"]) for point in points)
+            table.append(
+                setting
+                | {"algorithm": style(name)[0], "client rate": best["client_lr"]}
+                | {"server rate": best["server_lr"], "score": best["score"]}
+                | {measure: float(np.mean(column(last, measure))) for measure in MEASURES}
+                | {"failed points": f"{failed}/{len(points)}"}
+            )
+    [facts] = select(rows, part="data")
+    return {"data": [{key: facts[key] for key in facts if key != "part"}], "best": table}
+
+
+def finite(value: float | None) -> bool:
+    """Return whether this is a number; rows have ``None`` for what is not finite."""
+    return value is not None and math.isfinite(value)

@@ -20,13 +20,12 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
 
 def _draw_limits(config: Config, rows: list[Row], path: Path) -> Path:
     figure, (over_steps, over_minimisers, over_hessians) = axes.panels(3)
-    colours = axes.shades(len(config.step_shares))
-    for share, colour in zip(config.step_shares, colours, strict=True):
+    for share, colour in axes.shaded(config.step_shares):
         own = select(rows, part="limit", step_share=share)[:-1]
-        over_steps.plot(
-            column(own, "num_steps"), column(own, "distance"), "o-", color=colour, markersize=3,
-            label=f"limit of FedGD, $s = {share:g}/L$",
-        )  # fmt: skip
+        text = f"limit of FedGD, $s = {share:g}/L$"
+        axes.curve(
+            over_steps, own, "num_steps", "distance", "o-", color=colour, markersize=3, label=text
+        )
     far = select(rows, part="limit")[0]["many_steps_distance"]
     over_steps.axhline(far, color="#555555", linestyle=":", label="mean of the local minimisers")
     vertical = r"distance $|x_{FGD} - x_{LS}|$"
@@ -35,12 +34,10 @@ def _draw_limits(config: Config, rows: list[Row], path: Path) -> Path:
         (over_minimisers, "minimisers", "spread of the minimisers"),
         (over_hessians, "hessians", "spread of the Hessians"),
     ):
-        own = [select(rows, part="heterogeneity", knob=knob, seed=i)[1:] for i in config.instances]
-        axes.band(
-            axis, column(own[0], "value"), np.array([column(one, "distance") for one in own]), "o-",
-            color="#0072B2", markersize=3,
-            label=f"$E = {config.heterogeneity_steps}$, mean and range of {len(own)} instances",
-        )  # fmt: skip
+        own = [row for row in select(rows, part="heterogeneity", knob=knob) if row["value"]]
+        instances = f"mean and range of {len(config.instances)} instances"
+        label = f"$E = {config.heterogeneity_steps}$, {instances}"
+        axes.seeds(axis, own, "value", "distance", "o-", color="#0072B2", markersize=3, label=label)
         axes.describe(axis, f"{text} (0 at 0)", vertical, log="xy")
     return axes.finish(figure, path, "Where FedGD ends, against the least-squares solution", 2)
 
@@ -48,15 +45,12 @@ def _draw_limits(config: Config, rows: list[Row], path: Path) -> Path:
 def _draw_rounds(config: Config, rows: list[Row], path: Path) -> Path:
     share = config.step_shares[0]
     figure, (distance, difference, needed) = axes.panels(3)
-    for num_steps, colour in zip(
-        config.simulated_steps, axes.shades(len(config.simulated_steps)), strict=True
-    ):
+    for num_steps, colour in axes.shaded(config.simulated_steps):
         own = select(rows, part="rounds", step_share=share, num_steps=num_steps)
-        rounds = column(own, "round")
-        distance.plot(rounds, column(own, "distance"), color=colour, label=f"$E = {num_steps}$")
+        axes.curve(distance, own, "round", "distance", color=colour, label=f"$E = {num_steps}$")
         # A logarithmic axis cannot show a difference of exactly zero.
         floor = np.maximum(column(own, "difference"), 1e-17)
-        difference.plot(rounds, floor, color=colour, linewidth=1)
+        difference.plot(column(own, "round"), floor, color=colour, linewidth=1)
     difference.axhline(1e-10, color="#D55E00", linestyle="--", label="tolerance")
     for other, colour in zip(config.step_shares, ("#555555", "#CC79A7"), strict=True):
         own = select(rows, part="limit", step_share=other)[:-1]
@@ -73,20 +67,15 @@ def _draw_rounds(config: Config, rows: list[Row], path: Path) -> Path:
 
 def _draw_bound(config: Config, rows: list[Row], path: Path) -> Path:
     figure, panels = axes.panels(len(config.sgd_problems), height=3.0)
-    colours = axes.shades(len(config.sgd_num_steps))
     for axis, name in zip(panels, config.sgd_problems, strict=True):
-        for num_steps, colour in zip(config.sgd_num_steps, colours, strict=True):
-            own = select(rows, part="bound", problem=name, num_steps=num_steps)
-            steps = column(own, "step")
-            axis.plot(steps, column(own, "gap"), color=colour, label=f"mean gap, $E = {num_steps}$")
-            axis.fill_between(
-                steps, column(own, "low"), column(own, "high"), color=colour, alpha=0.15,
-                linewidth=0,
-            )  # fmt: skip
-            axis.plot(
-                steps, column(own, "bound"), "--", color=colour, label=f"bound, $E = {num_steps}$"
+        for num_steps, colour in axes.shaded(config.sgd_num_steps):
+            own, steps = select(rows, part="bound", problem=name, num_steps=num_steps), num_steps
+            axes.curve(axis, own, "step", "gap", color=colour, label=f"mean gap, $E = {steps}$")
+            axes.quantiles(axis, own, "step", colour, 0.15)
+            axes.curve(
+                axis, own, "step", "bound", "--", color=colour, label=f"bound, $E = {steps}$"
             )
-        axis.plot(steps, column(own, "limit"), ":", color="#D55E00", label="exact limit of the gap")
+        axes.curve(axis, own, "step", "limit", ":", color="#D55E00", label="exact limit of the gap")
         axes.describe(axis, "local steps $T$", "$f(x_T) - f^*$", title=name, log="xy")
     title = f"Local SGD below Theorem 1 (mean and 10 to 90 per cent of {config.sgd_seeds} seeds)"
     return axes.finish(figure, path, title, 4)

@@ -11,7 +11,7 @@ import numpy as np
 import fcojax
 from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.fed_gd.problem import clients_of, loss_of, population, regression
-from experiments.study import Config
+from experiments.study import Config, observe_model
 from fcojax.algorithms import fed_gd, local_sgd
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.theory import least_squares, local_points
@@ -105,7 +105,7 @@ def simulated(config: Config) -> Iterator[Row]:
     for num_steps in config.simulated_steps:
         _, history = fcojax.sweep(
             algorithm, grid, jnp.zeros(config.dim), data, jax.random.key(0)[None],
-            fcojax.local_steps(num_steps), num_rounds=config.num_rounds, observe=_model,
+            fcojax.local_steps(num_steps), num_rounds=config.num_rounds, observe=observe_model,
         )  # fmt: skip
         for share, rate, models in zip(
             config.step_shares, rates, np.asarray(history["model"][:, 0]), strict=True
@@ -169,10 +169,6 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         },
         "Local SGD at the last evaluation": select(rows, part="bound", step=last),
     }
-
-
-def _model(hparams: Any, params: Params, context: Any) -> dict[str, Params]:
-    return {"model": params}
 
 
 def _params(carry: Any) -> Params:

@@ -4,8 +4,7 @@ import numpy as np
 
 from experiments.report.claims import Claim
 from experiments.report.rows import Row, Summary, column, select
-from experiments.studies.fedpd_feddyn.rows import OTHER_START
-from experiments.studies.fedpd_feddyn.tables import floor_of
+from experiments.studies.fedpd_feddyn.rows import OTHER_START, floor_of
 from experiments.study import Config
 
 

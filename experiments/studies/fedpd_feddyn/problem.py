@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
-from experiments.study import Config
+from experiments.study import Config, observe_model
 from fcojax.algorithms import Algorithm, fed_dyn, fed_pd
 from fcojax.algorithms.fed_dyn import with_duals
 from fcojax.algorithms.local_solvers import exact, gd
@@ -81,7 +81,7 @@ class Quadratics:
             state = state._replace(server=state.server._replace(drift=jnp.asarray(drift)))
         _, history = fcojax.advance(
             algorithm, rates, state, self.data, plan, num_rounds=num_rounds, eval_every=eval_every,
-            observe=_model,
+            observe=observe_model,
         )  # fmt: skip
         return np.asarray(history["model"])
 
@@ -89,10 +89,6 @@ class Quadratics:
 def relative_error(hparams: Any, model: Params, optimum: Array) -> dict[str, Array]:
     """Return the distance to the optimum relative to its size, for ``observe``."""
     return {"error": jnp.linalg.norm(model - optimum) / jnp.linalg.norm(optimum)}
-
-
-def _model(hparams: Any, model: Params, context: Any) -> dict[str, Params]:
-    return {"model": model}
 
 
 def _quadratic(x: Array, rows: PyTree) -> Array:

@@ -2,13 +2,14 @@
 
 import fcojax
 from experiments.report.plots import Panel
-from experiments.studies.fmri import baselines, claims, figures, problem
-from experiments.study import Sweep
+from experiments.studies.fmri import claims, figures, problem
+from experiments.study import Sweep, on_kernel
+from fcojax.transforms import l1
 
 EXPERIMENT = Sweep(
     title="Faces against houses: sparse logistic regression on fMRI scans",
     problem=problem.problem,
-    penalty=problem.penalty,
+    penalty=on_kernel(l1()),
     panels=(
         Panel("objective", r"objective $F + \psi$", log=True),
         Panel("accuracy", "accuracy on held-out scans"),
@@ -19,7 +20,7 @@ EXPERIMENT = Sweep(
         "centralized": fcojax.algorithms.fed_dual_avg,
         "local": fcojax.algorithms.fed_dual_avg,
     },
-    plans={"centralized": baselines.centralized, "local": baselines.local},
+    plans={"centralized": problem.centralized, "local": problem.local},
     claims=claims.claims,
     figures=figures.draw,
     remarks=(

@@ -7,7 +7,7 @@ import numpy as np
 from experiments.report.claims import Claim, over_seeds
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary
-from experiments.report.summary import Criterion, best_scores, curves, scores
+from experiments.report.summary import Criterion, best_scores, grid_scores
 from experiments.study import Config
 
 # "Comparable" is read as within two points, "somewhat less" as any difference.
@@ -27,7 +27,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     judge = Criterion("accuracy", "max", config.criterion_rounds)
     accuracy, density, objective = (
         {
-            label: np.array(best_scores(rows, label, entry, judge._replace(measure=measure)))
+            label: best_scores(rows, label, entry, judge._replace(measure=measure))
             for label, entry in entries.items()
         }
         for measure in ("accuracy", "density", "objective")
@@ -62,9 +62,7 @@ def _robustness(rows: list[Row], entries: dict[str, Any], judge: Criterion) -> l
     """Return the claim on the share of the grid that is good for each method."""
     share = {}
     for label, entry in entries.items():
-        own = [row for row in rows if row["algorithm"] == label]
-        by_point = curves(own, list(entry["best"])).values()
-        table = np.array([scores(seeds, judge) for seeds in by_point])
+        table = grid_scores(rows, label, entry, judge)
         share[label] = np.mean(table >= _GOOD * table.max(axis=0), axis=0)
     rivals = [share[label] for label in share if label in _RIVALS]
     if not rivals:

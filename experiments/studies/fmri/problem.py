@@ -1,14 +1,15 @@
-"""Scans by session, from files or synthetic, for sparse logistic regression."""
+"""Scans by session, from files or synthetic, and the clients and work of the baselines."""
 
 import pathlib
 
 import jax
 import numpy as np
 
-from experiments.study import Config, from_config
+import fcojax
+from experiments.study import Config, from_config, one_client
 from fcojax import datasets
-from fcojax.problems import Problem, brain_voxels, fmri_surrogate, logistic
-from fcojax.transforms import Penalty, l1, named, on_subtree
+from fcojax.algorithms import Work
+from fcojax.problems import ClientData, Problem, brain_voxels, fmri_surrogate, logistic
 
 _SLICE = "haxby_subj1_slice.npz"
 
@@ -43,12 +44,6 @@ def _sessions(config: Config) -> Problem:
     )
 
 
-def penalty(config: Config) -> Penalty:
-    """Return the l1 norm of the weights; the bias is free."""
-    del config
-    return on_subtree(l1(), named("kernel"))
-
-
 def voxel_grid(config: Config) -> tuple[np.ndarray, tuple[int, ...]]:
     """Return the position of each feature in the voxel grid, and the grid's shape."""
     if not config.data_dir:
@@ -62,3 +57,19 @@ def voxel_grid(config: Config) -> tuple[np.ndarray, tuple[int, ...]]:
     mask = nibabel.load(pathlib.Path(config.data_dir) / "haxby2001" / "mask.nii.gz")
     inside = np.asarray(mask.dataobj) != 0  # pyright: ignore[reportAttributeAccessIssue]
     return np.argwhere(inside), inside.shape
+
+
+def centralized(config: Config, problem: Problem) -> tuple[ClientData, Work]:
+    """Return all scans as one client, with the work of a round."""
+    work = fcojax.local_steps(config.centralized_steps, config.centralized_batch)
+    return one_client(problem), work
+
+
+def local(config: Config, problem: Problem) -> tuple[ClientData, Work]:
+    """Return the scans of one session as one client, with the work of a round."""
+    own, work = config.local_client, fcojax.local_steps(config.num_steps, config.batch_size)
+    if not 0 <= own < problem.train.num_clients:
+        raise ValueError(
+            f"local_client is {own}; pass one of the {problem.train.num_clients} sessions, from 0."
+        )
+    return one_client(problem, own, own + 1), work

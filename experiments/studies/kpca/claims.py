@@ -12,7 +12,6 @@ from experiments.study import Config
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return the claims of the paper on every split."""
-    del summary
     result = []
     floors = {row["split"]: row["grad_norm"] for row in rows if row["part"] == "floor"}
     methods = curves(rows, "methods", "split", "algorithm")

@@ -8,7 +8,7 @@ from matplotlib.ticker import EngFormatter
 
 from experiments.report import axes
 from experiments.report.plots import style
-from experiments.report.rows import Row, Summary, by_seed, column, select
+from experiments.report.rows import Row, Summary, select
 from experiments.studies.kpca.tables import Curves, curves, late_mean_square
 from experiments.study import Config
 
@@ -17,7 +17,6 @@ TITLE = "Principal components on the Stiefel manifold"
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
     """Draw, for each split, the methods over rounds, floats and seconds, and the effects."""
-    del summary
     paths = []
     for floor in (row for row in rows if row["part"] == "floor"):
         own = select(rows, split=floor["split"])
@@ -44,8 +43,7 @@ def draw_methods(config: Config, rows: list[Row], floor: Row, path: Path) -> Pat
         measure = "grad_norm" if place < 3 else "suboptimality"
         for (algorithm,), curve in curves(rows, "methods", "algorithm").items():
             name, colour, line = style(algorithm)
-            x, y = ([row[key] for row in curve] for key in (across, measure))
-            axis.plot(x, y, line, color=colour, label=name, linewidth=1.5)
+            axes.curve(axis, curve, across, measure, line, color=colour, label=name, linewidth=1.5)
         if place < 3:
             axis.axhline(floor["grad_norm"], color="#555555", linestyle=":", linewidth=1.2,
                          label="predicted floor of RFedAvg")  # fmt: skip
@@ -62,13 +60,8 @@ def draw_effects(config: Config, rows: list[Row], floor: Row, path: Path) -> Pat
     figure, grid = axes.panels(2, 2) if crowds else axes.panels(3)
     _draw_curves(grid[0], curves(rows, "steps", "num_steps"), "{} local steps")
     axes.describe(grid[0], "round", _NORM, title="full batches", log="y")
-    by_size = curves(rows, "batches", "batch_size")
-    for (size,), colour in zip(by_size, axes.shades(len(by_size)), strict=True):
-        seeds = list(by_seed(by_size[size,]).values())
-        lines = np.array([column(curve, "grad_norm") for curve in seeds])
-        axes.band(
-            grid[1], column(seeds[0], "round"), lines, "--", color=colour, label=f"batch {size}"
-        )
+    for ((size,), own), colour in axes.shaded(curves(rows, "batches", "batch_size").items()):
+        axes.seeds(grid[1], own, "round", "grad_norm", "--", color=colour, label=f"batch {size}")
     title = f"minibatches, {config.num_steps} local steps"
     axes.describe(grid[1], "round", "", title=title, log="y")
     _draw_curves(grid[2], curves(rows, "servers", "server_lr"), r"$\eta_g = {:.3g}$")
@@ -87,10 +80,9 @@ def draw_effects(config: Config, rows: list[Row], floor: Row, path: Path) -> Pat
 
 
 def _draw_curves(axis: Axes, by_value: Curves, label: str) -> None:
-    for (value,), colour in zip(by_value, axes.shades(len(by_value)), strict=True):
-        curve = by_value[value,]
-        axis.plot(column(curve, "round"), column(curve, "grad_norm"),
-                  color=colour, label=label.format(value), linewidth=1.5)  # fmt: skip
+    for ((value,), own), colour in axes.shaded(by_value.items()):
+        text = label.format(value)
+        axes.curve(axis, own, "round", "grad_norm", color=colour, label=text, linewidth=1.5)
 
 
 def _draw_crowds(axis: Axes, config: Config, crowds: Curves) -> None:

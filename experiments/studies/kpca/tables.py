@@ -1,5 +1,7 @@
 """Tables of the end of each method, and of its cost to the tolerance."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from experiments.report.rows import Row, Summary
@@ -20,29 +22,28 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             f"{key}_to_tolerance": first.get(key) for key in ("round", "floats_up", "seconds")
         }
         table.append(entry)
-    steps = [
-        {"split": name, "num_steps": num_steps, "grad_norm": curve[-1]["grad_norm"]}
-        for (name, num_steps), curve in curves(rows, "steps", "split", "num_steps").items()
+    return {
+        "methods": table,
+        "steps": _ends(rows, "steps", "num_steps", grad_norm=lambda own: own[-1]["grad_norm"]),
+        "batches": _ends(rows, "batches", "batch_size", floor=late_mean_square),
+        "servers": _ends(
+            rows, "servers", "server_lr",
+            rounds_to_tolerance=lambda own: rounds_to(config.tolerance, own),
+        ),
+        "crowds": [
+            {"num_clients": size, "floor": late_mean_square(curve)}
+            for (size,), curve in curves(rows, "crowds", "num_clients").items()
+        ],
+        "floors": [row for row in rows if row["part"] == "floor"],
+    }  # fmt: skip
+
+
+def _ends(rows: list[Row], part: str, field: str, **ends: Callable) -> list[Row]:
+    """Return a measure of each curve of a part, by split and one column."""
+    return [
+        {"split": split, field: value} | {name: end(curve) for name, end in ends.items()}
+        for (split, value), curve in curves(rows, part, "split", field).items()
     ]
-    batches = [
-        {"split": name, "batch_size": size, "floor": late_mean_square(curve)}
-        for (name, size), curve in curves(rows, "batches", "split", "batch_size").items()
-    ]
-    servers = [
-        {
-            "split": name,
-            "server_lr": rate,
-            "rounds_to_tolerance": rounds_to(config.tolerance, curve),
-        }
-        for (name, rate), curve in curves(rows, "servers", "split", "server_lr").items()
-    ]
-    crowds = [
-        {"num_clients": size, "floor": late_mean_square(curve)}
-        for (size,), curve in curves(rows, "crowds", "num_clients").items()
-    ]
-    floors = [row for row in rows if row["part"] == "floor"]
-    return {"methods": table, "steps": steps, "batches": batches, "servers": servers,
-            "crowds": crowds, "floors": floors}  # fmt: skip
 
 
 def curves(rows: list[Row], part: str, *fields: str) -> Curves:

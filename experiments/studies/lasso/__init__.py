@@ -1,14 +1,16 @@
 """The federated LASSO of Yuan, Zaheer and Reddi (ICML 2021)."""
 
 from experiments.report.plots import Panel
-from experiments.studies.lasso import claims, problem
+from experiments.studies.lasso import claims
 from experiments.studies.lasso.references import PLANS, REFERENCES
-from experiments.study import Sweep
+from experiments.study import Sweep, from_config, on_kernel
+from fcojax.problems import lasso
+from fcojax.transforms import l1
 
 EXPERIMENT = Sweep(
     title="Federated LASSO: recovery of the true support",
-    problem=problem.problem,
-    penalty=problem.penalty,
+    problem=lambda config: from_config(lasso, config, seed=config.data_seed),
+    penalty=on_kernel(l1()),
     panels=(
         Panel("f1", "F1 score of the support"),
         Panel("precision", "precision of the support"),

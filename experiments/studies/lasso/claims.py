@@ -8,7 +8,7 @@ import numpy as np
 from experiments.report.claims import Claim, over_seeds
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary
-from experiments.report.summary import Criterion, at_best, best_scores, curves, first_rounds, scores
+from experiments.report.summary import Criterion, at_best, best_scores, first_rounds, grid_scores
 from experiments.study import Config
 
 _RECOVERED = 0.95  # the F1 from which the support counts as found
@@ -26,7 +26,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         return []
     f1, density = (
         {
-            name: np.array(best_scores(rows, name, entry, Criterion(measure, "max", last)))
+            name: best_scores(rows, name, entry, Criterion(measure, "max", last))
             for name, entry in entries.items()
         }
         for measure, last in (("f1", config.criterion_rounds), ("density", config.eval_every))
@@ -40,33 +40,22 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         lead = f1["fed_dual_avg"] - f1["fed_dual_avg_osp"]
         text = "FedDualAvg-OSP is very competitive (F1 behind FedDualAvg's)"
         found.append(over_seeds(text, lead, 0.05, at_least=False))
-    found += _speed(config, rows, entries, others)
+    reached = {
+        name: first_rounds(
+            at_best(rows, name, entry["best"]), "f1", _RECOVERED, "max", config.num_rounds
+        )
+        for name, entry in entries.items()
+    }
+    for name in others:
+        text = (
+            f"FedDualAvg is faster than {style(name)[0]} (further rounds to an F1 of {_RECOVERED})"
+        )
+        found.append(over_seeds(text, reached[name] - reached["fed_dual_avg"], 0.0))
     if "fed_mid" in others:
         densest = np.max([density[name] for name in density if name != "fed_mid"], axis=0)
         text = "FedMiD is the least sparse (density beyond the next)"
         found.append(over_seeds(text, density["fed_mid"] - densest, 0.0))
     return found + _larger_rates(config, rows, entries, others)
-
-
-def _speed(
-    config: Config, rows: list[Row], entries: dict[str, Any], others: Sequence[str]
-) -> list[Claim]:
-    reached = {
-        name: np.array(
-            first_rounds(
-                at_best(rows, name, entry["best"]), "f1", _RECOVERED, "max", config.num_rounds
-            )
-        )
-        for name, entry in entries.items()
-    }
-    return [
-        over_seeds(
-            f"FedDualAvg is faster than {style(name)[0]} (further rounds to an F1 of {_RECOVERED})",
-            reached[name] - reached["fed_dual_avg"],
-            0.0,
-        )
-        for name in others
-    ]
 
 
 def _larger_rates(
@@ -86,10 +75,7 @@ def _larger_rates(
     criterion = Criterion("f1", "max", config.criterion_rounds)
     good = {}
     for name, entry in entries.items():
-        own = [row for row in rows if row["algorithm"] == name]
-        table = np.array(
-            [scores(seeds, criterion) for seeds in curves(own, list(entry["best"])).values()]
-        )
+        table = grid_scores(rows, name, entry, criterion)
         good[name] = np.mean(table >= table.max(axis=0) - _NEAR, axis=0)
     rival = np.max([good[name] for name in others], axis=0)
     text = f"and more rates are good for it (share of the grid within {_NEAR} of the best F1, lead)"

@@ -25,7 +25,6 @@ def _pooled(config: Config, problem: Problem) -> tuple[ClientData, Work]:
 
 def _full_batch(config: Config, problem: Problem) -> tuple[ClientData, Work]:
     """Return one client that takes one step on all examples."""
-    del config
     return one_client(problem), fcojax.local_steps(1)
 
 

@@ -1,13 +1,17 @@
 """Federated low-rank matrix estimation: Yuan, Zaheer and Reddi (ICML 2021), section 5.2."""
 
 from experiments.report.plots import Panel
-from experiments.studies.low_rank import claims, problem
-from experiments.study import Sweep
+from experiments.studies.low_rank import claims
+from experiments.study import Sweep, from_config, on_kernel
+from fcojax.problems import low_rank
+from fcojax.transforms import nuclear
 
 EXPERIMENT = Sweep(
     title="Low-rank matrix estimation: recovery of a matrix of rank 16",
-    problem=problem.problem,
-    penalty=problem.penalty,
+    problem=lambda config: from_config(
+        low_rank, config, shape=(config.side, config.side), seed=config.data_seed
+    ),
+    penalty=on_kernel(nuclear()),
     panels=(
         Panel("objective", r"objective $F + \psi$", log=True),
         Panel("validation_loss", "mean squared error on validation", log=True),

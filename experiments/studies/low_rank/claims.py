@@ -30,7 +30,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
             text = f"{style(name)[0]} is slower in rank (further rounds to {config.true_rank})"
             found.append(over_seeds(text, ranks[name] - ranks["fed_dual_avg"], 0.0))
             theirs, ours = (
-                np.array(first_rounds(curves[which], "objective", goal, "min", config.num_rounds))
+                first_rounds(curves[which], "objective", goal, "min", config.num_rounds)
                 for which in (name, "fed_dual_avg")
             )
             text = f"{style(name)[0]} is slower in loss (further rounds to {_NEAR} of the optimum)"
@@ -38,11 +38,11 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     if "fed_dual_avg_osp" in entries:
         rank = Criterion("rank", "min", config.eval_every)
         text = "FedDualAvg-OSP ends at a low rank (beyond the true one)"
-        last = np.array(best_scores(rows, "fed_dual_avg_osp", entries["fed_dual_avg_osp"], rank))
+        last = best_scores(rows, "fed_dual_avg_osp", entries["fed_dual_avg_osp"], rank)
         found.append(over_seeds(text, last - config.true_rank, 1, at_least=False))
         judge = Criterion("error_fro", "min", config.criterion_rounds)
         osp, ours = (
-            np.array(best_scores(rows, name, entries[name], judge))
+            best_scores(rows, name, entries[name], judge)
             for name in ("fed_dual_avg_osp", "fed_dual_avg")
         )
         text = "but is far less accurate (its Frobenius error over FedDualAvg's)"
@@ -53,4 +53,4 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
 def _rounds_to_rank(config: Config, curve: list[Row]) -> np.ndarray:
     """Return the first round at which each seed has the true rank; the last round if none."""
     exact = [row | {"exact": float(row["rank"] == config.true_rank)} for row in curve]
-    return np.array(first_rounds(exact, "exact", 1.0, "max", config.num_rounds))
+    return first_rounds(exact, "exact", 1.0, "max", config.num_rounds)

@@ -1,7 +1,5 @@
 """The paper's claims about low-rank estimation as expectations for completion."""
 
-import numpy as np
-
 from experiments.report.claims import Claim, over_seeds
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary
@@ -17,7 +15,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
 
     def ends(label, measure):
         criterion = Criterion(measure, "min", config.criterion_rounds)
-        return np.array(best_scores(rows, label, entries[label], criterion))
+        return best_scores(rows, label, entries[label], criterion)
 
     found = []
     for label in ("fed_mid", "fed_dual_avg_osp"):

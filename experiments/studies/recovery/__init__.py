@@ -2,9 +2,8 @@
 
 from experiments.report.plots import Panel
 from experiments.studies.recovery import claims, problem
-from experiments.studies.recovery.methods import methods
-from experiments.study import Sweep
-from fcojax.transforms import l1_ball, named, nuclear_ball, on_subtree
+from experiments.study import Sweep, on_kernel
+from fcojax.transforms import l1, l1_ball, named, nuclear, nuclear_ball, on_subtree
 
 _L1_BALL = on_subtree(l1_ball(), named("kernel"))
 _NUCLEAR_BALL = on_subtree(nuclear_ball(), named("kernel"))
@@ -18,8 +17,8 @@ _REMARK = (
 LASSO = Sweep(
     title="Sparse recovery: distance to the true weights",
     problem=problem.sparse,
-    penalty=problem.l1_penalty,
-    algorithms=methods((4.0, 2.0, 1.0), _L1_BALL),
+    penalty=on_kernel(l1()),
+    algorithms=problem.methods((4.0, 2.0, 1.0), _L1_BALL),
     panels=(
         Panel("error", "distance to the true weights", log=True),
         Panel("f1", "F1 score of the support"),
@@ -34,8 +33,8 @@ LASSO = Sweep(
 LOW_RANK = Sweep(
     title="Low-rank recovery: distance to the true matrix",
     problem=problem.matrices,
-    penalty=problem.nuclear_penalty,
-    algorithms=methods((3.0, 1.5, 1.0), _NUCLEAR_BALL),
+    penalty=on_kernel(nuclear()),
+    algorithms=problem.methods((3.0, 1.5, 1.0), _NUCLEAR_BALL),
     panels=(
         Panel("error", "Frobenius distance to the true matrix", log=True),
         Panel("rank", "rank (singular values above 0.01)"),
@@ -50,8 +49,8 @@ LOW_RANK = Sweep(
 DIGITS = Sweep(
     title="Digits by writer with an l1 norm",
     problem=problem.digits,
-    penalty=problem.l1_penalty,
-    algorithms=methods((4.0, 2.0, 1.0, 1.0, 1.0), _L1_BALL),
+    penalty=on_kernel(l1()),
+    algorithms=problem.methods((4.0, 2.0, 1.0, 1.0, 1.0), _L1_BALL),
     panels=(
         Panel("loss", "training loss"),
         Panel("validation_loss", "loss on held-out examples"),

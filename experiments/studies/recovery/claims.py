@@ -22,16 +22,20 @@ _NAMED = (*_BASELINES, *_NEW, "c_fed_dual_avg")
 
 def recovery(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return the claims on errors during the run and at the end."""
-    entries = summary["algorithms"]
-    if not {*_NAMED} <= entries.keys():
+    if not {*_NAMED} <= summary["algorithms"].keys():
         return []
+    found = []
+    for where, points in _points(config, rows, summary).items():
+        found += _at(config, rows, points, f"at the {where}")
+    return [claim._replace(quick=False) for claim in found]
+
+
+def _points(config: Config, rows: list[Row], summary: Summary) -> dict[str, Points]:
+    """Return the points at the source's rates and at the best of equal rates."""
+    entries = summary["algorithms"]
     best = {name: entries[name]["best"] for name in _NAMED if name in entries}
     theirs = _at_their_rates(config, rows, best)
-    found = [
-        *_at(config, rows, theirs, "at the source's rates"),
-        *_at(config, rows, best, "at the best of equal rates"),
-    ]
-    return [claim._replace(quick=False) for claim in found]
+    return {"source's rates": theirs, "best of equal rates": best}
 
 
 def _at_their_rates(config: Config, rows: list[Row], best: Points) -> Points:
@@ -76,13 +80,10 @@ def _at(config: Config, rows: list[Row], points: Points, where: str) -> list[Cla
 
 def digits(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return the claims on losses and accuracies at the end, at both kinds of rates."""
-    entries = summary["algorithms"]
-    if not {*_BASELINES, *_NEW} <= entries.keys():
+    if not {*_BASELINES, *_NEW} <= summary["algorithms"].keys():
         return []
-    best = {name: entries[name]["best"] for name in _NAMED if name in entries}
-    theirs = _at_their_rates(config, rows, best)
     found = []
-    for points, where in ((theirs, "source's rates"), (best, "best of equal rates")):
+    for where, points in _points(config, rows, summary).items():
         last = {name: at_best(rows, name, point)[-1:] for name, point in points.items()}
         if not all(last.values()):
             continue

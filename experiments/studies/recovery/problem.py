@@ -1,17 +1,24 @@
-"""The three problems: a lasso and a matrix with half the squared error, and digits."""
+"""The three problems, and the compared methods that need more than a loss and a mirror.
+
+A lasso and a matrix with half the squared error, and digits.
+"""
+
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from experiments.study import Config, from_config
-from fcojax import datasets
+from fcojax import algorithms, datasets
+from fcojax.algorithms import Algorithm, takes
+from fcojax.algorithms.base import Factory
 from fcojax.problems import Problem, lasso, low_rank, softmax, synthetic_softmax
 from fcojax.problems.hold_out import hold_out_examples
 from fcojax.problems.lasso import squared_error
 from fcojax.problems.low_rank import matrix_squared_error
 from fcojax.problems.problem import Loss
-from fcojax.transforms import Penalty, l1, named, nuclear, on_subtree
+from fcojax.transforms import Mirror, Penalty
 
 _NUM_CLASSES = 10
 
@@ -71,13 +78,27 @@ def digits(config: Config) -> Problem:
     )
 
 
-def l1_penalty(config: Config) -> Penalty:
-    """Return the l1 norm of the kernel."""
-    del config
-    return on_subtree(l1(), named("kernel"))
+def staged(factors: Sequence[float], ball: Penalty) -> Factory:
+    """Return MC-FedDualAvg with these stages in this ball; C-FedDualAvg for one stage."""
+    rates = algorithms.mc_fed_dual_avg.Hparams
+
+    @takes(rates, "mirror")
+    def mc_fed_dual_avg(loss, mirror):
+        return algorithms.mc_fed_dual_avg(loss, mirror, penalty_factors=factors, ball=ball)
+
+    return mc_fed_dual_avg
 
 
-def nuclear_penalty(config: Config) -> Penalty:
-    """Return the nuclear norm of the kernel."""
-    del config
-    return on_subtree(nuclear(), named("kernel"))
+@takes(algorithms.fast_fed_dual_avg.Hparams, "mirror")
+def fast_with_end_points(loss: Loss, mirror: Mirror) -> Algorithm:
+    """Fast-FedDualAvg that averages the clients' end points too, as the authors' code does."""
+    return algorithms.fast_fed_dual_avg(loss, mirror, end_points=True)
+
+
+def methods(factors: Sequence[float], ball: Penalty) -> dict[str, Factory]:
+    """Return the factories by label."""
+    return {
+        "c_fed_dual_avg": staged((1.0,), ball),
+        "mc_fed_dual_avg": staged(factors, ball),
+        "fast_end_points": fast_with_end_points,
+    }

@@ -10,7 +10,6 @@ from experiments.study import Config
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return the claims on gaps, shares of nonzero entries and ranks at the last round."""
-    del rows
     found = []
     for name, table in summary.items():
         if not isinstance(table, list):
@@ -25,7 +24,6 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
 
 
 def _vectors(config: Config, name: str, entries: dict[str, Any]) -> list[Claim]:
-    del config
     dual = entries["fe_dual_ex"]
     found = [
         Claim(f"{name}: FeDualEx's gap ends below 1", dual["gap"], 1.0, False),

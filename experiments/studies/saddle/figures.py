@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from experiments.report import axes
 from experiments.report.plots import style
-from experiments.report.rows import Row, Summary, by_seed, column, select
+from experiments.report.rows import Row, Summary, select
 from experiments.studies.saddle.methods import METHODS
 from experiments.study import Config
 
@@ -18,7 +16,6 @@ _LABELS = {
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:
     """Draw one figure for each case, a row of panels for each number of local steps."""
-    del summary
     return [_draw(config, rows, case, directory / f"{case}.png") for case in config.cases]
 
 
@@ -30,13 +27,9 @@ def _draw(config: Config, rows: list[Row], case: str, path: Path) -> Path:
         for at, measure in enumerate(measures):
             axis = panels[line * len(measures) + at]
             for name in own.methods:
-                method = METHODS[name]
-                seeds = list(by_seed(select(curves, method=name, num_steps=num_steps)).values())
-                values = np.array([column(one, measure) for one in seeds])
-                axes.band(
-                    axis, column(seeds[0], "round"), values, method.line,
-                    color=style(method.key)[1], label=method.text,
-                )  # fmt: skip
+                method, seeds = METHODS[name], select(curves, method=name, num_steps=num_steps)
+                colour, text = style(method.key)[1], method.text
+                axes.seeds(axis, seeds, "round", measure, method.line, color=colour, label=text)
             log = "y" if measure == "gap" else ""
             title = f"K = {num_steps}"
             axes.describe(axis, "communication round", _LABELS[measure], title=title, log=log)

@@ -11,7 +11,6 @@ _LEAST, _LARGEST, _OURS, _THEIRS = 0.243, 0.467, 2.7e-5, 1.695
 
 def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return claims on the differences in F1, on the gaps of one cell, and on the optimum."""
-    del summary
     found, means = [], []
     for design, num_steps in cells(config):
         lead = differences(config, rows, design, num_steps)

@@ -83,7 +83,7 @@ def draw(config: Config, design: str, seed: int) -> Sites:
     noise = float(truth @ covariance(config, design) @ truth)
     parts = []
     for rows, held_out in zip(config.rows, config.held_out, strict=True):
-        x = _FEATURES[design](config, rng.standard_normal((rows, config.dim)), rng)
+        x = _features(config, design, rng.standard_normal((rows, config.dim)), rng)
         y = x @ truth + noise**0.5 * rng.standard_normal(rows)
         parts.append([(x[held_out:], y[held_out:]), (x[:held_out], y[:held_out])])
     train, validation = (
@@ -135,26 +135,21 @@ def covariance(config: Config, design: str) -> np.ndarray:
     return np.eye(config.dim)
 
 
-def _independent(config: Config, fresh: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _features(
+    config: Config, design: str, fresh: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return rows with that covariance, made of independent normal ones."""
+    if design == "AR(1)":
+        share = config.ar_correlation
+        for column in range(1, config.dim):
+            fresh[:, column] *= (1 - share**2) ** 0.5
+            fresh[:, column] += share * fresh[:, column - 1]
+    if design == "block":
+        share = config.block_correlation
+        shared = rng.standard_normal((len(fresh), -(-config.dim // config.block_size)))
+        shared = np.repeat(shared, config.block_size, axis=1)[:, : config.dim]
+        return share**0.5 * shared + (1 - share) ** 0.5 * fresh
     return fresh
-
-
-def _autoregressive(config: Config, fresh: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    share = config.ar_correlation
-    for column in range(1, config.dim):
-        fresh[:, column] *= (1 - share**2) ** 0.5
-        fresh[:, column] += share * fresh[:, column - 1]
-    return fresh
-
-
-def _in_blocks(config: Config, fresh: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    shared = rng.standard_normal((len(fresh), -(-config.dim // config.block_size)))
-    shared = np.repeat(shared, config.block_size, axis=1)[:, : config.dim]
-    share = config.block_correlation
-    return share**0.5 * shared + (1 - share) ** 0.5 * fresh
-
-
-_FEATURES = {"independent": _independent, "AR(1)": _autoregressive, "block": _in_blocks}
 
 
 def _largest_eigenvalue(x: np.ndarray, y: np.ndarray) -> float:

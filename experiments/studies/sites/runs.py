@@ -10,11 +10,10 @@ import numpy as np
 import fcojax
 from experiments.studies.sites.averaged_descent import Strength, averaged_coordinate_descent
 from experiments.studies.sites.problem import Sites, clients, moment_loss
-from experiments.study import Config
+from experiments.study import Config, observe_model
 from fcojax.algorithms import Algorithm, fed_dual_avg
 from fcojax.problems import ClientData
 from fcojax.transforms import euclidean, l1
-from fcojax.types import Array, Params
 
 METHODS = {"fed_dual_avg": "FedDualAvg", "averaged_cd": "averaged CD"}
 
@@ -67,10 +66,13 @@ def _models_over_rounds(
     start = jnp.zeros(data.examples["cross"].shape[1], data.examples["cross"].dtype)
     state = fcojax.start(algorithm, grid, start, data, key, plan)
     _, history = fcojax.advance(
-        algorithm, grid, state, data, plan, num_rounds=num_rounds, eval_every=every, observe=_model
+        algorithm,
+        grid,
+        state,
+        data,
+        plan,
+        num_rounds=num_rounds,
+        eval_every=every,
+        observe=observe_model,
     )
     return np.asarray(history["model"][:, 0])
-
-
-def _model(hparams: Any, model: Array, context: Any) -> dict[str, Params]:
-    return {"model": model}

@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from experiments.report import axes
 from experiments.report.plots import style
-from experiments.report.rows import Row, Summary, column, select
+from experiments.report.rows import Row, Summary, select
 from experiments.studies.theory.problem import SETTINGS, SMALL_STEPS
 from experiments.study import Config
 
@@ -24,7 +22,6 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
 def _draw_bounds(config: Config, rows: list[Row], path: Path) -> Path:
     num_columns = max(len(config[f"{setting}_num_steps"]) for setting in SETTINGS)
     figure, panels = axes.panels(num_columns, len(SETTINGS), height=2.5)
-    colours = axes.shades(len(config.rate_shares))
     for line, (setting, (text, _)) in enumerate(SETTINGS.items()):
         for place in range(num_columns):
             axis = panels[line * num_columns + place]
@@ -32,21 +29,17 @@ def _draw_bounds(config: Config, rows: list[Row], path: Path) -> Path:
                 axis.set_visible(False)
                 continue
             num_steps = config[f"{setting}_num_steps"][place]
-            for share, colour in zip(config.rate_shares, colours, strict=True):
-                own = select(
-                    rows, part="bound", setting=setting, num_steps=num_steps, rate_share=share
-                )
-                rounds, rate = column(own, "round"), rf"$\eta_c = {share:g}/(4L)$"
-                axis.plot(rounds, column(own, "gap"), color=colour, label=f"gap, {rate}")
-                axis.fill_between(
-                    rounds, column(own, "low"), column(own, "high"), color=colour, alpha=0.2,
-                    linewidth=0,
-                )  # fmt: skip
-                for name, dashes, label in (
-                    ("lemma", "--", f"Lemma 4.4, {rate}"),
-                    ("theorem", ":", f"Theorem 4.2 or 4.3, {rate}"),
+            cell = select(rows, part="bound", setting=setting, num_steps=num_steps)
+            for share, colour in axes.shaded(config.rate_shares):
+                own, rate = select(cell, rate_share=share), rf"$\eta_c = {share:g}/(4L)$"
+                for name, dashes, word in (
+                    ("gap", "-", "gap"),
+                    ("lemma", "--", "Lemma 4.4"),
+                    ("theorem", ":", "Theorem 4.2 or 4.3"),
                 ):
-                    axis.plot(rounds, column(own, name), dashes, color=colour, label=label)
+                    label = f"{word}, {rate}"
+                    axes.curve(axis, own, "round", name, dashes, color=colour, label=label)
+                axes.quantiles(axis, own, "round", colour)
             axes.describe(
                 axis, "communication round", r"$\Phi(\hat w) - \Phi^*$" if place == 0 else "",
                 title=f"{text}, K = {num_steps}", log="y",
@@ -61,13 +54,9 @@ def _draw_curse(config: Config, rows: list[Row], path: Path) -> Path:
         name, colour, _ = style(algorithm)
         for share, line in zip(config.curse_shares, ("-", "--"), strict=True):
             for axis, measure in ((gap, "gap"), (norm, "norm")):
-                own = [
-                    select(rows, part="curse", algorithm=algorithm, rate_share=share, seed=seed)
-                    for seed in config.curse_seeds
-                ]
-                lines = np.array([column(one, measure) for one in own])
+                own = select(rows, part="curse", algorithm=algorithm, rate_share=share)
                 label = rf"{name}, $\eta_c = {share:g}/(4L)$"
-                axes.band(axis, column(own[0], "round"), lines, line, color=colour, label=label)
+                axes.seeds(axis, own, "round", measure, line, color=colour, label=label)
     norm.axhline(1, color="#555555", linestyle=":", label="the optimum's norm")
     axes.describe(gap, "communication round", "$F(w_r) - F^*$", log="y")
     axes.describe(norm, "communication round", "norm of the model")
@@ -84,8 +73,7 @@ def _draw_sparsity(rows: list[Row], path: Path) -> Path:
             ("clients", "--", "the clients' models, mean"),
             ("server", "-", "the server's model"),
         ):
-            rounds = column(own, "round")
-            axis.plot(rounds, column(own, measure), line, color="#333333", label=text)
+            axes.curve(axis, own, "round", measure, line, color="#333333", label=text)
             axis.lines[-1].set_color(colour)
         axis.set_ylim(0, 1.02)
         axes.describe(axis, "communication round", "density", title=name)
@@ -97,12 +85,9 @@ def _draw_small_steps(config: Config, rows: list[Row], path: Path) -> Path:
     for algorithm in SMALL_STEPS:
         name, colour, line = style(algorithm)
         own = select(rows, part="small steps", algorithm=algorithm)
-        rounds = column(own, "round")
-        axis.plot(rounds, column(own, "gap"), line, color=colour, label=name)
-        axis.fill_between(
-            rounds, column(own, "low"), column(own, "high"), color=colour, alpha=0.2, linewidth=0
-        )
-    axis.plot(rounds, column(own, "theorem"), ":", color="#333333", label="Theorem 4.1")
+        axes.curve(axis, own, "round", "gap", line, color=colour, label=name)
+        axes.quantiles(axis, own, "round", colour)
+    axes.curve(axis, own, "round", "theorem", ":", color="#333333", label="Theorem 4.1")
     axes.describe(
         axis, "communication round", r"$\Phi(\bar w_R) - \Phi^*$, mean of the models", log="xy"
     )

@@ -11,7 +11,7 @@ import fcojax
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.theory.problem import SETTINGS, SMALL_STEPS, Task, ball_task, l1_task, loss
-from experiments.study import Config
+from experiments.study import Config, observe_model
 from fcojax import algorithms
 from fcojax.algorithms import Algorithm
 from fcojax.algorithms.fed_dual_avg import FedDualAvgHparams
@@ -19,7 +19,7 @@ from fcojax.engine.state import State
 from fcojax.problems import lasso
 from fcojax.theory import averages, fco
 from fcojax.transforms import euclidean, l1, named, on_subtree
-from fcojax.types import Array, Params
+from fcojax.types import Array
 
 
 def study(config: Config) -> Iterator[Row]:
@@ -80,7 +80,8 @@ def curse(config: Config, task: Task) -> Iterator[Row]:
             jnp.asarray(task.start), task.data,
             jax.vmap(jax.random.key)(jnp.asarray(config.curse_seeds)),
             fcojax.local_steps(config.curse_steps, 1, replace=True),
-            num_rounds=config.curse_rounds, eval_every=config.curse_eval_every, observe=_model,
+            num_rounds=config.curse_rounds, eval_every=config.curse_eval_every,
+            observe=observe_model,
         )  # fmt: skip
         models = np.asarray(history["model"])
         gaps = task.objective(models) - task.objective(task.optimum)
@@ -108,7 +109,8 @@ def small_steps(config: Config, task: Task) -> Iterator[Row]:
             ),
             jnp.asarray(task.start), task.data, jax.random.split(jax.random.key(1), config.seeds),
             fcojax.local_steps(num_steps, 1, replace=True),
-            num_rounds=config.small_rounds, eval_every=config.small_eval_every, observe=_model,
+            num_rounds=config.small_rounds, eval_every=config.small_eval_every,
+            observe=observe_model,
         )  # fmt: skip
         gaps = task.objective(np.asarray(history["model"])[0]) - task.objective(task.optimum)
         for k, values in enumerate(gaps.T):
@@ -205,7 +207,3 @@ def _server_state(hparams: Any, server: Any) -> Any:
 
 def _shadow(hparams: Any, server: Any, context: Any) -> dict[str, Array]:
     return {"mean": server.mean, "discrepancy": server.discrepancy}
-
-
-def _model(hparams: Any, params: Params, context: Any) -> dict[str, Params]:
-    return {"model": params}

@@ -3,7 +3,7 @@ import pytest
 from configs.compare import get_config
 from experiments.report.rows import column, select
 from experiments.studies.compare.problem import lasso
-from experiments.studies.compare.runs import points
+from experiments.studies.compare.rows import points
 from tests.experiments.studies.quick_studies import draw_figures
 
 pytestmark = pytest.mark.slow
