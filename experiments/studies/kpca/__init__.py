@@ -1,12 +1,12 @@
 """Principal components on the Stiefel manifold: Zhang, Hu, So and Johansson (NeurIPS 2024)."""
 
-from experiments.studies.kpca import claims, figures, rows, tables
+from experiments.studies.kpca import claims, figures, rows
 from experiments.study import Study
 
 EXPERIMENT = Study(
     title=figures.TITLE,
     rows=rows.study,
-    summarise=tables.summarise,
+    summarise=rows.summarise,
     claims=claims.claims,
     remarks=(
         "On MNIST by digit the gradient is at 1.09e-5 after 500 rounds and still falls, by 0.984 a "

@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.report.claims import Claim
 from experiments.report.rows import Row, Summary
-from experiments.studies.kpca.tables import curves, late_mean_square, rounds_to
+from experiments.studies.kpca.rows import curves, late_mean_square, rounds_to
 from experiments.study import Config
 
 

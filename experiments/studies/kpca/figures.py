@@ -9,7 +9,7 @@ from matplotlib.ticker import EngFormatter
 from experiments.report import axes
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, select
-from experiments.studies.kpca.tables import Curves, curves, late_mean_square
+from experiments.studies.kpca.rows import Curves, curves, late_mean_square
 from experiments.study import Config
 
 TITLE = "Principal components on the Stiefel manifold"

@@ -1,12 +1,12 @@
 """A sparse model from a file: path, validation scores, coefficients and ledger of bytes."""
 
-from experiments.studies.select import figures, rows, tables
+from experiments.studies.select import figures, rows
 from experiments.study import Study
 
 EXPERIMENT = Study(
     title="A sparse model across sites",
     rows=rows.study,
-    summarise=tables.summarise,
+    summarise=rows.summarise,
     figures=figures.draw,
     captions={
         "path": "Left: every coefficient over the strength of the penalty, on all data. The ten "

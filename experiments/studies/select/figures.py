@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from experiments.report import axes
 from experiments.report.rows import Row, Summary, column, select
-from experiments.studies.select.tables import best_and_chosen
+from experiments.studies.select.rows import best_and_chosen
 from experiments.study import Config
 
 _MOST_BARS = 25

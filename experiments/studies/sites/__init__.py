@@ -1,12 +1,12 @@
 """Three hospitals: FedDualAvg against averaging of coordinate descent at equal budgets."""
 
-from experiments.studies.sites import claims, figures, rows, tables
+from experiments.studies.sites import claims, figures, rows
 from experiments.study import Study
 
 EXPERIMENT = Study(
     title="Three hospitals: dual averaging against averaged coordinate descent",
     rows=rows.study,
-    summarise=tables.summarise,
+    summarise=rows.summarise,
     claims=claims.claims,
     figures=figures.draw,
     remarks=(

@@ -2,7 +2,7 @@
 
 from experiments.report.claims import Claim, over_seeds
 from experiments.report.rows import Row, Summary, column, select
-from experiments.studies.sites.tables import cells, differences, gaps_at_the_end
+from experiments.studies.sites.rows import cells, differences, gaps_at_the_end
 from experiments.study import Config
 
 # The source's differences in F1, least and largest of nine cells, and its two gaps.

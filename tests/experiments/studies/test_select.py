@@ -13,8 +13,7 @@ from experiments.studies.select import EXPERIMENT, files
 from experiments.studies.select.figures import _spread_out
 from experiments.studies.select.files import read
 from experiments.studies.select.problem import Scaling, _assign_sites, _standardised, _whole, task
-from experiments.studies.select.rows import _scaling as _scaled_by
-from experiments.studies.select.tables import _describe_data, _scaling
+from experiments.studies.select.rows import _describe_data, _scaling, _scaling_of_choice
 from fcojax.problems import SparseRows
 from tests.experiments.studies.quick_studies import quick_study
 
@@ -267,9 +266,9 @@ def test_the_scaling_of_the_chosen_features_is_a_table():
         {"part": "coefficient", "name": "bias", "value": 0.3},
         {"part": "coefficient", "name": "dose", "value": 0.0},
         {"part": "coefficient", "name": "age", "value": -1.5},
-        *_scaled_by(scaling, ["weight", "dose", "age"], [1, 2]),
+        *_scaling(scaling, ["weight", "dose", "age"], [1, 2]),
     ]
-    assert _scaling(rows) == [{"name": "age", "mean": 3.0, "deviation": 4.0}]
+    assert _scaling_of_choice(rows) == [{"name": "age", "mean": 3.0, "deviation": 4.0}]
 
 
 def test_names_beside_curves_keep_order_and_distance():

@@ -6,8 +6,9 @@ import pytest
 import fcojax
 from configs import sites as config_of_sites
 from experiments.report.rows import select
-from experiments.studies.sites import claims, problem, runs, tables
+from experiments.studies.sites import claims, problem, runs
 from experiments.studies.sites.averaged_descent import averaged_coordinate_descent
+from experiments.studies.sites.rows import cells
 from fcojax.algorithms import fed_dual_avg
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.transforms import euclidean, l1
@@ -104,7 +105,7 @@ def test_features_and_labels_have_the_stated_distribution(design):
 def _fabricated(config, lead):
     """Rows in which FedDualAvg's F1 is higher by ``lead``, and its gap small if ``lead`` > 0."""
     rows = []
-    for design, num_steps in tables.cells(config):
+    for design, num_steps in cells(config):
         for seed in range(config.num_seeds):
             place = {"design": design, "seed": seed}
             for method, sign in zip(runs.METHODS, (1, -1), strict=True):
@@ -129,7 +130,7 @@ def _fabricated(config, lead):
 
 
 def _held(config, rows):
-    found = claims.claims(config, rows, tables.summarise(config, rows))
+    found = claims.claims(config, rows, rows.summarise(config, rows))
     return {claim.text: claim.holds for claim in found}
 
 
@@ -154,7 +155,7 @@ def test_claims_hold_or_fail_with_the_rows():
 @pytest.mark.slow
 def test_a_quick_run_leaves_rows_tables_and_a_figure(tmp_path):
     study, config, rows, summary = quick_study("sites", tmp_path)
-    num_cells = len(tables.cells(config))
+    num_cells = len(cells(config))
     assert len(select(rows, part="pooled")) == len(config.designs) * config.num_seeds
     assert len(select(rows, part="run")) == num_cells * config.num_seeds * 2 * 3
     assert len(summary["best"]) == num_cells
