@@ -8,7 +8,7 @@ from configs import sites as config_of_sites
 from experiments.report.rows import select
 from experiments.studies.sites import claims, problem, runs
 from experiments.studies.sites.averaged_descent import averaged_coordinate_descent
-from experiments.studies.sites.rows import cells
+from experiments.studies.sites.rows import cells, summarise
 from fcojax.algorithms import fed_dual_avg
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.transforms import euclidean, l1
@@ -130,7 +130,7 @@ def _fabricated(config, lead):
 
 
 def _held(config, rows):
-    found = claims.claims(config, rows, rows.summarise(config, rows))
+    found = claims.claims(config, rows, summarise(config, rows))
     return {claim.text: claim.holds for claim in found}
 
 
