@@ -41,12 +41,30 @@ def check_fields(examples: PyTree, *needed: str) -> None:
         raise ValueError(f"the population has {has}; the problem needs {' and '.join(needed)}.")
 
 
-def check_features(*populations: Any, beside: Sequence[str] = ("y",)) -> None:
-    """Raise ``ValueError`` unless each population has a matrix ``x`` and the fields ``beside``."""
-    for data in filter(None, populations):
+def check_features(train: Any, validation: Any, beside: Sequence[str] = ("y",)) -> None:
+    """Check the fields of a linear model.
+
+    Raises:
+      ValueError: unless both populations have a matrix ``x`` with the same features, and one number
+        per row in each field of ``beside``.
+    """
+    for data, owner in zip((train, validation), SPLITS, strict=True):
+        if data is None:
+            continue
         check_fields(data.examples, "x", *beside)
-        if len(shape := data.examples["x"].shape) != 2:
-            raise ValueError(f"x has shape {shape}; pass [rows, features].")
+        shape, features = data.examples["x"].shape, train.examples["x"].shape[1:]
+        if len(shape) != 2:
+            raise ValueError(f"x of {owner} has shape {shape}; pass [rows, features].")
+        if shape[1:] != features:
+            raise ValueError(
+                f"x of {owner} has {shape[1]} features; pass {features[0]}, as in {SPLITS[0]}."
+            )
+        for name in beside:
+            if (found := np.shape(data.examples[name])) != shape[:1]:
+                raise ValueError(
+                    f"{name} of {owner} has shape {found}; pass one number per row, shape "
+                    f"{shape[:1]}."
+                )
 
 
 def row_bytes(examples: PyTree) -> int:

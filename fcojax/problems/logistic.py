@@ -45,6 +45,12 @@ def logistic(
     """
     check_splits(train, validation, 2)
     check_features(train, validation)
+    labels = np.asarray(train.examples["y"])
+    if np.ptp(labels) == 0:
+        raise ValueError(
+            f"every label y of the training data is {labels[0]}; pass examples of both classes, 0 "
+            "and 1, because the loss of one class alone has no minimum."
+        )
     dim = train.examples["x"].shape[1]
     correct = accuracy(predict, validation)
 

@@ -6,21 +6,16 @@ the columns that occur.
 """
 
 import dataclasses
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from fcojax.types import Array
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["index", "value"],
-    meta_fields=["num_features"],
-)
 @dataclasses.dataclass(frozen=True)
 class SparseRows:
     r"""A matrix whose row i has ``value[i, k]`` in the columns ``index[i, k]``.
@@ -30,6 +25,9 @@ class SparseRows:
     A column that occurs twice in a row counts twice. Padding has the value 0, in any column. The
     memory is rows x width x 8 bytes in float32, where the width is the largest number of nonzero
     entries of a row: this suits rows of similar density. ``sparse_rows`` converts from SciPy.
+
+    Columns outside of 0, ..., num_features - 1 are refused. Inside of a JAX transformation, where
+    their values are unknown, products of rows with such a column are NaN.
 
     Attributes:
       index: columns, integers below ``num_features``, of shape [rows, width].
@@ -48,6 +46,17 @@ class SparseRows:
     value: Array | np.ndarray
     num_features: int
 
+    def __post_init__(self):
+        shapes = np.shape(self.index), np.shape(self.value)
+        whole = jnp.issubdtype(jnp.result_type(self.index), jnp.integer)
+        if not whole or not shapes[0] or shapes[0] != shapes[1]:
+            raise ValueError(
+                f"index has dtype {jnp.result_type(self.index)} and shape {shapes[0]}, and value "
+                f"has shape {shapes[1]}; pass integers, and values of the same shape [rows, width]."
+            )
+        if not isinstance(self.index, Tracer):
+            _check_columns(np.asarray(self.index), self.num_features)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the dense matrix."""
@@ -60,7 +69,7 @@ class SparseRows:
 
     def __getitem__(self, rows: Any) -> "SparseRows":
         """Return some of the rows."""
-        return SparseRows(self.index[rows], self.value[rows], self.num_features)
+        return unchecked(self.index[rows], self.value[rows], self.num_features)
 
     def __matmul__(self, weights: Array | np.ndarray) -> Array:
         """Return the product with a vector or a matrix."""
@@ -70,8 +79,8 @@ class SparseRows:
                 f"the rows have {self.num_features} features but the weights have shape "
                 f"{weights.shape}; pass one weight, or one row of weights, for each feature."
             )
-        # An index out of range gives NaN, and not the weight of another feature.
-        touched = weights.at[self.index].get(mode="fill")
+        # A column out of range gives NaN, and not the weight of another feature.
+        touched = weights.at[self.index].get(mode="fill", wrap_negative_indices=False)
         if weights.ndim == 1:
             return jnp.sum(value * touched, axis=-1)
         return jnp.sum(value[..., None] * touched, axis=-2)
@@ -82,6 +91,32 @@ class SparseRows:
         dense = np.zeros(self.shape, value.dtype)
         np.add.at(dense, (np.arange(index.shape[0])[:, None], index), value)
         return dense
+
+
+def unchecked(index: Any, value: Any, num_features: int) -> SparseRows:
+    """Build sparse rows from parts of others, whose columns are not read again."""
+    rows = object.__new__(SparseRows)
+    vars(rows).update(index=index, value=value, num_features=num_features)
+    return rows
+
+
+jax.tree_util.register_pytree_with_keys(
+    SparseRows,
+    lambda rows: (
+        [(jax.tree_util.GetAttrKey(name), getattr(rows, name)) for name in ("index", "value")],
+        rows.num_features,
+    ),
+    lambda num_features, parts: unchecked(*parts, num_features),
+    lambda rows: ((rows.index, rows.value), rows.num_features),
+)
+
+
+def _check_columns(columns: np.ndarray, num_features: int) -> None:
+    if columns.size and not 0 <= columns.min() <= columns.max() < num_features:
+        raise ValueError(
+            f"there are columns from {columns.min()} to {columns.max()} for {num_features} "
+            f"features; pass columns from 0 to {num_features - 1}."
+        )
 
 
 def sparse_rows(matrix: Any) -> SparseRows:
@@ -99,12 +134,8 @@ def sparse_rows(matrix: Any) -> SparseRows:
     """
     num_rows, num_features = (int(size) for size in matrix.shape)
     columns, starts = np.asarray(matrix.indices), np.asarray(matrix.indptr).astype(np.int64)
-    most = min(num_features, np.iinfo(np.int32).max)  # columns are stored in int32
-    if columns.size and not 0 <= columns.min() <= columns.max() < most:
-        raise ValueError(
-            f"there are columns from {columns.min()} to {columns.max()} for {num_features} "
-            f"features; pass columns from 0 to {most - 1}."
-        )
+    # Columns are stored in int32.
+    _check_columns(columns, min(num_features, np.iinfo(np.int32).max))
     counts = np.diff(starts)
     width = max(1, int(counts.max(initial=0)))
     row = np.repeat(np.arange(num_rows), counts)
@@ -113,4 +144,4 @@ def sparse_rows(matrix: Any) -> SparseRows:
     value = np.zeros((num_rows, width), np.asarray(matrix.data).dtype)
     stored = slice(starts[0], starts[-1])
     index[row, place], value[row, place] = columns[stored], np.asarray(matrix.data)[stored]
-    return SparseRows(index, value, num_features)
+    return unchecked(index, value, num_features)

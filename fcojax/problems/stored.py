@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fcojax.problems.sparse import SparseRows
+from fcojax.problems.sparse import SparseRows, unchecked
 from fcojax.types import PyTree
 
 _MANIFEST = "clients.json"
@@ -188,7 +188,7 @@ def _unflatten(structure: Any, leaves: dict[int, np.ndarray]) -> PyTree:
         return {name: _unflatten(part, leaves) for name, part in structure.items()}
     if isinstance(structure, list) and structure[0] == "sparse rows":
         index, value, num_features = structure[1:]
-        return SparseRows(leaves[index], leaves[value], num_features)
+        return unchecked(leaves[index], leaves[value], num_features)  # they stay on disk
     if isinstance(structure, list):
         parts = [_unflatten(part, leaves) for part in structure[1:]]
         return tuple(parts) if structure[0] == "tuple" else parts

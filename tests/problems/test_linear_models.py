@@ -1,5 +1,7 @@
 """Losses of linear models against slow formulas, and Cox regression stratified by client."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,17 +43,50 @@ def test_poisson_is_least_at_the_count():
     np.testing.assert_allclose(slopes, 0, atol=1e-12)
 
 
+def refused(make, data, message, validation=None):
+    """In one line."""
+    with pytest.raises(ValueError, match=message) as error:
+        make(data, validation)
+    assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize(
-    "make, message",
+    "make, y, message",
     [
-        (lambda data: problems.poisson(data), "negative values"),
-        (lambda data: problems.squared_hinge(data), "none of the 2 classes"),
+        (problems.poisson, [-1, 1], "negative values"),
+        (problems.squared_hinge, [-1, 1], "none of the 2 classes"),
+        (problems.logistic, [1, 1], "every label y of the training data is 1"),
+        (problems.logistic, [0, 0], "every label y of the training data is 0"),
     ],
 )
-def test_refusals(make, message):
-    data = fcojax.from_rows({"x": np.ones((2, 1)), "y": np.array([-1.0, 1.0])}, [2])
-    with pytest.raises(ValueError, match=message):
-        make(data)
+def test_targets_that_a_loss_cannot_fit_are_refused(make, y, message):
+    refused(make, fcojax.from_rows({"x": np.ones((2, 1)), "y": np.array(y)}, [2]), message)
+
+
+MODELS = {
+    "least_squares": problems.least_squares, "linear": problems.linear,
+    "poisson": problems.poisson, "huber": problems.huber_regression,
+    "quantile": problems.quantile_regression, "hinge": problems.squared_hinge,
+    "logistic": problems.logistic, "cox": problems.cox,
+    "softmax": functools.partial(problems.softmax, num_classes=2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_fields_of_other_shapes_would_broadcast_and_are_refused(name):
+    fields = ("time", "event") if name == "cox" else ("y",)
+    good = {"x": np.ones((2, 3))} | {field: np.array([0, 1]) for field in fields}
+    data = fcojax.from_rows(good, [1, 1])
+    MODELS[name](data, data)
+    for field in fields:
+        for wrong in (np.zeros((2, 1), int), np.zeros((2, 2), int)):
+            other = fcojax.from_rows(good | {field: wrong}, [1, 1])
+            shape = rf"shape \(2, {wrong.shape[1]}\); pass one"
+            refused(MODELS[name], other, f"training data .*{shape}")
+            refused(MODELS[name], data, f"validation data .*{shape}", other)
+    wide, flat = (fcojax.from_rows(good | {"x": x}, [2]) for x in (np.ones((2, 4)), np.ones(2)))
+    refused(MODELS[name], data, "x of the validation data has 4 features; pass 3", wide)
+    refused(MODELS[name], flat, r"x of the training data has shape \(2,\); pass \[rows")
 
 
 def survival():

@@ -71,8 +71,40 @@ def test_conversion_from_scipy_and_refusals():
         sparse_rows(some)
     with pytest.raises(ValueError, match="9 features but the weights have shape \\(8,\\)"):
         x @ jnp.zeros(8)
-    wrong = SparseRows(jnp.array([[9]]), jnp.ones((1, 1)), 9)
-    assert np.isnan(wrong @ jnp.zeros(9)).all()
+
+
+@pytest.mark.parametrize("column", [-1, 9])
+def test_a_column_out_of_range_is_refused_or_not_a_number(column):
+    """Where its value is known; a transformation gives NaN, and no weight of another feature."""
+    index = np.array([[0, 3], [2, column]])
+    for known in (index, jnp.asarray(index)):
+        with pytest.raises(ValueError, match="pass columns from 0 to 8"):
+            SparseRows(known, np.ones((2, 2)), 9)
+
+    def product(index):
+        return SparseRows(index, jnp.ones((2, 2)), 9) @ jnp.ones(9)
+
+    np.testing.assert_array_equal(jax.jit(product)(index), [2.0, np.nan])
+
+
+@pytest.mark.parametrize(
+    "index, value", [([[0.0]], [[1.0]]), ([[0, 1]], [[1.0]]), ([0], [[1.0]]), (0, 1.0)]
+)
+def test_an_index_is_whole_and_has_the_shape_of_the_values(index, value):
+    with pytest.raises(ValueError, match="values of the same shape"):
+        SparseRows(np.array(index), np.array(value), 9)
+
+
+def test_transformations_and_selections_do_not_read_the_columns_again():
+    rows = drawn()
+    for made in (
+        rows[2:4],
+        jax.tree.map(lambda leaf: leaf - 1, rows),
+        jax.eval_shape(lambda: rows),
+    ):
+        assert isinstance(made, SparseRows) and made.num_features == rows.num_features
+    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(rows)]
+    assert [jax.tree_util.keystr(path) for path in paths] == [".index", ".value"]
 
 
 LINEAR = {
