@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
+from fcojax.transforms.penalty import strength
 from fcojax.transforms.stable_norms import euclidean_norm
 from fcojax.transforms.thresholds import project_l1_ball, project_simplex, soft_threshold
 from fcojax.types import Array, Params, PyTree, Scalar
@@ -29,7 +30,7 @@ def distance_to_intervals(
     """
 
     def excess(leaf, v_leaf, *rest):
-        least, greatest = interval(leaf, _strength(scale, leaf), *rest)
+        least, greatest = interval(leaf, strength(scale, leaf), *rest)
         return jnp.maximum(jnp.maximum(least - v_leaf, v_leaf - greatest), 0)
 
     return euclidean_norm(jax.tree.map(excess, x, v, *others))
@@ -61,8 +62,8 @@ def distance_to_max_norm(x: Array, v: Array, radius: Array) -> Array:
     return euclidean_norm(jnp.where(largest_size > 0, from_face, from_ball))
 
 
-def distance_to_nuclear(x: Array, v: Array, strength: Array) -> Array:
-    r"""Return the distance of a matrix v from the subdifferential of ``strength * |x|_*``.
+def distance_to_nuclear(x: Array, v: Array, weight: Array) -> Array:
+    r"""Return the distance of a matrix v from the subdifferential of ``weight * |x|_*``.
 
     For x = U S W^T of rank r the subdifferential of the nuclear norm is the set of
     :math:`U W^T + M`, where the rows and columns of M are orthogonal to those of x and no singular
@@ -76,8 +77,8 @@ def distance_to_nuclear(x: Array, v: Array, strength: Array) -> Array:
     left, right = left * kept[None, :], right * kept[:, None]
     rest = v - left @ (left.T @ v)
     rest = rest - (rest @ right.T) @ right
-    in_spaces = v - rest - strength * (left @ right)
-    excess = soft_threshold(singular_values(rest), strength)
+    in_spaces = v - rest - weight * (left @ right)
+    excess = soft_threshold(singular_values(rest), weight)
     return jnp.where(finite, euclidean_norm([in_spaces, excess]), jnp.nan)
 
 
@@ -107,8 +108,3 @@ def distance_to_level(v: Array, active: Array, least: Array | float) -> Array:
 def is_on_sphere(size: Array, radius: Array) -> Array:
     """Return whether a norm equals a radius, with the tolerance of an indicator."""
     return size >= radius * (1 - np.sqrt(jnp.finfo(size.dtype).eps))
-
-
-def _strength(scale: Scalar, leaf: Array) -> Array:
-    number = jnp.asarray(scale, leaf.dtype)
-    return jnp.maximum(number, 0)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from fcojax.arguments import validated
 from fcojax.memo import memoised
-from fcojax.transforms.manifolds.manifold import Manifold
+from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.manifolds.polar import matmul, polar, polar_differential
 from fcojax.transforms.manifolds.stiefel import geodesic, log_by_halving
 from fcojax.types import Array, Count
@@ -36,9 +36,6 @@ def grassmann() -> Manifold:
       Edelman, Arias and Smith, The geometry of algorithms with orthogonality constraints, 1998.
     """
 
-    def random_point(like, key):
-        return polar(jax.random.normal(key, like.shape, like.dtype))
-
     def to_tangent(x, v):
         return v - matmul(x, matmul(x.T, v))
 
@@ -53,7 +50,7 @@ def grassmann() -> Manifold:
         project=polar,
         to_tangent=to_tangent,
         retract=lambda x, u: polar(x + u),
-        random_point=random_point,
+        random_point=projected_normal(polar),
         reach=1.0,
         inverse_retract=inverse_retract,
         exp=lambda x, u: polar(geodesic(x, to_tangent(x, u))),

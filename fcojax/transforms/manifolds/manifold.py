@@ -138,6 +138,11 @@ def distance(manifold: Manifold, y: Params) -> Array:
     return ambient_norm(manifold, tree.sub(y, manifold.project(y)))
 
 
+def projected_normal(project: Callable[[Array], Array]) -> Callable[[PyTree, Key], Array]:
+    """Return ``random_point`` as the projection of a matrix of independent normal numbers."""
+    return lambda like, key: project(jax.random.normal(key, like.shape, like.dtype))
+
+
 @memoised
 def flat() -> Manifold:
     """Return the Euclidean space of any pytree, as a manifold without constraint.

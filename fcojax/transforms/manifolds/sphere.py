@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax.memo import memoised
-from fcojax.transforms.manifolds.manifold import Manifold
+from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.penalty import to_float32
 from fcojax.types import Array
 
@@ -90,10 +90,9 @@ def _unit_vectors(axis: int | None) -> Manifold:
         series = _polynomial(square, 1, 1 / 6, 3 / 40, 15 / 336, 105 / 3456)
         return jnp.where(small, series, jnp.atan2(sine, cosine) / sine) * across
 
-    def random_point(like, key):
-        return project(jax.random.normal(key, like.shape, like.dtype))
-
-    return Manifold(project, to_tangent, retract, random_point, 1.0, inverse_retract, exp, log)
+    return Manifold(
+        project, to_tangent, retract, projected_normal(project), 1.0, inverse_retract, exp, log
+    )
 
 
 def _normalise(y: Array, axis: int | None) -> Array:

@@ -10,7 +10,7 @@ from jax.core import Tracer
 
 from fcojax.arguments import validated
 from fcojax.memo import memoised
-from fcojax.transforms.manifolds.manifold import Manifold
+from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.manifolds.polar import Method, matmul, polar, special_polar
 from fcojax.types import Array
 
@@ -66,14 +66,11 @@ def stiefel(
     def project(y):
         return polar(y, method)
 
-    def random_point(like, key):
-        return project(jax.random.normal(key, like.shape, like.dtype))
-
     return Manifold(
         project=project,
         to_tangent=_to_tangent,
         retract=retractions[retraction],
-        random_point=random_point,
+        random_point=projected_normal(project),
         reach=1.0,
         inverse_retract=exact[retraction] if inverse == "exact" else _inverse_projection,
         exp=lambda x, u: polar(geodesic(x, u), method),
@@ -156,11 +153,12 @@ def orthogonal() -> Manifold:
     def log(x, y):
         return log_by_halving(x, y, lambda x, y: matmul(x, _skew(matmul(x.T, y))))
 
-    def random_point(like, key):
-        return project(jax.random.normal(key, like.shape, like.dtype))
-
     return stiefel()._replace(
-        project=project, to_tangent=_to_tangent_square, random_point=random_point, exp=exp, log=log
+        project=project,
+        to_tangent=_to_tangent_square,
+        random_point=projected_normal(project),
+        exp=exp,
+        log=log,
     )
 
 
@@ -177,11 +175,9 @@ def rotation() -> Manifold:
       >>> rotation().project(jnp.diag(jnp.array([2.0, -1.0]))).round().tolist()
       [[1.0, 0.0], [0.0, 1.0]]
     """
-
-    def random_point(like, key):
-        return special_polar(jax.random.normal(key, like.shape, like.dtype))
-
-    return orthogonal()._replace(project=special_polar, random_point=random_point)
+    return orthogonal()._replace(
+        project=special_polar, random_point=projected_normal(special_polar)
+    )
 
 
 def geodesic(x: Array, tangent: Array) -> Array:

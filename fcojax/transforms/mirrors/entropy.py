@@ -5,8 +5,6 @@ paired with the l1 norm, for which a ``scale`` of 0 means no penalty. Kivinen an
 Exponentiated gradient versus gradient descent, 1997; Beck and Teboulle, Mirror descent, 2003.
 """
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 
@@ -16,7 +14,8 @@ from fcojax.memo import memoised
 from fcojax.transforms.constraints.simplex import simplex
 from fcojax.transforms.mirrors.mirror import Mirror, checked
 from fcojax.transforms.penalties.l1 import l1
-from fcojax.types import Params, Positive, Scalar
+from fcojax.transforms.penalty import weight
+from fcojax.types import Params, Positive
 
 
 @memoised
@@ -39,12 +38,12 @@ def entropy() -> Mirror:
     """
 
     def to_primal(z, step, scale):
-        return _each(lambda leaf: jnp.exp(leaf - 1 - _strength(leaf, step, scale)), z)
+        return jax.tree.map(lambda leaf: jnp.exp(leaf - 1 - weight(step, scale, leaf)), z)
 
     mirror = Mirror(
         potential=_negative_entropy,
-        to_dual=lambda x: _each(_one_plus_log, x),
-        from_dual=lambda z: _each(lambda leaf: jnp.exp(leaf - 1), z),
+        to_dual=lambda x: jax.tree.map(_one_plus_log, x),
+        from_dual=lambda z: jax.tree.map(lambda leaf: jnp.exp(leaf - 1), z),
         to_primal=to_primal,
         penalty=l1(),
     )
@@ -80,7 +79,7 @@ def entropic_simplex() -> Mirror:
 
     mirror = Mirror(
         potential=_negative_entropy,
-        to_dual=lambda x: _each(_one_plus_log, x),
+        to_dual=lambda x: jax.tree.map(_one_plus_log, x),
         from_dual=_softmax,
         to_primal=to_primal,
         penalty=simplex(),
@@ -122,14 +121,16 @@ def hypentropy(beta: Positive) -> Mirror:
             width = jnp.asarray(beta, leaf.dtype)
             return jnp.sum(leaf * jnp.arcsinh(leaf / width) - jnp.hypot(leaf, width))
 
-        return tree.total(_each(one_leaf, x))
+        return tree.total(jax.tree.map(one_leaf, x))
 
     def from_dual(z):
-        return _each(lambda leaf: jnp.asarray(beta, leaf.dtype) * jnp.sinh(leaf), z)
+        return jax.tree.map(lambda leaf: jnp.asarray(beta, leaf.dtype) * jnp.sinh(leaf), z)
 
     return Mirror(
         potential=potential,
-        to_dual=lambda x: _each(lambda leaf: jnp.arcsinh(leaf / jnp.asarray(beta, leaf.dtype)), x),
+        to_dual=lambda x: jax.tree.map(
+            lambda leaf: jnp.arcsinh(leaf / jnp.asarray(beta, leaf.dtype)), x
+        ),
         from_dual=from_dual,
         to_primal=lambda z, step, scale: from_dual(penalty.prox(z, step, scale)),
         penalty=penalty,
@@ -161,33 +162,25 @@ def burg() -> Mirror:
             inside = leaf > 0
             return jnp.sum(jnp.where(inside, -jnp.log(jnp.where(inside, leaf, 1)), jnp.inf))
 
-        return tree.total(_each(one_leaf, x))
+        return tree.total(jax.tree.map(one_leaf, x))
 
     def inverse(gap):
         bounded = gap > 0  # else there is no minimiser
         return jnp.where(bounded, 1 / jnp.where(bounded, gap, 1), jnp.inf)
 
     def to_dual(x):
-        return _each(lambda leaf: -1 / jnp.maximum(leaf, jnp.finfo(leaf.dtype).tiny), x)
+        return jax.tree.map(lambda leaf: -1 / jnp.maximum(leaf, jnp.finfo(leaf.dtype).tiny), x)
 
     mirror = Mirror(
         potential=potential,
         to_dual=to_dual,
-        from_dual=lambda z: _each(lambda leaf: inverse(-leaf), z),
-        to_primal=lambda z, step, scale: _each(
-            lambda leaf: inverse(_strength(leaf, step, scale) - leaf), z
+        from_dual=lambda z: jax.tree.map(lambda leaf: inverse(-leaf), z),
+        to_primal=lambda z, step, scale: jax.tree.map(
+            lambda leaf: inverse(weight(step, scale, leaf) - leaf), z
         ),
         penalty=l1(),
     )
     return checked("burg", mirror)
-
-
-def _each(function: Callable[[jax.Array], jax.Array], x: Params) -> Params:
-    return jax.tree.map(function, x)
-
-
-def _strength(leaf: jax.Array, step: Scalar, scale: Scalar) -> jax.Array:
-    return jnp.asarray(step, leaf.dtype) * jnp.asarray(scale, leaf.dtype)
 
 
 def _one_plus_log(leaf: jax.Array) -> jax.Array:
@@ -200,7 +193,7 @@ def _negative_entropy(x: Params) -> jax.Array:
         terms = jnp.where(inside, leaf * jnp.log(jnp.where(inside, leaf, 1)), 0)
         return jnp.sum(jnp.where(leaf < 0, jnp.inf, terms))
 
-    return tree.total(_each(one_leaf, x))
+    return tree.total(jax.tree.map(one_leaf, x))
 
 
 def _softmax(z: Params) -> Params:
@@ -209,6 +202,6 @@ def _softmax(z: Params) -> Params:
     if not largest:
         return z
     top = jax.lax.stop_gradient(jnp.max(jnp.stack(largest)))
-    powers = _each(lambda leaf: jnp.exp(leaf - top), z)
-    total = tree.total(_each(jnp.sum, powers))
-    return _each(lambda leaf: leaf / total, powers)
+    powers = jax.tree.map(lambda leaf: jnp.exp(leaf - top), z)
+    total = tree.total(jax.tree.map(jnp.sum, powers))
+    return jax.tree.map(lambda leaf: leaf / total, powers)

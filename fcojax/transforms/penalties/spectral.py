@@ -98,23 +98,7 @@ def nuclear_ball() -> Penalty:
       >>> nuclear_ball().prox(jnp.array([[3.0, 0.0], [0.0, 2.0]]), step=1.0, scale=3.0)
       Array([[2., 0.], [0., 1.]], ...)
     """
-
-    def value(x, scale):
-        def excess(matrix):
-            return jnp.sum(_singular_values(matrix)) - jnp.asarray(scale, matrix.dtype)
-
-        return indicator(largest(_per_matrix("nuclear_ball", excess, x)), scale)
-
-    def prox(v, step, scale):
-        del step
-
-        def one_matrix(matrix):
-            radius = strength(scale, matrix)
-            return _on_singular_values(_TO_BALL, matrix, radius)
-
-        return _per_matrix("nuclear_ball", one_matrix, v)
-
-    return checked("nuclear_ball", Penalty(value, prox))
+    return _ball("nuclear_ball", jnp.sum, _TO_BALL)
 
 
 @memoised
@@ -130,23 +114,7 @@ def spectral_ball() -> Penalty:
       >>> spectral_ball().prox(jnp.array([[3.0, 0.0], [0.0, 0.5]]), step=1.0, scale=1.0)
       Array([[1. , 0. ], [0. , 0.5]], ...)
     """
-
-    def value(x, scale):
-        def excess(matrix):
-            return _singular_values(matrix)[0] - jnp.asarray(scale, matrix.dtype)
-
-        return indicator(largest(_per_matrix("spectral_ball", excess, x)), scale)
-
-    def prox(v, step, scale):
-        del step
-
-        def one_matrix(matrix):
-            radius = strength(scale, matrix)
-            return _on_singular_values(_CUT, matrix, radius)
-
-        return _per_matrix("spectral_ball", one_matrix, v)
-
-    return checked("spectral_ball", Penalty(value, prox))
+    return _ball("spectral_ball", jnp.max, _CUT)
 
 
 @memoised
@@ -242,6 +210,24 @@ def psd() -> Penalty:
         return _per_matrix("psd", one_matrix, v)
 
     return checked("psd", Penalty(value, prox))
+
+
+def _ball(name: str, norm: Callable[[Array], Array], rule: "_Map") -> Penalty:
+    """Return the set of matrices with a norm of singular values of at most ``scale``."""
+
+    def value(x, scale):
+        def excess(matrix):
+            return norm(_singular_values(matrix)) - jnp.asarray(scale, matrix.dtype)
+
+        return indicator(largest(_per_matrix(name, excess, x)), scale)
+
+    def prox(v, step, scale):
+        del step
+        return _per_matrix(
+            name, lambda matrix: _on_singular_values(rule, matrix, strength(scale, matrix)), v
+        )
+
+    return checked(name, Penalty(value, prox))
 
 
 def _per_matrix(name: str, function: Callable[[Array], Array], x: PyTree) -> PyTree:
