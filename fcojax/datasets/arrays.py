@@ -70,7 +70,8 @@ def npy(
 def _single(array: np.ndarray) -> np.ndarray:
     """Convert to the default precision of JAX: float32 and int32."""
     if array.dtype.kind == "f":
-        return array.astype(np.float32, copy=False)
+        with np.errstate(over="ignore"):  # infinity is refused where rows become clients
+            return array.astype(np.float32, copy=False)
     if array.dtype.kind in "iu" and array.dtype.itemsize > 4:
         return array.astype(np.int32, copy=False)
     return array

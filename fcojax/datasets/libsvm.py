@@ -61,7 +61,8 @@ def libsvm(
             "GiB as a dense array; pass sparse=True."
         )
     features = sparse_rows(x) if sparse else x.toarray()
-    examples = {"x": features, "y": y.astype(np.float32)}
+    with np.errstate(over="ignore"):  # infinity is refused where rows become clients
+        examples = {"x": features, "y": y.astype(np.float32)}
     if not regression:
         known = np.unique(y) if classes is None else np.asarray(classes, float)
         label, row = np.nonzero(known[:, None] == y)

@@ -22,6 +22,7 @@ _BROKEN = (
     ValueError,
     KeyError,
     IndexError,
+    OverflowError,
     TypeError,
     struct.error,
     zipfile.BadZipFile,

@@ -11,12 +11,14 @@ import scipy.sparse
 
 from experiments.study import Config
 from fcojax import datasets
+from fcojax.datasets.reading import Foreign, reading
 from fcojax.problems import SparseRows, sparse_rows
 
 _MOST_ENTRIES = 1 << 25  # of a dense matrix: four copies in double precision are a gigabyte
 _MISSING = ("", "NA", "?")
-# Losses whose target is a class.
-OF_CLASSES = ("logistic", "squared_hinge")
+_MOST_FEATURES = 100_000_000  # their names take ten gigabytes
+_NPZ = "a numpy npz file"
+_PARTS = ("data", "indices", "indptr", "shape")  # of a matrix in compressed rows
 
 
 class Table(NamedTuple):
@@ -76,46 +78,66 @@ def _single_file(path: pathlib.Path) -> pathlib.Path:
 
 
 def _of_npz(path: pathlib.Path, config: Config) -> Table:
-    fields, client = {"y": config.target}, config.client or None
-    with np.load(path, allow_pickle=False) as arrays:
-        is_sparse = f"{config.features}_indptr" in arrays.files
-    if not is_sparse:
-        fields["x"] = config.features
-    pooled = datasets.npz(path, fields, client=client)
-    x = _compressed(path, config.features) if is_sparse else pooled.examples["x"]
-    y, site = pooled.examples["y"], pooled.client
-    for name, array in ((config.features, x), (config.target, y)):
-        if not isinstance(array, SparseRows) and array.dtype.kind not in "biuf":
-            raise ValueError(f"{name} in {path} is an array of {array.dtype}; write numbers.")
-    if x.shape[0] != y.shape[0]:
+    with reading(path, _NPZ):
+        stored = np.load(path, allow_pickle=False)
+        if isinstance(stored, np.ndarray):
+            raise Foreign("it is one array, an npy file; write it with numpy.savez")
+        with stored:
+            known = stored.files
+    feature = config.features
+    if not feature:
+        raise ValueError(f"features is empty; name an array of {path}: {', '.join(known)}.")
+    is_sparse = f"{feature}_indptr" in known
+    parts = {part: f"{feature}_{part}" for part in _PARTS} if is_sparse else {"x": feature}
+    labels = dict(zip(("names", "sites"), config.names.split(","), strict=False))
+    labels = {field: name.strip() for field, name in labels.items() if name.strip()}
+    fields = {"y": config.target} | parts | labels
+    pooled = datasets.npz(path, fields, client=config.client or None)
+    found, site = pooled.examples, pooled.client
+    x = _compressed(path, feature, found) if is_sparse else found["x"]
+    _check_array(path, feature, x, 2)
+    _check_array(path, config.target, found["y"], 1, x.shape[0])
+    names = found.get("names", np.array(numbered(x.shape[1])))
+    if names.shape != (x.shape[1],):
         raise ValueError(
-            f"{config.features} in {path} has {x.shape[0]} rows but {config.target} has "
-            f"{y.shape[0]}; pass arrays with one row an example."
+            f"{labels['names']} in {path} has shape {names.shape} but {feature} has {x.shape[1]} "
+            "columns; pass one name a column."
         )
-    names, sites = (*config.names.split(","), "")[:2] if config.names else ("", "")
-    with np.load(path, allow_pickle=False) as arrays:
-        known = [str(name) for name in arrays[names]] if names else numbered(x.shape[1])
-        if sites and site is not None:
-            site = arrays[sites][site.astype(int)]
-    return Table(x, y, site, known)
+    if site is not None:
+        _check_array(path, config.client, site, 1, x.shape[0], "biufUS")
+    if "sites" in found and site is not None:
+        rows = np.arange(len(found["sites"]))
+        if found["sites"].ndim != 1 or not np.isin(site, rows).all():
+            raise ValueError(
+                f"{labels['sites']} in {path} has shape {found['sites'].shape}, but "
+                f"{config.client} is {site.max()} in a row; pass a name for each, from 0."
+            )
+        site = found["sites"][site.astype(int)]
+    return Table(x, found["y"], site, [str(name) for name in names])
 
 
-def _compressed(path: pathlib.Path, name: str) -> np.ndarray | SparseRows:
-    """Return features stored as a matrix in compressed rows."""
-    loaded = datasets.npz(path, {"columns": f"{name}_indices", "values": f"{name}_data"}).examples
-    with np.load(path, allow_pickle=False) as arrays:
-        missing = {f"{name}_shape"} - set(arrays.files)
-        if missing:
-            raise ValueError(f"{path} has no array {missing.pop()}; add the shape of the matrix.")
-        starts, shape = arrays[f"{name}_indptr"], tuple(arrays[f"{name}_shape"].tolist())
-    try:
-        content = loaded["values"].astype(np.float32), loaded["columns"].astype(np.int32), starts
-        rows = scipy.sparse.csr_array(content, shape=shape)
-        rows.check_format()
-    except ValueError as error:
+def _check_array(
+    path: pathlib.Path, name: str, array: Any, ndim: int, rows: int | None = None, kinds="biuf"
+) -> None:
+    """Raise ``ValueError`` unless an array has numbers in this many dimensions and rows."""
+    if not isinstance(array, SparseRows) and array.dtype.kind not in kinds:
+        raise ValueError(f"{name} in {path} is an array of {array.dtype}; write numbers.")
+    if len(array.shape) != ndim or 0 in array.shape:
+        needed = "[rows, features]" if ndim == 2 else "[rows], one number an example"
+        raise ValueError(f"{name} in {path} has shape {array.shape}; pass {needed}.")
+    if rows not in (None, array.shape[0]):
         raise ValueError(
-            f"{name} in {path} is not a matrix in compressed rows: {str(error).rstrip('.')}."
-        ) from error
+            f"{name} in {path} has {array.shape[0]} rows but the features have {rows}; pass arrays "
+            "with one row an example."
+        )
+
+
+def _compressed(path: pathlib.Path, name: str, parts: dict) -> np.ndarray | SparseRows:
+    """Return features stored as a matrix in compressed rows."""
+    with reading(path, f"a file with a matrix in compressed rows, {name}"):
+        content = parts["data"].astype(np.float32), parts["indices"], parts["indptr"]
+        rows = scipy.sparse.csr_array(content, shape=tuple(parts["shape"].tolist()))
+        rows.check_format()
     return _dense_if_small(sparse_rows(rows))
 
 
@@ -157,10 +179,14 @@ class _Column(NamedTuple):
 def _of_csv(path: pathlib.Path, config: Config) -> Table:
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
+            # Strict: otherwise an open quote takes the rest of the file into one cell.
+            reader = csv.reader(file, strict=True)
             read_lines = [(line, f"{path.name}, line {reader.line_num}") for line in reader if line]
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not text in UTF-8; save it as UTF-8.") from error
+    except csv.Error as error:
+        where = f"{path.name}, line {reader.line_num}"
+        raise ValueError(f"{where}: {error}; is there an open quote?") from error
     if len(read_lines) < 2:
         raise ValueError(f"{path} has no rows; pass a file with a header and one row an example.")
     header = [name.strip() for name in read_lines[0][0]]
@@ -183,7 +209,8 @@ def _of_parquet(path: pathlib.Path, config: Config) -> Table:
         parquet = importlib.import_module("pyarrow.parquet")
     except ModuleNotFoundError as error:
         raise ValueError(f"{path} is Parquet, which pyarrow reads; pip install pyarrow.") from error
-    columns = parquet.read_table(path)
+    with reading(path, "a Parquet file"):
+        columns = parquet.read_table(path)
     places = [f"{path.name}, row {row + 1}" for row in range(columns.num_rows)]
 
     def column(name):
@@ -211,8 +238,7 @@ def _of_columns(
     kept = [name for name in names if name not in _dropped(path, names, config)]
     if not kept:
         raise ValueError(f"no column of {path} is left as a feature, only target and site.")
-    written = "write 0 and 1 for two classes" if config.loss in OF_CLASSES else "write a number"
-    y = column(config.target).numbers(f"it is the target: {written}")
+    y = column(config.target).numbers("it is the target: write numbers, 0 and 1 for two classes")
     x = np.stack(
         [
             column(name).numbers(f"pass --config.drop={name} to leave that column out, or write "
@@ -233,23 +259,30 @@ def _dropped(path: pathlib.Path, names: Sequence[str], config: Config) -> set[st
 
 
 def _of_libsvm(path: pathlib.Path, config: Config) -> Table:
-    pooled = datasets.libsvm(path, sparse=True, regression=config.loss in ("linear", "poisson"))
-    x, y = _dense_if_small(pooled.examples["x"]), pooled.examples["y"]
+    pooled = datasets.libsvm(path, sparse=True, regression=True)
+    x, y = pooled.examples["x"], pooled.examples["y"]
+    if not 0 < x.shape[1] <= _MOST_FEATURES:
+        raise ValueError(
+            f"{path} has features up to number {x.shape[1]}; number them from 1 to at most "
+            f"{_MOST_FEATURES}."
+        )
+    table = Table(_dense_if_small(x), y, None, numbered(x.shape[1]))
     if not config.client:
-        return Table(x, y, None, numbered(x.shape[1]))
+        return table
     beside = path.parent / config.client
     if not beside.is_file():
         raise ValueError(
             f"there is no {beside} with an id for each row of {path}; write one, or pass "
             "--config.client= to divide the rows among clients."
         )
-    site = np.loadtxt(beside, dtype=str)
-    if site.shape != (x.shape[0],):
+    with reading(beside, "text in UTF-8"):
+        ids = [line.strip() for line in beside.read_text("utf-8").splitlines() if line.strip()]
+    if len(ids) != x.shape[0]:
         raise ValueError(
-            f"{config.client} has {site.size} ids but {path} has {x.shape[0]} rows; write one for "
+            f"{config.client} has {len(ids)} ids but {path} has {x.shape[0]} rows; write one for "
             "each, line by line."
         )
-    return Table(x, y, site, numbered(x.shape[1]))
+    return table._replace(site=np.array(ids))
 
 
 def numbered(count: int) -> list[str]:

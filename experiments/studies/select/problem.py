@@ -1,25 +1,39 @@
 """The clients, the loss, the penalty and the split of a config."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.studies.select.files import OF_CLASSES, Table, numbered, read
+from experiments.studies.select.files import Table, numbered, read
 from experiments.study import Config
 from fcojax import datasets, problems, selection
 from fcojax.datasets.pooled import Pooled
-from fcojax.problems import Problem, SparseRows, partition
+from fcojax.problems import ClientData, Problem, SparseRows, partition
 from fcojax.transforms import Penalty, elastic_net, l1, named, on_subtree
 
-_LOSSES = {
-    "linear": problems.linear,
-    "logistic": problems.logistic,
-    "poisson": problems.poisson,
-    "huber": problems.huber_regression,
-    "median": problems.quantile_regression,
-    "squared_hinge": problems.squared_hinge,
+
+class Loss(NamedTuple):
+    """A loss of the study.
+
+    Attributes:
+      problem: ``clients -> Problem``.
+      target: what it predicts: a number, a count or a class.
+    """
+
+    problem: Callable[[ClientData], Problem]
+    target: str
+
+
+LOSSES = {
+    "linear": Loss(problems.linear, "number"),
+    "logistic": Loss(problems.logistic, "class"),
+    "poisson": Loss(problems.poisson, "count"),
+    "huber": Loss(problems.huber_regression, "number"),
+    "median": Loss(problems.quantile_regression, "number"),
+    "squared_hinge": Loss(problems.squared_hinge, "class"),
 }
-_SPLITS = {
+SPLITS = {
     "site": lambda config: selection.by_client(),
     "sites": lambda config: selection.by_client(config.num_folds),
     "examples": lambda config: selection.by_example(config.num_folds),
@@ -64,6 +78,7 @@ class Task(NamedTuple):
 def task(config: Config) -> Task:
     """Return the task, with missing values filled."""
     table = read(config) if config.data_dir else _synthetic(config)
+    loss = LOSSES[config.loss]
     present = ~np.isnan(table.y)
     if not present.any():
         raise ValueError(f"{config.target} is missing in all rows; pass another --config.target.")
@@ -77,43 +92,54 @@ def task(config: Config) -> Task:
             f"{empty[0]} has no value in any row with a target; pass --config.drop="
             f"{','.join(empty)} to leave it out."
         )
-    x, scaling = _standardised(x)
-    y = table.y[present]
-    if config.loss in OF_CLASSES:
-        y = _whole(y, config)
+    x, scaling = _standardised(x, table.names)
+    y = _checked_target(table.y[present], config)
     site = _assign_sites(y, config) if table.site is None else table.site[present]
     data = datasets.by_client(Pooled({"x": x, "y": y}, site), weights="examples")
-    problem = _chosen("loss", config.loss, _LOSSES)(data)
-    return Task(problem, table.names, scaling, filled, int((~present).sum()))
+    return Task(loss.problem(data), table.names, scaling, filled, int((~present).sum()))
 
 
-def _whole(labels: np.ndarray, config: Config) -> np.ndarray:
-    """Return the classes as whole numbers; raise ``ValueError`` for a fraction."""
-    whole = labels.astype(np.int32)
-    if (fractions := np.flatnonzero(whole != labels)).size:
+def _checked_target(y: np.ndarray, config: Config) -> np.ndarray:
+    """Return the target, classes as 0 and 1; raise ``ValueError`` if no model can be judged by it.
+
+    Two classes may be written as any two whole numbers, of which the larger is class 1.
+    """
+    with np.errstate(over="ignore"):
+        energy = np.sum(np.square(y, dtype=np.float64))
+    if not np.isfinite(energy):
         raise ValueError(
-            f"the target of loss {config.loss} is a class, but {config.target} is "
-            f"{labels[fractions[0]]:g} in a row; pass --config.positive_above=NUMBER to make two "
-            "classes of it, or --config.loss=linear."
+            f"{config.target} has values up to {np.abs(y).max():g}, whose squares are not finite; "
+            "scale it."
         )
-    return whole
+    values = np.unique(y)
+    if len(values) < 2:
+        raise ValueError(
+            f"{config.target} is {values[0]:g} in every row; pass another --config.target, or "
+            "another --config.positive_above."
+        )
+    if LOSSES[config.loss].target != "class":
+        return y
+    if len(values) > 2 or (values % 1).any():
+        raise ValueError(
+            f"the target of loss {config.loss} is one of two classes, but {config.target} has "
+            f"{len(values)} values, such as {values[len(values) // 2]:g}; pass "
+            "--config.positive_above=NUMBER to make two classes of them, or --config.loss=linear."
+        )
+    return (y == values[1]).astype(np.int32)
 
 
 def _assign_sites(labels: np.ndarray, config: Config) -> np.ndarray:
     """Return sites for rows without sites: each class is divided in Dirichlet shares."""
     number, concentration = config.num_clients, config.concentration
-    if config.loss not in OF_CLASSES:
+    if (target := LOSSES[config.loss].target) != "class":
+        of_classes = [name for name, loss in LOSSES.items() if loss.target == "class"]
         raise ValueError(
             f"client is empty, which divides rows by their class, but the target of loss "
-            f"{config.loss} is a number; name the sites, or pass loss {' or '.join(OF_CLASSES)}."
+            f"{config.loss} is a {target}; name the sites, or pass loss {' or '.join(of_classes)}."
         )
     if not 1 < number <= labels.size:
         raise ValueError(
             f"num_clients is {number}; pass a number from 2 to {labels.size}, the number of rows."
-        )
-    if not 0 < concentration < np.inf:
-        raise ValueError(
-            f"concentration is {concentration}; pass a finite number above 0, 1e9 for even shares."
         )
     try:
         shares = partition.dirichlet(labels, number, concentration, seed=config.data_seed)
@@ -136,16 +162,12 @@ def penalty(config: Config) -> Penalty:
 
 def split(config: Config) -> Any:
     """Return the folds or the criterion that chooses the strength."""
-    return _chosen("by", config.by, _SPLITS)(config)
+    return SPLITS[config.by](config)
 
 
-def _chosen(key: str, name: str, known: dict) -> Any:
-    if name not in known:
-        raise ValueError(f"{key} is {name!r}; pass one of {', '.join(known)}.")
-    return known[name]
-
-
-def _standardised(x: np.ndarray | SparseRows) -> tuple[np.ndarray | SparseRows, Scaling]:
+def _standardised(
+    x: np.ndarray | SparseRows, names: list[str]
+) -> tuple[np.ndarray | SparseRows, Scaling]:
     """Return features of mean 0 and variance 1, missing values at the mean, and their scaling.
 
     Sparse features are divided by their root mean squares only, so that zeros stay zero.
@@ -153,16 +175,24 @@ def _standardised(x: np.ndarray | SparseRows) -> tuple[np.ndarray | SparseRows, 
     if isinstance(x, SparseRows):
         value = np.asarray(x.value, np.float64)
         sums = np.bincount(np.ravel(x.index), np.ravel(value**2), minlength=x.num_features)
-        size = np.sqrt(sums / x.shape[0])
-        size = np.where(size > 0, size, 1)
-        return SparseRows(x.index, value / size[x.index], x.num_features), Scaling(
-            0 * size, size, "root mean square"
+        spread, what = np.sqrt(sums / x.shape[0]), "root mean square"
+        mean = 0 * spread
+    else:
+        x = x.astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean, spread, what = np.nanmean(x, axis=0), np.nanstd(x, axis=0), "deviation"
+    if (wrong := np.flatnonzero(~np.isfinite(spread))).size:
+        raise ValueError(
+            f"{names[wrong[0]]} has values that are not finite, or whose squares are not; scale it."
         )
-    x = x.astype(np.float64)
-    mean, spread = np.nanmean(x, axis=0), np.nanstd(x, axis=0)
+    if not spread.any():
+        raise ValueError("every feature has one value in all rows; pass features that vary.")
     size = np.where(spread > 0, spread, 1)
-    scaled = (x - mean) / size
-    return np.where(np.isnan(scaled), 0.0, scaled), Scaling(mean, size, "deviation")
+    if isinstance(x, SparseRows):
+        scaled = SparseRows(x.index, value / size[x.index], x.num_features)
+    else:
+        scaled = np.nan_to_num((x - mean) / size)
+    return scaled, Scaling(mean, size, what)
 
 
 def _synthetic(config: Config) -> Table:
@@ -174,9 +204,10 @@ def _synthetic(config: Config) -> Table:
     x = rng.standard_normal(shift.shape) + shift
     truth = np.where(np.arange(config.dim) % 5 == 0, rng.choice([-1.0, 1.0], config.dim), 0.0)
     z = x @ truth
-    if config.loss in OF_CLASSES:
+    target = LOSSES[config.loss].target
+    if target == "class":
         y = (rng.logistic(size=z.size) < z).astype(float)
-    elif config.loss == "poisson":
+    elif target == "count":
         y = rng.poisson(np.exp(np.clip(z / 3, None, 4))).astype(float)
     else:
         y = z + rng.standard_normal(z.size)

@@ -12,7 +12,14 @@ import scipy.sparse
 from experiments.studies.select import EXPERIMENT, files
 from experiments.studies.select.figures import _spread_out
 from experiments.studies.select.files import read
-from experiments.studies.select.problem import Scaling, _assign_sites, _standardised, _whole, task
+from experiments.studies.select.problem import (
+    LOSSES,
+    Scaling,
+    _assign_sites,
+    _checked_target,
+    _standardised,
+    task,
+)
 from experiments.studies.select.rows import _describe_data, _scaling, _scaling_of_choice
 from fcojax.problems import SparseRows
 from tests.experiments.studies.quick_studies import quick_study
@@ -61,8 +68,8 @@ def test_formats_give_the_same_table(tmp_path):
          "a.csv, line 3: smoker is 'x', which is not a number; pass --config.drop=smoker to leave "
          "that column out, or write numbers, such as 0 and 1."),
         ("age,y,site\n1,0,b\n1,yes,b\n",
-         "a.csv, line 3: y is 'yes', which is not a number; it is the target: write 0 and 1 for "
-         "two classes."),
+         "a.csv, line 3: y is 'yes', which is not a number; it is the target: write numbers, 0 and "
+         "1 for two classes."),
         ("age,y,site\n1,0,b\n1e999,1,b\n", "a.csv, line 3: age is '1e999', which is not finite;"),
         ("age,y,site\n1,0,b\n2,1, \n",
          "a.csv, line 3: site is empty; name the site or remove the row."),
@@ -114,7 +121,7 @@ def test_wide_libsvm_files_stay_sparse(tmp_path, monkeypatch):
     (tmp_path / "site").write_text("b\na\na")
     table = read(config_of(data_dir=tmp_path / "a.svm", drop=("x9",)))
     assert isinstance(table.x, SparseRows) and table.x.shape == (3, 50)
-    scaled, scaling = _standardised(table.x)
+    scaled, scaling = _standardised(table.x, table.names)
     assert scaled.index.tolist() == [[0, 49], [6, 0], [6, 8]]
     # Mean squares of 1 over the three rows; dropped features and padding stay zero.
     expected = [[1, 1], [3 / np.sqrt(10), 0], [1 / np.sqrt(10), 0]]
@@ -143,6 +150,33 @@ def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
         read(config_of(data_dir=tmp_path))
 
 
+@pytest.mark.parametrize("suffix", ["csv", "svm"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_targets_are_those_in_the_file(loss, suffix, tmp_path):
+    """Numbers and counts as they are; of two classes, however written, the larger is 1."""
+    numbers = {"class": [-1, 1, 1, -1], "count": [7, 0, 40, 7], "number": [-30.5, 2, 900, 2]}
+    target = numbers[LOSSES[loss].target]
+    x = [3, 1, 4, 1]
+    line = "{1} 1:{0}" if suffix == "svm" else "{0},{1},{2}"
+    rows = [line.format(*row) for row in zip(x, target, "aabb", strict=True)]
+    header = [] if suffix == "svm" else ["x1,y,site"]
+    (tmp_path / f"a.{suffix}").write_text("\n".join([*header, *rows, ""]))
+    (tmp_path / "site").write_text("a\na\nb\nb\n")
+    config = config_of(data_dir=tmp_path / f"a.{suffix}", loss=loss, positive_above=np.inf)
+    rows = task(config).problem.train.examples
+    expected = [0, 1, 1, 0] if LOSSES[loss].target == "class" else target
+    assert rows["y"].tolist() == expected
+    np.testing.assert_allclose(rows["x"][:, 0], (np.array(x) - 2.25) / np.std(x), rtol=1e-6)
+
+
+def test_a_threshold_is_one_on_the_numbers_of_a_libsvm_file(tmp_path):
+    (tmp_path / "a.svm").write_text("3 1:1\n8 1:2\n5 1:3\n7 1:4\n")
+    (tmp_path / "site").write_text("the first\nthe first\n#2\n#2\n")
+    train = task(config_of(data_dir=tmp_path / "a.svm", positive_above=5)).problem.train
+    assert train.ids.tolist() == ["#2", "the first"]
+    assert train.examples["y"].tolist() == [0, 1, 0, 1]
+
+
 def compressed(x, name="train"):
     rows = scipy.sparse.csr_array(x)
     parts = {"data": rows.data, "indices": rows.indices, "indptr": rows.indptr, "shape": rows.shape}
@@ -160,9 +194,10 @@ def test_npz_files_may_hold_compressed_rows(tmp_path):
 def test_inconsistent_compressed_rows_are_errors(tmp_path):
     good = compressed(np.eye(3))
     wrong = {
-        "3 rows but y has 2": good | {"y": [0, 1]},
+        "y in .* has 2 rows but the features have 3": good | {"y": [0, 1]},
         "no array train_shape": {key: good[key] for key in good if key != "train_shape"},
-        "train in .* is not a matrix in compressed rows": good | {"train_indptr": [0, 1, 2, 9]},
+        "is not a file with a matrix in compressed rows, train": good
+        | {"train_indptr": [0, 1, 2, 9]},
     }
     for sentence, arrays in wrong.items():
         np.savez(tmp_path / "a.npz", **{"y": [0, 1, 1], **arrays})
@@ -204,9 +239,18 @@ def test_rows_without_sites_are_divided_by_class():
     assert max(np.mean(few[labels == 1] == f"client {index}") for index in (1, 2, 3)) > 0.7
 
 
-def test_fractional_classes_are_an_error():
-    with pytest.raises(ValueError, match="dose is 0.25 in a row; pass --config.positive_above="):
-        _whole(np.array([1.0, 0.25]), types.SimpleNamespace(loss="logistic", target="dose"))
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ([1.0, 0.25], "dose has 2 values, such as 1; pass --config.positive_above="),
+        ([1.0, 2.0, 3.0], "dose has 3 values, such as 2; pass --config.positive_above="),
+        ([3.0, 3.0], "dose is 3 in every row; pass another --config.target"),
+        ([1.0, 1e200], r"dose has values up to 1e\+200, whose squares are not finite; scale it"),
+    ],
+)
+def test_targets_that_are_no_two_classes_are_errors(target, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        _checked_target(np.array(target), types.SimpleNamespace(loss="logistic", target="dose"))
 
 
 @pytest.mark.parametrize(
@@ -214,8 +258,6 @@ def test_fractional_classes_are_an_error():
     [
         ({"num_clients": 1}, "num_clients is 1; pass a number from 2 to 20"),
         ({"num_clients": 21}, "num_clients is 21; pass a number from 2 to 20"),
-        ({"concentration": 0.0}, "concentration is 0.0; pass a finite number above 0"),
-        ({"concentration": np.nan}, "concentration is nan; pass a finite number above 0"),
         ({"num_clients": 20}, "gives each of 20 clients a row; raise concentration"),
         ({"loss": "huber"}, "client is empty, .* loss huber is a number"),
     ],
