@@ -6,6 +6,7 @@ field here. All functions are called with the config, so ``--config.KEY=VALUE`` 
 
 import inspect
 import pathlib
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from ml_collections import ConfigDict
 from experiments.report.claims import Claim
 from experiments.report.plots import Panel
 from experiments.report.rows import Row
+from fcojax import arguments
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
 from fcojax.engine.plan import Plan
@@ -32,6 +34,9 @@ from fcojax.transforms import (
 from fcojax.types import Params
 
 Config = Any  # a ConfigDict, whose values have no static types
+
+# What values may be, as in an annotation, and the keys with such values, separated by spaces.
+Keys = Mapping[Any, str]
 
 # (config, rows, summary) -> claims, and (config, rows, summary, directory) -> figures drawn there.
 Claims = Callable[[ConfigDict, list[Row], dict[str, Any]], Sequence[Claim]]
@@ -54,6 +59,31 @@ def from_config(function: Callable, config: ConfigDict, **given: Any) -> Any:
     keys = [name for name in inspect.signature(function).parameters if name in config]
     values = {name: config[name] for name in keys} | given
     return function(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+
+
+def check_keys(config: ConfigDict, keys: Keys) -> None:
+    """Raise ``ValueError`` unless every value is what ``keys`` says.
+
+    A list has at least one entry, and may be empty where ``None`` is allowed.
+
+    Example:
+      >>> from fcojax.types import Count
+      >>> check_keys(ConfigDict({"sizes": (3, 0)}), {Count: "sizes"})
+      Traceback (most recent call last):
+      ValueError: an entry of sizes is 0; pass a whole number of at least 1.
+    """
+    for annotation, names in keys.items():
+        for name in names.split():
+            value: Any = config
+            for part in name.split("."):
+                value = value[part]
+            if not isinstance(value, tuple | list):
+                arguments.checked_value(name, value, annotation)
+            elif not value and type(None) not in typing.get_args(annotation):
+                raise ValueError(f"{name} is empty; pass at least one entry.")
+            else:
+                for entry in value:
+                    arguments.checked_value(f"an entry of {name}", entry, annotation)
 
 
 def one_client(problem: Problem, first: int = 0, end: int | None = None) -> ClientData:
@@ -130,6 +160,7 @@ class Study(NamedTuple):
       captions: what figures show, by the stem of their file.
       remarks: what one should know about the outcome, such as why a claim fails; for the page.
       x64: whether to compute in double precision.
+      keys: what the values of the config may be, checked before anything is computed.
     """
 
     title: str
@@ -140,6 +171,7 @@ class Study(NamedTuple):
     captions: Mapping[str, str] = {}
     remarks: str = ""
     x64: bool = False
+    keys: Keys = {}
 
 
 Experiment = Sweep | Study

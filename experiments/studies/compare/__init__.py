@@ -1,7 +1,11 @@
 """Every algorithm that takes a penalty, on one heterogeneous lasso, against proximal gradient."""
 
+from typing import Literal
+
 from experiments.studies.compare import claims, figures, rows
+from experiments.studies.compare.methods import METHODS
 from experiments.study import Study
+from fcojax.types import Count, CountOrZero, NonNegative, Positive
 
 EXPERIMENT = Study(
     title="All algorithms on one heterogeneous lasso",
@@ -17,4 +21,14 @@ EXPERIMENT = Study(
     ),
     figures=figures.draw,
     x64=True,
-)
+    keys={
+        Literal["own", "shared"]: "problems",
+        Literal[*METHODS]: "methods",
+        Count: "num_clients dim limit_rounds own.num_examples own.num_rounds own.num_steps "
+        "shared.num_examples shared.num_rounds shared.num_steps",
+        CountOrZero: "seeds data_seed num_true",
+        Positive: "tolerance limit_prox_step step_factors prox_factors server_lr own.spectrum "
+        "shared.spectrum",
+        NonNegative: "own.spread own.scale shared.spread shared.scale",
+    },
+)  # fmt: skip

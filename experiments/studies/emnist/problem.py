@@ -78,8 +78,6 @@ def _first_writers(pooled: Pooled, share: float) -> Pooled:
 def task(config: Config, digits: Data, model: str, constraint: str) -> Task:
     """Return the task of a model with its dense kernels in balls of that norm."""
     balls = {"l1": l1_ball, "l2": l2_ball}
-    if constraint not in balls:
-        raise ValueError(f"constraint is {constraint!r}; pass {' or '.join(balls)}.")
     problem, chosen = _model(config, digits, model)
     ball = on_subtree(per_leaf(balls[constraint]()), chosen)
 
@@ -115,8 +113,6 @@ def _model(config: Config, digits: Data, model: str) -> tuple[Problem, Callable]
         return softmax(*sets, **options), named("kernel")
     if model == "mlp":
         build = two_layer(num_features, config.num_hidden, NUM_CLASSES)
-    elif model != "cnn":
-        raise ValueError(f"model is {model!r}; pass softmax, mlp or cnn.")
     elif num_features != 28 * 28:
         raise ValueError(
             f"model=cnn needs images of 28 x 28, not {num_features} features; pass data_dir, or "

@@ -18,6 +18,13 @@ from fcojax.engine.grid import take
 from fcojax.transforms import Penalty, euclidean
 
 MEASURES = ("loss", "validation_loss", "accuracy", "density", "violation")
+# They take a mirror alone and need no further hyperparameters.
+ALGORITHMS = [
+    name
+    for name, factory in vars(algorithms).items()
+    if getattr(factory, "geometry", ()) == ("mirror",)
+    and {"client_lr", "server_lr", "penalty_scale"} <= {*factory.Hparams._fields}
+]
 SETTING = ("model", "constraint", "radius")
 
 

@@ -1,7 +1,10 @@
 """Principal components on the Stiefel manifold: Zhang, Hu, So and Johansson (NeurIPS 2024)."""
 
+from typing import Literal
+
 from experiments.studies.kpca import claims, figures, rows
 from experiments.study import Study
+from fcojax.types import Count, CountOrZero, NonNegative, Positive, Share
 
 EXPERIMENT = Study(
     title=figures.TITLE,
@@ -17,4 +20,15 @@ EXPERIMENT = Study(
     ),
     figures=figures.draw,
     x64=True,
-)
+    keys={
+        Literal[rows.METHODS]: "algorithms",
+        Count: "num_clients num_components num_steps num_rounds eval_every crowd_batch "
+        "num_examples dim",
+        Count | None: "step_counts crowds",
+        Share | None: "batch_shares",
+        CountOrZero: "seeds data_seed",
+        Positive: "relative_lr server_lr server_relative_lr tolerance",
+        NonNegative: "relative_prox",
+        str: "data_dir",
+    },
+)  # fmt: skip

@@ -1,7 +1,11 @@
 """Composite saddle points: Bai and Bullins (ICLR 2024), section 6."""
 
+from typing import Literal
+
 from experiments.studies.saddle import claims, figures, rows
+from experiments.studies.saddle.methods import METHODS
 from experiments.study import Study
+from fcojax.types import Count, CountOrZero, NonNegative, Positive
 
 EXPERIMENT = Study(
     title="Bilinear saddle points: duality gap and structure",
@@ -18,4 +22,14 @@ EXPERIMENT = Study(
         "to 20 of 20; why they are 10 in the source we have not found."
     ),
     figures=figures.draw,
-)
+    keys={
+        Literal["vectors", "matrices"]: "cases",
+        Literal[*METHODS]: "vectors.methods matrices.methods",
+        Count: "num_examples shape num_evaluations vectors.num_clients vectors.num_steps "
+        "vectors.num_rounds vectors.tuning_share matrices.num_clients matrices.num_steps "
+        "matrices.num_rounds matrices.tuning_share",
+        CountOrZero: "seeds data_seed vectors.num_columns matrices.num_columns",
+        Positive: "bound vectors.client_lr vectors.server_lr matrices.client_lr matrices.server_lr",
+        NonNegative: "strength noise_scale",
+    },
+)  # fmt: skip

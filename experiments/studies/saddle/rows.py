@@ -38,7 +38,7 @@ def study(config: Config) -> Iterator[Row]:
                 run = functools.partial(_run, config, own, problem, name, num_steps)
                 gaps = [0.0]
                 if num_points(grid) > 1:
-                    short = num_rounds // own.tuning_share
+                    short = max(1, num_rounds // own.tuning_share)
                     tuned = run(grid, short, config.seeds[:1])
                     gaps = [float(gap) for gap in tuned["gap"][:, 0, -1]]
                 best = int(np.argmin(np.where(np.isfinite(gaps), gaps, np.inf)))

@@ -1,7 +1,11 @@
 """A sparse model from a file: path, validation scores, coefficients and ledger of bytes."""
 
+from typing import Literal
+
 from experiments.studies.select import figures, rows
+from experiments.studies.select.problem import LOSSES, SPLITS
 from experiments.study import Study
+from fcojax.types import Count, CountOrZero, Positive, Share
 
 EXPERIMENT = Study(
     title="A sparse model across sites",
@@ -26,4 +30,15 @@ EXPERIMENT = Study(
     "(value - mean) over deviation or root mean square, from the table of the scaling. Features "
     "that no strength selects are not shown.",
     x64=True,
-)
+    keys={
+        Literal[*LOSSES]: "loss",
+        Literal[*SPLITS]: "by",
+        Literal[False, True]: "one_standard_error",
+        Count: "num_clients num_folds num_draws num_strengths max_rounds sizes dim",
+        CountOrZero: "seed data_seed",
+        Positive: "concentration tolerance",
+        Share: "l1_fraction least",
+        str: "data_dir features target client names drop",
+        float: "positive_above",
+    },
+)  # fmt: skip

@@ -1,7 +1,13 @@
 """Three hospitals: FedDualAvg against averaging of coordinate descent at equal budgets."""
 
+from typing import Annotated, Any, Literal
+
 from experiments.studies.sites import claims, figures, rows
+from experiments.studies.sites.problem import DESIGNS
 from experiments.study import Study
+from fcojax.types import Count, CountOrZero, NonNegative, Numbers, Positive, Share
+
+_Correlation = Annotated[Any, Numbers("a number between -1 and 1", lambda values: abs(values) < 1)]
 
 EXPERIMENT = Study(
     title="Three hospitals: dual averaging against averaged coordinate descent",
@@ -27,4 +33,14 @@ EXPERIMENT = Study(
         "sites": "F1 of the exactly nonzero entries, and the gap to the pooled optimum at the "
         "strength that validation chooses for the lasso on all rows."
     },
-)
+    keys={
+        Literal[DESIGNS]: "designs",
+        Count: "num_seeds dim num_true rows held_out block_size num_steps num_rounds num_strengths "
+        "optimum_sweeps",
+        CountOrZero: "data_seed",
+        Positive: "magnitudes rate_shares",
+        Share: "least_strength",
+        _Correlation: "ar_correlation block_correlation",
+        NonNegative: "cut",
+    },
+)  # fmt: skip

@@ -11,6 +11,8 @@ from experiments.study import Config
 from fcojax.problems import ClientData, from_rows
 from fcojax.types import Array
 
+DESIGNS = ("independent", "AR(1)", "block")
+
 
 class Moments(NamedTuple):
     r"""The second moments of rows, which determine half the mean squared error, in float64.

@@ -1,0 +1,76 @@
+"""What the values of a study's config may be: said for every key, and checked first."""
+
+import importlib
+
+import pytest
+
+from experiments.study import Study, check_keys
+from tests.experiments.test_run import ROOT
+
+MODULES = {
+    path.stem: importlib.import_module(f"configs.{path.stem}")
+    for path in sorted((ROOT / "configs").glob("*.py"))
+}
+STUDIES = {name: module for name, module in MODULES.items() if isinstance(module.EXPERIMENT, Study)}
+
+
+def config_of(name, **changes):
+    config = STUDIES[name].get_config()
+    with config.ignore_type():
+        config.update_from_flattened_dict(changes)
+    return config
+
+
+def _leaves(config, prefix=""):
+    for key, value in config.items():
+        if hasattr(value, "items"):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_key_of_a_study_says_what_it_may_be(name):
+    config, keys = config_of(name), STUDIES[name].EXPERIMENT.keys
+    said = " ".join(keys.values()).split()
+    assert sorted(said) == sorted(_leaves(config))
+    check_keys(config, keys)
+    STUDIES[name].quick(config)
+    check_keys(config, keys)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "sentence"),
+    [
+        ("compare", "methods", ("nope",), "an entry of methods is 'nope'; pass one of 'prox_gd'"),
+        ("compare", "tolerance", float("nan"), "tolerance is nan; pass a finite number above 0."),
+        ("compare", "own.num_steps", 0, "own.num_steps is 0; pass a whole number of at least 1."),
+        ("emnist", "dim", 0, "dim is 0; pass a whole number of at least 1."),
+        ("emnist", "models", ("tree",), "an entry of models is 'tree'; pass one of 'softmax'"),
+        ("emnist", "mlp.radii.l1", (-1.0,), "an entry of mlp.radii.l1 is -1.0; pass a finite"),
+        ("fed_gd", "dim", 0, "dim is 0; pass a whole number of at least 1."),
+        ("fedpd_feddyn", "skip_probabilities", (1.0,), "an entry of skip_probabilities is 1.0;"),
+        ("kpca", "algorithms", ("fed_avg",), "an entry of algorithms is 'fed_avg'; pass one of"),
+        ("saddle", "cases", ("x",), "an entry of cases is 'x'; pass one of 'vectors', 'matrices'."),
+        ("saddle", "seeds", ("x",), "an entry of seeds is 'x'; pass a whole number of at least 0."),
+        ("select", "loss", "hubr", "loss is 'hubr'; pass one of 'linear', 'logistic'"),
+        ("select", "least", float("inf"), "least is inf; pass a number above 0 and at most 1."),
+        ("select", "tolerance", -1.0, "tolerance is -1.0; pass a finite number above 0."),
+        ("sites", "designs", ("x",), "an entry of designs is 'x'; pass one of 'independent'"),
+        ("sites", "held_out", (0, 0, 0), "an entry of held_out is 0; pass a whole number"),
+        ("sites", "num_steps", (), "num_steps is empty; pass at least one entry."),
+        ("theory", "seeds", 0, "seeds is 0; pass a whole number of at least 1."),
+    ],
+)
+def test_other_values_are_refused_in_one_sentence(name, key, value, sentence):
+    config = config_of(name, **{key: value})
+    with pytest.raises(ValueError) as error:
+        check_keys(config, STUDIES[name].EXPERIMENT.keys)
+    assert str(error.value).startswith(sentence) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("held_out", [(400, 60, 40), (100, 60)])
+def test_a_site_keeps_rows_to_train_on(held_out):
+    config = config_of("sites", held_out=held_out)
+    with pytest.raises(ValueError, match="hold out fewer rows than each site has"):
+        next(STUDIES["sites"].EXPERIMENT.rows(config))
