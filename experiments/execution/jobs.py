@@ -294,4 +294,4 @@ def columns(problem: Problem, sweep: Sweep) -> list[str]:
         found.append("suboptimality")
     if problem.validation is not None:
         found.append("validation_loss")
-    return found
+    return list(dict.fromkeys(found))

@@ -11,7 +11,7 @@ from fcojax.networks.kernels import dense_density
 from fcojax.networks.modules import Module, functions_of, loss_of
 from fcojax.problems.clients import ClientData
 from fcojax.problems.fields import check_splits
-from fcojax.problems.measures import accuracy
+from fcojax.problems.measures import on_validation
 from fcojax.problems.problem import Problem
 from fcojax.types import Count
 
@@ -31,14 +31,15 @@ def network(
 
     Params are a dict of dicts of arrays, one per layer, so penalties and constraints can apply to
     parts of it: ``on_subtree(per_leaf(l1_ball()), dense_kernels)`` constrains each dense kernel to
-    its own ball and leaves biases and convolutions free. The measures are the ``accuracy`` on
-    validation, without dropout, and the ``density`` of the dense kernels.
+    its own ball and leaves biases and convolutions free. The measures are ``validation_loss`` and
+    ``accuracy`` on validation, without dropout, and the ``density`` of the dense kernels. The loss
+    on the training data is ``population_loss(problem.loss, params, data)``.
 
     Args:
-      model: a Linen module, or ``(rngs) -> module`` that builds an NNX one, such as
-        ``two_layer()``. A Linen module with an argument ``train``, ``training`` or
-        ``deterministic`` of ``__call__`` receives it; an NNX module is put into ``train`` or
-        ``eval`` mode.
+      model: a Linen module, ``(rngs) -> module`` that builds an NNX one, such as ``two_layer()``,
+        or the ``Functions`` of a model of another library. A Linen module with an argument
+        ``train``, ``training`` or ``deterministic`` of ``__call__`` receives it; an NNX module is
+        put into ``train`` or ``eval`` mode.
       train: training data.
       validation: validation data, or ``None``.
       num_classes: number of classes, the outputs of the model.
@@ -65,18 +66,15 @@ def network(
     example = jax.eval_shape(lambda x: x[:1], train.examples["x"])
     functions = functions_of(model, example, (1, num_classes))
 
-    def predict(params, rows):
-        logits = functions.apply(params, rows["x"], None)
-        return jnp.argmax(logits, axis=1).astype(rows["y"].dtype)
-
     def cross_entropy(logits, rows):
         return optax.softmax_cross_entropy_with_integer_labels(logits, rows["y"])
 
-    correct, dense = accuracy(predict, validation), dense_density(cuts)
+    def is_correct(params, rows):
+        guesses = jnp.argmax(functions.apply(params, rows["x"], None), axis=1)
+        return (guesses.astype(rows["y"].dtype) == rows["y"]).astype(jnp.result_type(float))
+
+    loss, dense = loss_of(functions, cross_entropy), dense_density(cuts)
+    measured = on_validation(validation, validation_loss=loss, accuracy=is_correct)
     return Problem(
-        loss_of(functions, cross_entropy),
-        train,
-        validation,
-        functions.init,
-        lambda params: correct(params) | dense(params),
+        loss, train, validation, functions.init, lambda params: measured(params) | dense(params)
     )

@@ -14,15 +14,17 @@ from fcojax.problems.problem import Loss, RandomLoss
 from fcojax.types import Array, Key, Params, PyTree
 
 Build = Callable[[nnx.Rngs], nnx.Module]  # a fresh model, its weights drawn from the streams
-Module = linen.Module | Build
-_EXPECTED = "pass a Linen module, or a function of rngs, as in lambda rngs: Net(rngs=rngs)."
+_EXPECTED = (
+    "pass a Linen module, a function of rngs, as in lambda rngs: Net(rngs=rngs), or the Functions "
+    "of a model of another library."
+)
 
 
 class Functions(NamedTuple):
-    """A module as pure functions.
+    """A model as pure functions: of a Flax module, or your own of any other library.
 
     Attributes:
-      init: ``(key) -> params``, a dict of dicts of arrays, one per layer.
+      init: ``(key) -> params``, a pytree of arrays; for a Flax module, a dict of dicts by layer.
       apply: ``(params, x, key) -> outputs``; ``key`` is a PRNG key in training, for dropout and
         the like, and ``None`` where the model is evaluated.
       draws: whether the module draws random numbers in training.
@@ -34,18 +36,23 @@ class Functions(NamedTuple):
       >>> functions = networks.functions_of(networks.two_layer(4, 3, 2), image, (1, 2))
       >>> sorted(jax.eval_shape(functions.init, jax.random.key(0))), functions.draws
       (['dense_1', 'dense_2', 'dense_3'], False)
+      >>> own = networks.Functions(  # as good as a Flax module in ``network`` and the other tasks
+      ...     init=lambda key: jax.random.normal(key, (4, 2)), apply=lambda w, x, key: x @ w)
     """
 
     init: Callable[[Key], Params]
     apply: Callable[[Params, PyTree, Key | None], Array]
-    draws: bool
+    draws: bool = False
+
+
+Module = linen.Module | Build | Functions
 
 
 def functions_of(model: Module, x: PyTree, output_shape: tuple[int, ...]) -> Functions:
     """Convert a module to pure functions, and check that it fits the task.
 
     Args:
-      model: a Linen module, or ``(rngs) -> module`` that builds an NNX one.
+      model: a Linen module, ``(rngs) -> module`` that builds an NNX one, or ``Functions``.
       x: one example, as an array or its shape and dtype with a leading axis of 1.
       output_shape: shape of the outputs for this example.
 
@@ -62,9 +69,11 @@ def functions_of(model: Module, x: PyTree, output_shape: tuple[int, ...]) -> Fun
       >>> jax.eval_shape(functions.apply, params, jnp.ones((5, 4), jnp.float32), None).shape
       (5, 2)
     """
-    if isinstance(model, linen.Module):
+    if isinstance(model, Functions):
+        functions = model
+    elif isinstance(model, linen.Module):
         functions = _from_linen(model, x)
-    elif isinstance(model, type | nnx.Module) or not callable(model):
+    elif isinstance(model, type | nnx.Module) or not callable(model) or _is_pytree(model):
         raise ValueError(f"the model is {shown(model)}; {_EXPECTED}")
     else:
         functions = _from_nnx(model)
@@ -104,6 +113,11 @@ def loss_of(functions: Functions, compare: Callable[[Array, PyTree], Array]) -> 
         return compare(outputs.astype(tree.mean_dtype(outputs.dtype)), rows)
 
     return RandomLoss(drawn) if functions.draws else lambda params, rows: drawn(params, rows, None)
+
+
+def _is_pytree(model: Any) -> bool:
+    """Whether this is a callable pytree, such as a model of Equinox, and not a function."""
+    return not jax.tree_util.all_leaves([model])
 
 
 def _from_linen(module: linen.Module, x: PyTree) -> Functions:

@@ -15,7 +15,8 @@ from fcojax.networks.layers import dense
 from fcojax.networks.modules import Build, Module, functions_of, loss_of
 from fcojax.problems.clients import ClientData
 from fcojax.problems.fields import SPLITS
-from fcojax.problems.problem import Problem, population_loss
+from fcojax.problems.measures import on_validation
+from fcojax.problems.problem import Problem
 from fcojax.types import Count
 
 
@@ -68,11 +69,11 @@ def tag_model(
 
     .. math:: f(w; x, y) = \sum_c \log(1 + \exp(z_c)) - y_c z_c, \qquad z = \mathrm{model}_w(x)
 
-    The measures are the ``recall`` on validation, the share of an example's tags that are among
-    the ``num_guesses`` most probable, and the ``density`` of the dense kernels.
+    The measures are ``validation_loss`` and, on validation, ``recall``, the share of an example's
+    tags that are among the ``num_guesses`` most probable, and the ``density`` of the dense kernels.
 
     Args:
-      model: a Linen module, or ``(rngs) -> module`` that builds an NNX one.
+      model: a Linen module, ``(rngs) -> module`` that builds an NNX one, or ``Functions``.
       train: training data.
       validation: validation data, or ``None``.
       num_tags: number of tags, the outputs of the model.
@@ -107,14 +108,11 @@ def tag_model(
         right = jnp.sum(jnp.take_along_axis(tags, guesses, axis=1), axis=1)
         return right / jnp.maximum(jnp.sum(tags, axis=1), 1)  # 0 without tags
 
-    density = dense_density(cuts)
-
-    def measures(params):
-        if validation is None:
-            return density(params)
-        return {"recall": population_loss(recalled, params, validation)} | density(params)
-
-    return Problem(loss_of(functions, cross_entropy), train, validation, functions.init, measures)
+    loss, dense = loss_of(functions, cross_entropy), dense_density(cuts)
+    measured = on_validation(validation, validation_loss=loss, recall=recalled)
+    return Problem(
+        loss, train, validation, functions.init, lambda params: measured(params) | dense(params)
+    )
 
 
 def _check_tags(data: ClientData, num_tags: int, owner: str) -> None:

@@ -9,7 +9,8 @@ from fcojax.arguments import validated
 from fcojax.networks.modules import Module, functions_of, loss_of
 from fcojax.problems.clients import ClientData
 from fcojax.problems.fields import SPLITS, check_labels
-from fcojax.problems.problem import Problem, population_loss
+from fcojax.problems.measures import on_validation
+from fcojax.problems.problem import Problem
 from fcojax.types import Count
 
 
@@ -29,11 +30,12 @@ def language_model(
     .. math:: f(w; x, y) = \sum_t m_t \ell_t \Big/ \sum_t m_t, \qquad m_t = [y_t \ne \mathrm{pad}]
 
     with the cross entropy :math:`\ell_t`, so short and long sequences have equal weight. The
-    measure is the ``accuracy`` on validation, averaged in the same way, without dropout.
+    measures are ``validation_loss`` and ``accuracy`` on validation, averaged in the same way,
+    without dropout.
 
     Args:
-      model: a Linen module, or ``(rngs) -> module`` that builds an NNX one, as ``char_lstm()``,
-        from tokens [examples, time] to logits [examples, time, num_tokens].
+      model: a Linen module, ``(rngs) -> module`` that builds an NNX one, as ``char_lstm()``, or
+        ``Functions``; from tokens [examples, time] to logits [examples, time, num_tokens].
       train: training data, with fields ``x`` and ``y``, usually ``x`` shifted by one token.
       validation: validation data, or ``None``.
       num_tokens: number of different tokens, padding included.
@@ -69,12 +71,9 @@ def language_model(
         correct = guesses.astype(rows["y"].dtype) == rows["y"]
         return mean_over_tokens(correct.astype(jnp.result_type(float)), rows)
 
-    def measures(params):
-        if validation is None:
-            return {}
-        return {"accuracy": population_loss(share_correct, params, validation)}
-
-    return Problem(loss_of(functions, cross_entropy), train, validation, functions.init, measures)
+    loss = loss_of(functions, cross_entropy)
+    measures = on_validation(validation, validation_loss=loss, accuracy=share_correct)
+    return Problem(loss, train, validation, functions.init, measures)
 
 
 def _check_tokens(data: ClientData, num_tokens: int, padding: int, owner: str) -> None:

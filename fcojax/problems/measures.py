@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from fcojax.problems.clients import ClientData
-from fcojax.problems.problem import population_loss
+from fcojax.problems.problem import Loss, population_loss
 from fcojax.types import Array, Params, PyTree
 from fcojax.xla.linalg import singular_values
 
@@ -89,18 +89,29 @@ def rank(matrix: Array, cut: float) -> dict[str, Array]:
 
 
 def accuracy(predict: Predict, validation: ClientData | None) -> Callable[[Params], dict]:
-    """Return the measure ``accuracy``: the share of validation labels ``y`` that are predicted.
-
-    Clients count with the weights of ``validation``: equally by default, by their number of
-    examples if it was built with ``weights="examples"``. Without validation there is no measure.
-    """
-    if validation is None:
-        return lambda params: {}
+    """Return the measure ``accuracy``: the share of validation labels ``y`` that are predicted."""
 
     def is_correct(params, rows):
         return (predict(params, rows) == rows["y"]).astype(jnp.result_type(float))
 
-    return lambda params: {"accuracy": population_loss(is_correct, params, validation)}
+    return on_validation(validation, accuracy=is_correct)
+
+
+def on_validation(validation: ClientData | None, **functions: Loss) -> Callable[[Params], dict]:
+    """Return measures that are population means on validation; none without validation.
+
+    Clients count with the weights of ``validation``: equally by default, by their number of
+    examples if it was built with ``weights="examples"``.
+
+    Args:
+      validation: validation data, or ``None``.
+      **functions: ``(params, examples) -> one number per example``, by the name of the measure.
+    """
+    if validation is None:
+        return lambda params: {}
+    return lambda params: {
+        name: population_loss(function, params, validation) for name, function in functions.items()
+    }
 
 
 def check_components(num_components: int, dim: int) -> None:

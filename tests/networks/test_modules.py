@@ -11,7 +11,7 @@ from flax import linen, nnx
 import fcojax
 from fcojax.algorithms import fed_avg, mean_gradient
 from fcojax.algorithms.local import Batch
-from fcojax.networks import functions_of, language_model, loss_of, network, tag_model
+from fcojax.networks import Functions, functions_of, language_model, loss_of, network, tag_model
 from fcojax.problems import RandomLoss, population_loss
 from tests.problems.families import bags, family, images, sentences
 
@@ -168,6 +168,11 @@ class NnxCounting(nnx.Module):
         return self.dense(x)
 
 
+def affine(params, x, key):
+    del key
+    return x @ params["kernel"] + params["bias"][None]
+
+
 class AlwaysDropping(linen.Module):
     @linen.compact
     def __call__(self, x):
@@ -185,7 +190,8 @@ class AlwaysDropping(linen.Module):
         (LinenCounting(), r"besides its parameters \(counts.calls\)"),
         (lambda rngs: NnxCounting(rngs), r"state besides its parameters \(calls"),
         (AlwaysDropping(), "AlwaysDropping draws .* argument train, training or deterministic"),
-        ("mlp", "the model is 'mlp'; pass a Linen module, or a function of rngs"),
+        ("mlp", "the model is 'mlp'; pass a Linen module, a function of rngs"),
+        (jax.tree_util.Partial(affine), "or the Functions of a model of another library"),
     ],
 )
 def test_modules_that_no_round_can_keep_are_refused(model, message):
@@ -200,6 +206,44 @@ class Table(linen.Module):
     @linen.compact
     def __call__(self, tokens):
         return linen.Embed(5, 5)(tokens)
+
+
+def test_a_model_of_ones_own_gives_the_problem_of_the_flax_module_that_computes_the_same():
+    flax = network(linen.Dense(3), images(), images(), num_classes=3)
+    own = network(Functions(flax.init, affine), images(), images(), num_classes=3)
+    models = []
+    for problem in (flax, own):
+        model, _ = fcojax.run(
+            fed_avg(problem.loss), fed_avg.Hparams(client_lr=0.1), flax.init(jax.random.key(0)),
+            images(), jax.random.key(1), fcojax.local_steps(2, 2), num_rounds=2,
+        )  # fmt: skip
+        models.append((model, problem.measures(model)))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), *models)
+
+
+def test_a_model_of_ones_own_draws_in_training_if_it_says_so():
+    def apply(params, x, key):
+        kept = 1.0 if key is None else jax.random.bernoulli(key, 0.5, x.shape).astype(x.dtype)
+        return affine(params, x * kept, None)
+
+    init = network(linen.Dense(3), images(), num_classes=3).init
+    problem = network(Functions(init, apply, draws=True), images(), num_classes=3)
+    params, rows = init(jax.random.key(0)), images().examples
+    assert isinstance(problem.loss, RandomLoss)
+    off, one, other = (
+        problem.loss(params, rows, key) for key in (None, jax.random.key(0), jax.random.key(1))
+    )
+    expected = network(linen.Dense(3), images(), num_classes=3).loss(params, rows)
+    np.testing.assert_allclose(off, expected, rtol=1e-6)
+    assert (one != other).any()
+
+
+@pytest.mark.parametrize("name", ["two_layer", "char_gru", "tag_regression"])
+def test_a_measure_of_each_task_is_the_loss_on_validation(name):
+    problem = family(name).problem
+    params = problem.init(jax.random.key(0))
+    expected = population_loss(problem.loss, params, problem.validation)
+    assert problem.measures(params)["validation_loss"] == pytest.approx(float(expected), rel=1e-6)
 
 
 def test_padding_counts_neither_in_the_loss_nor_in_the_accuracy():
