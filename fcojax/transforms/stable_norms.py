@@ -13,12 +13,22 @@ from fcojax import tree
 from fcojax.transforms.penalty import max_abs
 from fcojax.types import Array, PyTree
 
+# Products with a QR factor have errors of 1 to 3 in these units, eps times the root of the size.
+_ROUNDING = 32.0
+
 
 def euclidean_norm(x: PyTree) -> Array:
     """Return the Euclidean norm over all leaves jointly; 0 for a tree without entries."""
     unit = safe_unit(max_abs(x))
     squares = jax.tree.map(jnp.square, tree.scale(1 / unit, x))
     return unit * safe_sqrt(tree.total(jax.tree.map(jnp.sum, squares)))
+
+
+def relative_rounding(x: PyTree) -> float:
+    """Return a bound for the rounding error of an orthonormal map of x, over the norm of x."""
+    eps = max((float(jnp.finfo(leaf.dtype).eps) for leaf in jax.tree.leaves(x)), default=0.0)
+    num_entries = sum(leaf.size for leaf in jax.tree.leaves(x))
+    return min(_ROUNDING * eps * num_entries**0.5, eps**0.5)
 
 
 def norms_along_axis(leaf: Array, axis: int | tuple[int, ...] | None) -> Array:

@@ -16,8 +16,9 @@ from fcojax import tree
 from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.transforms.calculus.predicates import PathPredicate, split_leaves
-from fcojax.transforms.penalty import Penalty, entrywise, largest
-from fcojax.transforms.stable_norms import euclidean_norm
+from fcojax.transforms.penalty import Penalty, cast_like, entrywise, largest
+from fcojax.transforms.stable_norms import euclidean_norm, relative_rounding
+from fcojax.transforms.subdifferentials import distance_up_to_rounding
 from fcojax.transforms.thresholds import clipped
 from fcojax.types import Array, Positive, PyTree
 
@@ -164,7 +165,9 @@ def translated(penalty: Penalty, shift: PyTree) -> Penalty:
         return tree.add_scaled(x, 1.0, shift)
 
     def distance(inner_distance, x, v, scale):
-        return inner_distance(tree.add_scaled(x, -1.0, shift), v, scale)
+        size = euclidean_norm(x) + euclidean_norm(cast_like(shift, x))
+        moved = tree.add_scaled(x, -1.0, shift)
+        return distance_up_to_rounding(penalty.prox, inner_distance, moved, v, scale, size)
 
     return _changed(penalty, value, prox, None, distance)
 
@@ -176,7 +179,7 @@ def precomposed(
 ) -> Penalty:
     r"""Compose a penalty with a linear map, :math:`\psi(Ax; \lambda)` with :math:`AA^T = I`.
 
-    .. math:: \mathrm{prox}(v) = v + A^T(\mathrm{prox}_{t\psi}(Av) - Av)
+    .. math:: \mathrm{prox}(v) = A^T \mathrm{prox}_{t\psi}(Av) + v - A^T A v
 
     Examples are orthonormal transforms (Fourier, wavelets, permutations) and selections of
     coordinates. The formula is wrong for other maps, and the condition is not checked.
@@ -200,15 +203,22 @@ def precomposed(
     def value(x, scale):
         return penalty.value(forward(x), scale)
 
+    def outside(v):
+        return tree.sub(v, adjoint(forward(v)))
+
     def prox(v, step, scale):
-        image = forward(v)
-        return tree.add(v, adjoint(tree.sub(penalty.prox(image, step, scale), image)))
+        inside = adjoint(penalty.prox(forward(v), step, scale))
+        rest = outside(outside(v))  # the second removes rounding errors of the first
+        # Rounding errors of v alone would hide the zeros of the result; derivatives are kept.
+        is_zero = euclidean_norm(rest) <= relative_rounding(v) * euclidean_norm(v)
+        rest = tree.where(is_zero, tree.sub(rest, jax.lax.stop_gradient(rest)), rest)
+        return tree.add(inside, rest)
 
     def distance(inner_distance, x, v, scale):
-        image = forward(v)
-        return euclidean_norm(
-            [inner_distance(forward(x), image, scale), tree.sub(v, adjoint(image))]
+        along = distance_up_to_rounding(
+            penalty.prox, inner_distance, forward(x), forward(v), scale, euclidean_norm(x)
         )
+        return euclidean_norm([along, outside(v)])
 
     return _changed(penalty._replace(separable=False), value, prox, None, distance)
 
@@ -254,7 +264,9 @@ def rotated(penalty: Penalty, matrix: Array) -> Penalty:
     scale_max = None if inner is None else lambda gradient: inner(forward(gradient))
 
     def distance(inner_distance, x, v, scale):
-        return inner_distance(forward(x), forward(v), scale)
+        return distance_up_to_rounding(
+            penalty.prox, inner_distance, forward(x), forward(v), scale, euclidean_norm(x)
+        )
 
     return _changed(penalty._replace(separable=False), value, prox, scale_max, distance)
 

@@ -1,0 +1,164 @@
+"""Penalties made from others: the residual of a prox is a subgradient at the prox, to rounding.
+
+A composition evaluates its penalty at ``Qx`` or ``x - b``, where zeros, ties and active bounds of
+the inner prox return as rounding errors.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import transforms
+from tests.laws.test_calculus_laws import fold, unfold
+
+DIM = 6
+MATRIX = jnp.linalg.qr(jax.random.normal(jax.random.key(3), (DIM, DIM)))[0]
+SHIFT = 3.0 * jax.random.normal(jax.random.key(4), (DIM,))
+INNER = {
+    "zero": transforms.zero(),
+    "l1": transforms.l1(),
+    "elastic_net": transforms.elastic_net(0.5),
+    "huber": transforms.huber(0.7),
+    "power": transforms.power(1.5),
+    "weighted_l1": transforms.weighted_l1(np.array([1.0, 0.0, 2.0, 0.5, 1.0, 3.0])),
+    "l2": transforms.l2(),
+    "l_inf": transforms.l_inf(),
+    "group_l2": transforms.group_l2(labels=np.array([0, 0, 1, 1, 2, 2])),
+    "sparse_group": transforms.sparse_group(0.4, labels=np.array([0, 0, 1, 1, 2, 2])),
+    "non_negative_l1": transforms.non_negative_l1(),
+    "box": transforms.box(-0.3, 1.0),
+    "non_negative": transforms.non_negative(),
+    "linf_ball": transforms.linf_ball(),
+    "l1_ball": transforms.l1_ball(),
+    "l2_ball": transforms.l2_ball(),
+    "simplex": transforms.simplex(),
+    "half_space": transforms.half_space(np.arange(1.0, 7.0), 0.5),
+    "affine": transforms.affine(np.ones((1, DIM)), np.ones(1)),
+}
+
+
+def some_rows(penalty):
+    """Four of six coordinates in another basis, and two as they are."""
+    rows = MATRIX[: DIM - 2]
+
+    def forward(x):
+        return jnp.concatenate([rows.astype(x.dtype) @ x[:DIM], x[DIM:]])
+
+    def adjoint(y):
+        return jnp.concatenate([rows.T.astype(y.dtype) @ y[: DIM - 2], y[DIM - 2 :]])
+
+    return transforms.precomposed(penalty, forward, adjoint)
+
+
+def whole(change):
+    return lambda penalty: (change(penalty), DIM)
+
+
+def wavelets(penalty):
+    joined = transforms.precomposed(
+        penalty,
+        lambda x: jnp.concatenate([fold(x)["sum"], fold(x)["difference"]]),
+        lambda y: unfold({"sum": y[: DIM // 2], "difference": y[DIM // 2 :]}),
+    )
+    return joined, DIM
+
+
+OUTER = {
+    "rotated": whole(lambda penalty: transforms.rotated(penalty, MATRIX)),
+    "wavelets": wavelets,
+    "some rows": lambda penalty: (some_rows(penalty), DIM + 2),
+    "translated": whole(lambda penalty: transforms.translated(penalty, SHIFT)),
+    "scaled": whole(lambda penalty: transforms.scaled(penalty, 2.5)),
+    "per_leaf": whole(transforms.per_leaf),
+    "on_subtree": whole(lambda penalty: transforms.on_subtree(penalty, lambda path, leaf: True)),
+    "scaled rotation": whole(
+        lambda penalty: transforms.scaled(transforms.rotated(penalty, MATRIX), 0.3)
+    ),
+    "rotated translation": whole(
+        lambda penalty: transforms.rotated(transforms.translated(penalty, SHIFT), MATRIX)
+    ),
+    "translated rotation": whole(
+        lambda penalty: transforms.translated(transforms.rotated(penalty, MATRIX), SHIFT)
+    ),
+}
+QUICK = {"rotated of l1", "some rows of l1", "wavelets of l1", "translated of linf_ball"}
+# Their shapes are those of a vector, and on_subtree passes a list of leaves.
+NOT_OF_A_LIST = {
+    ("on_subtree", name) for name in ("weighted_l1", "group_l2", "sparse_group", "half_space")
+}
+COMPOSED = {
+    f"{outer} of {inner}": make(penalty)
+    for outer, make in OUTER.items()
+    for inner, penalty in INNER.items()
+    if (outer, inner) not in NOT_OF_A_LIST
+}
+
+
+def residuals(penalty, dtype, points, steps, scales):
+    """The distances of the residuals at the proxes, in units of the numbers they come from."""
+
+    @jax.jit
+    @jax.vmap
+    def one(v, step, scale):
+        moved = penalty.prox(v, step, scale)
+        slope = (v - moved) / step
+        distance = penalty.subdiff_distance(moved, slope, scale)
+        return distance / (1 + scale + jnp.linalg.norm(v) / jnp.minimum(step, 1))
+
+    return np.asarray(one(*(jnp.asarray(each, dtype) for each in (points, steps, scales))))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in COMPOSED]
+)
+def test_the_residual_of_a_prox_is_a_subgradient_to_rounding(name, dtype):
+    penalty, dim = COMPOSED[name]
+    rng = np.random.default_rng(0)
+    count = 300
+    points = rng.normal(size=(count, dim)) * 10.0 ** rng.uniform(-2, 2, (count, 1))
+    steps, scales = 10.0 ** rng.uniform(-2, 1, (2, count))
+    assert residuals(penalty, dtype, points, steps, scales).max() < 300 * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("name", ["rotated of l1", "wavelets of l1", "translated of l1"])
+def test_a_point_that_is_not_optimal_keeps_its_distance(name):
+    """It is that of the inner penalty at the inner point, known here in closed form."""
+    penalty, _ = COMPOSED[name]
+    inner = np.array([1.0, -2.0, 0.0, 0.0, 1e-3, 0.0])
+    slope = np.array([0.5, -1.0, 1.5, 0.2, -1.0, -1.0])  # off by 0.5, 0, 0.5, 0, 2 and 0
+    if name.startswith("rotated"):
+        x, v = (np.asarray(MATRIX.T) @ each for each in (inner, slope))
+    elif name.startswith("wavelets"):
+        x, v = (
+            np.asarray(unfold({"sum": each[:3], "difference": each[3:]})) for each in (inner, slope)
+        )
+    else:
+        x, v = inner + np.asarray(SHIFT), slope
+    found = penalty.subdiff_distance(jnp.asarray(x), jnp.asarray(v), 1.0)
+    assert abs(found - np.sqrt(0.5**2 + 0.5**2 + 2**2)) < 1e-9
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_solve_ends_with_a_rotated_penalty(dtype):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(40, DIM)).astype(dtype)
+    truth = np.asarray(MATRIX.T) @ np.array([2.0, 0.0, 0.0, -1.0, 0.0, 0.0])
+    data = fcojax.from_rows({"x": x, "y": (x @ truth).astype(dtype)}, [10] * 4)
+
+    def loss(w, rows):
+        return 0.5 * (rows["x"] @ w - rows["y"]) ** 2
+
+    penalty = transforms.rotated(transforms.l1(), MATRIX)
+    fed_mid = fcojax.algorithms.fed_mid_osp(loss, transforms.euclidean(penalty))
+    tolerance = 1e-10 if dtype == np.float64 else 1e-5
+    model, outcome = fcojax.solve(
+        fed_mid, fed_mid.hparams_type(client_lr=0.3, penalty_scale=0.2), jnp.zeros(DIM, dtype),
+        data, jax.random.key(0), fcojax.local_steps(1), certificate=fcojax.kkt(loss, penalty),
+        tolerance=tolerance, max_rounds=1000,
+    )  # fmt: skip
+    assert outcome.solved and outcome.violation <= tolerance
+    zeros = np.abs(np.asarray(MATRIX) @ np.asarray(model)) < 10 * np.finfo(dtype).eps
+    assert zeros.tolist() == [False, True, True, False, True, True]
