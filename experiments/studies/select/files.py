@@ -104,7 +104,8 @@ def _of_npz(path: pathlib.Path, config: Config) -> Table:
             "columns; pass one name a column."
         )
     if site is not None:
-        _check_array(path, config.client, site, 1, x.shape[0], "biufUS")
+        kinds = "iuf" if "sites" in found else "iufUS"
+        _check_array(path, config.client, site, 1, x.shape[0], kinds)
     if "sites" in found and site is not None:
         rows = np.arange(len(found["sites"]))
         if found["sites"].ndim != 1 or not np.isin(site, rows).all():
@@ -226,8 +227,10 @@ def _of_columns(
     path: pathlib.Path, header: Sequence[str], config: Config, column: Callable[[str], _Column]
 ) -> Table:
     """Return the table of a file with named columns; dropped columns are not read."""
-    chosen = [name.strip() for name in config.features.split(",") if name.strip()]
+    chosen = [name.strip() for name in dict.fromkeys(config.features.split(",")) if name.strip()]
     client = [config.client] if config.client else []
+    if both := {*chosen} & {config.target, *client}:
+        raise ValueError(f"features names {both.pop()!r}, which is the target or the site.")
     for name in (config.target, *client, *chosen):
         if name not in header:
             raise ValueError(f"{path} has no column {name!r}, only {', '.join(header)}.")

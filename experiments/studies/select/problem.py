@@ -82,7 +82,7 @@ def task(config: Config) -> Task:
     present = ~np.isnan(table.y)
     if not present.any():
         raise ValueError(f"{config.target} is missing in all rows; pass another --config.target.")
-    if np.isfinite(config.positive_above):
+    if config.positive_above != np.inf:
         table = table._replace(y=(table.y > config.positive_above).astype(np.int32))
     x = table.x[present]
     sparse = isinstance(x, SparseRows)
