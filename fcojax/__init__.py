@@ -14,6 +14,7 @@ from fcojax import (
     grid,
     problems,
     reference,
+    rows,
     selection,
     theory,
     transforms,
@@ -43,6 +44,7 @@ from fcojax.engine.sweep import sweep
 from fcojax.engine.uploads.outliers import norm_bound, norm_quantile
 from fcojax.engine.uploads.uplink import Uplink
 from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
+from fcojax.rows import to_frame
 from fcojax.selection.path import path
 from fcojax.selection.select import select
 
@@ -61,6 +63,7 @@ __all__ = [
     "networks",
     "problems",
     "reference",
+    "rows",
     "selection",
     "theory",
     "transforms",
@@ -92,6 +95,7 @@ __all__ = [
     # runs
     "run",
     "sweep",
+    "to_frame",
     "solve",
     "Stream",
     "State",

@@ -40,6 +40,7 @@ GROUPS = (
     "engine",
     "grid",
     "devices",
+    "rows",
     "selection",
     "theory",
     "check",

@@ -4,10 +4,12 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+
+from fcojax import rows as public_rows
 
 Row = dict[str, Any]
 Summary = dict[str, Any]
@@ -22,8 +24,8 @@ def append(path: os.PathLike, rows: Iterable[Row]) -> None:
 
 
 def load(path: os.PathLike) -> list[Row]:
-    """Return the rows of a file, without an incomplete last line."""
-    return list(_complete_rows(path))
+    """Return the rows of a file, without an incomplete last line; none if there is no file."""
+    return public_rows.load(path) if os.path.exists(path) else []
 
 
 def write(path: os.PathLike, rows: Iterable[Row]) -> None:
@@ -53,13 +55,6 @@ def by_seed(rows: Sequence[Row]) -> dict[int, list[Row]]:
 def column(rows: Iterable[Row], name: str) -> np.ndarray:
     """Return one column of the rows as floats; null is NaN."""
     return np.array([row[name] for row in rows], float)
-
-
-def read(path: os.PathLike) -> Any:
-    """Return the rows as a pandas data frame; needs pandas."""
-    import pandas  # pyright: ignore[reportMissingImports]
-
-    return pandas.DataFrame(load(path))
 
 
 def write_json(path: os.PathLike, content: Any) -> None:
@@ -99,12 +94,3 @@ def points_of(grid: Any) -> list[dict[str, float]]:
         {field: float(f"{value:.7g}") for field, value in zip(grid._fields, point, strict=True)}
         for point in zip(*columns, strict=True)
     ]
-
-
-def _complete_rows(path: os.PathLike) -> Iterator[Row]:
-    if not os.path.exists(path):
-        return
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            if line.endswith("\n"):
-                yield json.loads(line)
