@@ -3,7 +3,6 @@
 Clients hold quadratics and take full gradients, so that minibatches add no randomness.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +21,8 @@ from fcojax.engine.run import run
 from fcojax.engine.state import State
 from fcojax.engine.stepper import advance, start
 from fcojax.engine.sweep import sweep
-from fcojax.problems.clients import from_clients
+from fcojax.engine.uploads.uplink import Uplink
+from fcojax.problems.clients import ClientData, from_clients
 from fcojax.types import PyTree
 
 _POINT = (0.4, -0.2, 0.8, 0.4)  # of unit norm, for the sphere
@@ -30,6 +30,13 @@ _WORK, _CLIENT_LR = local_steps(2), 0.05
 # A rate close enough to zero also for a server that divides by the size of uploads plus 1e-8, as
 # Adam does; and the largest change of a model that counts as none, see ``difference``.
 _NEAR_ZERO, _UNCHANGED = 1e-12, 1e-3
+_ROUNDS, _EXACT = 6, 1e-9  # rounds that are recorded, and the relative error of an equality there
+# Keeps each client's last upload as its residual, and changes none.
+_RECORDER = Uplink(
+    init=lambda payload: payload,
+    encode=lambda hparams, payload, last, key: (payload, payload),
+    decode=lambda payload: payload,
+)
 _traces: list[None] = []
 
 
@@ -43,15 +50,49 @@ def after(
     subject: Subject, clients: list[dict], *, cohort=None, num_rounds=2, weights=None, key=0
 ) -> State:
     """Return the state after a few rounds."""
+    plan = Plan(_WORK, cohort or everyone())
+    state, advanced = _started(subject, from_clients(clients, weights), plan, key=key)
+    return advanced(state, num_rounds) if num_rounds else state
+
+
+def recorded(
+    subject: Subject, cohort=None, *, num_rounds=_ROUNDS, dtype=float, shift: float = 0
+) -> State:
+    """Return the states before and after each round, stacked; ``residuals`` are the last uploads.
+
+    Args:
+      subject: the algorithm.
+      cohort: which clients take part; everyone by default.
+      num_rounds: how many rounds.
+      dtype: of the start point and the examples.
+      shift: a number that is added to what clients keep before the first round.
+    """
+    plan = Plan(_WORK, cohort or everyone(), uplink=_RECORDER)
+    state, advanced = _started(subject, _data_in(dtype), plan, dtype=dtype)
+    shifted = jax.tree.map(lambda leaf: (leaf + shift).astype(leaf.dtype), state.clients)
+    states = [state._replace(clients=shifted)]
+    for _ in range(num_rounds):
+        states.append(advanced(states[-1], 1))
+    states = [state._replace(key=()) for state in states]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *states)
+
+
+def _data_in(dtype: Any) -> ClientData:
+    return from_clients(jax.tree.map(lambda leaf: np.asarray(leaf, dtype), quadratic_clients()))
+
+
+def _started(
+    subject: Subject, data: ClientData, plan: Plan, *, key=0, dtype=float
+) -> tuple[State, Callable[[State, int], State]]:
+    """Return the first state, and ``(state, num_rounds) -> state``."""
     algorithm, hparams = subject.build(_counted), subject.hparams(client_lr=_CLIENT_LR)
-    data, plan = from_clients(clients, weights), Plan(_WORK, cohort or everyone())
-    point = jnp.asarray(_POINT, float)
-    state = start(algorithm, hparams, point, data, jax.random.key(key), plan)
-    if not num_rounds:
-        return state
-    return advance(
-        algorithm, hparams, state, data, plan, num_rounds=num_rounds, eval_every=num_rounds
-    )[0]
+    point = jnp.asarray(_POINT, dtype)
+
+    def advanced(state, num_rounds):
+        rounds = {"num_rounds": num_rounds, "eval_every": num_rounds}
+        return advance(algorithm, hparams, state, data, plan, **rounds)[0]
+
+    return start(algorithm, hparams, point, data, jax.random.key(key), plan), advanced
 
 
 def difference(found: PyTree, expected: PyTree) -> float:
@@ -134,11 +175,11 @@ def absent(subject: Subject) -> Finding:
 
 def dtype(subject: Subject) -> Finding:
     """Single precision stays single precision."""
-    narrow = functools.partial(jax.tree.map, lambda leaf: np.asarray(leaf, np.float32))
     algorithm, hparams = subject.build(quadratic), subject.hparams(client_lr=_CLIENT_LR)
-    data = from_clients([narrow(client) for client in quadratic_clients()])
     point = jnp.asarray(_POINT, jnp.float32)
-    model, _ = run(algorithm, hparams, point, data, jax.random.key(0), _WORK, num_rounds=2)
+    model, _ = run(
+        algorithm, hparams, point, _data_in(jnp.float32), jax.random.key(0), _WORK, num_rounds=2
+    )
     is_single = model.dtype == jnp.float32 and bool(np.isfinite(model).all())
     return Finding(is_single, f"a start point in float32 gives a model in {model.dtype}")
 
@@ -203,6 +244,103 @@ def near_zero(subject: Subject) -> Finding:
     )
 
 
+def upload_dtype(subject: Subject) -> Finding:
+    """Uploads have the dtype of the model, except for their ``Public`` parts."""
+    for dtype in (jnp.float32, float):
+        model = jnp.result_type(dtype).name
+        uploads = recorded(subject, num_rounds=0, dtype=dtype).residuals
+        others = {leaf.dtype.name for leaf in uploads} - {model}
+        if others:
+            return Finding(
+                False, f"the model is {model} and an upload {min(others)}; keep the model's dtype"
+            )
+    return Finding(True, "uploads have the dtype of the model")
+
+
+def kept(subject: Subject) -> Finding:
+    """What clients keep changes in rounds in which they take part."""
+    leaves, _ = jax.tree.flatten_with_path(recorded(subject).clients)
+    if not leaves:
+        return Finding(None, "clients keep no state")
+    unchanged = [(path, leaf) for path, leaf in leaves if (leaf == leaf[0]).all()]
+    for path, leaf in unchanged:
+        # A number may be a setting, such as the rate of an optimiser.
+        if leaf.ndim > 2 or len(unchanged) == len(leaves):
+            return Finding(
+                False,
+                f"no client ever changes state{jax.tree_util.keystr(path)}: return its new value "
+                "in ClientResult(state, ...)",
+            )
+    return Finding(True, "the states of clients change when they take part")
+
+
+def fraction(subject: Subject) -> Finding:
+    """A sum over all clients on the server stays right if some of them are absent.
+
+    Such a sum is recognised in a run with everyone. A part of the upload is a combination of the
+    changes of what the client keeps, the same for all clients and rounds, and a part of the
+    server's state changes by a multiple of its mean. In a run with some of the clients it has to
+    change by the same multiple of the mean over **all** clients, where absent ones count as zero.
+    """
+    if subject.build(None).needs_everyone:
+        return Finding(None, "it needs every client in every round")
+    full, some = recorded(subject), recorded(subject, uniform_cohort(cohort_size=2))
+    found = {_stays_right(upload[1:], full, some) for upload in full.residuals} - {None}
+    if not found or not _affects_server(subject):
+        return Finding(None, "the server keeps no sum over the clients")
+    if False in found:
+        return Finding(
+            False,
+            "with two of five clients a sum over all clients on the server is wrong: add fraction "
+            "times the mean upload to it",
+        )
+    return Finding(True, "a sum over all clients on the server is right with two of five")
+
+
+def _affects_server(subject: Subject) -> bool:
+    """Whether the server depends on what clients keep, which may be a record of the past alone."""
+    plain, shifted = (recorded(subject, num_rounds=1, shift=shift).server for shift in (0, 1))
+    return difference(plain, shifted) != 0
+
+
+def _stays_right(sent: np.ndarray, full: State, some: State) -> bool | None:
+    """Whether the server's sum of what was sent is right; ``None`` if there is no such sum.
+
+    Args:
+      sent: a part of the uploads with everyone, [rounds, clients, ...].
+      full: the states with everyone.
+      some: the states with some of the clients.
+    """
+    changes, changes_of_some = (_changes(run.clients, sent.shape[1:]) for run in (full, some))
+    if not len(changes):
+        return None
+    factors = np.linalg.lstsq(changes.reshape(len(changes), -1).T, sent.ravel())[0]
+    if not _is_same(np.tensordot(factors, changes, 1), sent):
+        return None
+    mean, mean_of_some = (
+        np.tensordot(factors, each, 1).mean(axis=1) for each in (changes, changes_of_some)
+    )
+    right = []
+    moves = (_changes(run.server, sent.shape[2:]) for run in (full, some))
+    for moved, moved_by_some in zip(*moves, strict=True):
+        multiple = np.vdot(mean, moved) / max(np.vdot(mean, mean), np.finfo(float).tiny)
+        if _is_same(multiple * mean, moved):
+            right.append(_is_same(multiple * mean_of_some, moved_by_some))
+    return any(right) if right else None
+
+
+def _changes(states: PyTree, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the changes in each round of the leaves of this shape, [leaves, rounds, *shape]."""
+    leaves = [leaf for leaf in jax.tree.leaves(states) if leaf.shape[1:] == shape]
+    return np.array([np.diff(leaf, axis=0) for leaf in leaves]).reshape(-1, _ROUNDS, *shape)
+
+
+def _is_same(found: np.ndarray, expected: np.ndarray) -> bool:
+    """Whether two arrays agree to rounding, and are not zero."""
+    size = np.abs(expected).max(initial=0)
+    return bool(size > 0 and np.abs(found - expected).max() <= _EXACT * size)
+
+
 def _equal(off: float, sentence: str) -> Finding:
     if off <= 1e-12:
         return Finding(True, sentence)
@@ -220,4 +358,7 @@ LAWS: dict[str, Law] = {
     "traces": traces,
     "sweeps": sweeps,
     "rates near zero": near_zero,
+    "upload dtype": upload_dtype,
+    "kept states": kept,
+    "fraction": fraction,
 }

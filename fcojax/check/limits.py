@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.algorithms.work import local_steps
+from fcojax.check.laws import fraction, kept
 from fcojax.check.population import Task, heterogeneous_lasso
 from fcojax.check.subject import Finding, Subject
 from fcojax.engine.participation.samplers import Sampler, dropout, everyone, uniform_cohort
@@ -121,9 +122,8 @@ def limits(subject: Subject, *, num_rounds: int = 6000) -> dict[str, Finding]:
         where = "least squares in Euclidean space"
     else:
         where = "the heterogeneous lasso" if subject.composite else "heterogeneous least squares"
-    with_everyone = limit(subject, num_rounds=num_rounds)
     where = f"on {where}, after {num_rounds} rounds"
-    result = {"limit": _finding(with_everyone, where, subject.composite)}
+    result = {"limit": _finding(subject, limit(subject, num_rounds=num_rounds), where)}
     for name, cohort in (
         ("half the clients", uniform_cohort(cohort_size=4)),
         ("30 per cent lost", dropout(everyone(), 0.3)),
@@ -132,12 +132,12 @@ def limits(subject: Subject, *, num_rounds: int = 6000) -> dict[str, Finding]:
             result[name] = Finding(None, "it needs every client in every round")
             continue
         found = limit(subject, cohort, num_rounds=num_rounds)
-        result[name] = _finding(found, f"with {name}", subject.composite, with_everyone)
+        result[name] = _finding(subject, found, f"with {name}")
     return result
 
 
-def _finding(found: Limit, where: str, composite: bool, everyone: Limit | None = None) -> Finding:
-    """Return the limit in a sentence; ``everyone`` is the limit to compare a partial one with."""
+def _finding(subject: Subject, found: Limit, where: str) -> Finding:
+    """Return the limit in a sentence, with the reason if a law knows one."""
     sentences = {
         "exact": f"exact {where}: relative distance {found.distance:.1e}",
         "approaching": f"still approaching {where}: relative distance {found.distance:.1e}, "
@@ -149,24 +149,14 @@ def _finding(found: Limit, where: str, composite: bool, everyone: Limit | None =
         "diverges": f"diverges {where}; pass a smaller client_lr",
     }
     sentence = f"{sentences[found.word]}; {found.nonzeros} nonzeros"
-    if everyone is not None and _is_only_for_everyone(found, everyone):
-        sentence += (
-            "; with everyone the limit is right: are sums on the server multiplied by fraction?"
-        )
-    elif composite and found.word == "elsewhere" and 0.9 <= found.distance / found.halved <= 1.1:
-        sentence += (
-            "; psi may have the wrong weight: compare the prox weight with the total step of a "
-            "round"
-        )
+    if found.word in ("elsewhere", "diverges"):
+        findings = [law(subject) for law in (kept, fraction)]
+        broken = [finding.sentence for finding in findings if finding.holds is False]
+        if broken:
+            sentence += f"; {broken[0]}"
+        elif subject.composite and 0.9 <= found.distance / found.halved <= 1.1:
+            sentence += (
+                "; psi may have the wrong weight: compare the prox weight with the total step of "
+                "a round"
+            )
     return Finding(found.word == "exact", sentence)
-
-
-def _is_only_for_everyone(found: Limit, everyone: Limit) -> bool:
-    """Whether only the partial limit is wrong, by more than sampling noise.
-
-    The noise of sampled cohorts shrinks with the step; the error of a wrong weight does not.
-    """
-    if everyone.word not in ("exact", "neighbourhood"):
-        return False
-    persists = found.word == "elsewhere" and found.distance <= 1.1 * found.halved
-    return persists or found.word == "diverges"

@@ -14,6 +14,7 @@ from fcojax.algorithms import takes
 from fcojax.check import LAWS, facts, limit, limits, subject_of
 from fcojax.check.__main__ import main, sentences
 from fcojax.check.subject import found_factory
+from fcojax.transforms import flat, zero
 
 Rates = algorithms.fed_avg.Hparams
 
@@ -74,8 +75,9 @@ BROKEN = {
     "dtype": widened,
     "traces": fixed_rate,
     "rates near zero": sends_the_model,
+    "upload dtype": with_client(lambda upload, local: upload.astype(jnp.float32)),
 }
-QUICK = ("contract", "order", "dtype", "rates near zero")
+QUICK = ("contract", "order", "dtype", "rates near zero", "upload dtype")
 
 
 @pytest.mark.parametrize(
@@ -84,6 +86,119 @@ QUICK = ("contract", "order", "dtype", "rates near zero")
 def test_each_law_detects_an_algorithm_that_breaks_it(law):
     found = LAWS[law](broken(BROKEN[law]))
     assert found.holds is False and found.sentence
+
+
+def changed(name, change, *geometry, **options):
+    """An algorithm of the library, with what ``change`` makes of it as in ``broken``."""
+    factory = getattr(algorithms, name)
+
+    @takes(factory.Hparams, *factory.geometry)
+    def build(loss, *pieces):
+        plain = factory(loss, *pieces, **options)
+        return plain._replace(**change(plain))
+
+    return subject_of(build, *geometry)
+
+
+def nothing_changed(plain):
+    return {}
+
+
+def keeps(merge):
+    """Return a change that keeps ``merge(old, new)`` in place of the new state of a client."""
+
+    def change(plain):
+        def client_update(hparams, message, client, local, key):
+            result = plain.client_update(hparams, message, client, local, key)
+            return result._replace(state=merge(client, result.state))
+
+        return {"client_update": client_update}
+
+    return change
+
+
+def forgets_the_fraction(plain):
+    def server_update(hparams, server, mean_upload, fraction, key):
+        return plain.server_update(hparams, server, mean_upload, jnp.ones_like(fraction), key)
+
+    return {"server_update": server_update}
+
+
+@pytest.mark.parametrize(
+    ("name", "merge", "part"),
+    [
+        ("scaffold", lambda old, new: old, "state:"),
+        pytest.param(
+            "fed_dyn", lambda old, new: new._replace(dual=old.dual), "state.dual:",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)  # fmt: skip
+def test_a_control_that_clients_never_keep_is_detected(name, merge, part):
+    found = LAWS["kept states"](changed(name, keeps(merge)))
+    assert found.holds is False and part in found.sentence
+
+
+def test_a_number_that_clients_keep_may_be_a_setting():
+    def change(plain):
+        def init(hparams, params):
+            server, client = plain.init(hparams, params)
+            return server, (client, 0.5)
+
+        def client_update(hparams, message, client, local, key):
+            result = plain.client_update(hparams, message, client[0], local, key)
+            return result._replace(state=(result.state, client[1]))
+
+        return {"init": init, "client_update": client_update}
+
+    assert LAWS["kept states"](changed("scaffold", change)).holds
+
+
+SUMS = (
+    ("scaffold", {}),
+    ("scaffold", {"control": "gradient"}),
+    ("scaffold", {"prox": "feedback"}),
+    ("composite_fl", {}),
+    ("fed_admm", {}),
+    ("fed_dr", {}),
+    ("fed_dyn", {}),
+    ("fed_dyn", {"report": "all"}),
+    ("fed_manifold", {}),
+    ("fed_normal_map", {}),
+    ("prox_skip", {}),
+    ("prox_skip", {"steps": "geometric"}),
+)
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["penalty", "no penalty"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [pytest.param(*row, marks=[] if row is SUMS[0] else pytest.mark.slow) for row in SUMS],
+)
+def test_a_sum_without_the_fraction_is_detected(name, options, plain):
+    """Without a penalty the model of some methods moves as the sum does with everyone."""
+    geometry = ()
+    if plain:
+        geometry = (flat(),) if name == "fed_manifold" else (zero(),)
+    law = LAWS["fraction"]
+    assert law(changed(name, nothing_changed, *geometry, **options)).holds
+    assert law(changed(name, forgets_the_fraction, *geometry, **options)).holds is False
+
+
+def test_a_record_that_clients_keep_needs_no_sum_on_the_server():
+    """FedAvg whose clients add up their displacements, which the server takes without fraction."""
+
+    def change(plain):
+        def init(hparams, params):
+            return plain.init(hparams, params)[0], tree.zeros_like(params)
+
+        def client_update(hparams, message, client, local, key):
+            result = plain.client_update(hparams, message, (), local, key)
+            return result._replace(state=tree.add(client, result.upload))
+
+        return {"init": init, "client_update": client_update}
+
+    assert LAWS["fraction"](changed("fed_avg", change)).holds is None
 
 
 @pytest.mark.slow
@@ -188,7 +303,9 @@ def test_the_command_reports_which_laws_hold(mine, capsys):
     assert main([f"{mine}:good", "--client_lr=0.1", "--laws"]) == 0
     printed = capsys.readouterr().out
     assert f"{mine}:good at client_lr 0.1, server_lr 1" in printed
-    assert printed.count("holds") == len(LAWS) and "FAILS" not in printed
+    assert printed.count("holds") == len(LAWS) - 2 and "FAILS" not in printed
+    assert "-      kept states        clients keep no state" in printed
+    assert "-      fraction           the server keeps no sum over the clients" in printed
     assert "sent up           1 d numbers a client and round" in printed
     assert main([f"{mine}:bad", "--laws"]) == 1
     printed = capsys.readouterr().out
@@ -278,28 +395,22 @@ def test_a_limit_independent_of_the_step_hints_at_the_weight_of_psi():
     assert found.sentence.endswith("compare the prox weight with the total step of a round")
 
 
-def test_a_sum_without_the_fraction_is_distinguished_from_a_wrong_prox_weight():
-    @takes(algorithms.fed_dyn.Hparams, "penalty")
-    def forgets_the_fraction(loss, penalty):
-        plain = algorithms.fed_dyn(loss, penalty)
-
-        def server_update(hparams, server, mean_upload, fraction, key):
-            return plain.server_update(hparams, server, mean_upload, jnp.ones_like(fraction), key)
-
-        return plain._replace(server_update=server_update)
-
-    found = limits(subject_of(forgets_the_fraction), num_rounds=600)
-    assert found["limit"].holds
-    for part in ("half the clients", "30 per cent lost"):
-        assert found[part].sentence.endswith(
-            "; with everyone the limit is right: are sums on the server multiplied by fraction?"
-        )
-
-
 @pytest.mark.slow
-def test_sampling_noise_is_not_taken_for_a_forgotten_fraction():
-    found = limits(subject_of(algorithms.fed_dual_avg), num_rounds=600)
-    assert not any("fraction" in finding.sentence for finding in found.values())
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("fed_dyn", forgets_the_fraction, "add fraction times the mean upload to it"),
+        (
+            "fed_dyn",
+            keeps(lambda old, new: old),
+            "return its new value in ClientResult(state, ...)",
+        ),
+    ],
+)
+def test_the_limit_gives_the_reason_that_a_law_knows(name, change, reason):
+    found = limits(changed(name, change), num_rounds=600)
+    assert found["half the clients"].sentence.endswith(reason)
+    assert found["30 per cent lost"].sentence.endswith(reason)
 
 
 def test_an_algorithm_of_the_library_is_found_by_name():
