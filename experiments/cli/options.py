@@ -1,5 +1,6 @@
 """The flags of the launcher, and the sentences about wrong ones."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from absl import flags
@@ -104,16 +105,20 @@ def config_path() -> str | None:
 
 
 def refuse_unknown_keys(file: ConfigFile, config: ConfigDict) -> None:
-    """Refuse keys that are neither in the config nor hyperparameters of its algorithms."""
-    known = file.get_config()
-    new = [key for key in overrides() if not _has(known, key)]
+    """Refuse keys that are neither in the config nor hyperparameters of its algorithms.
+
+    They come from the command line, or from ``quick`` of a file with a misspelt key.
+    """
+    known, given, sweep = file.get_config(), overrides(), file.experiment
+    of_quick = config if isinstance(sweep, Sweep) else _flattened(config)
+    new = [key for key in (*given, *of_quick) if not _has(known, key)]
     if not new:
         return
-    sweep = file.experiment
     further = hyperparameters(config, sweep) if isinstance(sweep, Sweep) else set()
     for key in new:
         if key not in further:
-            raise UserError(f"the config has no key {key}; {suggest(key, {*known, *further})}")
+            what = "the config has no key" if key in given else "quick sets an unknown key,"
+            raise UserError(f"{what} {key}; {suggest(key, {*_flattened(known), *further})}")
 
 
 def _explain(argv: list[str], error: Exception) -> str:
@@ -158,6 +163,14 @@ def _with_quotes(argument: str) -> str:
     if key != "--config.algorithms" or ":" not in value or set(value) & set("()[]'\""):
         return argument
     return f"{key}={tuple(value.split(','))!r}"
+
+
+def _flattened(config: ConfigDict, section: str = "") -> Iterator[str]:
+    """Yield all keys, such as ``own`` and ``own.scale``."""
+    for key, value in config.items():
+        yield f"{section}{key}"
+        if isinstance(value, ConfigDict):
+            yield from _flattened(value, f"{section}{key}.")
 
 
 def _has(config: Any, key: str) -> bool:

@@ -130,11 +130,16 @@ def _criterion(config: ConfigDict) -> Criterion:
     within = _number(config, "criterion_within", 0.0)
     if within < 0:
         raise ValueError(f"criterion_within is {within}; pass a number of at least 0.")
-    reach = config.get("criterion_reach")
+    reach, last_rounds = config.get("criterion_reach"), _whole(config, "criterion_rounds")
+    if last_rounds > config.num_rounds:  # the start would count as a round
+        raise ValueError(
+            f"criterion_rounds is {last_rounds}, more than num_rounds = {config.num_rounds}; pass "
+            "at most that."
+        )
     return Criterion(
         str(config.criterion),
         _choice(config, "criterion_goal", ("max", "min")),
-        _whole(config, "criterion_rounds"),
+        last_rounds,
         within,
         None if reach is None else _number(config, "criterion_reach"),
     )

@@ -97,6 +97,7 @@ def test_every_algorithm_of_the_library_can_be_launched():
         ({"participation": "weighted:1", "cohort_size": None}, "cohort_size is None"),
         ({"dropout_probability": 1.0}, "probability is 1.0; pass a number of at least 0"),
         ({"criterion_goal": "most"}, "criterion_goal is 'most'"),
+        ({"criterion_rounds": 501}, "criterion_rounds is 501, more than num_rounds = 500"),
     ],
 )
 def test_impossible_values_are_named(changes, message):

@@ -112,10 +112,12 @@ def test_rows_are_written_in_batches_and_before_an_error():
 def test_unknown_keys_and_empty_configs_are_errors(tmp_path):
     (tmp_path / "squares.py").write_text(STUDY)
     (tmp_path / "empty.py").write_text('"""Nothing."""\n')
+    (tmp_path / "typo.py").write_text(STUDY.replace("config.count = 3", "config.cuont = 3"))
     for arguments, message in (
         (["squares.py", "--config.cuont=3"], "the config has no key cuont; did you mean count?"),
         (["squares.py", "--config.count.x=3"], "the config has no key count.x"),
         (["empty.py"], "does not define get_config"),
+        (["typo.py", "--quick"], "quick sets an unknown key, cuont; did you mean count?"),
     ):
         done = launch(f"--config={tmp_path / arguments[0]}", "--workdir=x", *arguments[1:])
         assert done.returncode == 2 and message in one_line(done)
