@@ -126,7 +126,8 @@ def _run(watch: Watch) -> int:
             progress = Progress(_say, display, profile if distributed.is_first() else None)
             summary = execute(workdir, summary, progress, watch)
         distributed.broadcast_from_first(lambda: _conclude(workdir, file, config, summary, chosen))
-    results(console, summary, workdir.path)
+    shown = file.experiment.printed if isinstance(file.experiment, Study) else ()
+    results(console, summary, workdir.path, shown)
     return _status(summary)
 
 

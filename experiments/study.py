@@ -15,7 +15,7 @@ from ml_collections import ConfigDict
 
 from experiments.report.claims import Claim
 from experiments.report.plots import Panel
-from experiments.report.rows import Row
+from experiments.report.rows import Row, plain
 from fcojax import arguments
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
@@ -126,7 +126,10 @@ class Sweep(NamedTuple):
       claims: what the sources say about the results, each with the number that decides.
       figures: draws further figures; returns the files.
       captions: what figures show, by the stem of their file.
-      remarks: what one should know about the outcome, such as why a claim fails; for the page.
+      notes: what one should know about every run; for the page.
+      remarks: what one should know about the outcome of full runs, such as why a claim fails; for
+        the pages of those runs alone.
+      remarked: the full runs, by their changes to the config file, ``...`` for any other value.
       solve_optimum: whether to compute the optimal objective, so that rows have a suboptimality.
       x64: whether to compute in double precision.
     """
@@ -143,7 +146,9 @@ class Sweep(NamedTuple):
     claims: Claims = _nothing
     figures: Figures = _nothing
     captions: Mapping[str, str] = {}
+    notes: str = ""
     remarks: str = ""
+    remarked: Sequence[Mapping[str, Any]] = ({},)
     solve_optimum: bool = True
     x64: bool = False
 
@@ -158,9 +163,13 @@ class Study(NamedTuple):
       claims: what the sources say about the results, each with the number that decides.
       figures: draws the figures; returns the files.
       captions: what figures show, by the stem of their file.
-      remarks: what one should know about the outcome, such as why a claim fails; for the page.
+      notes: what one should know about every run; for the page.
+      remarks: what one should know about the outcome of full runs, such as why a claim fails; for
+        the pages of those runs alone.
+      remarked: the full runs, by their changes to the config file, ``...`` for any other value.
       x64: whether to compute in double precision.
       keys: what the values of the config may be, checked before anything is computed.
+      printed: the entries of the summary that the terminal shows at the end.
     """
 
     title: str
@@ -169,9 +178,36 @@ class Study(NamedTuple):
     claims: Claims = _nothing
     figures: Figures = _nothing
     captions: Mapping[str, str] = {}
+    notes: str = ""
     remarks: str = ""
+    remarked: Sequence[Mapping[str, Any]] = ({},)
     x64: bool = False
     keys: Keys = {}
+    printed: Sequence[str] = ()
 
 
 Experiment = Sweep | Study
+
+# Keys that change how fast a run is, and not its outcome.
+_SPEED = ("client_chunk_size", "point_chunk_size", "time_chunks")
+
+
+def remarks(experiment: Experiment, config: ConfigDict, full: ConfigDict) -> str:
+    """Return what one should know about a run.
+
+    Args:
+      experiment: the experiment.
+      config: the config of the run; a list may stand for a tuple.
+      full: the values of the config file, which are those of the full run.
+    """
+    values, own = plain(config.to_dict()), plain(full.to_dict())
+    runs = [own | plain(dict(changes)) for changes in experiment.remarked]
+    described = any(
+        values.keys() == run.keys()
+        and all(
+            key in _SPEED or (value != own[key] if run[key] is ... else value == run[key])
+            for key, value in values.items()
+        )
+        for run in runs
+    )
+    return "\n\n".join(filter(None, (experiment.notes, experiment.remarks if described else "")))

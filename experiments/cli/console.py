@@ -23,6 +23,7 @@ from experiments.report.summary import Criterion
 
 # Without bars: log every 60 s, or every 10 % if 5 s have passed.
 _SOON, _LATE = 5.0, 60.0
+_MOST_ROWS = 25  # of a table of a study
 
 
 class Bars:
@@ -147,12 +148,16 @@ def _mute() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def results(console: Console, summary: dict[str, Any], workdir: pathlib.Path) -> None:
-    """Print best points, claims, and where everything is."""
+def results(
+    console: Console, summary: dict[str, Any], workdir: pathlib.Path, shown: Sequence[str] = ()
+) -> None:
+    """Print best points, the entries of the summary that are ``shown``, claims, and the folder."""
     entries = summary.get("algorithms", {})
     if entries:
         criterion = Criterion(**next(iter(entries.values()))["criterion"])
         _print_whole(console, best_points(summary, criterion))
+    for name in shown:
+        printed(console, _summary_table(name, summary[name]), width=console.width)
     if summary.get("claims"):
         for table in claims_tables(summary["claims"]):
             printed(console, table, width=console.width)
@@ -248,6 +253,21 @@ def _claims_table(heading: str, claims: Sequence[dict]) -> Table:
         measured, needed = _distinct(claim["measured"], claim["needed"])
         holds = {True: "yes", False: "NO", None: "needs the full run"}[claim["holds"]]
         table.add_row(claim["claim"], measured, f"{claim['relation']} {needed}", holds)
+    return table
+
+
+def _summary_table(title: str, entry: dict[str, Any] | list[dict[str, Any]]) -> Table:
+    """Return a table of facts, or of the first rows of a list."""
+    is_list = isinstance(entry, list)
+    rows = entry if is_list else [{"what": what, "value": value} for what, value in entry.items()]
+    more = len(rows) - _MOST_ROWS
+    table = _plain_table(f"{title}, and {more:,} more in summary.json" if more > 0 else title)
+    table.show_header = is_list
+    for heading in rows[0] if rows else ():
+        table.add_column(heading, overflow="fold")
+    for row in rows[:_MOST_ROWS]:
+        cells = (_short(cell) if isinstance(cell, float) else str(cell) for cell in row.values())
+        table.add_row(*cells)
     return table
 
 

@@ -25,7 +25,7 @@ from experiments.report import heatmaps, page, plots, tables
 from experiments.report import rows as tidy
 from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, at_best
-from experiments.study import Study, Sweep
+from experiments.study import Study, Sweep, remarks
 
 
 def draw(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict) -> list[pathlib.Path]:
@@ -46,11 +46,12 @@ def draw(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict) -> list[pa
     shown = [
         page.Shown(figure, f"{captions.get(figure.stem, '')} {data}".strip()) for figure in drawn
     ]
+    notes = remarks(experiment, config, file.get_config())
     if shown:
         shown[0] = shown[0]._replace(claims=tables.claims(summary, source=True))
     page.write(
         workdir / "index.html", experiment.title, _shell_lines(run["command"]), shown,
-        _tables(summary), notes="\n\n".join(filter(None, (file.summary, experiment.remarks))),
+        _tables(summary), notes="\n\n".join(filter(None, (file.summary, notes))),
         warnings=tables.edge_warnings(summary), facts=_facts(run, summary),
     )  # fmt: skip
     return drawn

@@ -15,11 +15,12 @@ import sys
 from typing import Any, NamedTuple
 
 from absl import app, flags
+from ml_collections import ConfigDict
 
 from experiments.config import config_file
 from experiments.config.config_file import ConfigFile
 from experiments.report import tables
-from experiments.study import Sweep
+from experiments.study import Sweep, remarks
 
 FLAGS = flags.FLAGS
 _ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -110,7 +111,7 @@ def section(run: Run, workdir: pathlib.Path, figures: str) -> str:
         *tables.edge_warnings(summary),
         _claims("what the source says", tables.claims(summary, source=True)),
         _claims("what we expect", tables.claims(summary, source=False)),
-        experiment.remarks,
+        remarks(experiment, ConfigDict(known["config"]), run.file.get_config()),
     ]
     return "\n\n".join(part for part in parts if part)
 

@@ -83,3 +83,17 @@ def test_a_quick_run_decides_nothing_that_depends_on_seeds_or_rounds():
         console.print(*claims_tables([claim.as_json(quick=True)]))
     assert captured.get().splitlines()[-1].endswith("needs the full run")
     assert claim.as_json()["holds"] is False
+
+
+def test_a_study_shows_entries_of_its_summary(tmp_path):
+    console = Console(width=60, file=(file := io.StringIO()))
+    model = [{"name": f"x{index}", "value": 1 / (index + 3)} for index in range(30)]
+    chosen = {"strength": 0.012345, "left out": "x7, x8", "features": 32}
+    summary = {"chosen": chosen, "model": model, "ledger": [{"bytes": 5}]}
+    results(console, summary, tmp_path, ["chosen", "model"])
+    lines = [line.split() for line in file.getvalue().splitlines() if line.strip()]
+    expected = [["strength", "0.01234"], ["left", "out", "x7,", "x8"], ["features", "32"]]
+    assert lines[:4] == [["chosen"], *expected]
+    assert lines[4] == ["model,", "and", "5", "more", "in", "summary.json"]
+    assert lines[5:7] == [["name", "value"], ["x0", "0.3333"]]
+    assert ["x24", "0.03704"] in lines and "bytes" not in file.getvalue()

@@ -46,5 +46,6 @@ EXPERIMENT = Sweep(
         "is the most robust in the objective: for a product of 1 and that start it has 0.25, "
         "FedMiD 1.1, FedMiD-OSP and FedAvg 1.5."
     ),
+    remarked=({}, {"data_dir": ..., "cohort_size": 9}),
     solve_optimum=False,  # with 39,912 weights it takes longer than all runs together
 )

@@ -18,6 +18,7 @@ EXPERIMENT = Study(
         "writer the largest is 45.4. RFedSVRG, exact as well, is at 9.8e-6; 20 steps a round lead "
         "to 1.4e-9, and a server step of sqrt(10) at half the local rate to 1.5e-7."
     ),
+    remarked=({"data_dir": ..., "num_rounds": 500},),
     figures=figures.draw,
     x64=True,
     keys={

@@ -59,5 +59,6 @@ DIGITS = Sweep(
     ),
     claims=claims.digits,
     remarks=_REMARK,
+    remarked=({"data_dir": ...},),
     solve_optimum=False,
 )

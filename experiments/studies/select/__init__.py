@@ -23,12 +23,13 @@ EXPERIMENT = Study(
         "sites": "The loss on each site, or fold, of the models fitted without it, averaged over "
         "the draws of the folds. The ten on which the choice is worst have names.",
     },
-    remarks="Features are scaled by means and variances computed from the sites' sums, in one "
+    notes="Features are scaled by means and variances computed from the sites' sums, in one "
     "exchange that is not in the ledger. The scaling uses all sites, also held-out ones. Sparse "
     "features are divided by their root mean squares only, so that zeros stay zero. For a row of "
     "the file, the model is its bias plus the sum of the coefficients times the scaled features: "
     "(value - mean) over deviation or root mean square, from the table of the scaling. Features "
     "that no strength selects are not shown.",
+    printed=("chosen", "coefficients of the scaled features"),
     x64=True,
     keys={
         Literal[*LOSSES]: "loss",

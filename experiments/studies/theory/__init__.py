@@ -9,7 +9,7 @@ EXPERIMENT = Study(
     rows=rows.study,
     summarise=rows.summarise,
     claims=claims.claims,
-    remarks=(
+    notes=(
         "Theorem 4.1 is stated for FedMiD as well. As printed FedMiD applies the penalty twice a "
         "round, on clients and on the server, and goes to the minimiser of F + 2 psi: with a "
         "finite penalty its gap stops, and any bound that vanishes falls below it. With the "
