@@ -88,11 +88,11 @@ def test_a_quick_run_decides_nothing_that_depends_on_seeds_or_rounds():
 def test_a_study_shows_entries_of_its_summary(tmp_path):
     console = Console(width=60, file=(file := io.StringIO()))
     model = [{"name": f"x{index}", "value": 1 / (index + 3)} for index in range(30)]
-    chosen = {"strength": 0.012345, "left out": "x7, x8", "features": 32}
+    chosen = {"strength": 0.0123456, "left out": "x7, x8", "features": 32}
     summary = {"chosen": chosen, "model": model, "ledger": [{"bytes": 5}]}
     results(console, summary, tmp_path, ["chosen", "model"])
     lines = [line.split() for line in file.getvalue().splitlines() if line.strip()]
-    expected = [["strength", "0.01234"], ["left", "out", "x7,", "x8"], ["features", "32"]]
+    expected = [["strength", "0.01235"], ["left", "out", "x7,", "x8"], ["features", "32"]]
     assert lines[:4] == [["chosen"], *expected]
     assert lines[4] == ["model,", "and", "5", "more", "in", "summary.json"]
     assert lines[5:7] == [["name", "value"], ["x0", "0.3333"]]
