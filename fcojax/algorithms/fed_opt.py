@@ -7,18 +7,16 @@ optimization", ICLR 2021, Algorithm 1. Their adaptive methods are in ``server_op
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import optax
-
 from fcojax import tree
 from fcojax.algorithms import optimisers
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.algorithms.stepping import Side
+from fcojax.algorithms.stepping import Chosen, Side
 from fcojax.problems.problem import Loss
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import NonNegative, Params, Positive, PyTree
 
-Choose = Callable[[Any], optimisers.Optimiser | optax.GradientTransformation]
+Choose = Chosen | Callable[[Any], Chosen]
 
 
 class FedOptHparams(NamedTuple):
@@ -67,10 +65,10 @@ def fed_opt(
     .. math:: w^m_{k+1} = \mathrm{step}_c\big(w^m_k, \nabla f(w^m_k; \xi^m_k)\big), \qquad
               w_{r+1} = \mathrm{step}_s\Big(w_r, -\sum_m p_m (w^m_K - w_r)\Big).
 
-    An optimiser is chosen by a function of the hyperparameters, so its numbers are traced and can
-    be swept. So can those of an optax schedule in it, which counts the steps taken: on the server,
-    the rounds that had an upload. By default both sides take gradient steps of ``client_lr`` and
-    ``server_lr``, which is FedAvg.
+    An optimiser is passed as it is, and reads no hyperparameter, or as a function of the
+    hyperparameters, so that its numbers are traced and can be swept. So can those of an optax
+    schedule in it, which counts the steps taken: on the server, the rounds that had an upload. By
+    default both sides take gradient steps of ``client_lr`` and ``server_lr``, which is FedAvg.
 
     Psi enters by a prox in the metric of the optimiser, which therefore has to be one of
     ``fcojax.algorithms.optimisers``; with one rate per entry, psi has to be a sum over entries.
@@ -81,10 +79,10 @@ def fed_opt(
     Args:
       loss: one loss per example.
       penalty: psi; none by default.
-      server: ``(hparams) -> optimiser`` of the server, from optax or
-        ``fcojax.algorithms.optimisers``.
-      client: ``(hparams) -> optimiser`` of the clients.
-      hparams_type: the type of the hyperparameters that the two functions read.
+      server: the server's optimiser, from optax or ``fcojax.algorithms.optimisers``, or
+        ``(hparams) -> optimiser``.
+      client: the same for the clients.
+      hparams_type: the type of the hyperparameters that functions for the two read.
       keep_client_state: whether a client's optimiser keeps its state from round to round; otherwise
         it is initialised in each.
       client_prox: whether local steps apply the penalty.

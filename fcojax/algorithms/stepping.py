@@ -18,18 +18,20 @@ from fcojax.transforms.calculus.per_entry import sum_over_entries
 from fcojax.transforms.penalty import Penalty, steps_like
 from fcojax.types import Params, PyTree, Scalar
 
+Chosen = Optimiser | optax.GradientTransformation
+
 
 class Side(NamedTuple):
     """The optimiser and the penalty of the clients or of the server.
 
     Attributes:
       name: ``"client"`` or ``"server"``.
-      choose: ``(hparams) -> optimiser``, from ``fcojax.algorithms.optimisers`` or optax.
+      choose: an optimiser of ``fcojax.algorithms.optimisers`` or optax, or ``(hparams) ->`` one.
       penalty: psi, or ``None``; its strength is ``penalty_scale``.
     """
 
     name: str
-    choose: Callable[[Any], Optimiser | optax.GradientTransformation]
+    choose: Chosen | Callable[[Any], Chosen]
     penalty: Penalty | None
 
     def init(self, hparams: Any, params: Params) -> PyTree:
@@ -63,13 +65,16 @@ class Side(NamedTuple):
         return jax.tree.map(lambda new, old: new.astype(old.dtype), moved, w), state
 
     def _optimiser(self, hparams: Any, dtype: Any) -> Optimiser:
-        chosen = self.choose(_cast_floats(hparams, dtype))
+        chosen = self.choose
+        if callable(chosen):
+            chosen = chosen(_cast_floats(hparams, dtype))
         if isinstance(chosen, optax.GradientTransformation):
             return from_optax(chosen)
         if not isinstance(chosen, Optimiser):
             raise ValueError(
-                f"{self.name} returned {shown(chosen)}; pass a function of hparams that returns an "
-                f"optimiser, as in {self.name}=lambda h: optax.adam(h.{self.name}_lr)."
+                f"the optimiser of the {self.name} is {shown(chosen)}; pass one of optax, as in "
+                f"{self.name}=optax.adam(0.01), or a function of hparams that returns one, as in "
+                f"{self.name}=lambda h: optax.adam(h.{self.name}_lr)."
             )
         return chosen
 

@@ -158,6 +158,27 @@ def test_any_optimiser_equals_optax_driven_by_hand(name):
     assert_moved_alike(ours(algorithm, numbers), expected)
 
 
+@pytest.mark.parametrize("chosen", [optax.adam(0.05, b1=0.8), optimisers.adam(0.05, 0.8)])
+def test_an_optimiser_as_it_is_equals_a_function_that_returns_it(chosen):
+    w, upload = jnp.array([1.0, -2.0]), algorithms.Displacement(jnp.array([0.3, 0.1]), ())
+    moved = []
+    for given in (chosen, lambda hparams: chosen):
+        algorithm = algorithms.fed_opt(federations.loss, server=given, client=given)
+        server, _ = algorithm.init(None, w)
+        for _ in range(2):
+            server = algorithm.server_update(None, server, upload, jnp.ones(()), KEY)
+        moved.append(server.params)
+    np.testing.assert_array_equal(*moved)
+    assert np.abs(moved[0] - w).min() > 0.01
+
+
+@pytest.mark.parametrize("chosen", [3, lambda hparams: 3])
+def test_what_is_no_optimiser_is_refused(chosen):
+    algorithm = algorithms.fed_opt(federations.loss, server=chosen)
+    with pytest.raises(ValueError, match="optimiser of the server is 3; pass one of optax"):
+        algorithm.init(None, jnp.zeros(2))
+
+
 SCALE = 5.0
 # The parts of optax that hold the papers' second moments, from tau^2 on.
 SECOND_MOMENTS = {
