@@ -21,6 +21,9 @@ from fcojax.xla.rules import rules
 
 Padding = str | Sequence[tuple[int, int]]
 
+# Held here, so that a program may put the function below in its place.
+_lax_convolution = lax.conv_general_dilated
+
 
 def conv_general_dilated(
     lhs: Array,
@@ -48,7 +51,9 @@ def conv_general_dilated(
     of the input times the number of taps, and multiplied by the kernel. On other devices, and with
     ``batch_group_count`` or ``out_sharding``, this calls the function of ``jax.lax``.
 
-    Flax uses it as ``nnx.Conv(..., conv_general_dilated=conv_general_dilated)``, also in Linen.
+    Flax uses it as ``nnx.Conv(..., conv_general_dilated=conv_general_dilated)``, also in Linen;
+    libraries without such an argument use it after ``jax.lax.conv_general_dilated =
+    fcojax.convolution.conv_general_dilated``.
 
     Args:
       lhs: the input x.
@@ -72,7 +77,7 @@ def conv_general_dilated(
     """
 
     def direct(lhs, rhs):
-        return lax.conv_general_dilated(
+        return _lax_convolution(
             lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers,
             feature_group_count, batch_group_count, precision, preferred_element_type, out_sharding,
         )  # fmt: skip

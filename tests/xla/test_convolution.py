@@ -143,6 +143,18 @@ def test_shapes_that_do_not_match_raise_the_error_of_jax():
         convolution.conv_general_dilated(normal((1, 5, 5)), normal((5, 2, 3)), (1,), "SAME")
 
 
+def test_it_may_take_the_place_of_the_function_of_jax(monkeypatch):
+    given = normal((1, 5, 2)), normal((2, 2, 3), 1), (1,), "VALID"
+    options = {"dimension_numbers": ORDERS[1][0]}
+    expected = lax.conv_general_dilated(*given, **options)
+    monkeypatch.setattr(jax.lax, "conv_general_dilated", convolution.conv_general_dilated)
+    np.testing.assert_allclose(lax.conv_general_dilated(*given, **options), expected, rtol=1e-14)
+    layer = nnx.Conv(2, 3, 2, param_dtype=float, rngs=nnx.Rngs(0))
+    assert jax.jit(lambda layer, x: layer(x))(layer, given[0]).shape == (1, 5, 3)
+    with rules.pretend("cuda"):
+        np.testing.assert_array_equal(lax.conv_general_dilated(*given, **options), expected)
+
+
 POOLS = [
     ((2,), (2,), "VALID", (3, 7, 2)),
     ((3,), None, "SAME", (7, 2)),
