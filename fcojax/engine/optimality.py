@@ -3,6 +3,7 @@
 import jax
 
 from fcojax import tree
+from fcojax.arguments import validated
 from fcojax.engine.state import Observe
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
@@ -20,6 +21,7 @@ def pooled_gradient(loss: Loss, params: Params, data: ClientData) -> Params:
     return jax.grad(lambda w: population_loss(loss, w, data))(params)
 
 
+@validated
 def kkt_violation(
     loss: Loss, penalty: Penalty, scale: Scalar, params: Params, data: ClientData
 ) -> Array:
@@ -55,6 +57,7 @@ def kkt_violation(
 
 
 @memoised
+@validated
 def kkt(loss: Loss, penalty: Penalty) -> Observe:
     """Return ``kkt_violation`` as a certificate for ``fcojax.solve``, at ``penalty_scale``.
 
