@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,10 +26,14 @@ from fcojax.selection.ledger import Exchanges, Ledger, client_names, entry_of_so
 from fcojax.selection.show import draw_path, table_of
 from fcojax.selection.summary import traffic_of_all, usable_summary
 from fcojax.transforms import Penalty, euclidean, flat
-from fcojax.types import Array, Count, Key, NonNegative, Params, PyTree
+from fcojax.types import Array, Count, Key, NonNegative, Numbers, Params, PyTree
 from fcojax.xla.rules import in_full_precision
 
 Method = Callable[[Loss], Algorithm]
+
+_Strengths = Annotated[
+    Any, Numbers("finite numbers of at least 0, or how many", lambda values: values >= 0)
+]
 
 # Power iterations for the curvature: from a random direction, and from the last strength's.
 FIRST_ITERATIONS, _LATER_ITERATIONS = 30, 3
@@ -239,11 +243,9 @@ def grid_of(
                 "strengths= as a list."
             )
         return np.geomspace(1.0, least, count), True
-    values = np.asarray(strengths, float)
-    if values.ndim != 1 or not values.size or not (values >= 0).all():
-        raise ValueError(
-            f"strengths is {shown(strengths)}; pass numbers of at least 0, or how many."
-        )
+    values = np.asarray(checked_value("strengths", strengths, _Strengths), float)
+    if values.ndim != 1 or not values.size:
+        raise ValueError(f"strengths is {shown(strengths)}; pass a list of them, or how many.")
     return values, False
 
 
