@@ -16,6 +16,7 @@ References: Michelot, 1986; Condat, Fast projection onto the simplex and the l1 
 import jax
 import jax.numpy as jnp
 
+from fcojax.transforms.floats import in_floats
 from fcojax.types import Array, Scalar
 from fcojax.xla.rules import loop
 
@@ -27,6 +28,7 @@ _COLUMNS = 64  # summed as a vector; XLA on a CPU sums a row one number after th
 _USUAL_STEPS, _USUAL_STEPS_AFTER_CHUNKS = 8, 1
 
 
+@in_floats
 def soft_threshold(v: Array, threshold: Scalar) -> Array:
     """Return ``sign(v) * max(|v| - threshold, 0)``, with exact zeros.
 

@@ -14,8 +14,8 @@ from jax.core import Tracer
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.memo import memoised
 from fcojax.transforms.calculus.predicates import PathPredicate, split_leaves
+from fcojax.transforms.floats import transform
 from fcojax.transforms.penalty import Penalty, cast_like, entrywise, largest
 from fcojax.transforms.stable_norms import euclidean_norm, relative_rounding
 from fcojax.transforms.subdifferentials import distance_up_to_rounding
@@ -23,7 +23,7 @@ from fcojax.transforms.thresholds import clipped
 from fcojax.types import Array, Positive, PyTree
 
 
-@memoised
+@transform
 @validated
 def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
     """Apply a penalty to some of the leaves; the others are not penalised.
@@ -65,7 +65,7 @@ def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
     return _changed(penalty, value, prox, scale_max, distance)
 
 
-@memoised
+@transform
 @validated
 def per_leaf(penalty: Penalty) -> Penalty:
     r"""Apply a penalty to every leaf separately, :math:`\sum_l \psi(x_l; \lambda)`.
@@ -101,7 +101,7 @@ def per_leaf(penalty: Penalty) -> Penalty:
     return _changed(penalty, value, prox, scale_max, distance)
 
 
-@memoised
+@transform
 @validated
 def scaled(penalty: Penalty, factor: Positive) -> Penalty:
     r"""Multiply a penalty by a constant, :math:`c\, \psi(x; \lambda)`.
@@ -138,7 +138,7 @@ def scaled(penalty: Penalty, factor: Positive) -> Penalty:
     return _changed(penalty, value, prox, scale_max, distance)
 
 
-@memoised
+@transform
 @validated
 def translated(penalty: Penalty, shift: PyTree) -> Penalty:
     r"""Translate a penalty, :math:`\psi(x - b; \lambda)`, so that it shrinks towards b.
@@ -172,7 +172,7 @@ def translated(penalty: Penalty, shift: PyTree) -> Penalty:
     return _changed(penalty, value, prox, None, distance)
 
 
-@memoised
+@transform
 @validated
 def precomposed(
     penalty: Penalty, forward: Callable[[PyTree], PyTree], adjoint: Callable[[PyTree], PyTree]
@@ -223,7 +223,7 @@ def precomposed(
     return _changed(penalty._replace(separable=False), value, prox, None, distance)
 
 
-@memoised
+@transform
 @validated
 def rotated(penalty: Penalty, matrix: Array) -> Penalty:
     r"""Express a penalty in another orthonormal basis, :math:`\psi(Qx; \lambda)`.
@@ -271,7 +271,7 @@ def rotated(penalty: Penalty, matrix: Array) -> Penalty:
     return _changed(penalty._replace(separable=False), value, prox, scale_max, distance)
 
 
-@memoised
+@transform
 @validated
 def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
     r"""Add a box constraint to a penalty, :math:`\psi(x; \lambda) + \chi\{a \le x \le b\}`.

@@ -14,12 +14,12 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.memo import memoised
+from fcojax.transforms.floats import transform
 from fcojax.transforms.penalty import Penalty, cast_like, to_float32
 from fcojax.types import Params, PyTree, Scalar
 
 
-@memoised
+@transform
 @validated
 def conjugate(
     penalty: Penalty, value: Callable[[Params, Scalar], jax.Array] | None = None
@@ -71,7 +71,7 @@ def conjugate(
     return Penalty(value or approximate_value, prox, None, True)
 
 
-@memoised
+@transform
 @validated
 def moreau_envelope(penalty: Penalty) -> Callable[[Params, Scalar, PyTree], jax.Array]:
     r"""Return the Moreau envelope of psi, a smooth lower bound ``(v, step, scale) -> number``.

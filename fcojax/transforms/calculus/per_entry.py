@@ -9,13 +9,13 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.memo import memoised
 from fcojax.transforms.calculus.compose import is_concrete
+from fcojax.transforms.floats import transform
 from fcojax.transforms.penalty import Penalty, entrywise, largest
 from fcojax.transforms.stable_norms import euclidean_norm
 
 
-@memoised
+@transform
 @validated
 def per_entry(penalty: Penalty) -> Penalty:
     r"""Apply a penalty to every entry separately, :math:`\sum_i \psi(x_i; \lambda)`.

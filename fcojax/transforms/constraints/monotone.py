@@ -10,12 +10,12 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from fcojax.memo import memoised
 from fcojax.transforms.blocks import along_axis, block_means, block_numbers, differences
+from fcojax.transforms.floats import transform
 from fcojax.transforms.penalty import Penalty, checked, indicator, largest, max_abs
 
 
-@memoised
+@transform
 def monotone(axis: int = -1) -> Penalty:
     r"""Return the cone :math:`\{x_1 \le x_2 \le \dots\}` of increasing signals along an axis.
 

@@ -13,7 +13,7 @@ from optax import projections
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.memo import memoised
+from fcojax.transforms.floats import transform
 from fcojax.transforms.penalty import (
     Penalty,
     checked,
@@ -34,7 +34,7 @@ from fcojax.transforms.thresholds import clipped
 from fcojax.types import PyTree, Real
 
 
-@memoised
+@transform
 def l2_ball() -> Penalty:
     r"""Return the ball :math:`\{|x|_2 \le r\}` over all leaves jointly, with r as ``scale``.
 
@@ -76,7 +76,7 @@ def l2_ball() -> Penalty:
     return checked("l2_ball", Penalty(value, prox, subdiff_distance=subdiff_distance))
 
 
-@memoised
+@transform
 def linf_ball() -> Penalty:
     r"""Return the cube :math:`\{|x_i| \le r\}`, with the radius r as ``scale``.
 
@@ -106,7 +106,7 @@ def linf_ball() -> Penalty:
     return checked("linf_ball", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
-@memoised
+@transform
 def box(lower: PyTree, upper: PyTree) -> Penalty:
     r"""Return the box :math:`\{l_i \le x_i \le u_i\}`; ``scale`` has no effect.
 
@@ -161,7 +161,7 @@ def box(lower: PyTree, upper: PyTree) -> Penalty:
     return checked("box", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
-@memoised
+@transform
 def non_negative() -> Penalty:
     r"""Return the orthant :math:`\{x_i \ge 0\}`; ``scale`` has no effect.
 
@@ -188,7 +188,7 @@ def non_negative() -> Penalty:
     return checked("non_negative", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
-@memoised
+@transform
 @validated
 def half_space(normal: PyTree, offset: Real) -> Penalty:
     r"""Return the half-space :math:`\{\langle a, x \rangle \le b\}`; ``scale`` has no effect.
@@ -236,7 +236,7 @@ def half_space(normal: PyTree, offset: Real) -> Penalty:
     return checked("half_space", Penalty(value, prox, subdiff_distance=subdiff_distance))
 
 
-@memoised
+@transform
 def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
     r"""Return the affine set :math:`\{A x = b\}`, x being all leaves jointly.
 

@@ -5,14 +5,14 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
-from fcojax.memo import memoised
+from fcojax.transforms.floats import transform
 from fcojax.transforms.penalty import Penalty, checked, indicator, l1_norm, largest, strength
 from fcojax.transforms.stable_norms import euclidean_norm
 from fcojax.transforms.subdifferentials import distance_to_level, is_on_sphere
 from fcojax.transforms.thresholds import project_l1_ball, project_simplex
 
 
-@memoised
+@transform
 def simplex() -> Penalty:
     r"""Return the simplex :math:`\{x \ge 0, \sum_i x_i = s\}` over all leaves, with s as ``scale``.
 
@@ -55,7 +55,7 @@ def simplex() -> Penalty:
     return checked("simplex", Penalty(value, prox, subdiff_distance=subdiff_distance))
 
 
-@memoised
+@transform
 def l1_ball() -> Penalty:
     r"""Return the ball :math:`\{|x|_1 \le r\}` over all leaves jointly, with r as ``scale``.
 

@@ -11,11 +11,13 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from fcojax.transforms.floats import in_floats
 from fcojax.transforms.penalty import strength
 from fcojax.types import Params, Scalar
 from fcojax.xla.linalg import thin_svd
 
 
+@in_floats
 def l1_vertex(g: Params, radius: Scalar) -> Params:
     r"""Return the vertex :math:`-r\,\mathrm{sign}(g_j) e_j` of the l1 ball.
 
@@ -36,6 +38,7 @@ def l1_vertex(g: Params, radius: Scalar) -> Params:
     return unravel(jnp.zeros_like(flat).at[steepest].set(height))
 
 
+@in_floats
 def nuclear_vertex(g: Params, radius: Scalar) -> Params:
     r"""Return the vertex :math:`-r u_1 w_1^T` of the nuclear ball, u_1 and w_1 singular vectors.
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax.arguments import validated
-from fcojax.memo import memoised
+from fcojax.transforms.floats import transform
 from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.manifolds.polar import matmul, polar, polar_differential
 from fcojax.transforms.manifolds.stiefel import geodesic, log_by_halving
@@ -14,7 +14,7 @@ from fcojax.types import Array, Count
 from fcojax.xla.linalg import symmetric_eigh
 
 
-@memoised
+@transform
 def grassmann() -> Manifold:
     r"""Return the k-dimensional subspaces of :math:`R^d`, represented by orthonormal bases.
 
@@ -58,7 +58,7 @@ def grassmann() -> Manifold:
     )
 
 
-@memoised
+@transform
 @validated
 def grassmann_projector(rank: Count) -> Manifold:
     r"""Return the subspaces of :math:`R^d` of dimension ``rank``, as (d, d) orthogonal projectors.
@@ -125,7 +125,7 @@ def grassmann_projector(rank: Count) -> Manifold:
     )
 
 
-@memoised
+@transform
 @validated
 def fixed_rank(rank: Count) -> Manifold:
     r"""Return the (m, n) matrices of rank ``rank`` (experimental), neither compact nor closed.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 
 from fcojax import tree
-from fcojax.memo import memoised
+from fcojax.transforms.floats import in_floats, transform
 from fcojax.transforms.penalty import max_abs
 from fcojax.transforms.stable_norms import euclidean_norm, safe_sqrt, safe_unit
 from fcojax.types import Array, Key, Params, PyTree
@@ -102,6 +102,7 @@ def transport(manifold: Manifold, x: Params, y: Params, tangent: Params) -> Para
     return manifold.to_tangent(y, tangent)
 
 
+@in_floats
 def ambient_norm(manifold: Manifold, v: Params) -> Array:
     """Return the norm of v in the ambient inner product, with gradient 0 at 0.
 
@@ -122,6 +123,7 @@ def ambient_norm(manifold: Manifold, v: Params) -> Array:
     return unit * safe_sqrt(tree.vdot(ratios, manifold.metric(ratios)))
 
 
+@in_floats
 def distance(manifold: Manifold, y: Params) -> Array:
     """Return the distance of y to the manifold, ``|y - project(y)|``, with gradient 0 on it.
 
@@ -143,7 +145,7 @@ def projected_normal(project: Callable[[Array], Array]) -> Callable[[PyTree, Key
     return lambda like, key: project(jax.random.normal(key, like.shape, like.dtype))
 
 
-@memoised
+@transform
 def flat() -> Manifold:
     """Return the Euclidean space of any pytree, as a manifold without constraint.
 
@@ -180,7 +182,7 @@ def flat() -> Manifold:
     )
 
 
-@memoised
+@transform
 def product_manifold(manifolds: PyTree) -> Manifold:
     """Return the product of a pytree of manifolds, whose points are pytrees.
 

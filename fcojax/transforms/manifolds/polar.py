@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax.arguments import validated
+from fcojax.transforms.floats import in_floats
 from fcojax.types import Array, Scalar
 from fcojax.xla.linalg import symmetric_eigh, thin_svd
 from fcojax.xla.rules import loop
@@ -41,6 +42,7 @@ _POLAR_EXPRESS = (
 )
 
 
+@in_floats
 @validated
 def polar(y: Array, method: Method | None = None) -> Array:
     r"""Return the matrix with orthonormal columns nearest to ``y``, of shape (d, k) with d >= k.
@@ -82,6 +84,7 @@ def polar(y: Array, method: Method | None = None) -> Array:
     return _orthonormal(y, method or default_method(), False)
 
 
+@in_floats
 @validated
 def special_polar(y: Array, method: Method | None = None) -> Array:
     r"""Return the rotation (orthogonal, determinant 1) nearest to the square matrix ``y``.

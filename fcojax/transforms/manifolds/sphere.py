@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fcojax.memo import memoised
+from fcojax.transforms.floats import transform
 from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.penalty import to_float32
 from fcojax.types import Array
@@ -13,7 +13,7 @@ from fcojax.types import Array
 _SMALL = 1e-3
 
 
-@memoised
+@transform
 def sphere() -> Manifold:
     r"""Return the unit sphere, :math:`\{x : |x| = 1\}`, of an array of any shape as one vector.
 
@@ -35,7 +35,7 @@ def sphere() -> Manifold:
     return _unit_vectors(axis=None)
 
 
-@memoised
+@transform
 def oblique() -> Manifold:
     r"""Return the oblique manifold of (d, k) matrices with columns of norm 1, a product of spheres.
 

@@ -9,7 +9,7 @@ import numpy as np
 from jax.core import Tracer
 
 from fcojax.arguments import validated
-from fcojax.memo import memoised
+from fcojax.transforms.floats import transform
 from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.manifolds.polar import Method, matmul, polar, special_polar
 from fcojax.types import Array
@@ -23,7 +23,7 @@ _NUM_HALVINGS = 4
 _NUM_TERMS = 12
 
 
-@memoised
+@transform
 @validated
 def stiefel(
     *,
@@ -77,7 +77,7 @@ def stiefel(
     )
 
 
-@memoised
+@transform
 def generalised_stiefel(metric: Array) -> Manifold:
     r"""Return the matrices with :math:`x^T B x = I`, in the inner product of a positive definite B.
 
@@ -127,7 +127,7 @@ def generalised_stiefel(metric: Array) -> Manifold:
     )
 
 
-@memoised
+@transform
 def orthogonal() -> Manifold:
     r"""Return the orthogonal group O(d) of (d, d) matrices, the square Stiefel manifold.
 
@@ -162,7 +162,7 @@ def orthogonal() -> Manifold:
     )
 
 
-@memoised
+@transform
 def rotation() -> Manifold:
     r"""Return the rotation group SO(d) of orthogonal matrices with determinant 1.
 

@@ -10,15 +10,15 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.memo import memoised
 from fcojax.transforms.constraints.simplex import simplex
+from fcojax.transforms.floats import transform
 from fcojax.transforms.mirrors.mirror import Mirror, checked
 from fcojax.transforms.penalties.l1 import l1
 from fcojax.transforms.penalty import weight
 from fcojax.types import Params, Positive
 
 
-@memoised
+@transform
 def entropy() -> Mirror:
     r"""Return the negative entropy on the orthant, :math:`h(x) = \sum_i x_i \log x_i`, with l1.
 
@@ -50,7 +50,7 @@ def entropy() -> Mirror:
     return checked("entropy", mirror)
 
 
-@memoised
+@transform
 def entropic_simplex() -> Mirror:
     r"""Return the negative entropy on the simplex :math:`x \ge 0, \sum_i x_i = s`, with s as scale.
 
@@ -87,7 +87,7 @@ def entropic_simplex() -> Mirror:
     return checked("entropic_simplex", mirror)
 
 
-@memoised
+@transform
 @validated
 def hypentropy(beta: Positive) -> Mirror:
     r"""Return the hyperbolic entropy with l1, on the whole space.
@@ -137,7 +137,7 @@ def hypentropy(beta: Positive) -> Mirror:
     )
 
 
-@memoised
+@transform
 def burg() -> Mirror:
     r"""Return the logarithmic barrier (Burg entropy), :math:`h(x) = -\sum_i \log x_i`, with l1.
 

@@ -13,9 +13,9 @@ import jax
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.memo import memoised
 from fcojax.transforms import penalty as penalties
 from fcojax.transforms.calculus.predicates import PathPredicate, split_leaves
+from fcojax.transforms.floats import in_floats, transform
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Params, Scalar
 
@@ -50,7 +50,7 @@ class Mirror(NamedTuple):
     separable: bool = False
 
 
-@memoised
+@transform
 @validated
 def euclidean(penalty: Penalty) -> Mirror:
     """Return the Euclidean mirror map, ``h(x) = |x|^2 / 2``, whose mirror step is the prox.
@@ -82,7 +82,7 @@ def checked(name: str, mirror: Mirror) -> Mirror:
     return mirror._replace(to_primal=penalty.prox)
 
 
-@memoised
+@transform
 @validated
 def side_by_side(touches: PathPredicate, chosen: Mirror, rest: Mirror) -> Mirror:
     r"""Combine two mirrors on disjoint leaves, :math:`h(x) = h_1(x_S) + h_2(x_{S^c})`.
@@ -136,6 +136,7 @@ def side_by_side(touches: PathPredicate, chosen: Mirror, rest: Mirror) -> Mirror
     )
 
 
+@in_floats
 def divergence(mirror: Mirror, u: Params, v: Params) -> jax.Array:
     r"""Return the Bregman divergence :math:`h(u) - h(v) - \langle \nabla h(v), u - v \rangle`.
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.memo import memoised
+from fcojax.transforms.floats import transform
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.transforms.penalties.l1 import l1
 from fcojax.types import Numbers, Params
@@ -18,7 +18,7 @@ Exponent = Annotated[
 ]
 
 
-@memoised
+@transform
 @validated
 def p_norm(p: Exponent) -> Mirror:
     r"""Return the squared p-norm, :math:`h(x) = \frac12 \|x\|_p^2`, with l1.

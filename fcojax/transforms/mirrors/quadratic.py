@@ -12,16 +12,16 @@ from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.memo import memoised
 from fcojax.transforms.calculus.compose import is_concrete
 from fcojax.transforms.calculus.per_entry import sum_over_entries
+from fcojax.transforms.floats import transform
 from fcojax.transforms.mirrors.mirror import Mirror, checked
 from fcojax.transforms.penalties.separable import l2_squared
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, PyTree
 
 
-@memoised
+@transform
 @validated
 def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
     r"""Return a diagonal metric, :math:`h(x) = \frac12 \sum_i q_i x_i^2`, with a separable penalty.
@@ -78,7 +78,7 @@ def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
     return Mirror(lambda x: 0.5 * tree.vdot(x, to_dual(x)), to_dual, from_dual, to_primal, psi)
 
 
-@memoised
+@transform
 def quadratic(matrix: Array) -> Mirror:
     r"""Return a full metric, :math:`h(x) = \frac12 x^T Q x`, with the squared norm.
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.memo import memoised
+from fcojax.transforms.floats import transform
 from fcojax.transforms.penalty import (
     Penalty,
     checked,
@@ -20,7 +20,7 @@ from fcojax.transforms.subdifferentials import absolute_value_interval, distance
 from fcojax.transforms.thresholds import soft_threshold
 
 
-@memoised
+@transform
 def zero() -> Penalty:
     """Return the zero penalty, whose prox is the identity.
 
@@ -41,7 +41,7 @@ def zero() -> Penalty:
     )
 
 
-@memoised
+@transform
 def l1() -> Penalty:
     r"""Return the l1 norm, :math:`\psi(x) = \lambda \sum_i |x_i|`, with lambda as ``scale``.
 

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.memo import memoised
+from fcojax.transforms.floats import transform
 from fcojax.transforms.penalty import Penalty, checked, entrywise, max_abs, strength
 from fcojax.transforms.thresholds import soft_threshold
 from fcojax.types import CountOrZero, Numbers, Positive
@@ -21,7 +21,7 @@ from fcojax.types import CountOrZero, Numbers, Positive
 AboveTwo = Annotated[float, Numbers("a finite number above 2", lambda values: values > 2)]
 
 
-@memoised
+@transform
 @validated
 def mcp(reach: Positive) -> Penalty:
     r"""Return the minimax concave penalty (MCP), constant beyond :math:`\gamma \lambda`.
@@ -82,7 +82,7 @@ def mcp(reach: Positive) -> Penalty:
     return checked("mcp", Penalty(value, prox, scale_max, convex=False, separable=True))
 
 
-@memoised
+@transform
 @validated
 def scad(reach: AboveTwo) -> Penalty:
     r"""Return the smoothly clipped absolute deviation (SCAD), constant beyond :math:`a \lambda`.
@@ -150,7 +150,7 @@ def scad(reach: AboveTwo) -> Penalty:
     return checked("scad", Penalty(value, prox, scale_max, convex=False, separable=True))
 
 
-@memoised
+@transform
 @validated
 def l0_ball(num_nonzero: CountOrZero) -> Penalty:
     r"""Return the set of vectors with at most k nonzero entries, over all leaves jointly.

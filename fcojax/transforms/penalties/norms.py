@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.memo import memoised
+from fcojax.transforms.floats import transform
 from fcojax.transforms.penalties.separable import Fraction
 from fcojax.transforms.penalty import (
     Penalty,
@@ -41,7 +41,7 @@ def shrink_factor(norm: Array, threshold: Array) -> Array:
     return jnp.where(outside, kept, jnp.where(threshold > 0, 0.0, 1.0))
 
 
-@memoised
+@transform
 def l2() -> Penalty:
     r"""Return the Euclidean norm over all leaves jointly, :math:`\psi(x) = \lambda |x|_2`.
 
@@ -78,7 +78,7 @@ def l2() -> Penalty:
     return checked("l2", Penalty(value, prox, euclidean_norm, subdiff_distance=subdiff_distance))
 
 
-@memoised
+@transform
 def l_inf() -> Penalty:
     r"""Return the largest absolute entry over all leaves, :math:`\psi(x) = \lambda \max_i |x_i|`.
 
@@ -178,7 +178,7 @@ def _groups(axis, labels):
     return Groups(None, labels, max((int(label.max()) + 1 for label in leaves), default=0))
 
 
-@memoised
+@transform
 def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None) -> Penalty:
     r"""Return the group lasso, :math:`\psi(x) = \lambda \sum_g |x_g|_2`, for disjoint groups.
 
@@ -233,7 +233,7 @@ def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
     return checked("group_l2", Penalty(value, prox, scale_max, subdiff_distance=distance))
 
 
-@memoised
+@transform
 @validated
 def sparse_group(
     l1_fraction: Fraction, *, axis: int | tuple[int, ...] | None = None, labels: PyTree = None

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.memo import memoised
+from fcojax.transforms.floats import transform
 from fcojax.transforms.penalty import Penalty, checked, entrywise, times_scale, weight
 from fcojax.transforms.subdifferentials import distance_to_intervals
 from fcojax.types import Numbers
@@ -22,7 +22,7 @@ from fcojax.types import Numbers
 AboveOne = Annotated[float, Numbers("a finite number above 1", lambda values: values > 1)]
 
 
-@memoised
+@transform
 @validated
 def power(p: AboveOne) -> Penalty:
     r"""Return the power p of the absolute value, :math:`\psi(x) = \lambda \sum_i |x_i|^p`.

@@ -11,7 +11,7 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.memo import memoised
+from fcojax.transforms.floats import transform
 from fcojax.transforms.penalties.l1 import l1
 from fcojax.transforms.penalty import (
     Penalty,
@@ -33,7 +33,7 @@ Fraction = Annotated[
 ]
 
 
-@memoised
+@transform
 def weighted_l1(weights: PyTree) -> Penalty:
     r"""Return the weighted l1 norm, :math:`\psi(x) = \lambda \sum_i w_i |x_i|`.
 
@@ -86,7 +86,7 @@ def weighted_l1(weights: PyTree) -> Penalty:
     return checked("weighted_l1", Penalty(value, prox, scale_max, True, True, subdiff_distance))
 
 
-@memoised
+@transform
 def l2_squared() -> Penalty:
     r"""Return the squared l2 norm, :math:`\psi(x) = \lambda \sum_i x_i^2`, without a factor 1/2.
 
@@ -111,7 +111,7 @@ def l2_squared() -> Penalty:
     return checked("l2_squared", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
-@memoised
+@transform
 @validated
 def elastic_net(l1_fraction: Fraction) -> Penalty:
     r"""Return the elastic net, :math:`\psi(x) = \lambda (r |x|_1 + (1 - r) |x|_2^2)`.
@@ -162,7 +162,7 @@ def elastic_net(l1_fraction: Fraction) -> Penalty:
     return checked("elastic_net", Penalty(value, prox, least_scale, True, True, subdiff_distance))
 
 
-@memoised
+@transform
 @validated
 def huber(knee: Positive) -> Penalty:
     r"""Return the Huber function, quadratic up to :math:`\delta` and linear beyond.
@@ -215,7 +215,7 @@ def huber(knee: Positive) -> Penalty:
     return checked("huber", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
-@memoised
+@transform
 @validated
 def on_orthant(penalty: Penalty) -> Penalty:
     r"""Add the constraint :math:`x \ge 0` to a penalty that depends on :math:`|x|` only.
@@ -262,7 +262,7 @@ def on_orthant(penalty: Penalty) -> Penalty:
     )
 
 
-@memoised
+@transform
 def non_negative_l1() -> Penalty:
     r"""Return the l1 norm on the orthant, :math:`\lambda \sum_i x_i` for :math:`x \ge 0`.
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.memo import memoised
+from fcojax.transforms.floats import transform
 from fcojax.transforms.penalty import (
     Penalty,
     checked,
@@ -34,7 +34,7 @@ from fcojax.types import Array, CountOrZero, PyTree
 from fcojax.xla.linalg import singular_values, symmetric_eigh, thin_svd
 
 
-@memoised
+@transform
 def nuclear() -> Penalty:
     r"""Return the nuclear norm, :math:`\psi(X) = \lambda \sum_i \sigma_i(X)`.
 
@@ -84,7 +84,7 @@ def nuclear() -> Penalty:
     return checked("nuclear", Penalty(value, prox, scale_max, subdiff_distance=subdiff_distance))
 
 
-@memoised
+@transform
 def nuclear_ball() -> Penalty:
     r"""Return the ball :math:`\{\|X\|_* \le r\}` of the nuclear norm, with r as ``scale``.
 
@@ -101,7 +101,7 @@ def nuclear_ball() -> Penalty:
     return _ball("nuclear_ball", jnp.sum, _TO_BALL)
 
 
-@memoised
+@transform
 def spectral_ball() -> Penalty:
     r"""Return the ball :math:`\{\sigma_1(X) \le r\}` of the spectral norm, with r as ``scale``.
 
@@ -117,7 +117,7 @@ def spectral_ball() -> Penalty:
     return _ball("spectral_ball", jnp.max, _CUT)
 
 
-@memoised
+@transform
 @validated
 def rank_ball(k: CountOrZero) -> Penalty:
     r"""Return the set of matrices of rank at most k, which is not convex.
@@ -163,7 +163,7 @@ def rank_ball(k: CountOrZero) -> Penalty:
     return checked("rank_ball", Penalty(value, prox, convex=False))
 
 
-@memoised
+@transform
 def psd() -> Penalty:
     r"""Return the cone of symmetric positive semidefinite matrices.
 

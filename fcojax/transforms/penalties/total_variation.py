@@ -18,8 +18,8 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.memo import memoised
 from fcojax.transforms.blocks import along_axis, block_means, block_numbers, differences
+from fcojax.transforms.floats import transform
 from fcojax.transforms.penalties.separable import Fraction
 from fcojax.transforms.penalty import (
     Penalty,
@@ -34,7 +34,7 @@ from fcojax.transforms.thresholds import soft_threshold
 from fcojax.types import Array
 
 
-@memoised
+@transform
 def total_variation(axis: int = -1) -> Penalty:
     r"""Return the total variation along an axis, :math:`\lambda \sum_i |x_{i+1} - x_i|`.
 
@@ -67,7 +67,7 @@ def total_variation(axis: int = -1) -> Penalty:
     return checked("total_variation", Penalty(functools.partial(_variation, axis), prox))
 
 
-@memoised
+@transform
 @validated
 def fused_lasso(l1_fraction: Fraction, axis: int = -1) -> Penalty:
     r"""Return the fused lasso, total variation plus l1, for sparse piecewise constant signals.

@@ -1,0 +1,147 @@
+"""Every transform computes in floats: integers give what the same numbers give as floats."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcojax import transforms
+from fcojax.transforms import Manifold, Mirror, Penalty
+
+VECTOR, POSITIVE = np.array([3, -1, 2, 7]), np.array([3, 1, 2, 7])
+TALL = np.array([[3, 1], [-1, 2], [4, 0]])
+SQUARE = np.array([[3, 1], [-1, 2]])
+L1 = transforms.l1()
+SWAP = jnp.eye(4)[::-1]
+TRANSFORMS = {
+    "affine": (transforms.affine(np.ones((1, 4)), np.ones(1)), VECTOR),
+    "box": (transforms.box(-0.5, 1.5), VECTOR),
+    "burg": (transforms.burg(), POSITIVE),
+    "conjugate": (transforms.conjugate(L1), VECTOR),
+    "diagonal": (transforms.diagonal(jnp.array([0.5, 1.0, 2.0, 3.0]), L1), VECTOR),
+    "elastic_net": (transforms.elastic_net(0.5), VECTOR),
+    "entropic_simplex": (transforms.entropic_simplex(), POSITIVE),
+    "entropy": (transforms.entropy(), POSITIVE),
+    "euclidean": (transforms.euclidean(L1), VECTOR),
+    "fixed_rank": (transforms.fixed_rank(1), TALL),
+    "flat": (transforms.flat(), VECTOR),
+    "fused_lasso": (transforms.fused_lasso(0.5), VECTOR),
+    "generalised_stiefel": (transforms.generalised_stiefel(2 * jnp.eye(3)), TALL),
+    "grassmann": (transforms.grassmann(), TALL),
+    "grassmann_projector": (transforms.grassmann_projector(1), SQUARE),
+    "group_l2": (transforms.group_l2(axis=1), TALL),
+    "half_space": (transforms.half_space(np.arange(1.0, 5.0), 0.5), VECTOR),
+    "huber": (transforms.huber(0.5), VECTOR),
+    "hypentropy": (transforms.hypentropy(0.5), VECTOR),
+    "l0_ball": (transforms.l0_ball(2), VECTOR),
+    "l1": (L1, VECTOR),
+    "l1_ball": (transforms.l1_ball(), VECTOR),
+    "l2": (transforms.l2(), VECTOR),
+    "l2_ball": (transforms.l2_ball(), VECTOR),
+    "l2_squared": (transforms.l2_squared(), VECTOR),
+    "l_inf": (transforms.l_inf(), VECTOR),
+    "linf_ball": (transforms.linf_ball(), VECTOR),
+    "mcp": (transforms.mcp(2.5), VECTOR),
+    "monotone": (transforms.monotone(), VECTOR),
+    "non_negative": (transforms.non_negative(), VECTOR),
+    "non_negative_l1": (transforms.non_negative_l1(), VECTOR),
+    "nuclear": (transforms.nuclear(), TALL),
+    "nuclear_ball": (transforms.nuclear_ball(), TALL),
+    "oblique": (transforms.oblique(), TALL),
+    "on_orthant": (transforms.on_orthant(L1), VECTOR),
+    "on_subtree": (transforms.on_subtree(L1, transforms.named("a")), {"a": VECTOR, "b": TALL}),
+    "orthogonal": (transforms.orthogonal(), SQUARE),
+    "p_norm": (transforms.p_norm(1.5), VECTOR),
+    "per_entry": (transforms.per_entry(transforms.l2()), VECTOR),
+    "per_leaf": (transforms.per_leaf(L1), {"a": VECTOR, "b": TALL}),
+    "power": (transforms.power(1.5), VECTOR),
+    "precomposed": (transforms.precomposed(L1, jnp.flip, jnp.flip), VECTOR),
+    "product_manifold": (
+        transforms.product_manifold({"a": transforms.sphere(), "b": transforms.stiefel()}),
+        {"a": VECTOR, "b": TALL},
+    ),
+    "psd": (transforms.psd(), SQUARE),
+    "quadratic": (transforms.quadratic(2 * jnp.eye(4)), VECTOR),
+    "rank_ball": (transforms.rank_ball(1), TALL),
+    "rotated": (transforms.rotated(L1, SWAP), VECTOR),
+    "rotation": (transforms.rotation(), SQUARE),
+    "scad": (transforms.scad(2.5), VECTOR),
+    "scaled": (transforms.scaled(L1, 0.5), VECTOR),
+    "side_by_side": (
+        transforms.side_by_side(
+            transforms.named("a"), transforms.euclidean(L1), transforms.hypentropy(0.5)
+        ),
+        {"a": VECTOR, "b": TALL},
+    ),
+    "simplex": (transforms.simplex(), VECTOR),
+    "sparse_group": (transforms.sparse_group(0.5, axis=1), TALL),
+    "spectral_ball": (transforms.spectral_ball(), TALL),
+    "sphere": (transforms.sphere(), VECTOR),
+    "stiefel": (transforms.stiefel(), TALL),
+    "total_variation": (transforms.total_variation(), VECTOR),
+    "translated": (transforms.translated(L1, jnp.full(4, 0.25)), VECTOR),
+    "weighted_l1": (transforms.weighted_l1(np.array([0.5, 1.0, 1.5, 2.0])), VECTOR),
+    "with_box": (transforms.with_box(L1, -0.5, 1.5), VECTOR),
+    "zero": (transforms.zero(), VECTOR),
+}
+# How many points each function takes, and what comes after them.
+FIELDS = {
+    Penalty: {
+        "value": (1, (0.6,)), "prox": (1, (0.7, 0.6)), "scale_max": (1, ()),
+        "subdiff_distance": (2, (0.6,)),
+    },
+    Mirror: {
+        "potential": (1, ()), "to_dual": (1, ()), "from_dual": (1, ()),
+        "to_primal": (1, (0.7, 0.6)),
+    },
+    Manifold: {
+        "project": (1, ()), "to_tangent": (2, ()), "retract": (2, ()), "inverse_retract": (2, ()),
+        "exp": (2, ()), "log": (2, ()), "riesz": (1, ()), "metric": (1, ()),
+    },
+}  # fmt: skip
+FUNCTIONS = {
+    "distance": lambda x: transforms.distance(transforms.sphere(), x),
+    "divergence": lambda x: transforms.divergence(transforms.euclidean(L1), x, x + 1),
+    "l1_vertex": lambda x: transforms.l1_vertex(x, 0.6),
+    "moreau_envelope": lambda x: transforms.moreau_envelope(L1)(x, 0.7, 0.6),
+    "nuclear_vertex": lambda x: transforms.nuclear_vertex(x.reshape(2, 2), 0.6),
+    "polar": lambda x: transforms.polar(x.reshape(2, 2)),
+    "riemannian_gradient": lambda x: transforms.riemannian_gradient(transforms.sphere(), x, x),
+    "soft_threshold": lambda x: transforms.soft_threshold(x, 0.6),
+    "special_polar": lambda x: transforms.special_polar(x.reshape(2, 2)),
+    "transport": lambda x: transforms.transport(transforms.sphere(), x, x, x + 1),
+}
+NO_ARRAYS = {"Manifold", "Mirror", "Penalty", "named"}
+
+
+def test_the_tables_are_complete():
+    assert {*TRANSFORMS, *FUNCTIONS, *NO_ARRAYS} == set(transforms.__all__)
+
+
+def require_same(function, *points, rest=()):
+    points = jax.tree.map(jnp.asarray, points)
+    exact = jax.tree.map(lambda leaf: leaf.astype(float), points)
+    found, expected = (jax.tree.leaves(function(*each, *rest)) for each in (points, exact))
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype == jnp.float64
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_integers_are_computed_in_floats(name):
+    made, point = TRANSFORMS[name]
+    for field, (count, rest) in FIELDS[type(made)].items():
+        function = getattr(made, field)
+        if function is not None:
+            require_same(function, *[point] * count, rest=rest)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_integers_compute_in_floats(name):
+    require_same(FUNCTIONS[name], VECTOR)
+
+
+def test_python_numbers_and_booleans_are_points():
+    assert L1.prox(3, 1, 1).tolist() == 2.0
+    assert L1.prox({"a": 3.0, "b": np.array([True, False])}, 0.5, 1.0)["b"].tolist() == [0.5, 0.0]
+    assert L1.prox(v=np.array([3, -1]), step=np.array(1), scale=0.5).tolist() == [2.5, -0.5]
