@@ -53,7 +53,7 @@ def conv_general_dilated(
 
     Flax uses it as ``nnx.Conv(..., conv_general_dilated=conv_general_dilated)``, also in Linen;
     libraries without such an argument use it after ``jax.lax.conv_general_dilated =
-    fcojax.convolution.conv_general_dilated``.
+    fcojax.xla.convolution.conv_general_dilated``.
 
     Args:
       lhs: the input x.
