@@ -6,7 +6,7 @@ of each of the functions.
 
 import functools
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, cast
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 import jax.numpy as jnp
 
@@ -95,6 +95,8 @@ class ClientResult(NamedTuple):
 class Init(Protocol):
     """``(hparams, params) -> (server, client)``: the initial states.
 
+    Its arguments, and those of the other functions, are passed by position.
+
     Args:
       hparams: the hyperparameters.
       params: the start point.
@@ -103,7 +105,7 @@ class Init(Protocol):
       The server's state, and the state of one client, which the engine copies for each client.
     """
 
-    def __call__(self, hparams: Any, params: Params) -> tuple[PyTree, PyTree]: ...
+    def __call__(self, hparams: Any, params: Params, /) -> tuple[PyTree, PyTree]: ...
 
 
 class Broadcast(Protocol):
@@ -114,7 +116,7 @@ class Broadcast(Protocol):
       server: the server's state.
     """
 
-    def __call__(self, hparams: Any, server: PyTree) -> PyTree: ...
+    def __call__(self, hparams: Any, server: PyTree, /) -> PyTree: ...
 
 
 class ClientUpdate(Protocol):
@@ -129,7 +131,7 @@ class ClientUpdate(Protocol):
     """
 
     def __call__(
-        self, hparams: Any, message: PyTree, client: PyTree, local: Local, key: Key
+        self, hparams: Any, message: PyTree, client: PyTree, local: Local, key: Key, /
     ) -> ClientResult: ...
 
 
@@ -149,7 +151,7 @@ class ServerUpdate(Protocol):
     """
 
     def __call__(
-        self, hparams: Any, server: PyTree, mean_upload: PyTree, fraction: Array, key: Key
+        self, hparams: Any, server: PyTree, mean_upload: PyTree, fraction: Array, key: Key, /
     ) -> PyTree: ...
 
 
@@ -161,7 +163,7 @@ class Model(Protocol):
       server: the server's state.
     """
 
-    def __call__(self, hparams: Any, server: PyTree) -> Params: ...
+    def __call__(self, hparams: Any, server: PyTree, /) -> Params: ...
 
 
 class Sent(Protocol):
@@ -176,7 +178,7 @@ class Sent(Protocol):
       Two numbers; 0 for a message that is computed in every round and not sent in this one.
     """
 
-    def __call__(self, hparams: Any, before: PyTree, after: PyTree) -> tuple[Scalar, Scalar]: ...
+    def __call__(self, hparams: Any, before: PyTree, after: PyTree, /) -> tuple[Scalar, Scalar]: ...
 
 
 def once_each(hparams: Any, before: PyTree, after: PyTree) -> tuple[Scalar, Scalar]:
@@ -185,7 +187,10 @@ def once_each(hparams: Any, before: PyTree, after: PyTree) -> tuple[Scalar, Scal
     return 1, 1
 
 
-class Algorithm(NamedTuple):
+HparamsType = TypeVar("HparamsType")
+
+
+class Algorithm(NamedTuple, Generic[HparamsType]):
     """A federated algorithm: five functions, and four facts that are passed by keyword.
 
     If the server does not count a client's upload, because it was lost or not finite, the client
@@ -222,14 +227,14 @@ class Algorithm(NamedTuple):
     model: Model
     needs_everyone: bool = False
     sent: Sent = once_each
-    hparams_type: Any = None
+    hparams_type: type[HparamsType] = cast(Any, None)
     entrywise: bool = False
 
 
 Arguments = ParamSpec("Arguments")
 
 
-class Factory(Protocol, Generic[Arguments]):
+class Factory(Protocol, Generic[Arguments, HparamsType]):
     """A function that builds an algorithm, decorated with ``takes``.
 
     Attributes:
@@ -237,10 +242,12 @@ class Factory(Protocol, Generic[Arguments]):
       geometry: the names of its arguments after the loss, from ``GEOMETRY``.
     """
 
-    Hparams: type
+    Hparams: type[HparamsType]
     geometry: tuple[str, ...]
 
-    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Algorithm: ...
+    def __call__(
+        self, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Algorithm[HparamsType]: ...
 
 
 # What a factory may take after the loss; the launcher has one of each for a problem.
@@ -248,8 +255,8 @@ GEOMETRY = ("penalty", "mirror", "manifold")
 
 
 def takes(
-    hparams_type: type, *geometry: str
-) -> Callable[[Callable[Arguments, Algorithm]], Factory[Arguments]]:
+    hparams_type: type[HparamsType], *geometry: str
+) -> Callable[[Callable[Arguments, Algorithm]], Factory[Arguments, HparamsType]]:
     """Decorate a factory with the type of its hyperparameters and the geometry it takes.
 
     Programs that build algorithms by name, such as the launcher, call the factory with the loss and
@@ -271,7 +278,7 @@ def takes(
     if unknown:
         raise ValueError(f"the geometry is {unknown[0]!r}; pass names out of {GEOMETRY}.")
 
-    def attach(factory: Callable[Arguments, Algorithm]) -> Factory[Arguments]:
+    def attach(factory: Callable[Arguments, Algorithm]) -> Factory[Arguments, HparamsType]:
         checked = validated(factory)
 
         @memoised
@@ -283,7 +290,7 @@ def takes(
                 return built
             return built._replace(hparams_type=kwargs.get("hparams_type", hparams_type))
 
-        typed = cast(Factory[Arguments], build)
+        typed = cast(Factory[Arguments, HparamsType], build)
         typed.Hparams = hparams_type
         typed.geometry = geometry
         return typed

@@ -5,7 +5,7 @@ optimization", ICLR 2021, Algorithm 1. Their adaptive methods are in ``server_op
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from fcojax import tree
 from fcojax.algorithms import optimisers
@@ -44,7 +44,7 @@ def plain_server(hparams: Any) -> optimisers.Optimiser:
     return optimisers.sgd(hparams.server_lr)
 
 
-@takes(FedOptHparams, "penalty")
+@takes(cast(Any, FedOptHparams), "penalty")  # the caller may choose another type
 def fed_opt(
     loss: Loss,
     penalty: Penalty | None = None,

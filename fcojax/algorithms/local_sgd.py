@@ -143,5 +143,5 @@ def local_sgd(loss: Loss, *, step_size: Callable[[Any, Array], Scalar] = inverse
     def model(hparams, server):
         return server.params
 
-    functions = init, broadcast, client_update, server_update, model
-    return Algorithm(*functions, hparams_type=None if step_size is inverse_time else tuple)
+    algorithm = Algorithm(init, broadcast, client_update, server_update, model)
+    return algorithm if step_size is inverse_time else algorithm._replace(hparams_type=tuple)
