@@ -4,9 +4,10 @@ A config file holds the numbers of an experiment and names it as ``EXPERIMENT``;
 field here. All functions are called with the config, so ``--config.KEY=VALUE`` reaches them.
 """
 
+import fnmatch
 import inspect
 import pathlib
-import typing
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,8 +36,11 @@ from fcojax.types import Params
 
 Config = Any  # a ConfigDict, whose values have no static types
 
-# What values may be, as in an annotation, and the keys with such values, separated by spaces.
+# What values may be, as in an annotation, and the keys with such values, as ``keyed`` reads them.
 Keys = Mapping[Any, str]
+# What else the values have to satisfy, in words with their keys.
+Requires = Mapping[str, Callable[[ConfigDict], Any]]
+_NAME = re.compile(r"([\w.*]+)(?:\[(\d+)(\+?)\])?")
 
 # (config, rows, summary) -> claims, and (config, rows, summary, directory) -> figures drawn there.
 Claims = Callable[[ConfigDict, list[Row], dict[str, Any]], Sequence[Claim]]
@@ -61,29 +65,58 @@ def from_config(function: Callable, config: ConfigDict, **given: Any) -> Any:
     return function(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
 
-def check_keys(config: ConfigDict, keys: Keys) -> None:
-    """Raise ``ValueError`` unless every value is what ``keys`` says.
+def keyed(config: ConfigDict, names: str) -> Iterator[tuple[str, Any, int, int | None]]:
+    """Yield each key with its value and the least and the largest number of its entries.
 
-    A list has at least one entry, and may be empty where ``None`` is allowed.
+    In ``names`` a star stands for any section; ``[2]`` behind a key says that it has two entries
+    and ``[3+]`` that it has at least three. A list has at least one.
+
+    Example:
+      >>> config = ConfigDict({"ends": (0, 1), "own": {"dim": 3}})
+      >>> [name for name, *_ in keyed(config, "ends[2] *.dim")]
+      ['ends', 'own.dim']
+    """
+    flat = dict(_flattened(config))
+    for pattern, number, more in _NAME.findall(names):
+        least = int(number or 1)
+        for name in fnmatch.filter(flat, pattern):
+            yield name, flat[name], least, least if number and not more else None
+
+
+def check(study: "Study", config: ConfigDict) -> None:
+    """Raise ``ValueError`` unless the values are what the study's keys and requirements say.
 
     Example:
       >>> from fcojax.types import Count
-      >>> check_keys(ConfigDict({"sizes": (3, 0)}), {Count: "sizes"})
+      >>> study = Study("Sizes", rows=lambda config: iter(()), keys={Count: "sizes"})
+      >>> check(study, ConfigDict({"sizes": (3, 0)}))
       Traceback (most recent call last):
       ValueError: an entry of sizes is 0; pass a whole number of at least 1.
     """
-    for annotation, names in keys.items():
-        for name in names.split():
-            value: Any = config
-            for part in name.split("."):
-                value = value[part]
+    for annotation, names in study.keys.items():
+        for name, value, least, most in keyed(config, names):
             if not isinstance(value, tuple | list):
                 arguments.checked_value(name, value, annotation)
-            elif not value and type(None) not in typing.get_args(annotation):
-                raise ValueError(f"{name} is empty; pass at least one entry.")
-            else:
-                for entry in value:
-                    arguments.checked_value(f"an entry of {name}", entry, annotation)
+                continue
+            if not least <= len(value) <= (most or len(value)):
+                what = f"{least} values" if most else f"at least {least} values"
+                raise ValueError(f"{name} is {value}; pass {what}.")
+            for entry in value:
+                arguments.checked_value(f"an entry of {name}", entry, annotation)
+    for needed, holds in study.requires.items():
+        if not holds(config):
+            flat, words = dict(_flattened(config)), needed.replace(",", "").split()
+            found = [f"{word} is {flat[word]}" for word in dict.fromkeys(words) if word in flat]
+            raise ValueError(f"{' and '.join(found)}; pass {needed}.")
+
+
+def _flattened(config: ConfigDict, section: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the keys and values, those of sections as ``own.scale``."""
+    for key, value in config.items():
+        if isinstance(value, ConfigDict):
+            yield from _flattened(value, f"{section}{key}.")
+        else:
+            yield f"{section}{key}", value
 
 
 def one_client(problem: Problem, first: int = 0, end: int | None = None) -> ClientData:
@@ -169,6 +202,7 @@ class Study(NamedTuple):
       remarked: the full runs, by their changes to the config file, ``...`` for any other value.
       x64: whether to compute in double precision.
       keys: what the values of the config may be, checked before anything is computed.
+      requires: what they have to satisfy together, as in ``{"size of at most dim": holds}``.
       printed: the entries of the summary that the terminal shows at the end.
     """
 
@@ -183,6 +217,7 @@ class Study(NamedTuple):
     remarked: Sequence[Mapping[str, Any]] = ({},)
     x64: bool = False
     keys: Keys = {}
+    requires: Requires = {}
     printed: Sequence[str] = ()
 
 

@@ -18,7 +18,7 @@ from experiments.report import rows as tidy
 from experiments.report.rows import Row
 from experiments.storage.row_store import fingerprint
 from experiments.storage.workdir import Workdir
-from experiments.study import Study, Sweep, check_keys
+from experiments.study import Study, Sweep, check
 from fcojax.engine.stream import on_disk
 
 _SECONDS_BETWEEN_WRITES = 1.0  # of a study's rows
@@ -32,7 +32,7 @@ def prepared_study(study: Study, config: ConfigDict) -> Execute:
 
     Studies are short and do not resume; one that was interrupted starts over.
     """
-    check_keys(config, study.keys)
+    check(study, config)
 
     def execute(workdir, summary, progress, watch) -> dict[str, Any]:
         began = time.monotonic()

@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from experiments.study import Study, check_keys
+from experiments.study import Study, check, keyed
 from tests.experiments.test_run import ROOT
 
 MODULES = {
@@ -31,12 +31,12 @@ def _leaves(config, prefix=""):
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_key_of_a_study_says_what_it_may_be(name):
-    config, keys = config_of(name), STUDIES[name].EXPERIMENT.keys
-    said = " ".join(keys.values()).split()
+    config, study = config_of(name), STUDIES[name].EXPERIMENT
+    said = [key for names in study.keys.values() for key, *_ in keyed(config, names)]
     assert sorted(said) == sorted(_leaves(config))
-    check_keys(config, keys)
+    check(study, config)
     STUDIES[name].quick(config)
-    check_keys(config, keys)
+    check(study, config)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,12 @@ def test_every_key_of_a_study_says_what_it_may_be(name):
         ("emnist", "models", ("tree",), "an entry of models is 'tree'; pass one of 'softmax'"),
         ("emnist", "mlp.radii.l1", (-1.0,), "an entry of mlp.radii.l1 is -1.0; pass a finite"),
         ("fed_gd", "dim", 0, "dim is 0; pass a whole number of at least 1."),
-        ("fedpd_feddyn", "skip_probabilities", (1.0,), "an entry of skip_probabilities is 1.0;"),
+        (
+            "fedpd_feddyn",
+            "skip_probabilities",
+            (0.0, 0.5, 1.0),
+            "an entry of skip_probabilities is 1.0;",
+        ),
         ("kpca", "algorithms", ("fed_avg",), "an entry of algorithms is 'fed_avg'; pass one of"),
         ("saddle", "cases", ("x",), "an entry of cases is 'x'; pass one of 'vectors', 'matrices'."),
         ("saddle", "seeds", ("x",), "an entry of seeds is 'x'; pass a whole number of at least 0."),
@@ -58,19 +63,35 @@ def test_every_key_of_a_study_says_what_it_may_be(name):
         ("select", "tolerance", -1.0, "tolerance is -1.0; pass a finite number above 0."),
         ("sites", "designs", ("x",), "an entry of designs is 'x'; pass one of 'independent'"),
         ("sites", "held_out", (0, 0, 0), "an entry of held_out is 0; pass a whole number"),
-        ("sites", "num_steps", (), "num_steps is empty; pass at least one entry."),
+        ("sites", "num_steps", (), "num_steps is (); pass at least 1 values."),
+        (
+            "sites",
+            "held_out",
+            (100, 60, 160),
+            "held_out is (100, 60, 160) and rows is (400, 240, 160);",
+        ),
+        ("sites", "held_out", (100, 60), "held_out is (100, 60) and rows is (400, 240, 160); pass"),
+        ("compare", "own.spectrum", (1.0,), "own.spectrum is (1.0,); pass 2 values."),
+        ("fed_gd", "many_steps", (1,), "many_steps is (1,); pass at least 3 values."),
+        (
+            "fedpd_feddyn",
+            "cohort_sizes",
+            (9,),
+            "cohort_size is 4 and cohort_sizes is (9,) and",
+        ),
+        ("kpca", "num_components", 30, "num_components is 30 and dim is 30; pass num_components"),
+        (
+            "saddle",
+            "vectors.num_steps",
+            (1,),
+            "vectors.num_rounds is (1000, 100) and vectors.num_s",
+        ),
+        ("theory", "small_eval_every", 7, "small_rounds is 4000 and small_eval_every is 7; pass"),
         ("theory", "seeds", 0, "seeds is 0; pass a whole number of at least 1."),
     ],
 )
 def test_other_values_are_refused_in_one_sentence(name, key, value, sentence):
     config = config_of(name, **{key: value})
     with pytest.raises(ValueError) as error:
-        check_keys(config, STUDIES[name].EXPERIMENT.keys)
+        check(STUDIES[name].EXPERIMENT, config)
     assert str(error.value).startswith(sentence) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("held_out", [(400, 60, 40), (100, 60)])
-def test_a_site_keeps_rows_to_train_on(held_out):
-    config = config_of("sites", held_out=held_out)
-    with pytest.raises(ValueError, match="hold out fewer rows than each site has"):
-        next(STUDIES["sites"].EXPERIMENT.rows(config))

@@ -24,11 +24,9 @@ EXPERIMENT = Study(
     keys={
         Literal["own", "shared"]: "problems",
         Literal[*METHODS]: "methods",
-        Count: "num_clients dim limit_rounds own.num_examples own.num_rounds own.num_steps "
-        "shared.num_examples shared.num_rounds shared.num_steps",
+        Count: "num_clients dim limit_rounds *.num_examples *.num_rounds *.num_steps",
         CountOrZero: "seeds data_seed num_true",
-        Positive: "tolerance limit_prox_step step_factors prox_factors server_lr own.spectrum "
-        "shared.spectrum",
-        NonNegative: "own.spread own.scale shared.spread shared.scale",
+        Positive: "tolerance limit_prox_step step_factors prox_factors server_lr *.spectrum[2]",
+        NonNegative: "*.spread *.scale",
     },
 )  # fmt: skip

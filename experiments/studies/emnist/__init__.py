@@ -17,14 +17,18 @@ EXPERIMENT = Study(
         Literal["softmax", "mlp", "cnn"]: "models",
         Literal["l1", "l2"]: "constraints",
         Count: "num_clients dim cohort_size num_epochs batch_size eval_every criterion_rounds "
-        "num_hidden cnn_filters cnn_hidden softmax.num_rounds mlp.num_rounds cnn.num_rounds",
+        "num_hidden cnn_filters cnn_hidden *.num_rounds",
         Count | None: "point_chunk_size",
         CountOrZero: "seeds data_seed",
         Share: "share_of_writers",
         NonNegative: "cut",
-        Positive: "softmax.client_lr softmax.server_lr softmax.radii.l1 softmax.radii.l2 "
-        "mlp.client_lr mlp.server_lr mlp.radii.l1 mlp.radii.l2 cnn.client_lr cnn.server_lr "
-        "cnn.radii.l1 cnn.radii.l2",
+        Positive: "*.client_lr *.server_lr *.radii.l1 *.radii.l2",
         str: "data_dir",
+    },
+    requires={
+        f"{model}.num_rounds that eval_every divides": lambda own, model=model: (
+            own[model].num_rounds % own.eval_every == 0
+        )
+        for model in ("softmax", "mlp", "cnn")
     },
 )  # fmt: skip

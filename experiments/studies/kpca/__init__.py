@@ -24,12 +24,16 @@ EXPERIMENT = Study(
     keys={
         Literal[rows.METHODS]: "algorithms",
         Count: "num_clients num_components num_steps num_rounds eval_every crowd_batch "
-        "num_examples dim",
-        Count | None: "step_counts crowds",
-        Share | None: "batch_shares",
+        "num_examples dim step_counts[0+] crowds[0+]",
+        Share: "batch_shares[0+]",
         CountOrZero: "seeds data_seed",
         Positive: "relative_lr server_lr server_relative_lr tolerance",
         NonNegative: "relative_prox",
         str: "data_dir",
+    },
+    requires={
+        "num_components below dim": lambda own: (
+            own.data_dir or own.num_components < own.dim
+        ),
     },
 )  # fmt: skip

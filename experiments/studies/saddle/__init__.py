@@ -24,12 +24,17 @@ EXPERIMENT = Study(
     figures=figures.draw,
     keys={
         Literal["vectors", "matrices"]: "cases",
-        Literal[*METHODS]: "vectors.methods matrices.methods",
-        Count: "num_examples shape num_evaluations vectors.num_clients vectors.num_steps "
-        "vectors.num_rounds vectors.tuning_share matrices.num_clients matrices.num_steps "
-        "matrices.num_rounds matrices.tuning_share",
-        CountOrZero: "seeds data_seed vectors.num_columns matrices.num_columns",
-        Positive: "bound vectors.client_lr vectors.server_lr matrices.client_lr matrices.server_lr",
+        Literal[*METHODS]: "*.methods",
+        Count: "num_examples shape[2] num_evaluations *.num_clients *.num_steps *.num_rounds "
+        "*.tuning_share",
+        CountOrZero: "seeds data_seed *.num_columns",
+        Positive: "bound *.client_lr *.server_lr",
         NonNegative: "strength noise_scale",
+    },
+    requires={
+        f"as many {case}.num_rounds as {case}.num_steps": lambda own, case=case: (
+            len(own[case].num_rounds) == len(own[case].num_steps)
+        )
+        for case in ("vectors", "matrices")
     },
 )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from typing import Annotated, Any, Literal
 
+import numpy as np
+
 from experiments.studies.sites import claims, figures, rows
 from experiments.studies.sites.problem import DESIGNS
 from experiments.study import Study
@@ -38,9 +40,16 @@ EXPERIMENT = Study(
         Count: "num_seeds dim num_true rows held_out block_size num_steps num_rounds num_strengths "
         "optimum_sweeps",
         CountOrZero: "data_seed",
-        Positive: "magnitudes rate_shares",
+        Positive: "magnitudes[2] rate_shares",
         Share: "least_strength",
         _Correlation: "ar_correlation block_correlation",
         NonNegative: "cut",
+    },
+    requires={
+        "num_true of at most dim": lambda own: own.num_true <= own.dim,
+        "magnitudes in ascending order": lambda own: own.magnitudes[0] <= own.magnitudes[1],
+        "held_out below rows, site by site": lambda own: (
+            len(own.rows) == len(own.held_out) and np.less(own.held_out, own.rows).all()
+        ),
     },
 )  # fmt: skip

@@ -20,11 +20,6 @@ def study(config: Config) -> Iterator[Row]:
 
     A single thread would run the devices' programs one after the other.
     """
-    rows, held_out = config.rows, config.held_out
-    if len(rows) != len(held_out) or not np.all(np.less(held_out, rows)):
-        raise ValueError(
-            f"rows is {rows} and held_out is {held_out}; hold out fewer rows than each site has."
-        )
     problems = list(itertools.product(config.designs, range(config.num_seeds)))
     devices, run = jax.local_devices(), functools.partial(_in_thread, config)
     with concurrent.futures.ThreadPoolExecutor(len(devices)) as threads:

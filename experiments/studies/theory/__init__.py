@@ -19,11 +19,28 @@ EXPERIMENT = Study(
     x64=True,
     keys={
         Count: "num_draws l1_clients l1_dim l1_num_steps ball_clients ball_dim ball_num_steps "
-        "num_rounds eval_every seeds curse_steps curse_rounds curse_eval_every "
-        "small_num_steps small_rounds small_eval_every sparsity_clients sparsity_dim "
-        "sparsity_steps sparsity_rounds sparsity_eval_every",
+        "num_rounds eval_every seeds curse_steps curse_rounds curse_eval_every small_num_steps "
+        "small_rounds small_eval_every sparsity_clients sparsity_dim sparsity_steps "
+        "sparsity_rounds sparsity_eval_every",
         CountOrZero: "data_seed curse_seeds",
-        Positive: "rate_shares curse_shares small_client_lr sparsity_client_lr",
+        Positive: "rate_shares curse_shares[2] small_client_lr sparsity_client_lr",
         NonNegative: "l1_scale",
+    },
+    requires={
+        "sparsity_dim of at least 8": lambda own: own.sparsity_dim > 7,
+        "l1_num_steps and ball_num_steps with one above 1": lambda own: (
+            max(own.l1_num_steps) > 1 and max(own.ball_num_steps) > 1
+        ),
+    }
+    | {
+        f"{rounds} that {every} divides": lambda own, rounds=rounds, every=every: (
+            own[rounds] % own[every] == 0
+        )
+        for rounds, every in (
+            ("num_rounds", "eval_every"),
+            ("curse_rounds", "curse_eval_every"),
+            ("small_rounds", "small_eval_every"),
+            ("sparsity_rounds", "sparsity_eval_every"),
+        )
     },
 )  # fmt: skip
