@@ -37,8 +37,7 @@ def limits(config: Config, task: Task, name: str) -> Iterator[Row]:
         history, _ = run(config, task, name, grid, config.limit_rounds, config.limit_rounds // 10)
         yield {
             "step_share": share,
-            "distance": float(history["distance"][0, :, -1].mean()),
-            "nonzeros": float(history["nonzeros"][0, :, -1].mean()),
+            **{name: float(history[name][0, :, -1].mean()) for name in ("distance", "nonzeros")},
         }
 
 
@@ -108,11 +107,8 @@ def run(
     random = method.half or name in ("skipping", "fed_dr_late")
     keys = jax.vmap(jax.random.key)(jnp.asarray(config.seeds if random else config.seeds[:1]))
     work = fcojax.local_steps(1 if method.one_step else task.num_steps)
-    cohort = (
-        fcojax.uniform_cohort(cohort_size=config.num_clients // 2)
-        if method.half
-        else fcojax.everyone()
-    )
+    half = fcojax.uniform_cohort(cohort_size=max(1, config.num_clients // 2))
+    cohort = half if method.half else fcojax.everyone()
     _, history = fcojax.sweep(
         method.build(factored_loss, PENALTY), grid, start, task.data, keys,
         fcojax.Plan(work, cohort), num_rounds=num_rounds,

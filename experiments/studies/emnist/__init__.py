@@ -26,6 +26,9 @@ EXPERIMENT = Study(
         str: "data_dir",
     },
     requires={
+        "data_dir, or models beside cnn": lambda own: own.data_dir or {*own.models} != {"cnn"},
+    }
+    | {
         f"{model}.num_rounds that eval_every divides": lambda own, model=model: (
             own[model].num_rounds % own.eval_every == 0
         )

@@ -59,6 +59,17 @@ class Quadratics:
         rates = [1 / (self.smoothness + 1 / eta) for eta in prox_steps]
         return fcojax.grid.zipped(METHODS[name].Hparams, client_lr=rates, prox_step=prox_steps)
 
+    def errors(
+        self, algorithm: Algorithm, grid: Any, seeds: Sequence[int], plan: Plan, **rounds: int
+    ) -> np.ndarray:
+        """Return relative errors over the rounds, axes [points, seeds, evaluations]."""
+        keys = jax.vmap(jax.random.key)(jnp.asarray(seeds))
+        _, history = fcojax.sweep(
+            algorithm, grid, jnp.asarray(self.first), self.data, keys, plan,
+            observe=_relative_error, context=jnp.asarray(self.optimum), **rounds,
+        )  # fmt: skip
+        return np.asarray(history["error"])
+
     def models(
         self,
         name: str,
@@ -86,8 +97,7 @@ class Quadratics:
         return np.asarray(history["model"])
 
 
-def relative_error(hparams: Any, model: Params, optimum: Array) -> dict[str, Array]:
-    """Return the distance to the optimum relative to its size, for ``observe``."""
+def _relative_error(hparams: Any, model: Params, optimum: Array) -> dict[str, Array]:
     return {"error": jnp.linalg.norm(model - optimum) / jnp.linalg.norm(optimum)}
 
 

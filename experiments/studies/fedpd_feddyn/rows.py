@@ -3,13 +3,11 @@
 import itertools
 from collections.abc import Iterator
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 import fcojax
 from experiments.report.rows import Row, Summary, column, select
-from experiments.studies.fedpd_feddyn.problem import Quadratics, build, relative_error
+from experiments.studies.fedpd_feddyn.problem import Quadratics, build
 from experiments.study import Config
 from fcojax.algorithms import fed_pd
 from fcojax.engine.plan import Plan
@@ -76,13 +74,11 @@ def floors(config: Config, task: Quadratics) -> Iterator[Row]:
         skip_probability=fcojax.schedule([schedules[name] for _, name in points]),
         penalty_scale=np.zeros(len(points)),
     )
-    keys = jax.vmap(jax.random.key)(jnp.asarray(config.seeds))
-    _, history = fcojax.sweep(
-        build("fed_pd", "exact"), rates, jnp.asarray(task.first), task.data, keys,
-        fcojax.local_steps(1), num_rounds=config.skip_rounds, eval_every=config.skip_rounds // 200,
-        observe=relative_error, context=jnp.asarray(task.optimum),
+    errors = task.errors(
+        build("fed_pd", "exact"), rates, config.seeds, fcojax.local_steps(1),
+        num_rounds=config.skip_rounds, eval_every=config.skip_rounds // 200,
     )  # fmt: skip
-    for (prox_step, name), curves in zip(points, np.asarray(history["error"]), strict=True):
+    for (prox_step, name), curves in zip(points, errors, strict=True):
         for seed, curve in zip(config.seeds, curves, strict=True):
             yield {
                 "part": "floor", "prox_step": prox_step, "skip_probability": name, "seed": seed,
@@ -94,20 +90,12 @@ def participation(config: Config, task: Quadratics) -> Iterator[Row]:
     """Yield the first round whose model of FedDyn is within the tolerance, by cohort size."""
     algorithm, grid = build("fed_dyn", "gd"), task.hparams("fed_dyn", config.cohort_prox_steps)
     for size in config.cohort_sizes:
-        _, history = fcojax.sweep(
-            algorithm,
-            grid,
-            jnp.asarray(task.first),
-            task.data,
-            jax.vmap(jax.random.key)(jnp.asarray(config.seeds)),
-            fcojax.Plan(
-                fcojax.local_steps(config.num_steps), fcojax.uniform_cohort(cohort_size=size)
-            ),
-            num_rounds=config.tolerance_rounds,
-            observe=relative_error,
-            context=jnp.asarray(task.optimum),
+        plan = Plan(fcojax.local_steps(config.num_steps), fcojax.uniform_cohort(cohort_size=size))
+        num_rounds = config.tolerance_rounds
+        within = (
+            task.errors(algorithm, grid, config.seeds, plan, num_rounds=num_rounds)
+            <= config.tolerance
         )
-        within = np.asarray(history["error"]) <= config.tolerance
         for i, j in np.ndindex(within.shape[:2]):
             yield {
                 "part": "participation",

@@ -48,6 +48,10 @@ class Task(NamedTuple):
     heterogeneity: float
     squared_dual_norm: Callable[[jax.Array], jax.Array]
 
+    def gap(self, points: np.ndarray) -> np.ndarray:
+        """Return the objective of points beyond its minimum."""
+        return self.objective(points) - self.objective(self.optimum)
+
 
 def l1_task(config: Config) -> Task:
     """Return clients that share a Hessian with eigenvalues from 0.1 to 2, with Gaussian noise."""

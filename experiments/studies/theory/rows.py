@@ -38,19 +38,18 @@ def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator
     constants = task.constants
     rates = [share * fco.largest_client_lr(constants) for share in config.rate_shares]
     chosen = averages.shadow_average(loss, task.mirror, task.squared_dual_norm)
-    _, history = fcojax.sweep(
-        chosen._replace(model=_server_state),
+    history = _observed(
+        task, chosen._replace(model=_server_state),
         fcojax.grid.product(FedDualAvgHparams, client_lr=rates, penalty_scale=[task.scale]),
-        jnp.asarray(task.start), task.data, jax.random.split(jax.random.key(0), config.seeds),
-        fcojax.local_steps(num_steps, 1, replace=True),
+        jax.random.split(jax.random.key(0), config.seeds), num_steps,
         num_rounds=config.num_rounds, eval_every=config.eval_every, observe=_shadow,
     )  # fmt: skip
-    gaps = task.objective(np.asarray(history["mean"])) - task.objective(task.optimum)
-    discrepancies = np.asarray(history["discrepancy"]).mean(axis=1)
+    gaps, discrepancies = task.gap(history["mean"]), history["discrepancy"].mean(axis=1)
     theorem = fco.gap_from_heterogeneity if setting == "l1" else fco.gap_from_gradients
     for (i, k), discrepancy in np.ndenumerate(discrepancies):
         num_rounds = (k + 1) * config.eval_every
         shared = (constants, rates[i], num_steps, num_rounds)
+        distant = fco.discrepancy_bound(constants, rates[i], num_steps, task.heterogeneity)
         yield {
             "part": "bound",
             "setting": setting,
@@ -59,11 +58,7 @@ def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator
             "round": num_rounds,
             **_spread(gaps[i, :, k]),
             "discrepancy": float(discrepancy),
-            "discrepancy_bound": (
-                fco.discrepancy_bound(constants, rates[i], num_steps, task.heterogeneity)
-                if setting == "l1"
-                else None
-            ),
+            "discrepancy_bound": distant if setting == "l1" else None,
             "lemma": fco.gap_from_discrepancy(*shared, float(discrepancy)),
             "theorem": theorem(*shared, task.heterogeneity),
         }
@@ -71,21 +66,17 @@ def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator
 
 def curse(config: Config, task: Task) -> Iterator[Row]:
     """Yield the gap and the norm of FedMiD's and FedDualAvg's models on the ball."""
-    shares = [share * fco.largest_client_lr(task.constants) for share in config.curse_shares]
+    rates = [share * fco.largest_client_lr(task.constants) for share in config.curse_shares]
+    keys = jax.vmap(jax.random.key)(jnp.asarray(config.curse_seeds))
     for name in ("fed_mid", "fed_dual_avg"):
         factory = getattr(algorithms, name)
-        _, history = fcojax.sweep(
-            factory(loss, task.mirror),
-            fcojax.grid.product(factory.Hparams, client_lr=shares, penalty_scale=[task.scale]),
-            jnp.asarray(task.start), task.data,
-            jax.vmap(jax.random.key)(jnp.asarray(config.curse_seeds)),
-            fcojax.local_steps(config.curse_steps, 1, replace=True),
-            num_rounds=config.curse_rounds, eval_every=config.curse_eval_every,
-            observe=observe_model,
-        )  # fmt: skip
-        models = np.asarray(history["model"])
-        gaps = task.objective(models) - task.objective(task.optimum)
-        for (i, j, k), gap in np.ndenumerate(gaps):
+        models = _observed(
+            task, factory(loss, task.mirror),
+            fcojax.grid.product(factory.Hparams, client_lr=rates, penalty_scale=[task.scale]),
+            keys, config.curse_steps, num_rounds=config.curse_rounds,
+            eval_every=config.curse_eval_every, observe=observe_model,
+        )["model"]  # fmt: skip
+        for (i, j, k), gap in np.ndenumerate(task.gap(models)):
             yield {
                 "part": "curse", "algorithm": name, "rate_share": config.curse_shares[i],
                 "seed": config.curse_seeds[j], "round": (k + 1) * config.curse_eval_every,
@@ -95,25 +86,21 @@ def curse(config: Config, task: Task) -> Iterator[Row]:
 
 def small_steps(config: Config, task: Task) -> Iterator[Row]:
     """Yield the gap of the mean model at a small client rate, and its bound by Theorem 4.1."""
-    constants, num_steps = task.constants, config.small_num_steps
+    constants, num_steps, client_lr = task.constants, config.small_num_steps, config.small_client_lr
     round_lr = fco.best_round_lr(constants, num_steps, config.small_rounds)
-    server_lr = round_lr / (config.small_client_lr * num_steps)
+    keys = jax.random.split(jax.random.key(1), config.seeds)
     for name in SMALL_STEPS:
         factory = getattr(algorithms, name)
-        _, history = fcojax.sweep(
-            averages.average_of_rounds(factory(loss, task.mirror)),
+        models = _observed(
+            task, averages.average_of_rounds(factory(loss, task.mirror)),
             fcojax.grid.product(
-                factory.Hparams,
-                client_lr=[config.small_client_lr], server_lr=[server_lr],
-                penalty_scale=[task.scale],
+                factory.Hparams, client_lr=[client_lr], penalty_scale=[task.scale],
+                server_lr=[round_lr / (client_lr * num_steps)],
             ),
-            jnp.asarray(task.start), task.data, jax.random.split(jax.random.key(1), config.seeds),
-            fcojax.local_steps(num_steps, 1, replace=True),
-            num_rounds=config.small_rounds, eval_every=config.small_eval_every,
+            keys, num_steps, num_rounds=config.small_rounds, eval_every=config.small_eval_every,
             observe=observe_model,
-        )  # fmt: skip
-        gaps = task.objective(np.asarray(history["model"])[0]) - task.objective(task.optimum)
-        for k, values in enumerate(gaps.T):
+        )["model"]  # fmt: skip
+        for k, values in enumerate(task.gap(models[0]).T):
             num_rounds = (k + 1) * config.small_eval_every
             yield {
                 "part": "small steps",
@@ -122,6 +109,16 @@ def small_steps(config: Config, task: Task) -> Iterator[Row]:
                 **_spread(values),
                 "theorem": fco.gap_of_small_steps(constants, round_lr, num_steps, num_rounds),
             }
+
+
+def _observed(
+    task: Task, algorithm: Algorithm, grid: Any, keys: Array, num_steps: int, **options: Any
+) -> dict[str, np.ndarray]:
+    """Return what a sweep with noisy steps observes, axes [points, seeds, evaluations, ...]."""
+    work = fcojax.local_steps(num_steps, 1, replace=True)
+    start = jnp.asarray(task.start)
+    _, history = fcojax.sweep(algorithm, grid, start, task.data, keys, work, **options)
+    return jax.tree.map(np.asarray, history)
 
 
 def sparsity(config: Config) -> Iterator[Row]:
@@ -142,22 +139,16 @@ def sparsity(config: Config) -> Iterator[Row]:
     }
     alone = [problem.train.select(np.array([m])) for m in range(config.sparsity_clients)]
     for name, algorithm in chosen.items():
+
+        def after(state, data, num_rounds, algorithm=algorithm):
+            return fcojax.advance(algorithm, hparams, state, data, work, num_rounds=num_rounds)[0]
+
         key = jax.random.key(0)
         state = fcojax.start(algorithm, hparams, problem.init(key), problem.train, key, work)
         for _ in range(config.sparsity_rounds // config.sparsity_eval_every):
-            state, _ = fcojax.advance(
-                algorithm,
-                hparams,
-                state,
-                problem.train,
-                work,
-                num_rounds=config.sparsity_eval_every - 1,
-            )
-            ends = [
-                fcojax.advance(algorithm, hparams, state, data, work, num_rounds=1)[0]
-                for data in alone
-            ]
-            state, _ = fcojax.advance(algorithm, hparams, state, problem.train, work, num_rounds=1)
+            state = after(state, problem.train, config.sparsity_eval_every - 1)
+            ends = [after(state, data, 1) for data in alone]
+            state = after(state, problem.train, 1)
             yield {
                 "part": "sparsity",
                 "algorithm": name,
