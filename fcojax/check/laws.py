@@ -52,7 +52,7 @@ def after(
     """Return the state after a few rounds."""
     plan = Plan(_WORK, cohort or everyone())
     state, advanced = _started(subject, from_clients(clients, weights), plan, key=key)
-    return advanced(state, num_rounds) if num_rounds else state
+    return _without_keys(advanced(state, num_rounds) if num_rounds else state)
 
 
 def recorded(
@@ -69,12 +69,24 @@ def recorded(
     """
     plan = Plan(_WORK, cohort or everyone(), uplink=_RECORDER)
     state, advanced = _started(subject, _data_in(dtype), plan, dtype=dtype)
-    shifted = jax.tree.map(lambda leaf: (leaf + shift).astype(leaf.dtype), state.clients)
-    states = [state._replace(clients=shifted)]
+
+    def shifted(leaf):
+        return leaf + leaf.dtype.type(shift) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    states = [state._replace(clients=jax.tree.map(shifted, state.clients))]
     for _ in range(num_rounds):
         states.append(advanced(states[-1], 1))
-    states = [state._replace(key=()) for state in states]
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *states)
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *map(_without_keys, states))
+
+
+def _without_keys(state: State) -> State:
+    """Return a state whose PRNG keys are plain integers."""
+
+    def plain(leaf):
+        is_key = jnp.issubdtype(jnp.result_type(leaf), jax.dtypes.prng_key)
+        return jax.random.key_data(leaf) if is_key else leaf
+
+    return jax.tree.map(plain, state)
 
 
 def _data_in(dtype: Any) -> ClientData:
@@ -252,7 +264,9 @@ def upload_dtype(subject: Subject) -> Finding:
         others = {leaf.dtype.name for leaf in uploads} - {model}
         if others:
             return Finding(
-                False, f"the model is {model} and an upload {min(others)}; keep the model's dtype"
+                False,
+                f"the model is {model} and an upload {min(others)}; keep the model's dtype, or "
+                "send a count as Public",
             )
     return Finding(True, "uploads have the dtype of the model")
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import pytest
 
@@ -152,6 +153,25 @@ def test_a_number_that_clients_keep_may_be_a_setting():
         return {"init": init, "client_update": client_update}
 
     assert LAWS["kept states"](changed("scaffold", change)).holds
+
+
+@pytest.mark.parametrize(
+    "law",
+    ["kept states", *(pytest.param(x, marks=pytest.mark.slow) for x in ("order", "fraction"))],
+)
+def test_states_may_have_keys(law):
+    def change(plain):
+        def init(hparams, params):
+            server, client = plain.init(hparams, params)
+            return server, (client, jax.random.key(0))
+
+        def client_update(hparams, message, client, local, key):
+            result = plain.client_update(hparams, message, client[0], local, key)
+            return result._replace(state=(result.state, jax.random.fold_in(client[1], 1)))
+
+        return {"init": init, "client_update": client_update}
+
+    assert LAWS[law](changed("scaffold", change)).holds
 
 
 SUMS = (
