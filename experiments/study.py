@@ -83,8 +83,8 @@ def keyed(config: ConfigDict, names: str) -> Iterator[tuple[str, Any, int, int |
             yield name, flat[name], least, least if number and not more else None
 
 
-def check(study: "Study", config: ConfigDict) -> None:
-    """Raise ``ValueError`` unless the values are what the study's keys and requirements say.
+def check(experiment: "Experiment", config: ConfigDict) -> None:
+    """Raise ``ValueError`` unless the values are what the experiment's keys and requirements say.
 
     Example:
       >>> from fcojax.types import Count
@@ -93,7 +93,7 @@ def check(study: "Study", config: ConfigDict) -> None:
       Traceback (most recent call last):
       ValueError: an entry of sizes is 0; pass a whole number of at least 1.
     """
-    for annotation, names in study.keys.items():
+    for annotation, names in experiment.keys.items():
         for name, value, least, most in keyed(config, names):
             if not isinstance(value, tuple | list):
                 arguments.checked_value(name, value, annotation)
@@ -103,7 +103,7 @@ def check(study: "Study", config: ConfigDict) -> None:
                 raise ValueError(f"{name} is {value}; pass {what}.")
             for entry in value:
                 arguments.checked_value(f"an entry of {name}", entry, annotation)
-    for needed, holds in study.requires.items():
+    for needed, holds in experiment.requires.items():
         if not holds(config):
             flat, words = dict(_flattened(config)), needed.replace(",", "").split()
             found = [f"{word} is {flat[word]}" for word in dict.fromkeys(words) if word in flat]
@@ -165,6 +165,8 @@ class Sweep(NamedTuple):
       remarked: the full runs, by their changes to the config file, ``...`` for any other value.
       solve_optimum: whether to compute the optimal objective, so that rows have a suboptimality.
       x64: whether to compute in double precision.
+      keys: what the values of the config may be that no factory checks, as for a ``Study``.
+      requires: what they have to satisfy together.
     """
 
     title: str
@@ -184,6 +186,8 @@ class Sweep(NamedTuple):
     remarked: Sequence[Mapping[str, Any]] = ({},)
     solve_optimum: bool = True
     x64: bool = False
+    keys: Keys = {}
+    requires: Requires = {}
 
 
 class Study(NamedTuple):

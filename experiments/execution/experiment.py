@@ -70,6 +70,7 @@ def in_batches(rows: Iterator[Row], seconds: float) -> Iterator[list[Row]]:
 
 def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Execute:
     """Return what runs all jobs of the sweep; each one's summary is written when it is done."""
+    check(sweep, config)
     problem, penalty = sweep.problem(config), sweep.penalty(config)
     jobs = build(sweep, config, settings, problem, penalty)
     measure, known = settings.criterion.measure, columns(problem, sweep)

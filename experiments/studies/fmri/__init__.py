@@ -1,10 +1,13 @@
 """Faces against houses from brain scans: Yuan, Zaheer and Reddi (ICML 2021), section 5.3."""
 
+import math
+
 import fcojax
 from experiments.report.plots import Panel
 from experiments.studies.fmri import claims, figures, problem
 from experiments.study import Sweep, on_kernel
 from fcojax.transforms import l1
+from fcojax.types import Count, CountOrZero, NonNegative, Real
 
 EXPERIMENT = Sweep(
     title="Faces against houses: sparse logistic regression on fMRI scans",
@@ -21,6 +24,15 @@ EXPERIMENT = Sweep(
         "local": fcojax.algorithms.fed_dual_avg,
     },
     plans={"centralized": problem.centralized, "local": problem.local},
+    keys={
+        Count: "grid[3] sessions[2+] num_voxels",
+        CountOrZero: "held_out local_client",
+        NonNegative: "cuts",
+        Real: "start_scale",
+    },
+    requires={
+        "num_voxels within the grid": lambda own: own.num_voxels <= math.prod(own.grid),
+    },
     claims=claims.claims,
     figures=figures.draw,
     remarks=(

@@ -6,6 +6,7 @@ from experiments.studies.lasso.references import PLANS, REFERENCES
 from experiments.study import Sweep, from_config, on_kernel
 from fcojax.problems import lasso
 from fcojax.transforms import l1
+from fcojax.types import NonNegative
 
 EXPERIMENT = Sweep(
     title="Federated LASSO: recovery of the true support",
@@ -20,6 +21,7 @@ EXPERIMENT = Sweep(
     ),
     algorithms=REFERENCES,
     plans=PLANS,
+    keys={NonNegative: "cuts"},
     claims=claims.claims,
     remarks=(
         "The client rate alone says little: at (0.01, 1), which the source reports, (0.01, 0.3), "

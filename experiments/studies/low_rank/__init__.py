@@ -5,6 +5,7 @@ from experiments.studies.low_rank import claims
 from experiments.study import Sweep, from_config, on_kernel
 from fcojax.problems import low_rank
 from fcojax.transforms import nuclear
+from fcojax.types import NonNegative
 
 EXPERIMENT = Sweep(
     title="Low-rank matrix estimation: recovery of a matrix of rank 16",
@@ -18,6 +19,7 @@ EXPERIMENT = Sweep(
         Panel("rank", "rank (singular values above 0.01)", whole=True),
         Panel("error_fro", "Frobenius distance to the true matrix", log=True),
     ),
+    keys={NonNegative: "cuts"},
     claims=claims.claims,
     remarks=(
         "The best client rate is the smallest of any grid. Along a constant product of both rates, "

@@ -3,6 +3,7 @@
 from experiments.report.plots import Panel
 from experiments.studies.matrix_completion import claims, problem
 from experiments.study import Sweep
+from fcojax.types import Count, NonNegative
 
 EXPERIMENT = Sweep(
     title="Matrix completion by the nuclear norm",
@@ -14,6 +15,7 @@ EXPERIMENT = Sweep(
         Panel("rmse", "root mean squared error, held out"),
         Panel("rank", "rank (singular values above 0.01)", whole=True),
     ),
+    keys={NonNegative: "cuts", Count: "shape[2] num_users"},
     claims=claims.claims,
     solve_optimum=False,  # single precision does not reach the solver's tolerance on these sums
 )

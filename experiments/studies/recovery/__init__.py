@@ -4,6 +4,7 @@ from experiments.report.plots import Panel
 from experiments.studies.recovery import claims, problem
 from experiments.study import Sweep, on_kernel
 from fcojax.transforms import l1, l1_ball, named, nuclear, nuclear_ball, on_subtree
+from fcojax.types import NonNegative, Positive
 
 _L1_BALL = on_subtree(l1_ball(), named("kernel"))
 _NUCLEAR_BALL = on_subtree(nuclear_ball(), named("kernel"))
@@ -25,6 +26,7 @@ LASSO = Sweep(
         Panel("density", "density (share of nonzero weights)"),
         Panel("loss", "training loss", log=True),
     ),
+    keys={NonNegative: "cuts", Positive: "target_error"},
     claims=claims.recovery,
     remarks=_REMARK,
     solve_optimum=False,
@@ -41,6 +43,7 @@ LOW_RANK = Sweep(
         Panel("loss", "training loss", log=True),
         Panel("validation_loss", "loss on validation", log=True),
     ),
+    keys={NonNegative: "cuts", Positive: "target_error"},
     claims=claims.recovery,
     remarks=_REMARK,
     solve_optimum=False,
@@ -57,6 +60,7 @@ DIGITS = Sweep(
         Panel("accuracy", "accuracy on held-out examples"),
         Panel("density", "density (share of nonzero weights)"),
     ),
+    keys={NonNegative: "cuts"},
     claims=claims.digits,
     remarks=_REMARK,
     remarked=({"data_dir": ...},),
