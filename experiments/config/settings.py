@@ -131,10 +131,11 @@ def _criterion(config: ConfigDict) -> Criterion:
     if within < 0:
         raise ValueError(f"criterion_within is {within}; pass a number of at least 0.")
     reach, last_rounds = config.get("criterion_reach"), _whole(config, "criterion_rounds")
-    if last_rounds > config.num_rounds:  # the start would count as a round
+    num_rounds = _whole(config, "num_rounds")
+    if last_rounds > num_rounds:  # the start would count as a round
         raise ValueError(
-            f"criterion_rounds is {last_rounds}, more than num_rounds = {config.num_rounds}; pass "
-            "at most that."
+            f"criterion_rounds is {last_rounds}, more than num_rounds = {num_rounds}; pass at most "
+            "that."
         )
     return Criterion(
         str(config.criterion),

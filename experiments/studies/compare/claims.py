@@ -19,9 +19,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         for text, entry in _entries(config, own, True)
     ]
     off = [e["limit"] / e["limit at half the step"] for _, e in _entries(config, own, False)]
-    [printed], [dual] = (
-        [own[METHODS[name].text]] for name in ("fed_mid", "fed_dual_avg")
-    )  # fmt: skip
+    printed, dual = (own[METHODS[name].text] for name in ("fed_mid", "fed_dual_avg"))
     found += [
         _full_run("the methods without correction are off by O(step) (least ratio)", min(off), 1.8),
         _full_run("and by no more than that (largest ratio)", max(off), 2.1, False),

@@ -9,7 +9,7 @@ import numpy as np
 
 import fcojax
 from experiments.study import Config, observe_model
-from fcojax.algorithms import Algorithm, fed_dyn, fed_pd
+from fcojax.algorithms import Algorithm, Work, fed_dyn, fed_pd
 from fcojax.algorithms.fed_dyn import with_duals
 from fcojax.algorithms.local_solvers import exact, gd
 from fcojax.engine.grid import take
@@ -60,7 +60,12 @@ class Quadratics:
         return fcojax.grid.zipped(METHODS[name].Hparams, client_lr=rates, prox_step=prox_steps)
 
     def errors(
-        self, algorithm: Algorithm, grid: Any, seeds: Sequence[int], plan: Plan, **rounds: int
+        self,
+        algorithm: Algorithm,
+        grid: Any,
+        seeds: Sequence[int],
+        plan: Plan | Work,
+        **rounds: int,
     ) -> np.ndarray:
         """Return relative errors over the rounds, axes [points, seeds, evaluations]."""
         keys = jax.vmap(jax.random.key)(jnp.asarray(seeds))

@@ -104,11 +104,11 @@ def one_run(config: Config, cut: Split, run: Run) -> Iterator[Row]:
     # A round of RFedSVRG is two rounds of the engine.
     num_rounds = config.eval_every * (2 if run.algorithm == "r_fed_svrg" else 1)
 
+    rounds = {"num_rounds": num_rounds, "eval_every": num_rounds}
+
     def advance(state):
         return jax.block_until_ready(
-            fcojax.advance(
-                algorithm, hparams, state, data, plan, num_rounds=num_rounds, eval_every=num_rounds
-            )
+            fcojax.advance(algorithm, hparams, state, data, plan, **rounds)
         )
 
     advance(state)  # compiles before the clock starts
@@ -119,21 +119,18 @@ def one_run(config: Config, cut: Split, run: Run) -> Iterator[Row]:
             state, history = advance(state)
             seconds += time.perf_counter() - began
             sent = {way: before + float(history[way][0]) for way, before in sent.items()}
-        up, down = (
-            round(total / params.dtype.itemsize / data.num_clients) for total in sent.values()
-        )
+        up, down = (round(total / params.itemsize / data.num_clients) for total in sent.values())
         model = fcojax.read_model(algorithm, hparams, state)
-        yield (
-            {
-                "split": cut.name,
-                "round": done,
-                "floats_up": up,
-                "floats_down": down,
-                "seconds": seconds,
-            }
-            | {measure: float(value) for measure, value in cut.judge(model).items()}
-            | (run._asdict() | {"batch_size": run.batch_size or 0})
-        )
+        yield {
+            "split": cut.name,
+            "round": done,
+            "floats_up": up,
+            "floats_down": down,
+            "seconds": seconds,
+            **{measure: float(value) for measure, value in cut.judge(model).items()},
+            **run._asdict(),
+            "batch_size": run.batch_size or 0,
+        }
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
@@ -150,11 +147,11 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         table.append(entry)
     return {
         "methods": table,
-        "steps": _ends(rows, "steps", "num_steps", grad_norm=lambda own: own[-1]["grad_norm"]),
-        "batches": _ends(rows, "batches", "batch_size", floor=late_mean_square),
+        "steps": _ends(rows, "steps", "num_steps", "grad_norm", lambda own: own[-1]["grad_norm"]),
+        "batches": _ends(rows, "batches", "batch_size", "floor", late_mean_square),
         "servers": _ends(
-            rows, "servers", "server_lr",
-            rounds_to_tolerance=lambda own: rounds_to(config.tolerance, own),
+            rows, "servers", "server_lr", "rounds_to_tolerance",
+            lambda own: rounds_to(config.tolerance, own),
         ),
         "crowds": [
             {"num_clients": size, "floor": late_mean_square(curve)}
@@ -164,10 +161,10 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
     }  # fmt: skip
 
 
-def _ends(rows: list[Row], part: str, field: str, **ends: Callable) -> list[Row]:
+def _ends(rows: list[Row], part: str, field: str, name: str, end: Callable) -> list[Row]:
     """Return a measure of each curve of a part, by split and one column."""
     return [
-        {"split": split, field: value} | {name: end(curve) for name, end in ends.items()}
+        {"split": split, field: value, name: end(curve)}
         for (split, value), curve in curves(rows, part, "split", field).items()
     ]
 
