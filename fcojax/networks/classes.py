@@ -43,8 +43,7 @@ def network(
       train: training data.
       validation: validation data, or ``None``.
       num_classes: number of classes, the outputs of the model.
-      cuts: magnitudes above which a weight counts as nonzero; the measure at the first is named
-        ``density``, those at others have the cut in their name.
+      cuts: magnitudes above which a weight counts; all but the first are in the measures' names.
 
     Raises:
       ValueError: if the model has state besides its parameters, such as batch statistics.

@@ -78,8 +78,7 @@ def tag_model(
       validation: validation data, or ``None``.
       num_tags: number of tags, the outputs of the model.
       num_guesses: number k of the recall at k.
-      cuts: magnitudes above which a weight counts as nonzero; the measure at the first is named
-        ``density``, those at others have the cut in their name.
+      cuts: magnitudes above which a weight counts; all but the first are in the measures' names.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np

@@ -12,7 +12,6 @@ from fcojax.problems.hold_out import (
     hold_out_clients,
     hold_out_examples,
 )
-from fcojax.problems.lasso import lasso
 from fcojax.problems.least_squares import least_squares, synthetic_least_squares
 from fcojax.problems.linear_models import (
     huber_regression,
@@ -23,10 +22,10 @@ from fcojax.problems.linear_models import (
     squared_hinge,
 )
 from fcojax.problems.logistic import logistic, logistic_loss, synthetic_logistic
-from fcojax.problems.low_rank import low_rank
 from fcojax.problems.matrix_completion import matrix_completion, synthetic_matrix_completion
 from fcojax.problems.measures import support_recovery
 from fcojax.problems.pca import pca, synthetic_pca
+from fcojax.problems.planted import lasso, low_rank
 from fcojax.problems.portfolio import mixture, portfolio, simplex_weights
 from fcojax.problems.problem import (
     Problem,

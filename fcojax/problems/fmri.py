@@ -62,8 +62,7 @@ def fmri_surrogate(
       smoothing: standard deviation of the Gaussian kernel, in voxels.
       standardise: whether to subtract each voxel's mean over a session and divide by its standard
         deviation, as is done with real scans; this removes a and c.
-      cuts: magnitudes above which a weight counts as nonzero; measures at the first are named
-        ``density``, ``f1`` and so on, those at others have the cut in their name.
+      cuts: magnitudes above which a weight counts; all but the first are in the measures' names.
       seed: seed of the data.
 
     Example:

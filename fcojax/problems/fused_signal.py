@@ -49,8 +49,7 @@ def fused_signal(
       mean_scale: s, the standard deviation of the client means.
       noise_scale: standard deviation of the observation noise.
       num_validation: validation measurements per client.
-      cuts: differences above which neighbours count as a jump; measures at the first are named
-        ``jump_f1`` and so on, those at others have the cut in their name.
+      cuts: differences that count as a jump; all but the first are in the measures' names.
       seed: seed of the data.
 
     Example:

@@ -3,6 +3,9 @@ r"""Linear models with other losses: Poisson, Huber, quantile and squared hinge.
 All have the parameters ``kernel`` and ``bias``, read the fields ``x`` and ``y``, and start at zero.
 """
 
+import math
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +14,7 @@ from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
 from fcojax.problems.fields import check_features, check_splits
-from fcojax.problems.measures import at_cuts, density
+from fcojax.problems.measures import Predict, accuracy, at_cuts, density
 from fcojax.problems.problem import Loss, Problem
 from fcojax.problems.second_moments import least_squares_summary
 from fcojax.problems.sparse import SparseRows
@@ -23,7 +26,12 @@ def predictor(params, rows) -> Array:
     return rows["x"] @ params["kernel"] + params["bias"]
 
 
-def linear_model(loss: Loss, train: ClientData, validation: ClientData | None = None) -> Problem:
+def linear_model(
+    loss: Loss,
+    train: ClientData,
+    validation: ClientData | None,
+    cuts: Sequence[float] = (1e-4, 1e-2),
+) -> Problem:
     """The problem of a loss of ``kernel`` and ``bias``; the measure is the kernel's density."""
     check_features(train, validation)
     x = train.examples["x"]
@@ -33,9 +41,36 @@ def linear_model(loss: Loss, train: ClientData, validation: ClientData | None = 
         return {"kernel": jnp.zeros(x.shape[1], x.dtype), "bias": jnp.zeros((), x.dtype)}
 
     def measures(params):
-        return at_cuts(lambda cut: density(params["kernel"], cut), (1e-4, 1e-2))
+        return at_cuts(lambda cut: density(params["kernel"], cut), cuts)
 
     return Problem(loss, train, validation, init, measures)
+
+
+def classifier(
+    loss: Loss,
+    predict: Predict,
+    train: ClientData,
+    validation: ClientData | None,
+    *,
+    num_classes: int,
+    outputs: tuple[int, ...],
+    cuts: Sequence[float],
+) -> Problem:
+    """A linear model of labels with ``outputs`` per row; a measure is its accuracy."""
+    check_splits(train, validation, num_classes)
+    problem = linear_model(loss, train, validation, cuts)
+    dim = train.examples["x"].shape[1]
+    correct = accuracy(predict, validation)
+
+    def init(key):
+        shape = (dim, math.prod(outputs))
+        kernel = jax.nn.initializers.glorot_uniform()(key, shape, jnp.float32)
+        return {"kernel": kernel.reshape(dim, *outputs), "bias": jnp.zeros(outputs, jnp.float32)}
+
+    def measures(params):
+        return correct(params) | problem.measures(params)
+
+    return problem._replace(init=init, measures=measures)
 
 
 @validated
@@ -83,11 +118,11 @@ def poisson(train: ClientData, validation: ClientData | None = None) -> Problem:
       >>> problem.loss(zero, problem.train.examples).tolist()  # exp(0) - 0 y
       [1.0, 1.0]
     """
-    check_features(train, validation)
-    for data in (train, validation):
-        if data is not None and float(np.min(np.asarray(data.examples["y"]))) < 0:
+    problem = linear_model(poisson_loss, train, validation)
+    for data in filter(None, (train, validation)):
+        if np.min(np.asarray(data.examples["y"])) < 0:
             raise ValueError("field y has negative values; pass counts, at least 0.")
-    return linear_model(poisson_loss, train, validation)
+    return problem
 
 
 def poisson_loss(params, rows) -> Array:

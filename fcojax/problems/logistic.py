@@ -3,13 +3,12 @@ r"""Binary logistic regression, with a bias without penalty."""
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_stacked
-from fcojax.problems.fields import check_features, check_splits
-from fcojax.problems.measures import accuracy, at_cuts, density, support_recovery
+from fcojax.problems.linear_models import classifier, predictor
+from fcojax.problems.measures import at_cuts, support_recovery
 from fcojax.problems.problem import Problem
 from fcojax.types import Array, Count, NonNegative
 
@@ -31,8 +30,7 @@ def logistic(
     Args:
       train: training data.
       validation: validation data, or ``None``.
-      cuts: magnitudes above which a weight counts as nonzero; the measure at the first is named
-        ``density``, those at others have the cut in their name.
+      cuts: magnitudes above which a weight counts; all but the first are in the measures' names.
 
     Example:
       >>> import fcojax, jax.numpy as jnp, numpy as np
@@ -43,25 +41,16 @@ def logistic(
       >>> round(float(problem.measures(params)["accuracy"]), 3)  # two of three
       0.667
     """
-    check_splits(train, validation, 2)
-    check_features(train, validation)
+    problem = classifier(
+        logistic_loss, predict, train, validation, num_classes=2, outputs=(), cuts=cuts
+    )
     labels = np.asarray(train.examples["y"])
     if np.ptp(labels) == 0:
         raise ValueError(
             f"every label y of the training data is {labels[0]}; pass examples of both classes, 0 "
             "and 1, because the loss of one class alone has no minimum."
         )
-    dim = train.examples["x"].shape[1]
-    correct = accuracy(predict, validation)
-
-    def init(key):
-        kernel = jax.nn.initializers.glorot_uniform()(key, (dim, 1), jnp.float32)
-        return {"kernel": kernel[:, 0], "bias": jnp.zeros((), jnp.float32)}
-
-    def measures(params):
-        return correct(params) | at_cuts(lambda cut: density(params["kernel"], cut), cuts)
-
-    return Problem(logistic_loss, train, validation, init, measures)
+    return problem
 
 
 def logistic_loss(params, rows) -> Array:
@@ -74,18 +63,19 @@ def logistic_loss(params, rows) -> Array:
       rows: dict of ``x`` and ``y``.
 
     Example:
+      >>> import jax.numpy as jnp
       >>> params = {"kernel": jnp.array([1.0]), "bias": jnp.array(0.0)}
       >>> rows = {"x": jnp.array([[1e4], [-1e4]]), "y": jnp.array([1, 1])}
       >>> logistic_loss(params, rows).tolist()
       [0.0, 10000.0]
     """
-    logits = rows["x"] @ params["kernel"] + params["bias"]
+    logits = predictor(params, rows)
     return jax.nn.softplus((1 - 2 * rows["y"].astype(logits.dtype)) * logits)
 
 
 def predict(params, rows) -> Array:
     """Return the more probable label of each row."""
-    return (rows["x"] @ params["kernel"] + params["bias"] > 0).astype(rows["y"].dtype)
+    return (predictor(params, rows) > 0).astype(rows["y"].dtype)
 
 
 @validated
@@ -120,8 +110,7 @@ def synthetic_logistic(
       truth_spread: t, the standard deviation of the clients' true weights around w.
       bias_scale: standard deviation of the true bias.
       num_validation: validation examples per client.
-      cuts: magnitudes above which a weight counts as nonzero; measures at the first are named
-        ``density``, ``f1`` and so on, those at others have the cut in their name.
+      cuts: magnitudes above which a weight counts; all but the first are in the measures' names.
       seed: seed of the data.
 
     Example:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
 from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import Loss, population_loss
-from fcojax.types import Array, Params, PyTree
+from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla.linalg import singular_values
 
 Predict = Callable[[Params, PyTree], Array]  # (params, examples) -> one label per example
@@ -112,6 +112,13 @@ def on_validation(validation: ClientData | None, **functions: Loss) -> Callable[
     return lambda params: {
         name: population_loss(function, params, validation) for name, function in functions.items()
     }
+
+
+def random_basis(key: Key, dim: int, num_components: int, dtype: DTypeLike) -> Array:
+    """Return orthonormal columns, uniformly distributed: the polar factor of a normal matrix."""
+    normal = jax.random.normal(key, (dim, num_components), dtype)
+    u, _, vt = jnp.linalg.svd(normal, full_matrices=False)
+    return u @ vt
 
 
 def check_components(num_components: int, dim: int) -> None:

@@ -14,6 +14,7 @@ from fcojax.problems.measures import (
     check_components,
     feasibility,
     principal_angles,
+    random_basis,
     stiefel_gradient_norm,
 )
 from fcojax.problems.problem import Problem
@@ -63,10 +64,7 @@ def pca(
     dtype = jnp.result_type(train.examples["x"])
 
     def init(key):
-        u, _, vt = jnp.linalg.svd(
-            jax.random.normal(key, (dim, num_components), dtype), full_matrices=False
-        )
-        return u @ vt
+        return random_basis(key, dim, num_components, dtype)
 
     def measures(basis):
         s, solution = jnp.asarray(moment, basis.dtype), jnp.asarray(vectors, basis.dtype)

@@ -6,7 +6,7 @@ import numpy as np
 
 from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_stacked
-from fcojax.problems.measures import feasibility
+from fcojax.problems.measures import feasibility, random_basis
 from fcojax.problems.problem import Problem
 from fcojax.problems.second_moments import second_moment
 from fcojax.types import Array, Count, NonNegative
@@ -51,8 +51,7 @@ def procrustes(train: ClientData, validation: ClientData | None = None) -> Probl
     dtype = jnp.result_type(train.examples["x"])
 
     def init(key):
-        u, _, vt = jnp.linalg.svd(jax.random.normal(key, (dim, dim), dtype))
-        return u @ vt
+        return random_basis(key, dim, dim, dtype)
 
     def measures(rotation):
         difference = rotation - jnp.asarray(best, rotation.dtype)

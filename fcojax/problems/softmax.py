@@ -2,15 +2,13 @@ r"""Multiclass (softmax) logistic regression."""
 
 from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
 from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_rows
-from fcojax.problems.fields import check_features, check_splits
-from fcojax.problems.measures import accuracy, at_cuts, density
+from fcojax.problems.linear_models import classifier
 from fcojax.problems.problem import Problem
 from fcojax.types import Array, Count, NonNegative, Real, Share
 
@@ -33,8 +31,7 @@ def softmax(
       train: training data.
       validation: validation data, or ``None``.
       num_classes: number of classes C, of which some may not occur in the data.
-      cuts: magnitudes above which a weight counts as nonzero; the measure at the first is named
-        ``density``, those at others have the cut in their name.
+      cuts: magnitudes above which a weight counts; all but the first are in the measures' names.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -44,19 +41,10 @@ def softmax(
       >>> params["kernel"].shape, params["bias"].shape
       ((3, 5), (5,))
     """
-    check_splits(train, validation, num_classes)
-    check_features(train, validation)
-    dim = train.examples["x"].shape[1]
-    correct = accuracy(predict, validation)
-
-    def init(key):
-        kernel = jax.nn.initializers.glorot_uniform()(key, (dim, num_classes), jnp.float32)
-        return {"kernel": kernel, "bias": jnp.zeros(num_classes, jnp.float32)}
-
-    def measures(params):
-        return correct(params) | at_cuts(lambda cut: density(params["kernel"], cut), cuts)
-
-    return Problem(cross_entropy, train, validation, init, measures)
+    return classifier(
+        cross_entropy, predict, train, validation,
+        num_classes=num_classes, outputs=(num_classes,), cuts=cuts,
+    )  # fmt: skip
 
 
 def cross_entropy(params, rows) -> Array:
@@ -108,8 +96,7 @@ def synthetic_softmax(
       size_log_scale: its standard deviation.
       min_size: examples of every client beyond the log-normal number, at least 2.
       validation_share: share of each client's examples for validation, at least one of them.
-      cuts: magnitudes above which a weight counts as nonzero; the measure at the first is named
-        ``density``, those at others have the cut in their name.
+      cuts: magnitudes above which a weight counts; all but the first are in the measures' names.
       seed: seed of the data.
 
     Example:

@@ -15,6 +15,7 @@ from fcojax.problems.measures import (
     check_components,
     feasibility,
     principal_angles,
+    random_basis,
     stiefel_gradient_norm,
 )
 from fcojax.problems.problem import Problem, population_loss
@@ -82,10 +83,7 @@ def subspace_completion(
     slope = jax.grad(lambda basis: population_loss(projected_loss, basis, train))
 
     def init(key):
-        dtype = train.examples["value"].dtype
-        normal = jax.random.normal(key, (dim, num_components), dtype)
-        u, _, vt = jnp.linalg.svd(normal, full_matrices=False)
-        return u @ vt
+        return random_basis(key, dim, num_components, train.examples["value"].dtype)
 
     def measures(basis):
         result = {

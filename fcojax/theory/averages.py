@@ -19,7 +19,7 @@ from fcojax.types import Array, Params, PyTree
 
 
 class Averaged(NamedTuple):
-    """An algorithm's server state, the mean of its models so far, and their number."""
+    """An algorithm's server state, the mean of the points so far, and their number."""
 
     inner: PyTree
     mean: Params

@@ -109,10 +109,7 @@ class LinearModel(NamedTuple):
 
     def values(self, points: np.ndarray) -> np.ndarray:
         """f_k at client k's point, with axes [..., clients]."""
-        losses = [
-            self.link.value(points[..., k, :] @ a.T, b).mean(axis=-1)
-            for k, (a, b) in enumerate(zip(self.features, self.targets, strict=True))
-        ]
+        losses = self._each(lambda u, a, b: self.link.value(u, b).mean(axis=-1), points)
         return np.stack(losses, axis=-1) + self.ridge / 2 * np.sum(points**2, axis=-1)
 
     def objective(self, point: np.ndarray) -> np.ndarray:
@@ -130,10 +127,9 @@ class LinearModel(NamedTuple):
         """
         if batch_size is None:
             return np.zeros(points.shape[:-1])
-        squares = [
-            self.link.slope(points[..., k, :] @ a.T, b) ** 2 @ np.sum(a**2, axis=1) / len(a)
-            for k, (a, b) in enumerate(zip(self.features, self.targets, strict=True))
-        ]
+        squares = self._each(
+            lambda u, a, b: self.link.slope(u, b) ** 2 @ np.sum(a**2, axis=1) / len(a), points
+        )
         means = np.sum(self._mean_slopes(points) ** 2, axis=-1)
         return (np.stack(squares, axis=-1) - means) / batch_size
 
@@ -205,11 +201,13 @@ class LinearModel(NamedTuple):
 
     def _mean_slopes(self, points: np.ndarray) -> np.ndarray:
         """The gradients without the ridge."""
-        slopes = [
-            self.link.slope(points[..., k, :] @ a.T, b) @ a / len(a)
-            for k, (a, b) in enumerate(zip(self.features, self.targets, strict=True))
-        ]
+        slopes = self._each(lambda u, a, b: self.link.slope(u, b) @ a / len(a), points)
         return np.stack(slopes, axis=-2)
+
+    def _each(self, function: Callable, points: np.ndarray) -> list[np.ndarray]:
+        """``function(predictions, features, targets)`` of each client at its point."""
+        clients = enumerate(zip(self.features, self.targets, strict=True))
+        return [function(points[..., k, :] @ a.T, a, b) for k, (a, b) in clients]
 
 
 @validated

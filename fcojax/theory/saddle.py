@@ -14,17 +14,10 @@ from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapse
 from fcojax.algorithms.fe_dual_ex import extrapolation
 from fcojax.algorithms.fed_dual_avg import DualPoint, FedDualAvgHparams, fed_dual_avg
 from fcojax.problems.problem import Loss
+from fcojax.theory.averages import Averaged
 from fcojax.theory.fco import Constants
 from fcojax.transforms.mirrors.mirror import Mirror
-from fcojax.types import Array, Params, PyTree
-
-
-class Ahead(NamedTuple):
-    """FedDualAvg's server state, the mean of the extrapolated points, and their number."""
-
-    inner: PyTree
-    mean: Params
-    count: Array
+from fcojax.types import Params
 
 
 class Path(NamedTuple):
@@ -55,7 +48,7 @@ def extrapolated_average(loss: Loss, mirror: Mirror) -> Algorithm:
 
     def init(hparams, params):
         inner, client = averaging.init(hparams, params)
-        return Ahead(inner, tree.zeros_like(params), jnp.zeros((), jnp.int32)), client
+        return Averaged(inner, tree.zeros_like(params), jnp.zeros((), jnp.int32)), client
 
     def broadcast(hparams, server):
         return averaging.broadcast(hparams, server.inner)
@@ -81,7 +74,7 @@ def extrapolated_average(loss: Loss, mirror: Mirror) -> Algorithm:
         change = jax.tree.map(lambda all, mean: jnp.mean(all, axis=0) - mean, points, server.mean)
         mean = tree.add_scaled(server.mean, num_steps / count.astype(times.dtype), change)
         moved = mean_upload.moved
-        return Ahead(
+        return Averaged(
             averaging.server_update(hparams, server.inner, moved, fraction, key), mean, count
         )
 

@@ -11,10 +11,10 @@ import scipy.linalg
 import fcojax
 from fcojax import problems
 from fcojax.problems.clients import from_clients, from_rows
-from fcojax.problems.low_rank import matrix_squared_error
 from fcojax.problems.matrix_completion import entry_loss
 from fcojax.problems.measures import principal_angles, rank, stiefel_gradient_norm
 from fcojax.problems.pca import variance_loss
+from fcojax.problems.planted import squared_error
 from fcojax.problems.second_moments import second_moment
 from fcojax.problems.subspace_completion import projected_loss
 from fcojax.transforms import euclidean, named, nuclear, on_subtree, riemannian_gradient, stiefel
@@ -32,7 +32,7 @@ def orthonormal(rng, *shape):
 def test_the_matrix_loss_by_hand():
     params = {"kernel": jnp.array([[1.0, 2.0], [0.0, -1.0]]), "bias": jnp.array(0.5)}
     rows = {"x": jnp.array([[[1.0, 1.0], [5.0, 2.0]]]), "y": jnp.array([4.0])}
-    assert matrix_squared_error(params, rows).tolist() == [(1 + 2 - 2 + 0.5 - 4) ** 2]
+    assert squared_error(params, rows).tolist() == [(1 + 2 - 2 + 0.5 - 4) ** 2]
 
 
 def test_low_rank_data_have_the_stated_moments():

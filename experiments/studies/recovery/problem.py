@@ -15,8 +15,7 @@ from fcojax.algorithms import Algorithm, takes
 from fcojax.algorithms.base import Factory
 from fcojax.problems import Problem, lasso, low_rank, softmax, synthetic_softmax
 from fcojax.problems.hold_out import hold_out_examples
-from fcojax.problems.lasso import squared_error
-from fcojax.problems.low_rank import matrix_squared_error
+from fcojax.problems.planted import squared_error
 from fcojax.problems.problem import Loss
 from fcojax.transforms import Mirror, Penalty
 
@@ -27,7 +26,7 @@ def sparse(config: Config) -> Problem:
     """Return a lasso whose first true weights are one; clients differ in feature means."""
     drawn = from_config(lasso, config, bias_scale=0.0, seed=config.data_seed)
     truth = (jnp.arange(config.dim) < config.num_true).astype(jnp.float32)
-    return _without_bias(drawn, squared_error, truth)
+    return _without_bias(drawn, truth)
 
 
 def matrices(config: Config) -> Problem:
@@ -35,14 +34,14 @@ def matrices(config: Config) -> Problem:
     shape = (config.side, config.side)
     drawn = from_config(low_rank, config, shape=shape, bias_scale=0.0, seed=config.data_seed)
     truth = jnp.diag((jnp.arange(config.side) < config.true_rank).astype(jnp.float32))
-    return _without_bias(drawn, matrix_squared_error, truth)
+    return _without_bias(drawn, truth)
 
 
-def _without_bias(drawn: Problem, squared: Loss, truth: jax.Array) -> Problem:
+def _without_bias(drawn: Problem, truth: jax.Array) -> Problem:
     """Return the problem with half the squared error, a normal start and the error's norm."""
 
     def loss(params, rows):
-        return squared(params | {"bias": jnp.zeros((), params["kernel"].dtype)}, rows) / 2
+        return squared_error(params | {"bias": jnp.zeros((), params["kernel"].dtype)}, rows) / 2
 
     def measures(params):
         error = jnp.sqrt(jnp.sum((params["kernel"] - truth) ** 2))
