@@ -218,7 +218,10 @@ def client_function(context: RoundContext, message: PyTree, first_client: Array 
             return result._replace(state=Rows(result.state, before.residuals))
         payload, public, join = split(result.upload)
         encoded, residual = plan.uplink.encode(hparams, payload, before.residuals, encode_key)
-        upload = join(plan.uplink.decode(encoded), public)
+        require_same_form("encode of the uplink", before.residuals, residual, "residual")
+        decoded = plan.uplink.decode(encoded)
+        require_same_form("decode of the uplink", payload, decoded, "payload")
+        upload = join(decoded, public)
         return result._replace(state=Rows(result.state, residual), upload=upload)
 
     compute = guarded(client_and_uplink, lambda result: (result.upload, result.state))
@@ -284,13 +287,14 @@ def first_residual(
     return plan.uplink.init([jnp.zeros(leaf.shape, leaf.dtype) for leaf in payload])
 
 
-def require_same_form(function: str, before: PyTree, after: PyTree) -> None:
-    """Raise ``ValueError`` unless a returned state has the structure, shapes and dtypes of the old.
+def require_same_form(function: str, before: PyTree, after: PyTree, noun: str = "state") -> None:
+    """Raise ``ValueError`` unless a result has the structure, shapes and dtypes of an argument.
 
     Args:
       function: name of the function that returned it.
-      before: the old state.
-      after: the returned one.
+      before: the argument.
+      after: the result.
+      noun: what both are.
     """
     expected, found = (
         jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", state)
@@ -298,7 +302,7 @@ def require_same_form(function: str, before: PyTree, after: PyTree) -> None:
     )
     if expected != found:
         raise ValueError(
-            f"{function} returned a state of another form, {shown(found)}, than it was given, "
+            f"{function} returned a {noun} of another form, {shown(found)}, than it was given, "
             f"{shown(expected)}; return one of the same structure, shapes and dtypes."
         )
 

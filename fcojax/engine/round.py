@@ -119,6 +119,7 @@ def _means(
     else:
         payload, public, join = split(total)
         finished = context.plan.uplink.finish(context.hparams, payload, weights, key)
+        require_same_form("finish of the uplink", payload, finished, "payload")
         mean = join(finished, plain_mean(context.hparams, public, weights, key))
     metrics = plain_mean(context.hparams, metrics, weights, key)
     return tree.cast_means(mean, shapes.upload), tree.cast_means(metrics, shapes.metrics)

@@ -258,3 +258,25 @@ def test_clients_that_send_nan_are_as_if_they_had_not_been_there(probability):
         strict=True,
     ):  # fmt: skip
         np.testing.assert_allclose(leaf, wanted, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("replaced", "sentence"),
+    [
+        ({"decode": lambda encoded: [leaf[None] for leaf in encoded]}, "decode .* payload"),
+        ({"decode": lambda encoded: [leaf.astype(jnp.float32) for leaf in encoded]}, "decode"),
+        ({"decode": lambda encoded: encoded[:-1]}, "decode"),
+        (
+            {"encode": lambda hparams, payload, kept, key: (payload, jnp.zeros(2))},
+            r"encode .* residual .*float64\[2\]",
+        ),
+        (
+            {"finish": lambda hparams, total, weights, key: [jnp.sum(leaf) for leaf in total]},
+            "finish .* payload",
+        ),
+    ],
+)
+def test_what_an_uplink_returns_has_the_form_of_what_it_was_given(replaced, sentence):
+    """A payload of another shape would broadcast in the mean."""
+    with pytest.raises(ValueError, match=sentence):
+        run("fed_avg", RATES, lossless._replace(**replaced))
