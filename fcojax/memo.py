@@ -1,8 +1,11 @@
-"""Factories that return the same object for the same arguments.
+"""Factories that return the same object for the same arguments, and programs that are let go.
 
 Algorithms and penalties are tuples of closures, and JAX caches compiled programs by the identity of
 a closure: without a cache here, a factory called twice would be compiled twice. Array arguments are
 compared by their contents.
+
+A function that JAX compiles for static arguments keeps its programs, and those arguments, for as
+long as the process lives. ``jit_per`` keeps those of the last few.
 """
 
 import collections
@@ -10,7 +13,7 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Hashable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import numpy as np
@@ -19,7 +22,8 @@ from jax.core import Tracer
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-_MAX_RESULTS = 256  # per factory; an evicted one is compiled again
+_MAX_RESULTS = 64  # per factory; an evicted one is compiled again
+_MAX_PROGRAMS = 32  # per function: with all that it maps, one takes a few megabytes
 
 
 def memoised(factory: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -52,6 +56,45 @@ def memoised(factory: Callable[Arguments, Result]) -> Callable[Arguments, Result
         return cache[key]
 
     return cached
+
+
+def jit_per(num_static: int, **options: Any) -> Callable[[Callable], Any]:
+    """Return ``jax.jit`` whose first arguments are static, for the last 32 values of them alone.
+
+    A program that was dropped is compiled again when it is next needed. ``trace``,
+    ``lower`` and ``eval_shape`` work as those of ``jax.jit``.
+
+    Args:
+      num_static: number of leading arguments that are static.
+      **options: options of ``jax.jit``, which count the other arguments only.
+
+    Example:
+      >>> power = jit_per(1)(lambda exponent, x: x**exponent)
+      >>> float(power(3, 2.0))
+      8.0
+    """
+
+    def decorate(function: Callable) -> Any:
+        @functools.lru_cache(_MAX_PROGRAMS)
+        def program_of(*static: Hashable) -> Any:
+            def of_others(*others):
+                return function(*static, *others)
+
+            of_others.__name__ = of_others.__qualname__ = function.__name__
+            return jax.jit(of_others, **options)
+
+        @functools.wraps(function)
+        def compiled(*args):
+            return program_of(*args[:num_static])(*args[num_static:])
+
+        def method(name: str) -> Callable:
+            return lambda *args: getattr(program_of(*args[:num_static]), name)(*args[num_static:])
+
+        for name in ("trace", "lower", "eval_shape"):
+            setattr(compiled, name, method(name))
+        return compiled
+
+    return decorate
 
 
 def _call_key(signature: inspect.Signature, args: tuple, kwargs: dict) -> Hashable:

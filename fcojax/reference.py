@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.memo import memoised
+from fcojax.memo import jit_per, memoised
 from fcojax.problems.problem import Problem, population_loss
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, Count, NonNegative, Params, PyTree, Scalar
@@ -101,7 +101,7 @@ def fista(
       for composite convex optimization with backtracking", Found. Comput. Math. 2014; O'Donoghue
       and Candes, "Adaptive restart for accelerated gradient schemes", Found. Comput. Math. 2015.
     """
-    return _solve(smooth, penalty, scale, params, context, tolerance, max_steps)
+    return _solve(smooth, penalty, max_steps, scale, params, context, tolerance)
 
 
 @validated
@@ -138,9 +138,9 @@ def optimum(
         return jax.device_get(found)
 
 
-@functools.partial(jax.jit, static_argnames=("smooth", "penalty", "max_steps"))
+@jit_per(3)
 @in_full_precision
-def _solve(smooth, penalty, scale, params, context, tolerance, max_steps) -> Solution:
+def _solve(smooth, penalty, max_steps, scale, params, context, tolerance) -> Solution:
     def value(w):
         return smooth(w, context)
 

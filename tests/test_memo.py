@@ -1,5 +1,9 @@
 """Factories called twice with the same arguments return one object, which is compiled once."""
 
+import gc
+import pathlib
+import weakref
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +11,7 @@ import pytest
 
 import fcojax
 from fcojax import transforms
-from fcojax.memo import memoised
+from fcojax.memo import _MAX_PROGRAMS, jit_per, memoised
 from tests.support import federations
 
 
@@ -64,3 +68,41 @@ def test_traced_arguments_are_not_cached():
     make = memoised(lambda x: calls.append(x) or x)
     jax.jit(lambda x: make(x) + make(x))(jnp.ones(2))
     assert len(calls) == 2
+
+
+def test_programs_of_the_last_static_arguments_are_kept_and_others_let_go():
+    """As ``jax.jit`` does with a function that nobody holds."""
+    traced = []
+
+    @jit_per(1)
+    def apply(function, x):
+        traced.append(function)
+        return function(x)
+
+    functions = [lambda x, shift=shift: x + shift for shift in range(_MAX_PROGRAMS + 1)]
+    assert [float(apply(function, 0.0)) for function in functions] == list(range(len(functions)))
+    assert float(apply(functions[-1], 0.0)) == _MAX_PROGRAMS and len(traced) == len(functions)
+    traced.clear()
+    first, last = weakref.ref(functions[0]), weakref.ref(functions[-1])
+    functions.clear()
+    gc.collect()
+    assert first() is None and last() is not None
+    assert apply.lower(last(), 1.0).as_text().startswith("module @jit_apply")
+
+
+@pytest.mark.long
+def test_runs_with_new_functions_take_no_more_memory_than_the_first_fifty():
+    """A loop that makes its loss anew: maps of a process are limited to 65,530."""
+    data, maps, rows = fcojax.from_rows({"a": np.arange(4.0)}, [2, 2]), [], []
+
+    def run():
+        algorithm = fcojax.algorithms.fed_avg(lambda w, rows: (w - rows["a"]) ** 2)
+        hparams, plan = algorithm.hparams_type(client_lr=0.1), fcojax.local_steps(2)
+        key = jax.random.key(0)
+        fcojax.run(algorithm, hparams, jnp.zeros(()), data, key, plan, num_rounds=2)
+
+    for _ in range(1000):
+        run()
+        maps.append(pathlib.Path("/proc/self/maps").read_bytes().count(b"\n"))
+        rows.append(int(pathlib.Path("/proc/self/statm").read_text().split()[1]))
+    assert max(maps) <= 1.05 * maps[50] and max(rows) <= 1.1 * rows[100]

@@ -3,7 +3,6 @@
 For debugging: slow, on one device, and not for use under ``jit``.
 """
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -17,6 +16,7 @@ from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.randomness import draw_cohort
 from fcojax.engine.state import State
 from fcojax.engine.stepper import advance
+from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import PyTree
 
@@ -85,7 +85,7 @@ def _members(plan: Plan, data: ClientData, state: State) -> tuple[jax.Array, jax
     return members, cohort.present
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@jit_per(2)
 def _of_client(algorithm, plan, hparams, data, state, client) -> PyTree:
     """Return which leaves of one client's upload and state are not finite."""
     now = at_round(hparams, state.round)

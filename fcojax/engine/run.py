@@ -1,9 +1,7 @@
 """A whole run in one compiled program."""
 
-import functools
 import warnings
 
-import jax
 import numpy as np
 from jax.core import Tracer
 
@@ -21,6 +19,7 @@ from fcojax.engine.validation import (
     require_run,
     require_schedules,
 )
+from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 
@@ -84,7 +83,7 @@ def run(
     return model, history
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@jit_per(1)
 def run_compiled(
     program: Program, hparams: PyTree, params: Params, data: ClientData, key: Key, context: PyTree
 ) -> tuple[Params, PyTree]:

@@ -23,6 +23,7 @@ from fcojax.engine.state import PER_POINT, PER_RUN, SHARED, Observe, State, is_s
 from fcojax.engine.status import Status
 from fcojax.engine.stepper import advance_traced, read_model_traced, start_traced
 from fcojax.engine.validation import as_params, require_observer, require_run, require_schedules
+from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Count, Key, NonNegative, Params, PyTree, Scalar
 
@@ -146,7 +147,7 @@ def solve_traced(
     return read_model_traced(program.algorithm, hparams, progress.state), progress.outcome
 
 
-_solve_compiled = jax.jit(solve_traced, static_argnums=(0, 1))
+_solve_compiled = jit_per(2)(solve_traced)
 
 
 def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> Progress:
@@ -163,7 +164,7 @@ def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> Pr
     return Progress(state, violation, _with_verdict(outcome, violation, zero > 0, tolerance))
 
 
-_begin_compiled = jax.jit(_begin_traced, static_argnums=0)
+_begin_compiled = jit_per(1)(_begin_traced)
 
 
 def _continue_traced(
@@ -182,7 +183,7 @@ def _continue_traced(
     return jax.lax.while_loop(unfinished, block, progress)
 
 
-_continue_compiled = jax.jit(_continue_traced, static_argnums=(0, 1))
+_continue_compiled = jit_per(2)(_continue_traced)
 
 
 def _after_block(program, hparams, data, before: Progress, state, history, tolerance) -> Progress:

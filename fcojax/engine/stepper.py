@@ -7,7 +7,6 @@ Names in this and the next modules: the public function checks its arguments, ``
 jitted program, and ``_traced`` is its body, for use inside larger programs.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -47,6 +46,7 @@ from fcojax.engine.validation import (
     require_state,
     require_state_of,
 )
+from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla.rules import in_full_precision
@@ -235,7 +235,7 @@ def start_traced(algorithm, plan, init, hparams, params, data, key) -> State:
     return on_mesh(starts(hparams, key), data, ("sweep", None))
 
 
-_start_compiled = jax.jit(start_traced, static_argnums=(0, 1, 2))
+_start_compiled = jit_per(3)(start_traced)
 
 
 @in_full_precision
@@ -262,8 +262,8 @@ def advance_traced(
     return over_grid(one, data, (PER_POINT, STATE_AXES), (STATE_AXES, PER_RUN))(hparams, state)
 
 
-advance_compiled = jax.jit(advance_traced, static_argnums=0)
-advance_donating = jax.jit(advance_traced, static_argnums=0, donate_argnames=("state",))
+advance_compiled = jit_per(1)(advance_traced)
+advance_donating = jit_per(1, donate_argnums=2)(advance_traced)
 
 
 def _rounds(
@@ -316,7 +316,7 @@ def _look_traced(algorithm, observe, hparams, state, context):
     return _for_each_run(one, hparams, state)
 
 
-_look_compiled = jax.jit(_look_traced, static_argnums=(0, 1))
+_look_compiled = jit_per(2)(_look_traced)
 
 
 @in_full_precision
@@ -328,7 +328,7 @@ def read_model_traced(algorithm: Algorithm, hparams: PyTree, state: State) -> Pa
     )
 
 
-_read_model_compiled = jax.jit(read_model_traced, static_argnums=0)
+_read_model_compiled = jit_per(1)(read_model_traced)
 
 
 def _for_each_run(one: Callable, hparams: PyTree, state: State) -> Any:
@@ -381,7 +381,7 @@ def _form(leaf) -> tuple:
     return jnp.shape(leaf), jnp.result_type(leaf)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@jit_per(2)
 def _restarted(algorithm, plan, hparams, data, state) -> State:
     """Return what ``start`` makes of the state's own model."""
     one_hparams, one_state = hparams, state

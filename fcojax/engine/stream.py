@@ -5,7 +5,6 @@ thread reads the examples of the next. Results equal those of the population in 
 """
 
 import concurrent.futures
-import functools
 import itertools
 from typing import Any
 
@@ -25,6 +24,7 @@ from fcojax.engine.program import Program
 from fcojax.engine.randomness import draw_cohort
 from fcojax.engine.state import Observe, State, is_sweep
 from fcojax.engine.validation import as_round_counts
+from fcojax.memo import jit_per
 from fcojax.problems import stored
 from fcojax.problems.clients import ClientData, Held
 from fcojax.types import Array, Count, Key, Params, PyTree
@@ -297,7 +297,7 @@ def _put_back(state: State, members: np.ndarray, part: State) -> State:
     return part._replace(clients=rows[0], residuals=rows[1])
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
+@jit_per(2)
 def _drawn(plan: Plan, block: int, data: ClientData, keys: Key, first: Any):
     """Return members and presence in every round of a block, for each key."""
 

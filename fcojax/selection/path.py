@@ -19,6 +19,7 @@ from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.program import Program
 from fcojax.engine.solve import Outcome, solve_traced
 from fcojax.engine.validation import as_params, require_run
+from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import Loss, Problem, population_loss
 from fcojax.selection.folds import Fraction
@@ -187,7 +188,7 @@ def path(
         setup = setup.with_loss(summary.loss, default_method(penalty)(summary.loss))
         setup = setup._replace(summary=summary.client)
     grid, relative = grid_of(penalty, strengths, least)
-    found = _path(setup, hparams, params, data, key, grid, relative, tolerance)
+    found = _path(setup, relative, hparams, params, data, key, grid, tolerance)
     return as_path(setup, found, data)
 
 
@@ -249,9 +250,9 @@ def grid_of(
     return values, False
 
 
-@functools.partial(jax.jit, static_argnums=(0, 6))
+@jit_per(2)
 @in_full_precision
-def _path(setup, hparams, params, data, key, grid, relative, tolerance) -> TracedPath:
+def _path(setup, relative, hparams, params, data, key, grid, tolerance) -> TracedPath:
     counts = data.weights[: data.num_clients] > 0
     data = data if setup.summary is None else setup.summary(data)
     found = path_traced(setup, hparams, params, data, key, grid, relative, tolerance)

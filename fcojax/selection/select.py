@@ -1,7 +1,6 @@
 """The choice of a penalty's strength by cross-validation or a criterion, and the refitted model."""
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from fcojax.arguments import validated
 from fcojax.engine.padding import sizes_matter
 from fcojax.engine.plan import Plan
 from fcojax.engine.solve import Outcome
+from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import Problem, population_loss
 from fcojax.selection.criteria import Criterion
@@ -228,7 +228,7 @@ def select(
         program = program._replace(plan=_one_client_at_a_time(program.plan, data))
         fold_setup = fold_setup._replace(program=program)
     found, fold_results = _search(
-        (setup, fold_setup), hparams, params, data, key, folds, grid, relative, tolerance
+        (setup, fold_setup), relative, hparams, params, data, key, folds, grid, tolerance
     )
     path, fold_outcome = as_path(setup, found, data), None
     if isinstance(by, Criterion):
@@ -287,10 +287,10 @@ def _one_client_at_a_time(plan: Plan, data: ClientData) -> Plan:
     return plan
 
 
-@functools.partial(jax.jit, static_argnums=(0, 7))
+@jit_per(2)
 @in_full_precision
 def _search(
-    setups, hparams, params, data, key, folds, grid, relative, tolerance
+    setups, relative, hparams, params, data, key, folds, grid, tolerance
 ) -> tuple[TracedPath, FoldResults | None]:
     """Compute the path on all data, and those of all folds with the scores of their models."""
     setup, fold_setup = setups
@@ -362,7 +362,7 @@ def _refitted(
     return jax.tree.map(lambda leaf: leaf[0], (fits.models, fits.outcome))
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@jit_per(1)
 @in_full_precision
 def _refit(setup, hparams, model, data, key, tolerance):
     dtype = jax.tree.leaves(model)[0].dtype
