@@ -49,6 +49,7 @@ from fcojax.engine.validation import (
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
+from fcojax.xla.rewriting import fast_inside_loops
 from fcojax.xla.rules import in_full_precision
 
 
@@ -343,7 +344,7 @@ def _evaluate(algorithm, observe, hparams, state, context) -> dict[str, Array]:
     now, model = _model(algorithm, hparams, state)
     whole = isinstance(observe, StateObserver)
     function, argument = (observe.function, state) if whole else (observe, model)
-    return evaluated(function, now, argument, context)
+    return evaluated(fast_inside_loops(function), now, argument, context)
 
 
 def _model(algorithm, hparams, state):

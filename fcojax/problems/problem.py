@@ -12,6 +12,7 @@ from fcojax.arguments import shown, validated
 from fcojax.problems.clients import ClientData, sum_over_shards
 from fcojax.types import Array, Count, Key, Params, PyTree
 from fcojax.xla.jaxprs import largest_result
+from fcojax.xla.rewriting import fast_inside_loops
 
 _MOST_ROWS, _BLOCK_BYTES = 8192, 1 << 25  # of a block of population_loss
 Loss = Callable[[Params, PyTree], Array]  # (params, examples) -> one loss per example
@@ -139,7 +140,7 @@ def losses_of(
     num_examples = jax.tree.leaves(examples)[0].shape[0]
     further = tuple(extra for extra in (key, weights) if extra is not None)
     try:
-        losses = loss(params, examples, *further)
+        losses = fast_inside_loops(loss)(params, examples, *further)
     except Exception as error:
         error.add_note(
             f"The loss was called with params {_shapes(params)} and examples {_shapes(examples)}; "

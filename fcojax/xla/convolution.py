@@ -100,8 +100,11 @@ def conv_general_dilated(
         extent = [(taps - 1) * step + 1 for taps, step in zip(window, rhs_dilation, strict=True)]
         padding = lax.padtype_to_pads(x.shape[1:-1], extent, window_strides, padding)
     sizes = [result.shape[axis] for axis in out_spec[2:]]
-    x = _padded(x, padding, lhs_dilation, 0)
-    views = _views(x, window, rhs_dilation, window_strides, sizes)
+    x = _padded(x, _inner(padding, (0, 0)), _inner(lhs_dilation), 0)
+    views = _views(
+        x, _inner(window), _inner(rhs_dilation), _inner(window_strides),
+        (x.shape[0], *sizes, x.shape[-1]),
+    )  # fmt: skip
     y = _contract(views, kernel, feature_group_count, precision, result.dtype)
     # From [batch, space, features] to the axis order of the result.
     order = (out_spec[0], *out_spec[2:], out_spec[1])
@@ -128,29 +131,68 @@ def max_pool(
       >>> max_pool(jnp.array([1.0, 3.0, 2.0, 0.0]).reshape(1, 4, 1), (2,), (2,)).ravel().tolist()
       [3.0, 2.0]
     """
-    floats = jnp.issubdtype(inputs.dtype, jnp.inexact)
-    least = -jnp.inf if floats else jnp.iinfo(inputs.dtype).min
     strides = (1,) * len(window_shape) if strides is None else tuple(strides)
     space = inputs.shape[-len(window_shape) - 1 : -1]
     if isinstance(padding, str):
         padding = lax.padtype_to_pads(space, window_shape, strides, padding)
     x = inputs.reshape(-1, *space, inputs.shape[-1])
+    ones = (1,) * x.ndim
+    window = _inner(window_shape), _inner(strides), _inner(padding, (0, 0)), ones, ones
     if rules().slices:
-        result = _max_of_slices(x, least, window_shape, strides, padding)
+        result = reduce_window_max(x, *window)
     else:
-        result = lax.reduce_window(
-            x, least, lax.max, (1, *window_shape, 1), (1, *strides, 1), ((0, 0), *padding, (0, 0))
-        )
+        result = lax.reduce_window(x, _least(x.dtype), lax.max, *window)
     return result.reshape(*inputs.shape[: -len(window_shape) - 1], *result.shape[1:])
 
 
+def reduce_window_max(
+    x: Array,
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    base_dilation: Sequence[int],
+    window_dilation: Sequence[int],
+) -> Array:
+    """Return the maximum of each window as ``jax.lax.reduce_window`` does, from slices.
+
+    Args:
+      x: the input.
+      window_dimensions: sizes of the window, one per axis of x, as all that follows.
+      window_strides: steps between windows.
+      padding: pairs (low, high).
+      base_dilation: dilation of x.
+      window_dilation: dilation of the window.
+    """
+
+    def larger(a, b):
+        return jnp.where((a >= b) | jnp.isnan(a), a, b)
+
+    x = _padded(x, padding, base_dilation, _least(x.dtype))
+    extents = [(n - 1) * d + 1 for n, d in zip(window_dimensions, window_dilation, strict=True)]
+    sizes = [
+        max(0, (n - extent) // stride + 1)
+        for n, extent, stride in zip(x.shape, extents, window_strides, strict=True)
+    ]
+    views = _views(x, window_dimensions, window_dilation, window_strides, sizes)
+    return functools.reduce(larger, views)
+
+
+def _least(dtype: Any) -> Any:
+    """The least number of a dtype."""
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return -jnp.inf
+    return jnp.iinfo(dtype).min if jnp.issubdtype(dtype, jnp.integer) else False
+
+
+def _inner(numbers: Sequence, outer: Any = 1) -> tuple:
+    """Numbers of the spatial axes, between those of the batch and of the features."""
+    return outer, *numbers, outer
+
+
 def _padded(x: Array, padding, dilation: Sequence[int], value) -> Array:
-    """``x`` with its spatial axes dilated and padded, or cropped where padding is negative."""
+    """``x`` dilated and padded, or cropped where padding is negative."""
     config = [(low, high, step - 1) for (low, high), step in zip(padding, dilation, strict=True)]
-    if not any(map(any, config)):
-        return x
-    none = (0, 0, 0)
-    return lax.pad(x, jnp.asarray(value, x.dtype), [none, *config, none])
+    return lax.pad(x, jnp.asarray(value, x.dtype), config) if any(map(any, config)) else x
 
 
 def _views(x: Array, window, dilation, strides, sizes) -> list[Array]:
@@ -159,9 +201,7 @@ def _views(x: Array, window, dilation, strides, sizes) -> list[Array]:
     for tap in itertools.product(*map(range, window)):
         first = [entry * step for entry, step in zip(tap, dilation, strict=True)]
         last = [a + (n - 1) * s + 1 for a, n, s in zip(first, sizes, strides, strict=True)]
-        views.append(
-            lax.slice(x, (0, *first, 0), (x.shape[0], *last, x.shape[-1]), (1, *strides, 1))
-        )
+        views.append(lax.slice(x, first, last, strides))
     return views
 
 
@@ -189,14 +229,3 @@ def _contract(views: list[Array], kernel: Array, groups: int, precision, dtype) 
     return jnp.moveaxis(lax.dot_general(grouped, kernel, axes, **options), 0, -2).reshape(
         *space, num_out
     )
-
-
-def _max_of_slices(x: Array, least, window_shape, strides, padding) -> Array:
-    def larger(a, b):
-        return jnp.where((a >= b) | jnp.isnan(a), a, b)
-
-    ones = (1,) * len(window_shape)
-    x = _padded(x, padding, ones, least)
-    space = x.shape[1:-1]
-    sizes = [(n - w) // s + 1 for n, w, s in zip(space, window_shape, strides, strict=True)]
-    return functools.reduce(larger, _views(x, window_shape, ones, strides, sizes))

@@ -1,0 +1,371 @@
+"""Convolutions and poolings of any origin: the same numbers, and none of XLA's own on a CPU."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen, nnx
+from jax import lax
+
+import fcojax
+from fcojax.xla import rewriting, rules
+from fcojax.xla.rewriting import fast_inside_loops
+
+SLOW = ("conv_general_dilated", "reduce_window_max", "select_and_scatter_add", "select_and_gather")
+
+
+def normal(*shape, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape))
+
+
+def slow_primitives(function, *args):
+    """The primitives of XLA's own form in a function's jaxpr, at any depth."""
+    found = set()
+
+    def visit(program):
+        for equation in program.eqns:
+            found.update(name for name in SLOW if name in equation.primitive.name)
+            for inner in jax.extend.core.jaxprs_in_params(equation.params):
+                visit(inner)
+
+    visit(jax.make_jaxpr(function)(*args).jaxpr)
+    return found
+
+
+def random_convolution(seed):
+    """A convolution of 1 to 3 dimensions with a result that is not empty, and its shapes."""
+    rng = np.random.default_rng(seed)
+    rank = int(rng.integers(1, 4))
+    groups, depth, each = (int(n) for n in rng.integers(1, 4, 3))
+    space, window = rng.integers(3, 8, rank), rng.integers(1, 4, rank)
+    strides, lhs_dilation, rhs_dilation = rng.integers(1, 3, (3, rank)).tolist()
+    padding = rng.integers(-1, 3, (rank, 2)).tolist()
+    if rng.random() < 0.5:
+        padding, lhs_dilation = str(rng.choice(["SAME", "VALID"])), [1] * rank
+    letters = "XYZ"[:rank]
+    orders = ["".join(rng.permutation(list(outer + letters))) for outer in ("NC", "OI", "NC")]
+    sizes = dict(zip(letters, space.tolist(), strict=True)) | {"N": 2, "C": groups * depth}
+    of_kernel = dict(zip(letters, window.tolist(), strict=True)) | {"I": depth, "O": groups * each}
+    lhs = tuple(sizes[letter] for letter in orders[0])
+    rhs = tuple(of_kernel[letter] for letter in orders[1])
+    options = {
+        "window_strides": strides, "padding": padding, "lhs_dilation": lhs_dilation,
+        "rhs_dilation": rhs_dilation, "dimension_numbers": tuple(orders),
+        "feature_group_count": groups,
+    }  # fmt: skip
+    convolve = functools.partial(lax.conv_general_dilated, **options)
+    result = jax.eval_shape(convolve, jnp.zeros(lhs), jnp.zeros(rhs))
+    return (convolve, (lhs, rhs)) if result.size else random_convolution(seed + 1000)
+
+
+def random_pooling(seed):
+    rng = np.random.default_rng(seed)
+    rank = int(rng.integers(1, 5))
+    shape, window = rng.integers(3, 7, rank).tolist(), rng.integers(1, 4, rank).tolist()
+    strides = rng.integers(1, 3, rank).tolist()
+    # A window of padding alone has the value minus infinity.
+    padding = [tuple(rng.integers(0, size, 2).tolist()) for size in window]
+    pool = functools.partial(
+        lax.reduce_window, init_value=-jnp.inf, computation=lax.max, window_dimensions=window,
+        window_strides=strides, padding=padding,
+    )  # fmt: skip
+    return pool, (tuple(shape),)
+
+
+def check(function, shapes, dtype, tolerance):
+    """Values, gradients, and gradients of a gradient's product with a direction."""
+    args = [normal(*shape, seed=i).astype(dtype) for i, shape in enumerate(shapes)]
+    places = tuple(range(len(args)))
+
+    def numbers(function, *args):
+        def total(*args):
+            y = function(*args)
+            return jnp.sum(jnp.sin(y) * jnp.cos(jnp.arange(y.size, dtype=dtype)).reshape(y.shape))
+
+        def slope(*args):
+            gradients = jax.grad(total, places)(*args)
+            return sum(jnp.vdot(g, jnp.cos(a)) for g, a in zip(gradients, args, strict=True))
+
+        return function(*args), jax.grad(total, places)(*args), jax.grad(slope, places)(*args)
+
+    theirs = jax.jit(functools.partial(numbers, function))(*args)
+    ours = jax.jit(functools.partial(numbers, fast_inside_loops(function)))(*args)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        largest = np.abs(b).max(initial=1.0)
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * largest)
+    assert not slow_primitives(jax.grad(lambda *x: jnp.sum(fast_inside_loops(function)(*x))), *args)
+
+
+RANDOM = {
+    f"{make.__name__} {seed}": (make, seed)
+    for seed in range(100)
+    for make in (random_convolution, random_pooling)
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if RANDOM[name][1] < 3 else pytest.mark.slow) for name in RANDOM],
+)
+def test_random_windows_are_those_of_xla(name):
+    make, seed = RANDOM[name]
+    function, shapes = make(seed)
+    for dtype, tolerance in ((np.float64, 1e-12), (np.float32, 3e-6)):
+        check(function, shapes, dtype, tolerance)
+
+
+def test_dilated_pooling_is_that_of_xla():
+    """Also with a gradient, which XLA has for some only."""
+    x = normal(2, 9, 8)
+
+    def pool(x):
+        return lax.reduce_window(
+            x, -jnp.inf, lax.max, (1, 3, 2), (1, 2, 1), "VALID", (1, 2, 1), (1, 1, 2)
+        )
+
+    ours = fast_inside_loops(pool)
+    np.testing.assert_array_equal(ours(x), pool(x))
+    assert jax.grad(lambda x: jnp.sum(ours(x)))(x).sum() == ours(x).size
+
+
+def layer(x, kernel):
+    """A convolution and a pooling, with axes [batch, space, channels]."""
+    y = lax.conv_general_dilated(x, kernel, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"))
+    return lax.reduce_window(y, -jnp.inf, lax.max, (1, 2, 1), (1, 1, 1), "SAME")
+
+
+@jax.custom_jvp
+def with_rule(x, kernel):
+    return layer(x, kernel)
+
+
+@with_rule.defjvp
+def _rule(primals, tangents):
+    x, kernel = primals
+    x_dot, kernel_dot = tangents
+    return with_rule(x, kernel), x_dot + jnp.sum(kernel_dot) * x
+
+
+@jax.custom_vjp
+def with_backward(x, kernel):
+    return layer(x, kernel)
+
+
+with_backward.defvjp(
+    lambda x, kernel: (with_backward(x, kernel), (x, kernel)),
+    lambda kept, slope: (2 * slope, jnp.sum(slope) * kept[1]),
+)
+
+
+def in_a_scan(x, kernel):
+    return lax.scan(lambda y, _: (layer(y, kernel), jnp.sum(y)), x, length=2)[0]
+
+
+def in_a_while_loop(x, kernel):
+    def small(state):
+        return (state[0] < 3) & (jnp.sum(layer(state[1], kernel)) < 1e9)
+
+    return lax.while_loop(small, lambda state: (state[0] + 1, layer(state[1], kernel)), (0, x))[1]
+
+
+def in_a_branch(x, kernel):
+    return lax.cond(jnp.sum(x) > 100, lambda: x, lambda: layer(x, kernel))
+
+
+def of_a_switch(x, kernel):
+    return lax.switch(1, [lambda y: y, lambda y: layer(y, kernel), jnp.sin], x)
+
+
+WRAPPED = {
+    "plain": layer,
+    "jit": jax.jit(layer),
+    "checkpoint": jax.checkpoint(layer),
+    "checkpoint of what is saved": jax.checkpoint(
+        layer, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+    ),
+    "scan": in_a_scan,
+    "cond": in_a_branch,
+    "switch": of_a_switch,
+    "closed over": lambda x, kernel: jax.jit(lambda y: layer(y, kernel))(x),
+    "vmap over kernels": lambda x, kernel: jax.vmap(layer, (None, 0))(
+        x, jnp.stack([kernel, 2 * kernel])
+    ).sum(0),
+    "jit in scan in checkpoint": jax.checkpoint(lambda x, kernel: jax.jit(in_a_scan)(x, kernel)),
+    "while": in_a_while_loop,
+    "custom_jvp": with_rule,
+    "custom_vjp": with_backward,
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_windows_inside_of_other_programs(name):
+    """Values, and gradients where loops have them; a rule of one's own is kept."""
+    x, kernel = normal(2, 6, 3), 0.3 * normal(2, 3, 3, seed=1)
+    ours = fast_inside_loops(WRAPPED[name])
+    np.testing.assert_allclose(ours(x, kernel), WRAPPED[name](x, kernel), rtol=1e-12, atol=1e-12)
+    assert slow_primitives(WRAPPED[name], x, kernel)
+    assert not slow_primitives(ours, x, kernel)
+    if name != "while":
+
+        def slopes(function):
+            return jax.jit(jax.grad(lambda *args: jnp.sum(function(*args) ** 3), (0, 1)))
+
+        for a, b in zip(slopes(ours)(x, kernel), slopes(WRAPPED[name])(x, kernel), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11)
+
+
+def test_kernels_mapped_over_clients():
+    x, kernels = normal(4, 2, 6, 3), normal(4, 2, 3, 3, seed=1)
+    ours, theirs = (
+        jax.jit(jax.vmap(jax.grad(lambda *args, f=f: jnp.sum(f(*args) ** 3), (0, 1))))(x, kernels)
+        for f in (fast_inside_loops(layer), layer)
+    )
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-11), ours, theirs
+    )
+
+
+def test_values_that_are_closed_over_are_differentiated():
+    x, kernel = normal(2, 6, 3), normal(2, 3, 3, seed=1)
+
+    def total(kernel, change):
+        return jnp.sum(change(lambda x: layer(x, kernel))(x) ** 2)
+
+    ours, theirs = (
+        jax.grad(total)(kernel, change) for change in (fast_inside_loops, lambda function: function)
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=1e-11)
+
+
+def test_the_structure_of_arguments_and_results_is_kept():
+    def model(params, *, rows):
+        return {"y": layer(rows["x"], params["kernel"]), "none": None, "rest": (params["bias"],)}
+
+    params = {"kernel": normal(2, 3, 3), "bias": jnp.zeros(3), "nothing": None}
+    ours = fast_inside_loops(model)(params, rows={"x": normal(2, 6, 3)})
+    theirs = model(params, rows={"x": normal(2, 6, 3)})
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+
+
+def test_what_is_left_as_it_is():
+    x, kernel = normal(2, 6, 3), normal(2, 3, 3)
+    ours = fast_inside_loops(layer)
+    with rules.pretend("cuda"):
+        assert slow_primitives(ours, x, kernel)
+    with rewriting.as_written():
+        assert slow_primitives(ours, x, kernel)
+    long_kernel = normal(200, 1, 1)
+    assert slow_primitives(fast_inside_loops(layer), normal(1, 300, 1), long_kernel) == {
+        "conv_general_dilated"
+    }
+    calls = []
+    plain = fast_inside_loops(lambda x: calls.append(x) or x + 1)
+    assert plain(1) == 2 and calls[-1] == 1
+    assert fast_inside_loops(lambda x: (layer(x, kernel), "a word"))(x)[1] == "a word"
+    assert fast_inside_loops(lambda x, name: name)(x, "a word") == "a word"
+
+
+def test_errors_and_programs_name_the_line_of_the_user():
+    ours = fast_inside_loops(layer)
+    with pytest.raises(ValueError, match="feature") as raised:
+        ours(normal(2, 6, 4), normal(2, 3, 3))
+    assert "layer" in [entry.name for entry in raised.traceback]
+    text = jax.jit(ours).lower(normal(2, 6, 3), normal(2, 3, 3)).as_text(debug_info=True)
+    assert "test_rewriting.py" in text
+
+
+class Net(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        x = linen.relu(linen.Conv(4, (3, 3))(x))
+        x = linen.max_pool(x, (2, 2), (2, 2))
+        return linen.Dense(3)(x.reshape(len(x), -1))
+
+
+def of_linen(x):
+    params = Net().init(jax.random.key(0), x)
+    return params, Net().apply
+
+
+def of_nnx(x):
+    class Layers(nnx.Module):
+        def __init__(self, rngs):
+            self.conv = nnx.Conv(x.shape[-1], 4, (3, 3), rngs=rngs)
+            self.norm = nnx.LayerNorm(4, rngs=rngs)
+
+        def __call__(self, x):
+            return nnx.max_pool(nnx.gelu(self.norm(self.conv(x))), (2, 2), (2, 2))
+
+    graph, params = nnx.split(Layers(nnx.Rngs(0)))
+    return params, lambda params, x: nnx.merge(graph, params)(x)
+
+
+def of_equinox(x):
+    eqx = pytest.importorskip("equinox")
+    model = eqx.nn.Sequential(
+        [
+            eqx.nn.Conv2d(x.shape[-1], 4, 3, key=jax.random.key(0)),
+            eqx.nn.Lambda(jax.nn.relu),
+            eqx.nn.MaxPool2d(2, 2),
+        ]
+    )
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+    params = jax.tree.map(lambda leaf: leaf.astype(x.dtype), params)
+    return params, lambda params, x: jax.vmap(eqx.combine(params, static))(jnp.moveaxis(x, -1, 1))
+
+
+def of_haiku(x):
+    hk = pytest.importorskip("haiku")
+    model = hk.without_apply_rng(
+        hk.transform(lambda x: hk.MaxPool((2, 2, 1), (2, 2, 1), "SAME")(hk.Conv2D(4, 3)(x)))
+    )
+    return model.init(jax.random.key(0), x), model.apply
+
+
+@pytest.mark.parametrize("make", [of_linen, of_nnx, of_equinox, of_haiku])
+def test_layers_of_other_libraries(make):
+    x = normal(2, 8, 8, 3).astype(np.float32)
+    with jax.numpy_dtype_promotion("standard"):
+        params, apply = make(x)
+        found = []
+        for function in (fast_inside_loops(apply), apply):
+            loss = jax.value_and_grad(lambda p, f=function: jnp.sum(jnp.tanh(f(p, x))))
+            found.append(jax.tree.leaves(jax.jit(loss)(params)))
+        assert not slow_primitives(
+            jax.grad(lambda p: jnp.sum(fast_inside_loops(apply)(p, x))), params
+        )
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_losses_and_observers_of_a_run_are_rewritten():
+    data = fcojax.from_rows({"x": normal(4, 8, 8, 3).astype(np.float32)}, [2, 2])
+    params, apply = of_linen(data.examples["x"])
+
+    def loss(params, rows):
+        return jnp.mean(apply(params, rows["x"]) ** 2, axis=1)
+
+    def observe(hparams, model, context):
+        return {"largest": jnp.max(apply(model, context))}
+
+    fed_avg = fcojax.algorithms.fed_avg(loss)
+
+    def run(params, data):
+        return fcojax.run(
+            fed_avg, fed_avg.hparams_type(client_lr=0.1), params, data, jax.random.key(0),
+            fcojax.local_steps(2, batch_size=2), num_rounds=2, observe=observe,
+            context=data.examples["x"],
+        )  # fmt: skip
+
+    assert not slow_primitives(run, params, data)
+    with rewriting.as_written():
+        assert {"conv_general_dilated", "reduce_window_max"} <= slow_primitives(run, params, data)
+        theirs = run(params, data)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6),
+        run(params, data),
+        theirs,
+    )
