@@ -300,7 +300,7 @@ def require_same_form(function: str, before: PyTree, after: PyTree, noun: str = 
         jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", state)
         for state in (before, after)
     )
-    if expected != found:
+    if jax.tree.flatten(expected) != jax.tree.flatten(found):
         raise ValueError(
             f"{function} returned a {noun} of another form, {shown(found)}, than it was given, "
             f"{shown(expected)}; return one of the same structure, shapes and dtypes."

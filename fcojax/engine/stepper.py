@@ -40,6 +40,7 @@ from fcojax.engine.validation import (
     as_params,
     as_round_counts,
     evaluated,
+    is_function,
     require_init,
     require_observer,
     require_run,
@@ -89,7 +90,7 @@ def start(
     require_run(algorithm, plan, hparams, data, key)
     hparams = as_arrays(hparams)
     # A fixed start point is an argument of the compiled program; a function is part of it.
-    if callable(params):
+    if is_function(params):
         init, fixed = require_init(params), None
     else:
         init, fixed = None, as_params(params)

@@ -49,9 +49,14 @@ def require_algorithm(algorithm: Any) -> None:
     checked_value("algorithm", algorithm, Algorithm)
 
 
+def is_function(params: Any) -> bool:
+    """Return whether this is a function and no pytree that can be called, as Equinox's modules."""
+    return callable(params) and jax.tree_util.all_leaves([params])
+
+
 def as_params(params: Any) -> PyTree:
     """Return a start point as arrays; raise ``ValueError`` unless it holds finite numbers."""
-    if callable(params):
+    if is_function(params):
         raise ValueError(
             f"params is {shown(params)}, a function; call it with a key, or let fcojax.start make "
             "a start point for each seed."

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 import fcojax
@@ -58,3 +59,34 @@ def test_an_annotation_gives_the_range_of_a_number(changes, message):
     with pytest.raises(ValueError) as error:
         require_hparams(Numbers(**changes))
     assert message in str(error.value)
+
+
+@jax.tree_util.register_pytree_node_class
+class Line:
+    """A model that is a pytree and a function of its input, as Equinox's modules are."""
+
+    def __init__(self, slope):
+        self.slope = slope
+
+    def __call__(self, x):
+        return self.slope * x
+
+    def tree_flatten(self):
+        return (self.slope,), None
+
+    @classmethod
+    def tree_unflatten(cls, _, leaves):
+        return cls(*leaves)
+
+
+def test_a_pytree_that_can_be_called_is_a_start_point():
+    data = from_clients([{"x": jnp.array([1.0]), "y": jnp.array([2.0])}] * 2)
+    algorithm = fcojax.algorithms.fed_avg(lambda line, rows: (line(rows["x"]) - rows["y"]) ** 2 / 2)
+    hparams, plan = algorithm.hparams_type(client_lr=0.5), fcojax.local_steps(1)
+    key = jax.random.key(0)
+    line, _ = fcojax.run(algorithm, hparams, Line(jnp.zeros(())), data, key, plan, num_rounds=2)
+    assert isinstance(line, Line) and float(line.slope) == 1.5
+    state = fcojax.start(algorithm, hparams, Line(jnp.zeros(())), data, key, plan)
+    assert float(fcojax.read_model(algorithm, hparams, state).slope) == 0.0
+    with pytest.raises(ValueError, match="a function; call it with a key"):
+        fcojax.run(algorithm, hparams, lambda key: 0.0, data, key, plan, num_rounds=2)
