@@ -22,7 +22,7 @@ from jax.core import Tracer
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-_MAX_RESULTS = 64  # per factory; an evicted one is compiled again
+_MAX_RESULTS = 256  # per factory; an evicted one is compiled again
 _MAX_PROGRAMS = 32  # per function: with all that it maps, one takes a few megabytes
 
 
