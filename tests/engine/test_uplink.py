@@ -178,6 +178,19 @@ def test_noise_is_added_also_when_nobody_is_there():
     assert not np.allclose(found, federations.as_vector(federations.start()))
 
 
+def test_noise_has_its_scale_whoever_takes_part():
+    """Uploads clipped to nothing leave noise of the same variance for each number of clients."""
+    chosen, keys = federations.algorithm("fed_avg"), jax.random.split(KEY, 300)
+    grid = fcojax.grid.product(Private, client_lr=[0.05], clip=[1e-12], noise=[0.3])
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), fcojax.coin_flips(0.6), private(3.0))
+    start = federations.start()
+    models, history = fcojax.sweep(chosen, grid, start, data(), keys, plan, num_rounds=1)
+    steps = jax.tree.map(lambda after, before: after[0] - before[None], models, start)
+    squares = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(steps)]) ** 2 / 0.1**2
+    assert np.unique(history["participants"]).size > 3
+    assert abs(squares.mean() - 1) < 5 * np.sqrt(2 / squares.size)
+
+
 @pytest.mark.slow
 def test_numbers_of_an_uplink_sweep_like_any_other():
     grid = fcojax.grid.product(Private, client_lr=[0.05], clip=[0.1, 1.0, 10.0])
