@@ -42,7 +42,7 @@ def load(path: str) -> ConfigFile:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # it would end as a run that is done
         raise ValueError(_broken(path, error)) from error
     found = vars(module)
     missing = [name for name in _NEEDED if name not in found]
@@ -60,7 +60,7 @@ def load(path: str) -> ConfigFile:
             raise ValueError(f"{name} in {path} is {found[name]!r}; it must be a function.")
     try:
         config = found["get_config"]()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(_broken(path, error)) from error
     if not isinstance(config, ConfigDict):
         raise ValueError(
@@ -69,7 +69,7 @@ def load(path: str) -> ConfigFile:
     return ConfigFile(found["get_config"], found["quick"], experiment, summary)
 
 
-def _broken(path: str, error: Exception) -> str:
+def _broken(path: str, error: BaseException) -> str:
     """Return where and why a config file cannot be read."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
              if os.path.abspath(frame.filename) == os.path.abspath(path)]  # fmt: skip

@@ -7,11 +7,14 @@ from ml_collections import ConfigDict, config_dict
 # A key, its default or, if that is None, its type, and its meaning, which ``--help`` prints.
 _SHARED = (
     ("eval_every", 10, "rounds between two evaluations, which are the rows; divides num_rounds"),
+    ("eval_all_until", 0, "up to this round every round is evaluated"),
     ("seeds", (0, 1, 2), "one run for each and every point of the grid"),
     ("cohort_size", int, "clients in a round; None for all that are available"),
     ("participation", "uniform", "which clients take part: uniform, weighted:POWER, "
      "coin_flips:PROBABILITY, cyclic:GROUPS or markov:LEAVE,JOIN"),
     ("dropout_probability", 0.0, "probability that an upload is lost"),
+    ("uplink", str, "compression of uploads, and behind a comma error feedback, as in "
+     "top_k:0.01,ef21 or qsgd:7; None for whole uploads"),
     ("upload_norm", float, "exclude clients whose upload has a larger norm"),
     ("upload_quantile", float, "let that bound follow this quantile of the uploads"),
     ("num_steps", int, "local steps of a client in a round"),

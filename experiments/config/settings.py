@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 
 import fcojax
 from experiments.config.algorithms import find
+from experiments.config.uploads import uplink
 from experiments.process.errors import suggest
 from experiments.report.rows import points_of
 from experiments.report.summary import Criterion
@@ -45,6 +46,7 @@ class Settings(NamedTuple):
       grids: by label, its hyperparameters, with a leading axis of points.
       num_rounds: R.
       eval_every: rounds between two evaluations.
+      eval_all_until: the round up to which every round is evaluated.
       seeds: one run per seed and point.
       plan: who takes part in a round, how much each works, and how many side by side.
       time_chunks: whether to pick the clients side by side by timing instead of by a rule.
@@ -58,6 +60,7 @@ class Settings(NamedTuple):
     grids: dict[str, PyTree]
     num_rounds: int
     eval_every: int
+    eval_all_until: int
     seeds: tuple[int, ...]
     plan: Plan
     time_chunks: bool
@@ -65,6 +68,16 @@ class Settings(NamedTuple):
     penalty_scales: tuple[float, ...]
     search: str
     extend: bool = False
+
+    def blocks(self, first: int, goal: int) -> list[tuple[int, int]]:
+        """Return first and last round of the blocks between two evaluations, up to ``goal``."""
+        found, at = [], first
+        while at < goal:
+            early = at < self.eval_all_until
+            end = at + 1 if early else (at // self.eval_every + 1) * self.eval_every
+            found.append((at, end))
+            at = end
+        return found
 
 
 def participation(law: str, cohort_size: int | None = None, lost: float = 0.0) -> Sampler:
@@ -107,6 +120,7 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
             _whole_or_none(config, "cohort_size"),
             _number(config, "dropout_probability", 0.0),
         ),
+        None if config.get("uplink") is None else uplink(str(config.uplink)),
         client_chunk_size=_whole_or_none(config, "client_chunk_size"),
         point_chunk_size=_whole_or_none(config, "point_chunk_size"),
         outliers=_outliers(config),
@@ -116,6 +130,9 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
         grids={label: _grid(label, one.Hparams, config) for label, one in algorithms.items()},
         num_rounds=num_rounds,
         eval_every=eval_every,
+        eval_all_until=_whole(config, "eval_all_until", least=0)
+        if "eval_all_until" in config
+        else 0,
         seeds=tuple(int(seed) for seed in seeds),
         plan=plan,
         time_chunks=bool(config.time_chunks),
@@ -269,8 +286,8 @@ def _whole_or_none(config: ConfigDict, key: str) -> int | None:
     return None if config.get(key) is None else _whole(config, key)
 
 
-def _whole(config: ConfigDict, key: str) -> int:
+def _whole(config: ConfigDict, key: str, least: int = 1) -> int:
     value = config.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{key} is {value!r}; pass a whole number of at least 1.")
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{key} is {value!r}; pass a whole number of at least {least}.")
     return value

@@ -191,7 +191,7 @@ HparamsType = TypeVar("HparamsType")
 
 
 class Algorithm(NamedTuple, Generic[HparamsType]):
-    """A federated algorithm: five functions, and four facts that are passed by keyword.
+    """A federated algorithm: five functions, and five facts that are passed by keyword.
 
     If the server does not count a client's upload, because it was lost or not finite, the client
     keeps its old state, as if it had been absent. So a sum over rounds on the server must consist
@@ -210,6 +210,8 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
       entrywise: whether a client may work on some entries only, as ``lazy`` lets it: it keeps no
         state, takes its gradients in ``local.scan``, treats each entry of the message separately,
         and sends zero for an entry in which all gradients are zero.
+      same_uploads: whether an upload means the same in every round, so that what an uplink left out
+        of one may be added to the next; the engine refuses uplinks with feedback otherwise.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -229,6 +231,7 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
     sent: Sent = once_each
     hparams_type: type[HparamsType] = cast(Any, None)
     entrywise: bool = False
+    same_uploads: bool = True
 
 
 Arguments = ParamSpec("Arguments")

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from fcojax import shuffle, tree
 from fcojax.algorithms import local_scan
 from fcojax.algorithms.work import Work
-from fcojax.problems.fields import by_field
+from fcojax.problems.fields import require_floats
 from fcojax.problems.problem import Loss, RandomLoss, WholeBatchLoss, losses_of
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla import rules
@@ -316,13 +316,7 @@ def mean_gradient(loss: Loss) -> Callable[[Params, Batch], Params]:
     derivative = jax.grad(mean_loss(loss))
 
     def gradient(params, batch):
-        for name, leaf in by_field([params]):
-            if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
-                field = "params" if name == "examples" else f"params.{name}"
-                raise ValueError(
-                    f"{field} has dtype {jnp.result_type(leaf)}; pass floats, which a gradient "
-                    "step can move."
-                )
+        require_floats(params)
         return derivative(params, batch)
 
     return gradient

@@ -109,4 +109,7 @@ def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     def model(hparams, server):
         return server.point
 
-    return Algorithm(init, broadcast, client_update, server_update, model, needs_everyone=True)
+    return Algorithm(
+        init, broadcast, client_update, server_update, model, needs_everyone=True,
+        same_uploads=False,
+    )  # fmt: skip

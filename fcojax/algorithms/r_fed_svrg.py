@@ -117,4 +117,7 @@ def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: MapNames = "retraction")
     def model(hparams, server):
         return server.point
 
-    return Algorithm(init, broadcast, client_update, server_update, model, needs_everyone=True)
+    return Algorithm(
+        init, broadcast, client_update, server_update, model, needs_everyone=True,
+        same_uploads=False,
+    )  # fmt: skip

@@ -54,6 +54,7 @@ def test_the_reference_problem_is_the_one_the_numbers_belong_to():
     assert np.linalg.norm(slope(subspaces.start())) == pytest.approx(1.174573, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_gradient_norms_are_those_of_an_independent_implementation():
     models = reference()[0].server.point
     assert_slopes(models, (1, 10, 50, 100), (1.304390, 0.7435197, 6.609828e-4, 4.783899e-7))

@@ -220,12 +220,12 @@ def printed(name, scale, b1=0.8, b2=0.9, tau=1e-2, client_lr=0.02, server_lr=0.0
     ("name", "scale"),
     [
         pytest.param("fed_adam", SCALE, marks=slow),
-        pytest.param("fed_adam", None, marks=slow),
-        pytest.param("fed_adagrad", None, marks=slow),
+        pytest.param("fed_adam", None, marks=pytest.mark.long),
+        pytest.param("fed_adagrad", None, marks=pytest.mark.long),
         pytest.param("fed_adagrad", SCALE, marks=slow),
-        pytest.param("fed_yogi", None, marks=slow),
+        pytest.param("fed_yogi", None, marks=pytest.mark.long),
         pytest.param("fed_yogi", SCALE, marks=slow),
-        pytest.param("fed_avg_m", None, marks=slow),
+        pytest.param("fed_avg_m", None, marks=pytest.mark.long),
         pytest.param("fed_avg_m", SCALE, marks=slow),
     ],
 )
@@ -359,6 +359,7 @@ class Sweepable(NamedTuple):
     b2: float = 0.99
 
 
+@pytest.mark.slow
 def test_a_sweep_over_rates_and_betas_of_both_sides_is_one_program():
     traces = []
 

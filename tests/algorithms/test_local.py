@@ -227,6 +227,7 @@ def test_a_traced_number_of_steps_is_a_beginning(work):
         np.testing.assert_allclose(found, expected[np.minimum(counts, most)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", [local_steps(3), local_steps(3, 2), local_epochs(1, 2)])
 def test_every_step_of_every_client_and_round_has_a_key_of_its_own(work):
     def numbers(client, index):

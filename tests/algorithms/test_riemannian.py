@@ -53,6 +53,7 @@ def test_gradient_norms_are_those_of_an_independent_implementation(name, expecte
     assert subspaces.feasibility(on_stiefel(name)) <= 1e-12
 
 
+@pytest.mark.slow
 def test_the_proximal_term_lowers_the_floor():
     """mu eta K = 4 halves it; with the other sign clients are driven away, to 1.26."""
     strong = on_stiefel("r_fed_prox", prox_scale=20.0, at_optimum=True)
@@ -130,6 +131,7 @@ def minibatches():
     return data, work, federations.replay(data, jax.random.key(0), 10, work, cohort)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "maps"),
     [("r_fed_avg", "geodesic"), ("r_fed_prox", "projection"), ("r_fed_svrg", "retraction")],

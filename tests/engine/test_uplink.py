@@ -171,6 +171,7 @@ def test_clipped_sums_have_a_fixed_denominator():
     np.testing.assert_allclose(tight(wide.server) - first, (plain - first) * count / 3, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_noise_is_added_also_when_nobody_is_there():
     hparams = Private(client_lr=0.05, noise=0.1)
     found, _, history = run("fed_avg", hparams, private(3.0), fcojax.coin_flips(1e-9), 1)
@@ -178,6 +179,7 @@ def test_noise_is_added_also_when_nobody_is_there():
     assert not np.allclose(found, federations.as_vector(federations.start()))
 
 
+@pytest.mark.slow
 def test_noise_has_its_scale_whoever_takes_part():
     """Uploads clipped to nothing leave noise of the same variance for each number of clients."""
     chosen, keys = federations.algorithm("fed_avg"), jax.random.split(KEY, 300)

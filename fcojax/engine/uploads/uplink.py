@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Public
-from fcojax.types import Array, Key, PyTree
+from fcojax.algorithms.base import Algorithm, Public
+from fcojax.types import Array, Key, PyTree, Scalar
+from fcojax.xla.jaxprs import uses_first_argument
 
 
 class RoundWeights(NamedTuple):
@@ -38,20 +39,50 @@ def plain_mean(hparams: Any, total: PyTree, weights: RoundWeights, key: Key) -> 
     return tree.scale(1 / jnp.where(weights.share > 0, weights.share, 1), total)
 
 
+def bytes_of_all(hparams: Any, encoded: PyTree) -> int:
+    """Return the bytes of all arrays of an encoded payload."""
+    del hparams
+    return tree.num_bytes(encoded)
+
+
+def no_memory(payload: PyTree) -> tuple:
+    """Return the memory of a server that keeps none."""
+    del payload
+    return ()
+
+
+def forgetful(hparams: Any, mean: PyTree, memory: PyTree, fraction: Array) -> tuple[PyTree, PyTree]:
+    """Return the mean and the memory as they are."""
+    del hparams, fraction
+    return mean, memory
+
+
 class Uplink(NamedTuple):
     """An encoding of uploads, as pure functions; numbers are passed as ``hparams``.
 
     Attributes:
       init: ``(payload) -> residual``: the first state of one client's encoder, given zeros in the
         shape of its payload. Like a client's state, it is unchanged if an upload is lost.
-      encode: ``(hparams, payload, residual, key) -> (encoded, residual)`` for one client. The bytes
-        of ``encoded`` are what the upload costs.
+      encode: ``(hparams, payload, residual, key) -> (encoded, residual)`` for one client, where the
+        key is that of the client and the round.
       decode: ``(encoded) -> payload``, before the mean.
       finish: ``(hparams, total, weights, key) -> mean``, with ``total`` the sum of decoded
         payloads, each times its client's share of the cohort's weight, and ``weights`` a
         ``RoundWeights``.
       steps_when_empty: whether the server steps in rounds in which no client counts, with what
         ``finish`` returns for a sum of zero; noise must not reveal whether anybody took part.
+      num_bytes: ``(hparams, encoded) -> bytes``, where ``encoded`` holds shapes; by default those
+        of all arrays. Some may be known to the server, such as what is drawn from the key.
+      memory: ``(payload) -> memory``: what the server keeps of the uploads before the first round,
+        given zeros in the shape of a payload; by default nothing.
+      recall: ``(hparams, mean, memory, fraction) -> (mean, memory)``, after ``finish``: the mean
+        that the algorithm receives, and the memory for the next round. ``fraction`` is the share of
+        the population's weight behind the mean. It is applied in every round, also where no client
+        counts and where the server's step is refused, as clients keep their residuals then too.
+      of_population: whether ``recall`` returns an estimate of the mean over all clients. An
+        algorithm whose server adds up its uploads in proportion to ``fraction`` is then refused.
+      feeds_back: whether what was left out of an upload is added to later ones. An algorithm whose
+        uploads mean something else in the next round is then refused.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp
@@ -72,6 +103,11 @@ class Uplink(NamedTuple):
     decode: Callable[[PyTree], PyTree]
     finish: Callable[[Any, PyTree, RoundWeights, Key], PyTree] = plain_mean
     steps_when_empty: bool = False
+    num_bytes: Callable[[Any, PyTree], Scalar] = bytes_of_all
+    memory: Callable[[PyTree], PyTree] = no_memory
+    recall: Callable[[Any, PyTree, PyTree, Array], tuple[PyTree, PyTree]] = forgetful
+    of_population: bool = False
+    feeds_back: bool = False
 
 
 def split(upload: PyTree) -> tuple[list, list, Callable[[list, list], PyTree]]:
@@ -88,6 +124,28 @@ def split(upload: PyTree) -> tuple[list, list, Callable[[list, list], PyTree]]:
         [part for part, kind in zip(parts, public, strict=True) if kind],
         join,
     )
+
+
+def require_no_sums(algorithm: Algorithm, hparams: PyTree, server: PyTree, upload: PyTree) -> None:
+    """Raise ``ValueError`` if the server's step depends on ``fraction``, as sums of uploads do.
+
+    Args:
+      algorithm: the algorithm.
+      hparams: its hyperparameters.
+      server: the server's state, or its shapes.
+      upload: the shapes of an upload.
+    """
+
+    def step(fraction, hparams, server, upload):
+        return algorithm.server_update(hparams, server, upload, fraction, jax.random.key(0))
+
+    fraction = jax.ShapeDtypeStruct((), jnp.result_type(float))
+    if uses_first_argument(step, fraction, hparams, server, upload):
+        raise ValueError(
+            "the algorithm's server adds up its uploads, in proportion to fraction, and the uplink "
+            "returns an estimate of the mean over all clients; pass one that returns what was "
+            "sent, such as uploads.ef14(...), which keeps sums."
+        )
 
 
 def _is_public(part: Any) -> bool:

@@ -1,0 +1,42 @@
+"""Compression of uploads: what is sent, what it costs, and what keeps the method exact.
+
+A compressor encodes one array; ``compressed`` makes an uplink of it, for ``fcojax.Plan``.
+"""
+
+from fcojax.uploads.coding import Facts, compressed, facts
+from fcojax.uploads.compressor import Compressor, compose, contractive, identity, per_leaf
+from fcojax.uploads.feedback import diana, econtrol, ef14, ef21, ef21_sgdm
+from fcojax.uploads.low_rank import power
+from fcojax.uploads.quantise import half, natural, qsgd, sign, terngrad
+from fcojax.uploads.rotation import drive, eden
+from fcojax.uploads.sparse import rand_k, top_k
+
+__all__ = [
+    # compressors
+    "Compressor",
+    "drive",
+    "eden",
+    "half",
+    "identity",
+    "natural",
+    "power",
+    "qsgd",
+    "rand_k",
+    "sign",
+    "terngrad",
+    "top_k",
+    # made of compressors
+    "compose",
+    "contractive",
+    "per_leaf",
+    # what is known of one
+    "Facts",
+    "facts",
+    # uplinks
+    "compressed",
+    "diana",
+    "econtrol",
+    "ef14",
+    "ef21",
+    "ef21_sgdm",
+]

@@ -1,0 +1,249 @@
+"""Payloads to what is sent and back, and the uplink without feedback."""
+
+import dataclasses
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.engine.uploads.uplink import Uplink
+from fcojax.types import Array, Key, PyTree, Scalar
+from fcojax.uploads.compressor import Compressor, factory
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["sent", "whole", "finite", "known"],
+    meta_fields=["form", "shapes"],
+)
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """An encoded payload, of which ``sent`` and ``whole`` are on the wire.
+
+    Attributes:
+      sent: what the compressor made of each of its units.
+      whole: leaves that are sent as they are: integers, and arrays of size zero.
+      finite: whether the payload was; one that was not stays so, whichever entries are sent.
+      known: the hyperparameters and the key, which the server has.
+      form: the structure of the payload.
+      shapes: shapes and dtypes of its leaves.
+    """
+
+    sent: list
+    whole: list
+    finite: Array
+    known: tuple[Any, Key]
+    form: Any
+    shapes: tuple[jax.ShapeDtypeStruct, ...]
+
+
+class Facts(NamedTuple):
+    r"""What is known of a compressor on one payload.
+
+    Attributes:
+      unbiased: whether E C(x) = x.
+      variance: w with :math:`E |C(x) - x|^2 \le w |x|^2`; ``None`` if it is biased.
+      contraction: a with :math:`E |C(x) - x|^2 \le (1 - a) |x|^2`; ``None`` if it is not
+        contractive.
+      num_bytes: bytes of an encoded payload, indices included.
+      whole_bytes: bytes of the payload as it is.
+
+    Example:
+      >>> from fcojax import uploads
+      >>> uploads.facts(uploads.rand_k(0.25), jnp.zeros(100, "float32"))
+      Facts(unbiased=True, variance=3.0, contraction=None, num_bytes=100, whole_bytes=400)
+    """
+
+    unbiased: bool
+    variance: Scalar | None
+    contraction: Scalar | None
+    num_bytes: Scalar
+    whole_bytes: int
+
+
+def facts(compressor: Compressor, payload: PyTree, hparams: Any = None) -> Facts:
+    """Return what is known of a compressor on payloads of this form.
+
+    Args:
+      compressor: the compressor.
+      payload: arrays, or their shapes.
+      hparams: the hyperparameters, if a strength is a function of them.
+
+    Example:
+      >>> from fcojax import uploads
+      >>> model = {"kernel": jnp.zeros((100, 10), "float32"), "bias": jnp.zeros(10, "float32")}
+      >>> uploads.facts(uploads.top_k(10), model).num_bytes  # 10 times 32 + 10 bits
+      53
+    """
+    payload = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), payload)
+    units = [jax.ShapeDtypeStruct(u.shape, u.dtype) for u in _units(compressor, _split(payload)[0])]
+    variance = None if compressor.variance is None else worst_variance(compressor, hparams, payload)
+    contraction = None
+    if compressor.contraction is not None:
+        contraction = functools.reduce(
+            _smaller, [compressor.contraction(hparams, unit) for unit in units], 1.0
+        )
+    shapes = jax.eval_shape(
+        lambda payload: encode(compressor, hparams, payload, jax.random.key(0)), payload
+    )
+    return Facts(
+        variance is not None,
+        variance,
+        contraction,
+        num_bytes(compressor, hparams, shapes),
+        tree.num_bytes(payload),
+    )
+
+
+def worst_variance(compressor: Compressor, hparams: Any, payload: PyTree) -> Scalar:
+    """Return the largest w over the units of a payload of an unbiased compressor."""
+    assert compressor.variance is not None
+    units = _units(compressor, _split(payload)[0])
+    found = [compressor.variance(hparams, unit) for unit in units]
+    return functools.reduce(lambda a, b: -_smaller(-a, -b), found, 0.0)
+
+
+def encode(compressor: Compressor, hparams: Any, payload: PyTree, key: Key) -> Encoded:
+    """Return the payload as it is sent.
+
+    Args:
+      compressor: the compressor.
+      hparams: the hyperparameters.
+      payload: the arrays of an upload.
+      key: known to the client and to the server.
+    """
+    floats, whole = _split(payload)
+    units = _units(compressor, floats)
+    if not compressor.leafwise and units:
+        units = [jnp.concatenate([leaf.reshape(-1).astype(units[0].dtype) for leaf in floats])]
+    sent = [
+        compressor.encode(hparams, unit, jax.random.fold_in(key, index))
+        for index, unit in enumerate(units)
+    ]
+    leaves, form = jax.tree.flatten(payload)
+    shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
+    return Encoded(sent, whole, tree.all_finite(floats), (hparams, key), form, shapes)
+
+
+def decode(compressor: Compressor, encoded: Encoded) -> PyTree:
+    """Return the payload that the server reads.
+
+    Args:
+      compressor: the compressor.
+      encoded: what ``encode`` returned.
+    """
+    hparams, key = encoded.known
+    shapes = jax.tree.unflatten(encoded.form, encoded.shapes)
+    floats, _ = _split(shapes)
+    units = [
+        compressor.decode(hparams, sent, jax.random.fold_in(key, index), unit)
+        for index, (sent, unit) in enumerate(
+            zip(encoded.sent, _units(compressor, floats), strict=True)
+        )
+    ]
+    if not compressor.leafwise and units:
+        ends = [sum(leaf.size for leaf in floats[: index + 1]) for index in range(len(floats))]
+        units = [
+            part.reshape(leaf.shape).astype(leaf.dtype)
+            for part, leaf in zip(jnp.split(units[0], ends[:-1]), floats, strict=True)
+        ]
+    found = iter([jnp.where(encoded.finite, unit, jnp.nan) for unit in units])
+    whole = iter(encoded.whole)
+    leaves = [next(found) if _is_float(leaf) else next(whole) for leaf in encoded.shapes]
+    return jax.tree.unflatten(encoded.form, leaves)
+
+
+def num_bytes(compressor: Compressor, hparams: Any, encoded: Encoded) -> Scalar:
+    """Return the bytes on the wire of an encoded payload, or of its shapes.
+
+    Args:
+      compressor: the compressor.
+      hparams: the hyperparameters.
+      encoded: what ``encode`` returned.
+    """
+    whole = tree.num_bytes(encoded.whole)
+    if compressor.num_bytes is None:
+        return whole + tree.num_bytes(encoded.sent)
+    floats = [leaf for leaf in encoded.shapes if _is_float(leaf)]
+    return whole + sum(compressor.num_bytes(hparams, unit) for unit in _units(compressor, floats))
+
+
+@factory
+def compressed(compressor: Compressor) -> Uplink:
+    """Return the uplink that compresses each upload, and forgets what it left out.
+
+    The mean of many unbiased uploads is right on average; with a biased compressor the end point is
+    wrong, and ``ef14`` or ``ef21`` is needed.
+
+    Args:
+      compressor: the compressor.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> from fcojax import uploads
+      >>> data = fcojax.from_rows({"a": np.arange(6, dtype="float32")}, sizes=[1, 2, 3])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: (w[0] - rows["a"]) ** 2 + w[1] ** 2)
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uplink=compressed(uploads.qsgd(7)))
+      >>> w, history = fcojax.run(
+      ...     fed_avg, fed_avg.hparams_type(client_lr=0.1), jnp.zeros(2, "float32"), data,
+      ...     jax.random.key(0), plan, num_rounds=1)
+      >>> float(history["bytes_up"][0])  # three clients; 2 numbers of 4 bits, and a norm of 32
+      15.0
+    """
+    return uplink_of(
+        compressor,
+        init=lambda payload: (),
+        encode_with=lambda hparams, payload, residual, key: (
+            encode(compressor, hparams, payload, key), residual,
+        ),
+    )  # fmt: skip
+
+
+def uplink_of(compressor: Compressor, init, encode_with) -> Uplink:
+    """Return an uplink that decodes and counts what this compressor encodes.
+
+    Args:
+      compressor: the compressor.
+      init: ``(payload) -> residual``.
+      encode_with: ``(hparams, payload, residual, key) -> (Encoded, residual)``.
+    """
+    return Uplink(
+        init,
+        encode_with,
+        decode=functools.partial(decode, compressor),
+        num_bytes=functools.partial(num_bytes, compressor),
+    )
+
+
+def _is_float(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.floating) and math.prod(leaf.shape) > 0
+
+
+def _split(payload: PyTree) -> tuple[list, list]:
+    """Return the leaves that are compressed, and the others."""
+    leaves = jax.tree.leaves(payload)
+    return [x for x in leaves if _is_float(x)], [x for x in leaves if not _is_float(x)]
+
+
+def _units(compressor: Compressor, floats: list) -> list:
+    """Return the arrays, or the shape of the one vector, that the compressor is applied to."""
+    if compressor.leafwise or not floats:
+        return floats
+    size = sum(math.prod(leaf.shape) for leaf in floats)
+    return [jax.ShapeDtypeStruct((size,), _widest({leaf.dtype for leaf in floats}))]
+
+
+def _widest(dtypes: set) -> Any:
+    """Return a dtype that holds all of these."""
+    if len(dtypes) == 1:
+        return dtypes.pop()
+    return max(map(tree.mean_dtype, dtypes), key=lambda dtype: jnp.finfo(dtype).bits)
+
+
+def _smaller(a: Scalar, b: Scalar) -> Scalar:
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return min(a, b)
+    return jnp.minimum(a, b)

@@ -1,0 +1,199 @@
+"""Compressors: one array to fewer bytes and back, with what is known of the error.
+
+A compressor knows neither clients nor rounds. ``fcojax.uploads.compressed`` makes an uplink of it,
+and ``ef14``, ``ef21`` and their relatives one with error feedback.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.arguments import validated
+from fcojax.memo import memoised
+from fcojax.types import Array, Key, PyTree, Scalar
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+Shape = Any  # an array or a jax.ShapeDtypeStruct, of which only shape and dtype are read
+
+
+class Compressor(NamedTuple):
+    r"""One array to fewer bytes and back.
+
+    It is *unbiased* if E C(x) = x, with :math:`E |C(x) - x|^2 \le w |x|^2`, and *contractive* if
+    :math:`E |C(x) - x|^2 \le (1 - a) |x|^2` with a > 0.
+
+    Attributes:
+      name: how it is made, for error messages.
+      encode: ``(hparams, x, key) -> encoded``, arrays that are sent. The key is known to the server
+        too, so what is drawn from it costs nothing.
+      decode: ``(hparams, encoded, key, like) -> array``, with the same key, and ``like`` of the
+        shape and dtype of x.
+      variance: ``(hparams, like) -> w``, or ``None`` if it is biased.
+      contraction: ``(hparams, like) -> a``, or ``None`` if it is not contractive.
+      num_bytes: ``(hparams, like) -> bytes``, where a swept strength keeps the arrays that are sent
+        at their full size; ``None`` to count those.
+      leafwise: whether it takes the leaves of a payload one by one, and not all in one vector.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from fcojax import uploads
+      >>> top, x, key = uploads.top_k(2), jnp.array([3.0, -1.0, 0.5, -4.0]), jax.random.key(0)
+      >>> encoded = top.encode(None, x, key)
+      >>> encoded.values.tolist(), top.decode(None, encoded, key, x).tolist()
+      ([-4.0, 3.0], [3.0, 0.0, 0.0, -4.0])
+      >>> top.variance, top.contraction(None, x)
+      (None, 0.5)
+    """
+
+    name: str
+    encode: Callable[[Any, Array, Key], PyTree]
+    decode: Callable[[Any, PyTree, Key, Shape], Array]
+    variance: Callable[[Any, Shape], Scalar] | None = None
+    contraction: Callable[[Any, Shape], Scalar] | None = None
+    num_bytes: Callable[[Any, Shape], Scalar] | None = None
+    leafwise: bool = False
+
+    example = "uploads.top_k(0.01)"
+
+
+def factory(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Decorate a factory: arguments are checked, and equal calls return the same object."""
+    return memoised(validated(function))
+
+
+@factory
+def identity() -> Compressor:
+    """Return the compressor that changes nothing and saves nothing.
+
+    Example:
+      >>> identity().encode(None, jnp.array([1.0, 2.0]), None).tolist()
+      [1.0, 2.0]
+    """
+    return Compressor(
+        "identity()",
+        encode=lambda hparams, x, key: x,
+        decode=lambda hparams, encoded, key, like: encoded,
+        variance=lambda hparams, like: 0.0,
+        contraction=lambda hparams, like: 1.0,
+    )
+
+
+@factory
+def per_leaf(compressor: Compressor) -> Compressor:
+    """Return the compressor applied to each leaf of a payload, and not to all in one vector.
+
+    Args:
+      compressor: any compressor.
+
+    Example:
+      >>> from fcojax import uploads
+      >>> payload = {"bias": jnp.array([5.0, 4.0]), "kernel": jnp.array([1.0, 2.0])}
+      >>> [round(uploads.facts(c, payload).contraction, 2)
+      ...  for c in (uploads.top_k(1), per_leaf(uploads.top_k(1)))]
+      [0.25, 0.5]
+    """
+    return compressor._replace(name=f"per_leaf({compressor.name})", leafwise=True)
+
+
+@factory
+def contractive(compressor: Compressor) -> Compressor:
+    r"""Return an unbiased compressor divided by 1 + w, which is contractive with a = 1 / (1 + w).
+
+    Error feedback needs it; :math:`w` may be above 1, and then the unbiased one is not contractive.
+
+    Args:
+      compressor: an unbiased compressor; a contractive one is returned as it is.
+
+    Example:
+      >>> from fcojax import uploads
+      >>> kept = contractive(uploads.rand_k(1))  # one of four entries, as it is
+      >>> kept.variance, kept.contraction(None, jnp.zeros(4))
+      (None, 0.25)
+    """
+    if compressor.contraction is not None:
+        return compressor
+    variance = compressor.variance
+    if variance is None:
+        raise ValueError(
+            f"compressor is {compressor.name}, neither unbiased nor contractive; pass one that "
+            "states its variance."
+        )
+
+    def share(hparams, like):
+        return 1 / (1 + variance(hparams, like))
+
+    def decode(hparams, encoded, key, like):
+        decoded = compressor.decode(hparams, encoded, key, like)
+        return jnp.asarray(share(hparams, like), decoded.dtype) * decoded
+
+    return compressor._replace(
+        name=f"contractive({compressor.name})", decode=decode, variance=None, contraction=share
+    )
+
+
+@factory
+def compose(first: Compressor, second: Compressor) -> Compressor:
+    r"""Return a compressor whose sent values are compressed once more, as in top-k of 8 bits.
+
+    Unbiased if both are, with :math:`1 + w = (1 + w_1)(1 + w_2)`. Contractive with
+    :math:`a = a_1 a_2` if the first one keeps entries as they are and the second is contractive.
+
+    Args:
+      first: a compressor whose ``encode`` returns a NamedTuple with a field ``values``: ``top_k``
+        or ``rand_k``, with a fixed k.
+      second: the compressor of these values.
+
+    Example:
+      >>> from fcojax import uploads
+      >>> both = compose(uploads.top_k(8), uploads.half())
+      >>> uploads.facts(both, jnp.zeros(1024)).num_bytes  # 8 times 2 bytes, and 10 bits each
+      26
+    """
+
+    def sent_first(hparams, like, key):
+        x = jax.ShapeDtypeStruct(like.shape, like.dtype)
+        return jax.eval_shape(lambda x: first.encode(hparams, x, key), x)
+
+    def values_of(hparams, like):
+        return sent_first(hparams, like, jax.random.key(0)).values
+
+    def encode(hparams, x, key):
+        one, other = jax.random.split(key)
+        encoded = first.encode(hparams, x, one)
+        if not hasattr(encoded, "values") or first.num_bytes is not None:
+            raise ValueError(
+                f"first is {first.name}, which sends no values of fixed number; pass top_k or "
+                "rand_k with k as a number."
+            )
+        return encoded._replace(values=second.encode(hparams, encoded.values, other))
+
+    def decode(hparams, encoded, key, like):
+        one, other = jax.random.split(key)
+        values = second.decode(hparams, encoded.values, other, values_of(hparams, like))
+        return first.decode(hparams, encoded._replace(values=values), one, like)
+
+    def combined(firsts, seconds, join):
+        if firsts is None or seconds is None:
+            return None
+        return lambda hparams, like: join(
+            firsts(hparams, like), seconds(hparams, values_of(hparams, like))
+        )
+
+    def num_bytes(hparams, like):
+        sent = sent_first(hparams, like, jax.random.key(0))
+        assert second.num_bytes is not None
+        return tree.num_bytes(sent._replace(values=())) + second.num_bytes(hparams, sent.values)
+
+    return Compressor(
+        f"compose({first.name}, {second.name})",
+        encode,
+        decode,
+        variance=combined(first.variance, second.variance, lambda v, w: (1 + v) * (1 + w) - 1),
+        contraction=combined(first.contraction, second.contraction, lambda a, b: a * b),
+        num_bytes=None if second.num_bytes is None else num_bytes,
+        leafwise=first.leafwise,
+    )

@@ -1,0 +1,302 @@
+r"""Uplinks with error feedback: what compression leaves out is sent later.
+
+Plain compression by a contractive C ends at a wrong point. Two remedies, for two kinds of uploads:
+
+- ``ef14`` adds what was left out to the next upload, so that sums over rounds are right. It is for
+  methods whose uploads vanish at the solution: those with control variates or with dual variables
+  on the clients, such as ``composite_fl``, ``scaffold`` and ``fed_dr``.
+- ``ef21`` and its relatives keep an estimate of each client's upload, which the server mirrors, and
+  send compressed corrections of it. They are for methods whose uploads do not vanish, such as
+  ``fed_avg`` and ``fed_mid``: clients with unlike data pull in different directions for ever.
+
+Seide, Fu, Droppo, Li and Yu, "1-bit stochastic gradient descent", Interspeech 2014; Richtarik,
+Sokolov and Fatkhullin, "EF21: a new, simpler, theoretically better, and practically faster error
+feedback", NeurIPS 2021; Fatkhullin, Sokolov, Gorbunov, Li and Richtarik, "EF21 with bells and
+whistles", 2021; Fatkhullin, Tyurin and Richtarik, "Momentum provably improves error feedback",
+NeurIPS 2023; Gao, Islamov and Stich, "EControl: fast distributed optimization with compression and
+error control", ICLR 2024.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.engine.uploads.uplink import Uplink
+from fcojax.types import Array, NonNegative, Probability, PyTree
+from fcojax.uploads import coding
+from fcojax.uploads.compressor import Compressor, factory
+
+
+class Sum(NamedTuple):
+    """A sum over rounds, and the rounding error of it."""
+
+    value: PyTree
+    residue: PyTree
+
+
+class Averaged(NamedTuple):
+    """A client's moving average v of its uploads, and its estimate g."""
+
+    average: PyTree
+    estimate: PyTree
+
+
+class Controlled(NamedTuple):
+    """What a client has not yet sent, e, and its estimate g."""
+
+    missing: PyTree
+    estimate: PyTree
+
+
+@factory
+def ef14(compressor: Compressor) -> Uplink:
+    r"""Return an uplink whose clients add what compression left out to their next upload.
+
+    .. math:: c_i = C(u_i + e_i), \qquad e_i \leftarrow u_i + e_i - c_i
+
+    So over any rounds the sum of what was sent plus :math:`e_i` is the sum of the uploads
+    :math:`u_i`, also for clients that were absent or whose uploads were lost. It is exact for
+    methods whose uploads vanish at the solution.
+
+    Args:
+      compressor: a contractive compressor.
+
+    Example:
+      >>> from fcojax import uploads
+      >>> uplink, payload = ef14(uploads.top_k(1)), [jnp.array([3.0, 1.0])]
+      >>> residual, key = uplink.init(payload), jax.random.key(0)
+      >>> for _ in range(4):
+      ...     encoded, residual = uplink.encode(None, payload, residual, key)
+      ...     print(uplink.decode(encoded)[0].tolist(), residual[0].tolist())
+      [3.0, 0.0] [0.0, 1.0]
+      [3.0, 0.0] [0.0, 2.0]
+      [3.0, 0.0] [0.0, 3.0]
+      [0.0, 4.0] [3.0, 0.0]
+    """
+    _require_contractive(compressor)
+
+    def encode(hparams, payload, missing, key):
+        wanted = tree.add(_wide(payload), missing)
+        encoded, sent = _sent(compressor, hparams, wanted, payload, key)
+        return encoded, tree.sub(wanted, sent)
+
+    return coding.uplink_of(compressor, _zeros, encode)._replace(feeds_back=True)
+
+
+@factory
+def ef21(compressor: Compressor) -> Uplink:
+    r"""Return an uplink whose clients and server keep an estimate of each upload, and improve it.
+
+    .. math:: c_i = C(u_i - g_i), \quad g_i \leftarrow g_i + c_i, \qquad
+              g \leftarrow g + \sum_i p_i c_i
+
+    The algorithm receives :math:`g = \sum_i p_i g_i`, over **all** clients: those that are absent
+    or whose upload was lost keep their :math:`g_i`, on both sides (EF21-PP). So it is exact for
+    methods that take the mean of uploads that do not vanish, at the step sizes of its theory; the
+    bias of several local steps remains. Algorithms whose server adds up uploads are refused.
+
+    Args:
+      compressor: a contractive compressor.
+
+    Example:
+      >>> from fcojax import uploads
+      >>> uplink, payload = ef21(uploads.top_k(1)), [jnp.array([3.0, 1.0])]
+      >>> estimate, key = uplink.init(payload), jax.random.key(0)
+      >>> for _ in range(2):
+      ...     encoded, estimate = uplink.encode(None, payload, estimate, key)
+      ...     print(uplink.decode(encoded)[0].tolist(), estimate[0].tolist())
+      [3.0, 0.0] [3.0, 0.0]
+      [0.0, 1.0] [3.0, 1.0]
+    """
+    _require_contractive(compressor)
+
+    def encode(hparams, payload, estimate, key):
+        wanted = tree.sub(_wide(payload), estimate)
+        encoded, sent = _sent(compressor, hparams, wanted, payload, key)
+        return encoded, tree.add(estimate, sent)
+
+    return _mirrored(compressor, _zeros, encode)
+
+
+@factory
+def ef21_sgdm(compressor: Compressor, momentum: Probability | Callable[[Any], Any] = 0.9) -> Uplink:
+    r"""Return ``ef21`` of moving averages of the uploads, for minibatches.
+
+    .. math:: v_i \leftarrow \beta v_i + (1 - \beta) u_i, \quad c_i = C(v_i - g_i), \quad
+              g_i \leftarrow g_i + c_i
+
+    Without it the noise of minibatches is compressed and its error remembered. With
+    :math:`\beta = 0` it is ``ef21``.
+
+    Args:
+      compressor: a contractive compressor.
+      momentum: beta; or ``hparams -> beta``, to sweep it.
+
+    Example:
+      >>> from fcojax import uploads
+      >>> uplink, payload = ef21_sgdm(uploads.identity(), 0.5), [jnp.array([4.0])]
+      >>> kept, key = uplink.init(payload), jax.random.key(0)
+      >>> for _ in range(2):
+      ...     _, kept = uplink.encode(None, payload, kept, key)
+      >>> kept.estimate[0].tolist()
+      [3.0]
+    """
+    _require_contractive(compressor)
+
+    def encode(hparams, payload, kept, key):
+        beta = _number(momentum, hparams)
+        average = jax.tree.map(
+            lambda v, u: jnp.asarray(beta, v.dtype) * v + jnp.asarray(1 - beta, v.dtype) * u,
+            kept.average,
+            _wide(payload),
+        )
+        wanted = tree.sub(average, kept.estimate)
+        encoded, sent = _sent(compressor, hparams, wanted, payload, key)
+        return encoded, Averaged(average, tree.add(kept.estimate, sent))
+
+    return _mirrored(compressor, lambda zeros: Averaged(_zeros(zeros), _zeros(zeros)), encode)
+
+
+@factory
+def econtrol(compressor: Compressor, rate: NonNegative | Callable[[Any], Any] = 0.1) -> Uplink:
+    r"""Return ``ef21`` that also sends, little by little, the sum of what was left out.
+
+    .. math:: c_i = C(\eta e_i + u_i - g_i), \quad e_i \leftarrow e_i + u_i - g_i - c_i, \quad
+              g_i \leftarrow g_i + c_i
+
+    So over any rounds the sum of the estimates plus :math:`e_i` is the sum of the uploads. With
+    :math:`\eta = 0` it is ``ef21``; with a large one it does not converge.
+
+    Args:
+      compressor: a contractive compressor.
+      rate: eta, at most about the contraction a; or ``hparams -> eta``, to sweep it.
+
+    Example:
+      >>> from fcojax import uploads
+      >>> uplink, payload = econtrol(uploads.top_k(1)), [jnp.array([3.0, 1.0])]
+      >>> kept, key = uplink.init(payload), jax.random.key(0)
+      >>> _, kept = uplink.encode(None, payload, kept, key)
+      >>> kept.estimate[0].tolist(), kept.missing[0].tolist()
+      ([3.0, 0.0], [0.0, 1.0])
+    """
+    _require_contractive(compressor)
+
+    def encode(hparams, payload, kept, key):
+        eta = _number(rate, hparams)
+        error = tree.sub(_wide(payload), kept.estimate)
+        wanted = tree.add_scaled(error, eta, kept.missing)
+        encoded, sent = _sent(compressor, hparams, wanted, payload, key)
+        missing = tree.add(kept.missing, tree.sub(error, sent))
+        return encoded, Controlled(missing, tree.add(kept.estimate, sent))
+
+    return _mirrored(compressor, lambda zeros: Controlled(_zeros(zeros), _zeros(zeros)), encode)
+
+
+@factory
+def diana(compressor: Compressor, rate: NonNegative | Callable[[Any], Any] | None = None) -> Uplink:
+    r"""Return an uplink that compresses the difference to a shift, which learns the upload.
+
+    .. math:: m_i = Q(u_i - h_i), \quad h_i \leftarrow h_i + \alpha m_i, \qquad
+              g = h + \sum_i p_i m_i, \quad h \leftarrow h + \alpha \sum_i p_i m_i
+
+    For an unbiased Q, g is unbiased, and its variance vanishes as the :math:`h_i` converge. Shifts
+    of absent clients stay, on both sides; with a cohort g is :math:`h` plus the mean over it.
+
+    Mishchenko, Gorbunov, Takac and Richtarik, "Distributed learning with compressed gradient
+    differences", 2019.
+
+    Args:
+      compressor: an unbiased compressor.
+      rate: alpha; ``None`` for 1 / (1 + w), the largest of its theory; or ``hparams -> alpha``.
+
+    Example:
+      >>> from fcojax import uploads
+      >>> uplink, payload = diana(uploads.natural()), [jnp.array([4.0, 0.0])]
+      >>> shift, key = uplink.init(payload), jax.random.key(0)
+      >>> _, shift = uplink.encode(None, payload, shift, key)
+      >>> [round(number, 3) for number in shift[0].tolist()]  # 8/9 of the upload
+      [3.556, 0.0]
+    """
+    if compressor.variance is None:
+        raise ValueError(
+            f"compressor is {compressor.name}, which is biased; pass an unbiased one, such as "
+            "rand_k(0.1) or qsgd(7)."
+        )
+
+    def alpha(hparams, payload):
+        if rate is None:
+            return 1 / (1 + coding.worst_variance(compressor, hparams, payload))
+        return _number(rate, hparams)
+
+    def encode(hparams, payload, shift, key):
+        wanted = tree.sub(_wide(payload), shift)
+        encoded, sent = _sent(compressor, hparams, wanted, payload, key)
+        return encoded, tree.add_scaled(shift, alpha(hparams, payload), sent)
+
+    def recall(hparams, mean, memory, fraction):
+        learned = alpha(hparams, mean) * fraction
+        kept = Sum(*tree.add_compensated(memory.value, memory.residue, learned, mean))
+        return tree.add(memory.value, mean), kept
+
+    return _mirrored(compressor, _zeros, encode)._replace(recall=recall)
+
+
+def _mirrored(compressor: Compressor, init, encode_with) -> Uplink:
+    """Return an uplink whose server keeps the mean of what all clients have sent so far."""
+
+    def recall(hparams, mean, memory, fraction):
+        after = Sum(*tree.add_compensated(memory.value, memory.residue, fraction, mean))
+        return after.value, after
+
+    return coding.uplink_of(compressor, init, encode_with)._replace(
+        memory=lambda zeros: Sum(_zeros(zeros), _zeros(zeros)),
+        recall=recall,
+        of_population=True,
+        feeds_back=True,
+    )
+
+
+def _number(given: Any, hparams: Any) -> Any:
+    """Return a number, or what a function of the hyperparameters returns."""
+    return given(hparams) if callable(given) else given
+
+
+def _sent(
+    compressor: Compressor, hparams: Any, wanted: PyTree, like: PyTree, key: Array
+) -> tuple[coding.Encoded, PyTree]:
+    """Return a payload as it is encoded, and as the server reads it."""
+    narrow = jax.tree.map(lambda leaf, own: leaf.astype(own.dtype), wanted, like)
+    encoded = coding.encode(compressor, hparams, narrow, key)
+    return encoded, _wide(coding.decode(compressor, encoded))
+
+
+def _wide(payload: PyTree) -> PyTree:
+    """Return arrays in at least single precision, in which differences are remembered."""
+    return jax.tree.map(lambda leaf: leaf.astype(tree.mean_dtype(leaf.dtype)), payload)
+
+
+def _zeros(payload: PyTree) -> PyTree:
+    for leaf in jax.tree.leaves(payload):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise ValueError(
+                f"an upload has a leaf of {leaf.dtype}, of which no residual can be kept; wrap it "
+                "in fcojax.algorithms.Public, or upload floats."
+            )
+    return _wide(tree.zeros_like(payload))
+
+
+def _require_contractive(compressor: Compressor) -> None:
+    if compressor.contraction is not None:
+        return
+    if compressor.variance is not None:
+        raise ValueError(
+            f"compressor is {compressor.name}, which is unbiased and not contractive; pass "
+            f"contractive({compressor.name})."
+        )
+    raise ValueError(
+        f"compressor is {compressor.name}, which states no contraction; pass one that does, such "
+        "as top_k(0.01) or drive('least error')."
+    )

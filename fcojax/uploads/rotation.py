@@ -1,0 +1,224 @@
+r"""DRIVE and EDEN: a random rotation, then one or a few bits an entry and one scale.
+
+Vargaftik, Ben-Basat, Portnoy, Mendelson, Ben-Itzhak and Mitzenmacher, "DRIVE: one-bit distributed
+mean estimation", NeurIPS 2021, and "EDEN: communication-efficient and robust distributed mean
+estimation for federated learning", ICML 2022.
+"""
+
+import functools
+import math
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.shuffle import words
+from fcojax.types import Array, Key
+from fcojax.uploads.compressor import Compressor, factory
+from fcojax.uploads.packing import packed, unpacked
+from fcojax.uploads.quantise import Quantised
+
+Scale = Literal["unbiased", "least error"]
+
+
+@factory
+def drive(scale: Scale = "unbiased") -> Compressor:
+    r"""Return DRIVE: the signs of a rotated vector, and one scale S.
+
+    With R a randomised Hadamard transform, of d padded to a power of two, the server decodes
+    :math:`S R^T \mathrm{sign}(R x)`.
+
+    - ``"least error"``: :math:`S = |R x|_1 / d`, which no other scale beats. It is contractive with
+      a = 1/2 for every x, by Khintchine's inequality, and about 2 / pi where :math:`R x` is nearly
+      normal, as it is in high dimension. For error feedback.
+    - ``"unbiased"``: :math:`S = |x|_2^2 / |R x|_1`. The decoded vector has the scalar product
+      :math:`|x|_2^2` with x, exactly. It would be unbiased for a uniformly random rotation, with
+      w about pi / 2 - 1; with this one a bias remains, which vanishes in high dimension but not for
+      sparse x. So it states no w.
+
+    Args:
+      scale: which scale.
+
+    Example:
+      >>> x, key = jnp.array([3.0, -1.0, 0.5, -4.0]), jax.random.key(0)
+      >>> one_bit = drive()
+      >>> decoded = one_bit.decode(None, one_bit.encode(None, x, key), key, x)
+      >>> round(float(decoded @ x), 4), float(x @ x)
+      (26.25, 26.25)
+    """
+
+    def encode(hparams, x, key):
+        rotated = _rotated(x, key)
+        total = jnp.sum(jnp.abs(rotated))
+        if scale == "unbiased":
+            size = jnp.sum(rotated * rotated) / jnp.where(total == 0, 1, total)
+        else:
+            size = total / max(rotated.size, 1)
+        return Quantised(size, jnp.packbits(rotated >= 0))
+
+    def decode(hparams, encoded, key, like):
+        positive = jnp.unpackbits(encoded.codes, count=_padded_size(like.size)).astype(bool)
+        signs = jnp.where(positive, encoded.scale, -encoded.scale)
+        return _rotated_back(signs, key, like)
+
+    return Compressor(
+        f"drive({scale!r})", encode, decode,
+        contraction=(lambda hparams, like: 0.5) if scale == "least error" else None,
+    )  # fmt: skip
+
+
+@factory
+def eden(bits: Literal[1, 2, 3, 4] = 2, scale: Scale = "unbiased") -> Compressor:
+    r"""Return EDEN: a rotated vector in the best levels of the normal distribution.
+
+    The rotated vector, of unit variance, is rounded to the :math:`2^b` levels Q that have the least
+    mean squared error for a normal variable (Lloyd and Max), and scaled by
+    :math:`|x|_2^2 / \langle Q, R x \rangle`, so that the decoded vector has the scalar product
+    :math:`|x|_2^2` with x. With one bit it is ``drive("unbiased")``, and as there a small bias
+    remains, so it states no w: the error is about :math:`|x|_2^2` times 0.57, 0.13, 0.036 and
+    0.0096 for one to four bits. With the scale of least error,
+    :math:`\langle Q, R x \rangle / |Q|_2^2`, it is contractive, with :math:`a = 1/2` times the
+    squared ratio of the smallest to the largest level for every x, and 1 minus 0.36, 0.12, 0.035
+    and 0.0095 in high dimension. Less than one bit is ``compose(rand_k(share), eden(1))``.
+
+    Args:
+      bits: b, bits of each entry.
+      scale: which scale, as in ``drive``.
+
+    Example:
+      >>> from fcojax import uploads
+      >>> x, key = jnp.array([3.0, -1.0, 0.5, -4.0]), jax.random.key(0)
+      >>> two_bits = eden(2)
+      >>> decoded = two_bits.decode(None, two_bits.encode(None, x, key), key, x)
+      >>> round(float(decoded @ x), 4)
+      26.25
+      >>> uploads.facts(two_bits, jnp.zeros(1024, "float32")).num_bytes
+      260
+    """
+    levels = normal_levels(bits)
+    half = len(levels)
+
+    def encode(hparams, x, key):
+        rotated = _rotated(x, key)
+        square = jnp.sum(rotated * rotated)
+        unit = rotated * jnp.sqrt(rotated.size / jnp.where(square == 0, 1, square))
+        place, sizes = _nearest(jnp.abs(unit), levels)
+        product = jnp.sum(sizes * jnp.abs(rotated))
+        if scale == "unbiased":
+            size = square / jnp.where(product == 0, 1, product)
+        else:
+            size = product / jnp.sum(sizes * sizes)
+        return Quantised(size, packed(jnp.where(rotated >= 0, place + half, place), bits))
+
+    def decode(hparams, encoded, key, like):
+        codes = unpacked(encoded.codes, bits, _padded_size(like.size)).astype(jnp.int32)
+        sizes = encoded.scale * _level(codes % half, levels, encoded.scale.dtype)
+        return _rotated_back(jnp.where(codes >= half, sizes, -sizes), key, like)
+
+    worst = 0.5 * (levels[0] / levels[-1]) ** 2
+    return Compressor(
+        f"eden({bits}, {scale!r})",
+        encode,
+        decode,
+        contraction=(lambda hparams, like: worst) if scale == "least error" else None,
+    )
+
+
+@functools.cache
+def normal_levels(bits: int) -> tuple[float, ...]:
+    """Return the positive half of the best levels for a standard normal variable.
+
+    Each level is the mean of the variable between the midpoints to its neighbours.
+
+    Args:
+      bits: bits of a level, its sign among them.
+
+    Example:
+      >>> [round(level, 4) for level in normal_levels(2)]
+      [0.4528, 1.5104]
+    """
+    count = 2 ** (bits - 1)
+    levels = [3 * (place + 0.5) / count for place in range(count)]
+    for _ in range(10_000):
+        middles = [(a + b) / 2 for a, b in zip(levels[:-1], levels[1:], strict=True)]
+        bounds = [0.0, *middles, math.inf]
+        density = [math.exp(-0.5 * bound * bound) * math.sqrt(2 / math.pi) for bound in bounds]
+        share = [math.erf(bound / math.sqrt(2)) for bound in bounds]
+        levels = [
+            (density[place] - density[place + 1]) / (share[place + 1] - share[place])
+            for place in range(count)
+        ]
+    return tuple(levels)
+
+
+def hadamard(x: Array) -> Array:
+    """Return the orthonormal Hadamard transform of a vector, whose size is a power of two.
+
+    It is its own inverse. Factors of up to 64 are matrix products, which a CPU computes faster than
+    the butterflies of the textbook.
+
+    Args:
+      x: the vector.
+
+    Example:
+      >>> hadamard(jnp.array([1.0, 2.0, 3.0, 4.0])).tolist()
+      [5.0, -1.0, -2.0, 0.0]
+    """
+    size, left = x.size, x.size
+    blocks = x.reshape(1, size)
+    while left > 1:
+        factor = min(left, 64)
+        left //= factor
+        matrix = jnp.array(_sylvester(factor), x.dtype)
+        parts = blocks.reshape(-1, factor, left)
+        mixed = jnp.einsum("ij,ajb->aib", matrix, parts, precision=jax.lax.Precision.HIGHEST)
+        blocks = mixed.reshape(-1, left)
+    return blocks.reshape(size) / math.sqrt(size)
+
+
+@functools.cache
+def _sylvester(size: int) -> tuple[tuple[int, ...], ...]:
+    """Return the Hadamard matrix of this size: 1 or -1 by the parity of common bits."""
+    return tuple(
+        tuple(1 - 2 * ((row & column).bit_count() % 2) for column in range(size))
+        for row in range(size)
+    )
+
+
+def _nearest(sizes: Array, levels: tuple[float, ...]) -> tuple[Array, Array]:
+    """Return the index of the nearest level, and the level; without a gather, for few levels."""
+    place = jnp.zeros(sizes.shape, jnp.int32)
+    for below, above in zip(levels[:-1], levels[1:], strict=True):
+        place += (sizes > (below + above) / 2).astype(jnp.int32)
+    return place, _level(place, levels, sizes.dtype)
+
+
+def _level(place: Array, levels: tuple[float, ...], dtype) -> Array:
+    """Return the levels at these indices."""
+    found = jnp.full(place.shape, levels[0], dtype)
+    for index, level in enumerate(levels[1:], 1):
+        found = jnp.where(place >= index, jnp.asarray(level, dtype), found)
+    return found
+
+
+def _padded_size(size: int) -> int:
+    return 1 << max(size - 1, 0).bit_length()
+
+
+def _signs(key: Key, size: int, dtype) -> Array:
+    """Return random signs."""
+    return 1 - 2 * (words(key, jnp.arange(size)) >> 31).astype(dtype)
+
+
+def _rotated(x: Array, key: Key) -> Array:
+    """Return R x, padded, in at least single precision."""
+    wide = x.reshape(-1).astype(tree.mean_dtype(x.dtype))
+    wide = jnp.pad(wide, (0, _padded_size(x.size) - x.size))
+    return hadamard(wide * _signs(key, wide.size, wide.dtype))
+
+
+def _rotated_back(rotated: Array, key: Key, like) -> Array:
+    """Return the entries of R' y that are not padding."""
+    back = hadamard(rotated) * _signs(key, rotated.size, rotated.dtype)
+    return back[: like.size].reshape(like.shape).astype(like.dtype)

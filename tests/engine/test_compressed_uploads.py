@@ -1,0 +1,113 @@
+"""Compressed uploads in runs: nothing but the upload changes, on any chunk and any device."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import uploads
+from fcojax.algorithms import fed_avg
+from tests.support import federations
+
+KEY = jax.random.key(2)
+RATES = federations.hparams("fed_avg")
+LOSSY = fcojax.dropout(fcojax.uniform_cohort(cohort_size=4), 0.3)
+WORK = fcojax.local_steps(2, 2)
+Swept = fcojax.extended(fed_avg.Hparams, "Swept", share=0.5, levels=3.0)
+
+
+@functools.cache
+def data():
+    return fcojax.from_clients(federations.clients())
+
+
+def run(
+    compressor, name="fed_avg", hparams=None, cohort=LOSSY, data=data, num_rounds=6, chunk=None
+):
+    uplink = None if compressor is None else uploads.compressed(compressor)
+    plan = fcojax.Plan(WORK, cohort, uplink, client_chunk_size=chunk)
+    model, history = fcojax.run(
+        federations.algorithm(name), hparams or federations.hparams(name), federations.start(),
+        data(), KEY, plan, num_rounds=num_rounds,
+    )  # fmt: skip
+    return federations.as_vector(model), history
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg"])
+@pytest.mark.parametrize(
+    "compressor", [uploads.top_k(5), uploads.rand_k(1.0), uploads.per_leaf(uploads.top_k(1.0))]
+)
+def test_all_entries_are_no_compression_bit_for_bit(name, compressor):
+    found, expected = run(compressor, name), run(None, name)
+    np.testing.assert_array_equal(found[0], expected[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compressor", [uploads.rand_k(2), uploads.qsgd(3), uploads.drive()])
+def test_draws_belong_to_the_client_and_the_round(compressor):
+    """So chunks change nothing, and two devices do not either."""
+    expected, _ = run(compressor)
+    assert np.any(np.abs(expected - run(None)[0]) > 1e-3)
+    for chunk in (1, 2):
+        np.testing.assert_allclose(run(compressor, chunk=chunk)[0], expected, rtol=1e-12)
+    mesh = fcojax.devices.client_mesh(2)
+    spread, _ = run(compressor, data=lambda: fcojax.devices.shard_clients(data(), mesh))
+    np.testing.assert_allclose(spread, expected, rtol=1e-12)
+
+
+def test_bytes_are_the_encoded_ones_and_public_parts():
+    chosen, payload = uploads.top_k(2), jnp.zeros(5)
+    _, history = run(chosen, "fed_dual_avg", num_rounds=1)
+    each = uploads.facts(chosen, payload).num_bytes + 8  # the public sum of step sizes
+    assert uploads.facts(chosen, payload).num_bytes == 2 * 8 + 1  # two places of three bits
+    assert history["bytes_up"][0] == 4 * each
+    _, plain = run(None, "fed_dual_avg", num_rounds=1)
+    assert history["bytes_down"][0] == plain["bytes_down"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("swept", "fixed", "field"),
+    [
+        (uploads.top_k(lambda h: h.share), uploads.top_k, "share"),
+        (uploads.rand_k(lambda h: h.share), uploads.rand_k, "share"),
+        (uploads.qsgd(lambda h: h.levels), uploads.qsgd, "levels"),
+    ],
+)
+def test_a_sweep_over_strengths_is_one_run_each(swept, fixed, field):
+    """In models and in bytes, which differ from point to point."""
+    values = {"share": [0.2, 0.6], "levels": [1.0, 7.0]}[field]
+    grid = fcojax.grid.product(Swept, client_lr=[0.05], **{field: values})
+    plan = fcojax.Plan(WORK, LOSSY, uploads.compressed(swept))
+    models, history = fcojax.sweep(
+        federations.algorithm("fed_avg"), grid, federations.start(), data(), KEY[None], plan,
+        num_rounds=3,
+    )  # fmt: skip
+    for index, value in enumerate(values):
+        number = value if field == "share" else int(value)
+        alone, counted = run(fixed(number), num_rounds=3)
+        np.testing.assert_allclose(models["kernel"][index, 0], alone[:-1], rtol=1e-12)
+        np.testing.assert_array_equal(history["bytes_up"][index, 0], counted["bytes_up"])
+
+
+@pytest.mark.slow
+def test_unbiased_uploads_are_right_on_average():
+    """One round of many keys: the mean model is that without compression."""
+    keys = jax.random.split(KEY, 4000)
+    grid = fcojax.grid.product(fed_avg.Hparams, client_lr=[0.05])
+    one, start = federations.algorithm("fed_avg"), federations.start()
+
+    def kernels(uplink):
+        plan = fcojax.Plan(fcojax.local_steps(2), uplink=uplink)
+        models, _ = fcojax.sweep(one, grid, start, data(), keys[: 1 + 3999 * (uplink is not None)],
+                                 plan, num_rounds=1)  # fmt: skip
+        return np.asarray(models["kernel"][0])
+
+    found, (expected,) = kernels(uploads.compressed(uploads.rand_k(2))), kernels(None)
+    deviation = found.std(axis=0) / np.sqrt(len(found))
+    assert np.all(np.abs(found.mean(axis=0) - expected) < 5 * deviation)
+    assert np.all(deviation > 0)

@@ -1,0 +1,305 @@
+"""Error feedback: what both sides keep, special cases, and exact solutions from a tenth of entries.
+
+The heterogeneous lasso is that of ``test_heterogeneous_lasso``: eight clients in 20 dimensions.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import algorithms, uploads
+from fcojax.problems import factored_loss
+from fcojax.transforms import euclidean, flat, l1
+from tests.laws.test_heterogeneous_lasso import HALF_LOST, K, corrected, distance, task
+from tests.support import federations
+
+KEY = jax.random.key(3)
+TOP = uploads.top_k(2)
+LOSSY = fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3)
+WORK = fcojax.local_steps(2, 2)
+RATES = federations.hparams("fed_avg", client_lr=0.02)
+UNEVEN = (1.0, 2.0, 0.5, 3.0, 1.5)
+plain_l1 = l1()
+
+
+# What both sides keep.
+
+
+@functools.cache
+def data():
+    return fcojax.from_clients(federations.clients(), weights=UNEVEN)
+
+
+def advanced(uplink, num_rounds=6, cohort=LOSSY, data=data, chunk=None, name="fed_avg"):
+    plan = fcojax.Plan(WORK, cohort, uplink, client_chunk_size=chunk)
+    chosen, hparams = federations.algorithm(name), federations.hparams(name, client_lr=0.02)
+    state = fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
+    return fcojax.advance(chosen, hparams, state, data(), plan, num_rounds=num_rounds)
+
+
+def model_of(state):
+    return federations.as_vector(state.server)
+
+
+def mean_over_clients(rows):
+    """The weighted mean of arrays with one row per client."""
+    share = np.array(UNEVEN) / np.sum(UNEVEN)
+    return jax.tree.map(lambda leaf: np.tensordot(share, leaf, 1), rows)
+
+
+MIRRORED = {
+    "ef21": (uploads.ef21(TOP), lambda kept: kept),
+    "ef21_sgdm": (uploads.ef21_sgdm(TOP, 0.5), lambda kept: kept.estimate),
+    "econtrol": (uploads.econtrol(TOP, 0.1), lambda kept: kept.estimate),
+    "diana": (uploads.diana(uploads.rand_k(2)), lambda kept: kept),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ef21", *(pytest.param(name, marks=pytest.mark.slow) for name in MIRRORED if name != "ef21")],
+)
+def test_the_server_has_the_mean_of_what_all_clients_keep(name):
+    """At all times, with weights, through absence and lost uploads."""
+    uplink, of_client = MIRRORED[name]
+    state, history = advanced(uplink)
+    assert int(np.sum(history["lost"])) > 0 and 0 < np.sum(history["participants"]) < 30
+    expected = mean_over_clients(of_client(state.residuals))
+    for found, mean in zip(state.memory.value, expected, strict=True):
+        np.testing.assert_allclose(found, mean, atol=1e-14)
+        assert np.any(mean)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ef14", *MIRRORED])
+def test_states_are_those_of_any_chunk_and_of_two_devices(name):
+    uplink = uploads.ef14(TOP) if name == "ef14" else MIRRORED[name][0]
+    expected, _ = advanced(uplink)
+    mesh = fcojax.devices.client_mesh(2)
+    spread = fcojax.devices.shard_clients(data(), mesh)
+    for found, _ in (advanced(uplink, chunk=1), advanced(uplink, data=lambda: spread)):
+        np.testing.assert_allclose(model_of(found), model_of(expected), rtol=1e-11)
+        for leaf, wanted in zip(
+            jax.tree.leaves((found.residuals, found.memory)),
+            jax.tree.leaves((expected.residuals, expected.memory)),
+            strict=True,
+        ):
+            rows = np.asarray(leaf)[: len(wanted)] if np.ndim(wanted) else leaf
+            np.testing.assert_allclose(rows, wanted, rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.slow
+def test_a_run_in_two_parts_a_sweep_and_a_stream_are_the_run(tmp_path):
+    uplink = uploads.ef21(TOP)
+    expected, history = advanced(uplink)
+    plan, chosen = fcojax.Plan(WORK, LOSSY, uplink), federations.algorithm("fed_avg")
+    half, _ = advanced(uplink, num_rounds=3)
+    saved = jax.tree.map(np.asarray, half._replace(key=jax.random.key_data(half.key)))
+    again = saved._replace(key=jax.random.wrap_key_data(saved.key))
+    resumed, _ = fcojax.advance(chosen, RATES, again, data(), plan, num_rounds=3)
+    grid = fcojax.grid.product(type(RATES), client_lr=[0.01, 0.02])
+    start = federations.start()
+    models, swept = fcojax.sweep(chosen, grid, start, data(), KEY[None], plan, num_rounds=6)
+    fcojax.from_clients(federations.clients(), UNEVEN).save(tmp_path / "population")
+    stream = fcojax.Stream(fcojax.open_clients(tmp_path / "population"), plan, eval_every=2)
+    streamed, _ = stream.advance(
+        chosen, RATES, stream.start(chosen, RATES, start, KEY), num_rounds=6
+    )
+    swept_model = jnp.append(models["kernel"][1, 0], models["bias"][1, 0])
+    for found in (model_of(resumed), swept_model, model_of(streamed)):
+        np.testing.assert_allclose(found, model_of(expected), rtol=1e-12)
+    np.testing.assert_array_equal(swept["bytes_up"][1, 0], history["bytes_up"])
+    for found, wanted in zip(streamed.memory.value, expected.memory.value, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-11)
+
+
+def test_sent_and_missing_are_what_clients_wanted():
+    """Sums over rounds, one client: of ``ef14``, and of ``econtrol``'s estimates."""
+    wanted = np.random.default_rng(1).standard_normal((30, 6))
+
+    def over_rounds(uplink):
+        residual, sent = uplink.init([jnp.zeros(6)]), []
+        for index, upload in enumerate(wanted):
+            key = jax.random.fold_in(KEY, index)
+            encoded, residual = uplink.encode(None, [jnp.asarray(upload)], residual, key)
+            sent.append(uplink.decode(encoded)[0])
+        return np.array(sent), residual
+
+    sent, missing = over_rounds(uploads.ef14(TOP))
+    np.testing.assert_allclose(sent.sum(axis=0) + missing[0], wanted.sum(axis=0), atol=1e-13)
+    assert np.all(np.count_nonzero(sent, axis=1) == 2)
+    sent, kept = over_rounds(uploads.econtrol(TOP, 0.1))
+    estimates = np.cumsum(sent, axis=0)
+    np.testing.assert_allclose(kept.estimate[0], estimates[-1], atol=1e-13)
+    np.testing.assert_allclose(
+        estimates.sum(axis=0) + kept.missing[0], wanted.sum(axis=0), atol=1e-12
+    )
+
+
+# Special cases.
+
+
+@pytest.mark.slow
+def test_without_momentum_and_without_control_it_is_ef21():
+    expected, _ = advanced(uploads.ef21(TOP))
+    for uplink in (uploads.ef21_sgdm(TOP, 0.0), uploads.econtrol(TOP, 0.0)):
+        np.testing.assert_array_equal(model_of(advanced(uplink)[0]), model_of(expected))
+
+
+LOSSLESS = uploads.identity()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "uplink",
+    [uploads.ef14(LOSSLESS), uploads.ef21(LOSSLESS), uploads.econtrol(LOSSLESS, 0.1),
+     uploads.diana(LOSSLESS)],
+)  # fmt: skip
+def test_lossless_feedback_with_everyone_is_no_uplink(uplink):
+    found, _ = advanced(uplink, cohort=fcojax.everyone())
+    expected, _ = advanced(None, cohort=fcojax.everyone())
+    np.testing.assert_allclose(model_of(found), model_of(expected), rtol=1e-13)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg"])
+def test_all_entries_with_ef14_are_no_uplink_bit_for_bit(name):
+    found, _ = advanced(uploads.ef14(uploads.top_k(1.0)), name=name)
+    expected, _ = advanced(None, name=name)
+    for leaf, wanted in zip(
+        jax.tree.leaves(found.server), jax.tree.leaves(expected.server), strict=True
+    ):
+        np.testing.assert_array_equal(leaf, wanted)
+
+
+# Exact solutions, from 2 of 20 entries.
+
+
+class Row(NamedTuple):
+    """A method of one prox gradient step a round, and its uplink."""
+
+    uplink: Any
+    share: float = 1.0  # of the step 1 / L
+    exact: bool = True
+
+
+WITH_ESTIMATES = {
+    "ef21": Row(uploads.ef21(TOP)),
+    "ef21 of signs": Row(uploads.ef21(uploads.sign()), 0.25),
+    "ef21 of rotated signs": Row(uploads.ef21(uploads.drive("least error"))),
+    "ef21 of rand_k": Row(uploads.ef21(uploads.contractive(uploads.rand_k(2))), 0.25),
+    "ef21 of 8-bit top_k": Row(uploads.ef21(uploads.compose(TOP, uploads.natural()))),
+    "ef21_sgdm": Row(uploads.ef21_sgdm(TOP, 0.5)),
+    "econtrol": Row(uploads.econtrol(TOP, 0.05)),
+    "diana": Row(uploads.diana(uploads.rand_k(2)), 0.25),
+    "top_k": Row(uploads.compressed(TOP), exact=False),
+    "rand_k": Row(uploads.compressed(uploads.rand_k(2)), exact=False),
+    "ef14": Row(uploads.ef14(TOP), exact=False),
+}
+
+
+def ended(algorithm, hparams, uplink, cohort, num_steps, num_rounds=3000):
+    plan = fcojax.Plan(fcojax.local_steps(num_steps), cohort, uplink)
+    model, _ = fcojax.run(
+        algorithm, hparams, jnp.zeros(20), task().data, KEY, plan,
+        num_rounds=num_rounds, eval_every=num_rounds,
+    )  # fmt: skip
+    return distance(model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cohort", [fcojax.everyone(), HALF_LOST], ids=["everyone", "half, lost"])
+@pytest.mark.parametrize("name", WITH_ESTIMATES)
+def test_prox_gradient_steps_with_estimates_are_exact(name, cohort):
+    """Where plain compression is stuck; also with half of the clients and 30 per cent lost."""
+    row = WITH_ESTIMATES[name]
+    factory = algorithms.fed_mid_osp
+    rates = factory.Hparams(client_lr=row.share / task().smoothness, penalty_scale=task().scale)
+    off = ended(factory(factored_loss, euclidean(plain_l1)), rates, row.uplink, cohort, 1)
+    assert off < 1e-10 if row.exact else off > 0.02
+    if name == "top_k":
+        assert off > 0.4
+
+
+COMPOSITE = {
+    "composite_fl": (algorithms.composite_fl, {}, corrected),
+    "scaffold, feedback": (algorithms.scaffold, {"prox": "feedback"}, corrected),
+    "fed_normal_map": (algorithms.fed_normal_map, {}, corrected),
+    "prox_skip": (
+        algorithms.prox_skip, {},
+        lambda: {"client_lr": 1 / task().smoothness, "skip_probability": 1 - 1 / K},
+    ),
+    "fed_dr": (
+        algorithms.fed_dr, {}, lambda: {"client_lr": 1 / (task().smoothness + 1), "prox_step": 1.0}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cohort", [fcojax.everyone(), HALF_LOST], ids=["everyone", "half, lost"])
+@pytest.mark.parametrize("name", COMPOSITE)
+def test_composite_methods_with_ef14_are_exact_after_ten_local_steps(name, cohort):
+    """At the step sizes without compression; plain top-k ends 0.5 away."""
+    factory, options, numbers = COMPOSITE[name]
+    known = numbers() | {"penalty_scale": task().scale}
+    rates = factory.Hparams(**{k: v for k, v in known.items() if k in factory.Hparams._fields})
+    chosen = factory(factored_loss, plain_l1, **options)
+    assert ended(chosen, rates, uploads.ef14(TOP), cohort, K) < 1e-10
+    assert ended(chosen, rates, uploads.compressed(TOP), cohort, K) > 0.3
+
+
+@pytest.mark.slow
+def test_a_part_of_the_upload_that_does_not_vanish_stays_wrong_with_ef14():
+    """That of SCAFFOLD with a prox in each local step, as the documentation says."""
+    rates = algorithms.scaffold.Hparams(
+        client_lr=corrected()["client_lr"], penalty_scale=task().scale
+    )
+    chosen = algorithms.scaffold(factored_loss, plain_l1)
+    assert ended(chosen, rates, uploads.ef14(TOP), fcojax.everyone(), K) > 0.01
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: uploads.ef21(uploads.rand_k(2)), r"pass contractive\(rand_k\(2\)\)"),
+        (lambda: uploads.ef14(uploads.drive()), "states no contraction; pass one that does"),
+        (lambda: uploads.diana(TOP), r"compressor is top_k\(2\), which is biased"),
+        (lambda: uploads.ef21_sgdm(TOP, 1.0), r"momentum is 1\.0; pass"),
+        (lambda: uploads.ef14(TOP).init([jnp.arange(3)]), "a leaf of int64, of which no residual"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        call()
+
+
+@pytest.mark.parametrize("name", ["scaffold", "composite_fl", "fed_dyn"])
+def test_estimates_are_refused_where_the_server_adds_up_uploads(name):
+    chosen = getattr(algorithms, name)(federations.loss, federations.kernel_l1())
+    plan = fcojax.Plan(WORK, uplink=uploads.ef21(TOP))
+    with pytest.raises(ValueError, match="adds up its uploads.* such as uploads.ef14"):
+        fcojax.run(chosen, chosen.hparams_type(), federations.start(), data(), KEY, plan,
+                   num_rounds=1)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["mime", "r_fed_svrg", "fed_pd"])
+def test_feedback_is_refused_where_uploads_change_their_meaning(name):
+    factory = getattr(algorithms, name)
+    chosen = factory(federations.loss, *([flat()] if name == "r_fed_svrg" else []))
+    hparams = chosen.hparams_type()
+
+    def begin(uplink):
+        plan = fcojax.Plan(WORK, uplink=uplink)
+        return fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
+
+    begin(uploads.compressed(TOP))
+    with pytest.raises(ValueError, match="mean another thing in this algorithm; pass an uplink"):
+        begin(uploads.ef14(TOP))
