@@ -1,6 +1,6 @@
 """Composite bilinear saddle points: Bai and Bullins (ICLR 2024), section 6, Figures 4 and 5.
 
-    python -m experiments.run --config=configs/saddle.py --workdir=runs/saddle
+    fcojax run saddle --workdir=runs/saddle
 
 100 clients share a bilinear problem of 600 and 300 variables, with an l1 norm of 0.1 in a box of
 0.05, or with 20 columns, the nuclear norm and the ball of the spectral norm. Each entry of a
@@ -13,6 +13,7 @@ decompositions.
 The source has 4000 rounds of one step and 400 of ten for vectors, and ten seeds; curves are flat
 well before. It says what FedMiP's server does but not which of the two proxes were on; both are
 here. It draws two minibatches for the two gradients of an extra step; here they share one.
+317 seconds of CPU time.
 """
 
 from ml_collections import ConfigDict

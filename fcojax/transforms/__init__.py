@@ -10,6 +10,7 @@ from fcojax.transforms.calculus.compose import (
     with_box,
 )
 from fcojax.transforms.calculus.moreau import conjugate, moreau_envelope
+from fcojax.transforms.calculus.on_singular_values import on_singular_values
 from fcojax.transforms.calculus.per_entry import per_entry
 from fcojax.transforms.calculus.predicates import named
 from fcojax.transforms.constraints.monotone import monotone
@@ -107,6 +108,7 @@ __all__ = [
     "nuclear_vertex",
     "oblique",
     "on_orthant",
+    "on_singular_values",
     "on_subtree",
     "orthogonal",
     "p_norm",

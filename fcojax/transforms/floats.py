@@ -21,7 +21,8 @@ Result = TypeVar("Result")
 def in_floats(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Decorate a function so that arrays of integers and booleans arrive as floats.
 
-    So do Python numbers in the first argument, which is a point or a gradient.
+    So do Python numbers in the first argument, which is a point or a gradient, and arrives as
+    arrays of JAX.
 
     Example:
       >>> in_floats(lambda x: 0.5 * x)(jnp.array([1, 3])).tolist()
@@ -63,11 +64,17 @@ def _with_floats(made: Any) -> Any:
 
 
 def _as_float(leaf: Any) -> Any:
-    is_array = isinstance(leaf, jax.Array | np.ndarray | np.generic)
-    if is_array and (jnp.issubdtype(leaf.dtype, jnp.integer) or leaf.dtype == bool):
+    if not isinstance(leaf, jax.Array | np.ndarray | np.generic):
+        return leaf
+    if jnp.issubdtype(leaf.dtype, jnp.floating) and not isinstance(leaf, np.ma.MaskedArray):
+        return leaf if leaf.dtype.isnative else leaf.astype(leaf.dtype.newbyteorder("="))
+    if jnp.issubdtype(leaf.dtype, jnp.integer) or leaf.dtype == bool:
         return leaf.astype(jnp.result_type(float))
-    return leaf
+    kind = "a masked array" if isinstance(leaf, np.ma.MaskedArray) else f"of dtype {leaf.dtype}"
+    raise ValueError(f"an array for a transform is {kind}; pass arrays of real numbers.")
 
 
 def _as_array(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray | np.generic):
+        return jnp.asarray(leaf)  # custom_vmap fails at arrays of numpy among the constants of jit
     return jnp.asarray(leaf, float) if isinstance(leaf, int | float) else leaf

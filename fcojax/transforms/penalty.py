@@ -5,14 +5,16 @@ and can be swept; a factory fixes only functions and shapes. A negative Python o
 refused as a strength; a negative traced one counts as 0.
 """
 
+import numbers
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
+from fcojax.arguments import shown
 from fcojax.types import Params, PyTree, Scalar
 
 _NUM_BISECTIONS = 60  # enough for the last bit of a float64
@@ -72,18 +74,19 @@ def checked(name: str, penalty: Penalty) -> Penalty:
       penalty: functions of numbers of at least 0, and of leaves in float32 or float64.
     """
 
-    def check(argument, number):
-        # Traced numbers, and arrays on a device, are not checked.
-        on_host = isinstance(number, int | float | np.ndarray | np.generic)
-        if on_host and not np.all(np.greater_equal(number, 0)):
-            raise ValueError(f"{argument} of {name} is {number}; pass a number of at least 0.")
+    def check(argument, number, each=None):
+        if not _is_strength(number, each):
+            more = "" if each is None else ", or one for each entry"
+            raise ValueError(
+                f"{argument} of {name} is {shown(number)}; pass a number of at least 0{more}."
+            )
 
     def value(x, scale):
         check("scale", scale)
         return penalty.value(x, scale)
 
     def prox(v, step, scale):
-        check("step", step)
+        check("step", step, v if penalty.separable else None)
         check("scale", scale)
         return cast_like(penalty.prox(to_float32(v), step, scale), v)
 
@@ -98,6 +101,45 @@ def checked(name: str, penalty: Penalty) -> Penalty:
 
     distance = None if inner_distance is None else subdiff_distance
     return Penalty(value, prox, scale_max, penalty.convex, penalty.separable, distance)
+
+
+def _is_strength(number: PyTree, each: PyTree | None) -> bool:
+    """Whether this is one number of at least 0, or an array or a pytree of them for ``each``.
+
+    A step that is larger than its leaf would make a larger leaf.
+
+    The values of arrays on a device and of traced ones are not looked at.
+    """
+    if each is None:
+        return _is_real(number) and np.ndim(number) == 0
+    structure, steps = jax.tree.structure(number), jax.tree.leaves(number)
+    if structure != jax.tree.structure(each) and structure != jax.tree.structure(0):
+        return False
+    leaves = jax.tree.leaves(each)
+    steps = steps if structure == jax.tree.structure(each) else steps * len(leaves)
+    shapes = [(np.shape(step), np.shape(leaf)) for step, leaf in zip(steps, leaves, strict=True)]
+    return all(map(_is_real, steps)) and all(_spreads_to(*pair) for pair in shapes)
+
+
+def _spreads_to(shape: tuple[int, ...], larger: tuple[int, ...]) -> bool:
+    """Return whether an array of a shape can be broadcast to one that is no smaller."""
+    try:
+        return np.broadcast_shapes(shape, larger) == larger
+    except ValueError:
+        return False
+
+
+def _is_real(leaf: Any, any_sign: bool = False) -> bool:
+    if isinstance(leaf, jax.Array):
+        whole = jnp.issubdtype(leaf.dtype, jnp.integer) or leaf.dtype == bool
+        return whole or jnp.issubdtype(leaf.dtype, jnp.floating)
+    known = isinstance(leaf, numbers.Real | np.ndarray | np.generic)
+    if not known or isinstance(leaf, np.ma.MaskedArray):
+        return False
+    dtype = np.asarray(leaf).dtype  # of objects for a Fraction
+    if dtype.kind not in "biufO" and not jnp.issubdtype(dtype, jnp.floating):
+        return False
+    return any_sign or bool(np.all(np.asarray(leaf, float) >= 0))
 
 
 def to_float32(x: PyTree) -> PyTree:
@@ -175,6 +217,13 @@ def largest(per_entry: PyTree) -> jax.Array:
     """Return the largest entry over all leaves, at least 0."""
     tops = [jnp.max(leaf, initial=0.0) for leaf in jax.tree.leaves(per_entry)]
     return jnp.max(jnp.stack(tops)) if tops else jnp.zeros(())
+
+
+def require_numbers(name: str, given: PyTree) -> None:
+    """Raise ``ValueError`` unless an argument of a factory has leaves of real numbers."""
+    leaves = jax.tree.leaves(given, is_leaf=lambda leaf: leaf is None)
+    if not all(_is_real(leaf, any_sign=True) for leaf in leaves):
+        raise ValueError(f"{name} is {shown(given)}; pass real numbers, or a pytree of them.")
 
 
 def require_same_shapes(x: PyTree, given: PyTree, name: str) -> None:

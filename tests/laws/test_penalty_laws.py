@@ -139,17 +139,25 @@ PENALTIES = {
 ALL = PENALTIES | test_calculus_laws.PENALTIES | test_spectral_laws.PENALTIES
 # One row of each kind is in the default suite.
 REPRESENTATIVES = {
-    "l1", "elastic_net", "l2", "group_l2 by axis", "fused_lasso", "mcp", "simplex", "l1_ball",
-    "monotone", "l0_ball",
+    "l1", "group_l2 by axis", "fused_lasso", "mcp", "simplex", "l1_ball", "l0_ball",
 }  # fmt: skip
+
+
+# What JAX does with functions of arrays, whatever they compute.
+OF_JAX = {"jitted_equals_eager", "structure_shapes_and_dtypes_are_kept", "vmap_equals_a_loop"}
 
 
 def quick_and_slow(laws):
     """Every law with every row it applies to, marked as slow but for the representatives."""
     return [
-        pytest.param(law, name, marks=[] if name in REPRESENTATIVES else pytest.mark.slow)
+        pytest.param(
+            law, name,
+            marks=[]
+            if name in REPRESENTATIVES
+            else pytest.mark.long if law.__name__ in OF_JAX else pytest.mark.slow,
+        )
         for law, name in pairs(laws, ALL)
-    ]
+    ]  # fmt: skip
 
 
 CONJUGATES = {"l1": "linf_ball", "l2": "l2_ball", "l_inf": "l1_ball"}

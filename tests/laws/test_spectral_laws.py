@@ -19,6 +19,7 @@ WIDE = {"empty": jnp.zeros((0, 2)), "kernel": jnp.zeros((2, 3))}
 TALL = jnp.zeros((4, 2))
 STACK = jnp.zeros((2, 2, 2))
 SQUARE = jnp.zeros((3, 3))
+NUCLEAR_IN_BALL = transforms.on_singular_values(transforms.with_box(transforms.l1(), -1.5, 1.5))
 
 
 def into_nuclear_ball(shape):
@@ -78,6 +79,19 @@ PENALTIES = {
         scale=1.5,
     ),
     "psd": Row(transforms.psd(), SQUARE, indicator=True, member=into_cone),
+    "on_singular_values, wide": Row(transforms.on_singular_values(transforms.l1()), WIDE),
+    "on_singular_values, in a ball": Row(
+        NUCLEAR_IN_BALL, TALL, member=lambda x, scale: into_spectral_ball((4, 2))(x, 1.5)
+    ),
+    "on_singular_values, elastic net": Row(
+        transforms.on_singular_values(transforms.elastic_net(0.5)), STACK
+    ),
+    "on_singular_values, power": Row(
+        transforms.on_singular_values(transforms.power(3.0)), TALL, tolerance=1e-8
+    ),
+    "on_singular_values, mcp": Row(
+        transforms.on_singular_values(transforms.mcp(3.0)), TALL, smooth_prox=False
+    ),
     "rank_ball": Row(transforms.rank_ball(1), SQUARE, indicator=True, member=into_rank_one),
 }
 
@@ -93,6 +107,7 @@ SINGULAR_VALUE_MAPS = {
     "nuclear": transforms.nuclear(),
     "nuclear_ball": transforms.nuclear_ball(),
     "spectral_ball": transforms.spectral_ball(),
+    "nuclear in spectral_ball": NUCLEAR_IN_BALL,
 }
 PROX = {name: jax.jit(penalty.prox) for name, penalty in SINGULAR_VALUE_MAPS.items()}
 
@@ -121,6 +136,7 @@ ON_A_DIAGONAL = {
     "nuclear": transforms.l1(),
     "nuclear_ball": transforms.l1_ball(),
     "spectral_ball": transforms.linf_ball(),
+    "nuclear in spectral_ball": transforms.with_box(transforms.l1(), -1.5, 1.5),
 }
 
 

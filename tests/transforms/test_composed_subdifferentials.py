@@ -110,10 +110,14 @@ def residuals(penalty, dtype, points, steps, scales):
     return np.asarray(one(*(jnp.asarray(each, dtype) for each in (points, steps, scales))))
 
 
+def mark(name):
+    outer, inner = name.split(" of ")
+    often = outer == "rotated" or inner in ("l1", "l2_ball")
+    return () if name in QUICK else pytest.mark.slow if often else pytest.mark.long
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in COMPOSED]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=mark(name)) for name in COMPOSED])
 def test_the_residual_of_a_prox_is_a_subgradient_to_rounding(name, dtype):
     penalty, dim = COMPOSED[name]
     rng = np.random.default_rng(0)

@@ -60,6 +60,7 @@ TRANSFORMS = {
         transforms.product_manifold({"a": transforms.sphere(), "b": transforms.stiefel()}),
         {"a": VECTOR, "b": TALL},
     ),
+    "on_singular_values": (transforms.on_singular_values(L1), TALL),
     "psd": (transforms.psd(), SQUARE),
     "quadratic": (transforms.quadratic(2 * jnp.eye(4)), VECTOR),
     "rank_ball": (transforms.rank_ball(1), TALL),
@@ -100,17 +101,23 @@ FIELDS = {
     },
 }  # fmt: skip
 FUNCTIONS = {
-    "distance": lambda x: transforms.distance(transforms.sphere(), x),
-    "divergence": lambda x: transforms.divergence(transforms.euclidean(L1), x, x + 1),
-    "l1_vertex": lambda x: transforms.l1_vertex(x, 0.6),
-    "moreau_envelope": lambda x: transforms.moreau_envelope(L1)(x, 0.7, 0.6),
-    "nuclear_vertex": lambda x: transforms.nuclear_vertex(x.reshape(2, 2), 0.6),
-    "polar": lambda x: transforms.polar(x.reshape(2, 2)),
-    "riemannian_gradient": lambda x: transforms.riemannian_gradient(transforms.sphere(), x, x),
-    "soft_threshold": lambda x: transforms.soft_threshold(x, 0.6),
-    "special_polar": lambda x: transforms.special_polar(x.reshape(2, 2)),
-    "transport": lambda x: transforms.transport(transforms.sphere(), x, x, x + 1),
-}
+    "distance": (lambda x: transforms.distance(transforms.sphere(), x), VECTOR),
+    "divergence": (
+        lambda x, y: transforms.divergence(transforms.euclidean(L1), x, y), VECTOR, VECTOR + 1
+    ),
+    "l1_vertex": (lambda x: transforms.l1_vertex(x, 0.6), VECTOR),
+    "moreau_envelope": (lambda x: transforms.moreau_envelope(L1)(x, 0.7, 0.6), VECTOR),
+    "nuclear_vertex": (lambda x: transforms.nuclear_vertex(x, 0.6), SQUARE),
+    "polar": (transforms.polar, SQUARE),
+    "riemannian_gradient": (
+        lambda x, y: transforms.riemannian_gradient(transforms.sphere(), x, y), VECTOR, VECTOR
+    ),
+    "soft_threshold": (lambda x: transforms.soft_threshold(x, 0.6), VECTOR),
+    "special_polar": (transforms.special_polar, SQUARE),
+    "transport": (
+        lambda x, v: transforms.transport(transforms.sphere(), x, x, v), VECTOR, VECTOR + 1
+    ),
+}  # fmt: skip
 NO_ARRAYS = {"Manifold", "Mirror", "Penalty", "named"}
 
 
@@ -119,12 +126,15 @@ def test_the_tables_are_complete():
 
 
 def require_same(function, *points, rest=()):
+    """Requires of the program for integers to be the one that converts them to floats first."""
     points = jax.tree.map(jnp.asarray, points)
-    exact = jax.tree.map(lambda leaf: leaf.astype(float), points)
-    found, expected = (jax.tree.leaves(function(*each, *rest)) for each in (points, exact))
-    for one, other in zip(found, expected, strict=True):
-        assert one.dtype == other.dtype == jnp.float64
-        np.testing.assert_array_equal(one, other)
+
+    def of_floats(*points):
+        return function(*jax.tree.map(lambda leaf: leaf.astype(float), points), *rest)
+
+    found = jax.make_jaxpr(lambda *points: function(*points, *rest))(*points)
+    assert str(found) == str(jax.make_jaxpr(of_floats)(*points))
+    assert {each.dtype for each in found.out_avals} == {np.dtype(float)}
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
@@ -138,10 +148,16 @@ def test_integers_are_computed_in_floats(name):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_of_integers_compute_in_floats(name):
-    require_same(FUNCTIONS[name], VECTOR)
+    require_same(*FUNCTIONS[name])
 
 
 def test_python_numbers_and_booleans_are_points():
     assert L1.prox(3, 1, 1).tolist() == 2.0
     assert L1.prox({"a": 3.0, "b": np.array([True, False])}, 0.5, 1.0)["b"].tolist() == [0.5, 0.0]
     assert L1.prox(v=np.array([3, -1]), step=np.array(1), scale=0.5).tolist() == [2.5, -0.5]
+
+
+def test_bytes_in_the_order_of_another_machine_are_the_same_numbers():
+    point = TALL + 0.5
+    for function in (transforms.l1_vertex, lambda x, _: transforms.fixed_rank(1).project(x)):
+        np.testing.assert_allclose(function(point.astype(">f8"), 1.0), function(point, 1.0))

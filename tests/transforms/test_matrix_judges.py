@@ -67,6 +67,15 @@ PENALTIES = {
         projection_on(lambda x: cp.sigma_max(x) <= SCALE),
     ),
     "psd": (transforms.psd(), SQUARE, cone),
+    "nuclear norm inside a spectral ball": (
+        transforms.on_singular_values(transforms.with_box(transforms.l1(), -0.5, 0.5)),
+        TALL,
+        lambda v: solve(
+            x := cp.Variable(v.shape),
+            STEP * SCALE * cp.normNuc(x) + distance(x, v),
+            [cp.sigma_max(x) <= 0.5],
+        ),
+    ),
     "with_box": (
         transforms.with_box(transforms.l1(), -0.2, 0.5),
         VECTOR,

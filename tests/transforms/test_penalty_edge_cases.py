@@ -46,6 +46,7 @@ PENALTIES = {
     "translated": transforms.translated(transforms.l1(), {}),
     "rotated": transforms.rotated(transforms.l1(), jnp.eye(2)),
     "with_box": transforms.with_box(transforms.l1(), -1.0, 1.0),
+    "on_singular_values": transforms.on_singular_values(transforms.l1()),
     "conjugate": transforms.conjugate(transforms.l1()),
 }
 

@@ -36,15 +36,51 @@ REFUSED = {
     "an unknown retraction": (lambda: transforms.stiefel(retraction="cayley"), "'polar', 'qr'"),
     "a factory": (lambda: transforms.euclidean(l1), "call it: l1"),
     "no groups": (lambda: transforms.group_l2(), "pass one of them"),
+    "masked labels": (
+        lambda: transforms.group_l2(labels=np.ma.masked_array([0, 1], [False, True])), "a masked",
+    ),
+    "a step larger than its point": (
+        lambda: l1().prox(jnp.ones(3), np.ones((2, 3)), 1.0), "step of l1 is",
+    ),
+    "a step for each entry of an envelope": (
+        lambda: transforms.moreau_envelope(l1())(jnp.ones(2), np.ones(2), 1.0), r"shape \(2,\)",
+    ),
+    "a divergence of unlike points": (
+        lambda: transforms.divergence(transforms.euclidean(l1()), jnp.ones(2), jnp.ones(())),
+        r"v is of shape \(\)",
+    ),
     "a negative label": (lambda: labelled(0, -1), "integers from 0"),
     "a fractional label": (lambda: labelled(0.5), "integers from 0"),
     "an empty box": (lambda: transforms.box(1.0, np.array([2.0, 0.5])), "box is empty"),
     "an empty box of a penalty": (lambda: transforms.with_box(l1(), 0.0, {"a": -1.0}), "is empty"),
     "a box of a non-convex penalty": (lambda: transforms.with_box(mcp(3.0), 0, 1), "not convex"),
+    "a box of a group norm": (
+        lambda: transforms.with_box(transforms.l2(), 0.0, 1.0), "not a sum over entries",
+    ),
+    "a box of the nuclear norm": (
+        lambda: transforms.with_box(transforms.nuclear(), 0.0, 1.0), r"values\(with_box",
+    ),
+    "coupled singular values": (
+        lambda: transforms.on_singular_values(transforms.l1_ball()), "couples singular values",
+    ),
+    "singular values with weights": (
+        lambda: transforms.on_singular_values(transforms.weighted_l1(np.arange(3.0))), "the order",
+    ),
+    "singular values with signs": (
+        lambda: transforms.on_singular_values(transforms.non_negative_l1()), "or the sign",
+    ),
     "a conjugate of one": (lambda: transforms.conjugate(mcp(3.0)), "not convex"),
     "a normal of 0": (lambda: transforms.half_space(np.zeros(3), 1.0), "normal is 0.0"),
     "a short right side": (lambda: transforms.affine(np.ones((2, 3)), np.ones(1)), r"\(1,\)"),
     "contradictions": (lambda: transforms.affine(np.ones((2, 1)), np.arange(2.0)), "no solution"),
+    "a bound that is a text": (lambda: transforms.box("0", 1.0), "lower is '0'"),
+    "a bound of a penalty that is no number": (lambda: transforms.with_box(l1(), 0, min), "upper"),
+    "a normal with a mask": (
+        lambda: transforms.half_space(np.ma.masked_array([1.0, 2.0], [0, 1]), 1.0), "normal is",
+    ),
+    "weights that are complex": (lambda: transforms.weighted_l1(np.ones(2) + 1j), "weights is"),
+    "a metric that is a text": (lambda: transforms.diagonal("1", l1()), "weights is '1'"),
+    "half an axis": (lambda: transforms.monotone(0.5), "axis is 0.5"),
     "a singular rotation": (lambda: transforms.rotated(l1(), jnp.ones((2, 2))), "orthogonal"),
     "a rotation of two rows": (lambda: transforms.rotated(l1(), jnp.eye(2, 3)), "square"),
     "a weight of 0": (lambda: transforms.diagonal(jnp.arange(2.0), l1()), "least weight is 0.0"),
@@ -67,6 +103,16 @@ REFUSED = {
     "more columns than rows": (lambda: transforms.polar(jnp.ones((2, 3))), "as many rows"),
     "a batch": (lambda: transforms.polar(jnp.ones((4, 3, 2))), "vmap"),
     "a tall orthogonal": (lambda: transforms.orthogonal().project(jnp.ones((3, 2))), "square"),
+    "a gradient of another shape": (
+        lambda: transforms.riemannian_gradient(transforms.sphere(), jnp.ones(3), 1.0),
+        "gradient is",
+    ),
+    "a transport to another shape": (
+        lambda: transforms.transport(transforms.sphere(), jnp.ones(3), 1.0, jnp.ones(3)), "y is of",
+    ),
+    "a number for a manifold": (lambda: transforms.distance(3, jnp.ones(3)), "a Manifold"),
+    "a stack for oblique": (lambda: transforms.oblique().project(jnp.ones((1, 3, 2))), "a matrix"),
+    "a number for a mirror": (lambda: transforms.divergence(3, jnp.ones(2), jnp.ones(2)), "Mirror"),
     "forty columns": (lambda: transforms.stiefel().inverse_retract(*[jnp.eye(40)] * 2), "most 32"),
     "a rank above the size": (lambda: transforms.fixed_rank(3).project(jnp.eye(4, 2)), "least 3"),
     "a projector of one row": (
@@ -91,6 +137,8 @@ POINTS = {
         np.ones(3),
     ),
     "a bound of another shape": (transforms.box(np.zeros(3), 1.0), jnp.ones(2)),
+    "a shift of another shape": (transforms.translated(l1(), np.ones((2, 1))), jnp.ones(2)),
+    "no bounds": (transforms.box(0.0, []), jnp.ones(2)),
     "a normal of another shape": (transforms.half_space(np.ones(3), 1.0), jnp.ones(2)),
 }
 
@@ -112,6 +160,47 @@ def test_a_negative_number_on_the_host_is_refused(prox, number):
     for step, scale in ((1.0, number), (number, 1.0)):
         with pytest.raises(ValueError, match="pass a number of at least 0"):
             prox(jnp.ones((2, 2)), step, scale)
+
+
+NO_STRENGTH = {
+    "a string": "0.5", "none": None, "a complex number": 1j, "several": np.ones(2),
+    "several on a device": jnp.ones(2), "an empty tuple": (), "a function": abs,
+    "a shape": jax.ShapeDtypeStruct((), float),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NO_STRENGTH)
+@pytest.mark.parametrize("factory", [l1, transforms.l2_ball, transforms.non_negative])
+def test_a_scale_is_one_real_number_also_where_it_is_not_used(factory, case):
+    with pytest.raises(ValueError, match="^scale of .*; pass a number of at least 0"):
+        factory().prox(jnp.ones(2), 1.0, NO_STRENGTH[case])
+
+
+@pytest.mark.parametrize("name", ["nuclear", "spectral_ball", "psd", "l1", "simplex"])
+def test_steps_are_traced_at_a_point_of_numpy(name):
+    prox, point = getattr(transforms, name)().prox, np.eye(3) + 0.1
+    found = jax.jit(lambda step: prox(point, step, 1.0))(0.5)
+    np.testing.assert_allclose(found, prox(jnp.asarray(point), 0.5, 1.0), rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("step", [{"w": 1.0}, [1.0, 1.0], ()])
+def test_steps_are_shaped_like_the_point(step):
+    with pytest.raises(ValueError, match="^step of l1 is"):
+        l1().prox(jnp.ones(2), step, 1.0)
+
+
+def test_steps_for_each_entry_need_a_separable_penalty():
+    steps = np.array([0.5, 1.0])
+    np.testing.assert_allclose(l1().prox(jnp.ones(2), steps, 1.0), 1 - steps)
+    with pytest.raises(ValueError, match="^step of l2 is"):
+        transforms.l2().prox(jnp.ones(2), steps, 1.0)
+
+
+@pytest.mark.parametrize("point", [np.ones(2) + 1j, np.ma.masked_array(np.ones(2), [True, False])])
+@pytest.mark.parametrize("function", [transforms.sphere().project, transforms.burg().to_dual])
+def test_a_point_has_real_entries_without_a_mask(function, point):
+    with pytest.raises(ValueError, match="pass arrays of real numbers"):
+        function(point)
 
 
 @pytest.mark.parametrize(

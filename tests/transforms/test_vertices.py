@@ -59,3 +59,8 @@ def test_frank_wolfe_on_the_nuclear_ball_agrees_with_projected_gradient():
     assert np.linalg.svd(late, compute_uv=False).sum() <= radius * (1 + 1e-9)
     near, far = (np.linalg.norm(point - best) for point in (late, early))
     assert near < far / 2 and near < 0.05 * np.linalg.norm(best)
+
+
+def test_a_gradient_with_a_nan_has_no_vertex():
+    """A finite vertex would hide a gradient that has diverged."""
+    assert np.isnan(l1_vertex(jnp.array([1.0, np.nan, 2.0]), 0.5)).any()

@@ -8,12 +8,9 @@ from fcojax.algorithms.base import Factory
 from fcojax.memo import memoised
 from fcojax.transforms import (
     Mirror,
-    Penalty,
     euclidean,
     l1,
-    nuclear,
-    per_leaf,
-    spectral_ball,
+    on_singular_values,
     with_box,
 )
 
@@ -57,10 +54,4 @@ def mirror(num_columns: int, bound: float) -> Mirror:
     """Return the mirror of the l1 norm in a box, or of the nuclear norm in a spectral ball."""
     if not num_columns:
         return euclidean(with_box(l1(), -bound, bound))
-    norm, ball = nuclear(), spectral_ball()
-
-    # Both act on singular values alone: shrink them, then clip them.
-    def prox(v, step, scale):
-        return ball.prox(norm.prox(v, step, scale), 0.0, bound)
-
-    return euclidean(per_leaf(Penalty(norm.value, prox)))
+    return euclidean(on_singular_values(with_box(l1(), -bound, bound)))

@@ -16,7 +16,15 @@ from fcojax import tree
 from fcojax.arguments import validated
 from fcojax.transforms.calculus.predicates import PathPredicate, split_leaves
 from fcojax.transforms.floats import transform
-from fcojax.transforms.penalty import Penalty, cast_like, entrywise, largest
+from fcojax.transforms.penalty import (
+    Penalty,
+    cast_like,
+    entrywise,
+    indicator,
+    largest,
+    require_numbers,
+    require_same_shapes,
+)
 from fcojax.transforms.stable_norms import euclidean_norm, relative_rounding
 from fcojax.transforms.subdifferentials import distance_up_to_rounding
 from fcojax.transforms.thresholds import clipped
@@ -158,9 +166,11 @@ def translated(penalty: Penalty, shift: PyTree) -> Penalty:
     """
 
     def value(x, scale):
+        require_same_shapes(x, shift, "shift")
         return penalty.value(tree.add_scaled(x, -1.0, shift), scale)
 
     def prox(v, step, scale):
+        require_same_shapes(v, shift, "shift")
         x = penalty.prox(tree.add_scaled(v, -1.0, shift), step, scale)
         return tree.add_scaled(x, 1.0, shift)
 
@@ -280,8 +290,9 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
 
     This holds for a convex psi that is a sum over entries (l1, elastic net, Huber, a power): the
     minimiser of a convex function of one variable over an interval is the point nearest to its
-    unconstrained minimiser. It is wrong for a psi that couples entries, such as a group norm.
-    ``scale_max`` and ``subdiff_distance`` are ``None``.
+    unconstrained minimiser. It is wrong for a psi that couples entries, such as a group norm, so
+    that is refused; for bounds on singular values see ``on_singular_values``. ``scale_max`` and
+    ``subdiff_distance`` are ``None``.
 
     Args:
       penalty: psi, convex and separable.
@@ -301,6 +312,14 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
             "the penalty is not convex, so that clipping its prox does not solve the problem with "
             "a box; pass a convex one."
         )
+    if not penalty.separable:
+        raise ValueError(
+            "the penalty is not a sum over entries, so that clipping its prox does not solve the "
+            "problem with a box; pass a separable one, such as l1() or per_entry(...), and for "
+            "bounds on singular values on_singular_values(with_box(...))."
+        )
+    require_numbers("lower", lower)
+    require_numbers("upper", upper)
     if is_concrete((lower, upper)):
         for low, high in _paired(jax.tree.leaves(lower), jax.tree.leaves(upper)):
             if not np.all(np.asarray(low) <= np.asarray(high)):
@@ -313,12 +332,9 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
         return _broadcast(lower, x), _broadcast(upper, x)
 
     def value(x, scale):
+        outside = jax.tree.map(lambda leaf, a, b: jnp.maximum(a - leaf, leaf - b), x, *bounds(x))
         inner = penalty.value(x, scale)
-        low, high = bounds(x)
-        outside = tree.total(
-            jax.tree.map(lambda leaf, a, b: jnp.sum((leaf < a) | (leaf > b)), x, low, high)
-        )
-        return jnp.where(outside > 0, jnp.asarray(jnp.inf, inner.dtype), inner)
+        return inner + indicator(largest(outside)).astype(inner.dtype)
 
     def prox(v, step, scale):
         return jax.tree.map(clipped, penalty.prox(v, step, scale), *bounds(v))

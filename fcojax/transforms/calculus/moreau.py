@@ -130,6 +130,8 @@ def moreau_envelope(penalty: Penalty) -> Callable[[Params, Scalar, PyTree], jax.
         return value, by_input + by_step + by_scale
 
     def with_floats(v, step, scale):
+        if jnp.ndim(step):
+            raise ValueError(f"step is an array of shape {jnp.shape(step)}; pass one number.")
         # JAX does not differentiate integers: convert them to weakly typed floats.
         step, scale = jax.tree.map(
             lambda number: number * 1.0 if isinstance(number, int) else number, (step, scale)

@@ -10,13 +10,16 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from fcojax.arguments import validated
 from fcojax.transforms.blocks import along_axis, block_means, block_numbers, differences
 from fcojax.transforms.floats import transform
 from fcojax.transforms.penalty import Penalty, checked, indicator, largest, max_abs
+from fcojax.types import Axis
 
 
 @transform
-def monotone(axis: int = -1) -> Penalty:
+@validated
+def monotone(axis: Axis = -1) -> Penalty:
     r"""Return the cone :math:`\{x_1 \le x_2 \le \dots\}` of increasing signals along an axis.
 
     .. math:: \mathrm{prox}(v) = \mathrm{argmin}_{x_1 \le x_2 \le \dots} |x - v|^2

@@ -20,6 +20,7 @@ from fcojax.transforms.penalty import (
     indicator,
     largest,
     max_abs,
+    require_numbers,
     require_same_shapes,
     strength,
 )
@@ -121,9 +122,12 @@ def box(lower: PyTree, upper: PyTree) -> Penalty:
       >>> box(0.0, 1.0).prox(jnp.array([3.0, -0.5]), step=1.0, scale=1.0).tolist()
       [1.0, 0.0]
     """
+    require_numbers("lower", lower)
+    require_numbers("upper", upper)
     lower, upper = jax.tree.map(np.asarray, (lower, upper))
     lowest, highest = (
-        np.concatenate([b.ravel() for b in jax.tree.leaves(t)]) for t in (lower, upper)
+        np.concatenate([b.ravel() for b in jax.tree.leaves(t)] or [np.zeros(0)])
+        for t in (lower, upper)
     )
     if not np.all(lowest <= highest):
         raise ValueError(
@@ -203,6 +207,7 @@ def half_space(normal: PyTree, offset: Real) -> Penalty:
       >>> half_space(jnp.array([0.0, 2.0]), 2.0).prox(jnp.array([2.0, 3.0]), 1.0, 1.0).tolist()
       [2.0, 1.0]
     """
+    require_numbers("normal", normal)
     normal = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), normal)
     top = max((np.max(np.abs(leaf), initial=0.0) for leaf in jax.tree.leaves(normal)), default=0.0)
     ratios = jax.tree.map(lambda leaf: leaf / (top or 1.0), normal)

@@ -22,7 +22,7 @@ def l1_vertex(g: Params, radius: Scalar) -> Params:
     r"""Return the vertex :math:`-r\,\mathrm{sign}(g_j) e_j` of the l1 ball.
 
     Here j is the entry with the largest absolute value, the first of equal ones; for g = 0 the
-    result is a vertex too.
+    result is a vertex too. If g has a NaN, so has the result.
 
     Args:
       g: the gradient, a pytree; the ball is over all leaves jointly.
@@ -34,7 +34,8 @@ def l1_vertex(g: Params, radius: Scalar) -> Params:
     """
     flat, unravel = ravel_pytree(g)
     steepest = jnp.argmax(jnp.abs(flat))
-    height = jnp.where(flat[steepest] > 0, -1, 1).astype(flat.dtype) * strength(radius, flat)
+    sign = jnp.where(jnp.isnan(flat[steepest]), jnp.nan, jnp.where(flat[steepest] > 0, -1, 1))
+    height = sign.astype(flat.dtype) * strength(radius, flat)
     return unravel(jnp.zeros_like(flat).at[steepest].set(height))
 
 

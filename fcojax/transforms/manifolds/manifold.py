@@ -10,8 +10,9 @@ from typing import NamedTuple
 import jax
 
 from fcojax import tree
+from fcojax.arguments import validated
 from fcojax.transforms.floats import in_floats, transform
-from fcojax.transforms.penalty import max_abs
+from fcojax.transforms.penalty import max_abs, require_same_shapes
 from fcojax.transforms.stable_norms import euclidean_norm, safe_sqrt, safe_unit
 from fcojax.types import Array, Key, Params, PyTree
 
@@ -63,6 +64,7 @@ class Manifold(NamedTuple):
     metric: Callable[[Params], Params] | None = None
 
 
+@validated
 def riemannian_gradient(manifold: Manifold, x: Params, gradient: Params) -> Params:
     """Return the Riemannian gradient of a function from its Euclidean gradient.
 
@@ -78,10 +80,12 @@ def riemannian_gradient(manifold: Manifold, x: Params, gradient: Params) -> Para
       >>> riemannian_gradient(sphere(), x, jnp.array([5.0, 2.0])).tolist()
       [0.0, 2.0]
     """
+    require_same_shapes(x, gradient, "gradient")
     vector = gradient if manifold.riesz is None else manifold.riesz(gradient)
     return manifold.to_tangent(x, vector)
 
 
+@validated
 def transport(manifold: Manifold, x: Params, y: Params, tangent: Params) -> Params:
     """Transport a tangent vector from x to y, by orthogonal projection on the tangent space at y.
 
@@ -98,7 +102,8 @@ def transport(manifold: Manifold, x: Params, y: Params, tangent: Params) -> Para
       >>> fcojax.transforms.transport(fcojax.transforms.sphere(), x, y, tangent).tolist()
       [0.0, 0.0, 3.0]
     """
-    del x  # the projection depends on y only
+    require_same_shapes(x, y, "y")  # the projection depends on y only
+    require_same_shapes(y, tangent, "tangent")
     return manifold.to_tangent(y, tangent)
 
 
@@ -124,6 +129,7 @@ def ambient_norm(manifold: Manifold, v: Params) -> Array:
 
 
 @in_floats
+@validated
 def distance(manifold: Manifold, y: Params) -> Array:
     """Return the distance of y to the manifold, ``|y - project(y)|``, with gradient 0 on it.
 

@@ -16,7 +16,7 @@ from fcojax.arguments import validated
 from fcojax.transforms import penalty as penalties
 from fcojax.transforms.calculus.predicates import PathPredicate, split_leaves
 from fcojax.transforms.floats import in_floats, transform
-from fcojax.transforms.penalty import Penalty
+from fcojax.transforms.penalty import Penalty, require_same_shapes
 from fcojax.types import Params, Scalar
 
 
@@ -137,6 +137,7 @@ def side_by_side(touches: PathPredicate, chosen: Mirror, rest: Mirror) -> Mirror
 
 
 @in_floats
+@validated
 def divergence(mirror: Mirror, u: Params, v: Params) -> jax.Array:
     r"""Return the Bregman divergence :math:`h(u) - h(v) - \langle \nabla h(v), u - v \rangle`.
 
@@ -154,5 +155,6 @@ def divergence(mirror: Mirror, u: Params, v: Params) -> jax.Array:
       >>> float(divergence(euclidean(zero()), jnp.array([3.0, 4.0]), jnp.zeros(2)))
       12.5
     """
+    require_same_shapes(u, v, "v")
     slope = tree.vdot(mirror.to_dual(v), tree.sub(u, v))
     return mirror.potential(u) - mirror.potential(v) - slope

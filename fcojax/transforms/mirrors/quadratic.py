@@ -17,7 +17,7 @@ from fcojax.transforms.calculus.per_entry import sum_over_entries
 from fcojax.transforms.floats import transform
 from fcojax.transforms.mirrors.mirror import Mirror, checked
 from fcojax.transforms.penalties.separable import l2_squared
-from fcojax.transforms.penalty import Penalty
+from fcojax.transforms.penalty import Penalty, require_numbers
 from fcojax.types import Array, PyTree
 
 
@@ -45,6 +45,7 @@ def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
       >>> mirror.to_primal(jnp.array([3.0, 3.0]), 1.0, 1.0).tolist()
       [2.0, 0.5]
     """
+    require_numbers("weights", weights)
     for leaf in jax.tree.leaves(weights):
         if is_concrete(leaf) and not np.all(np.asarray(leaf) > 0):
             raise ValueError(

@@ -12,7 +12,6 @@ from fcojax.transforms.penalty import (
     l1_norm,
     max_abs,
     times_scale,
-    to_float32,
     weight,
 )
 from fcojax.transforms.stable_norms import euclidean_norm
@@ -33,12 +32,15 @@ def zero() -> Penalty:
         del scale
         return tree.total(jax.tree.map(lambda leaf: jnp.zeros((), leaf.dtype), x))
 
-    return Penalty(
-        value,
-        prox=lambda v, step, scale: v,
-        separable=True,
-        subdiff_distance=lambda x, v, scale: euclidean_norm(to_float32(v)),
-    )
+    def prox(v, step, scale):
+        del step, scale
+        return v
+
+    def subdiff_distance(x, v, scale):
+        del x, scale
+        return euclidean_norm(v)
+
+    return checked("zero", Penalty(value, prox, None, True, True, subdiff_distance))
 
 
 @transform

@@ -168,6 +168,8 @@ def _groups(axis, labels):
         )
     if labels is None:
         return Groups(axis, None, 0)
+    if any(isinstance(label, np.ma.MaskedArray) for label in jax.tree.leaves(labels)):
+        raise ValueError("labels is a masked array; pass an index for every entry.")
     labels = jax.tree.map(np.asarray, labels)
     leaves = [label for label in jax.tree.leaves(labels) if label.size]
     for label in leaves:

@@ -20,6 +20,7 @@ from fcojax.transforms.penalty import (
     indicator,
     largest,
     max_abs,
+    require_numbers,
     require_same_shapes,
     times_scale,
     weight,
@@ -52,6 +53,7 @@ def weighted_l1(weights: PyTree) -> Penalty:
     References:
       Zou, The adaptive lasso and its oracle properties, 2006.
     """
+    require_numbers("weights", weights)
     least = min((float(np.min(w, initial=0.0)) for w in jax.tree.leaves(weights)), default=0.0)
     if not least >= 0:
         raise ValueError(f"the least weight is {least}; pass weights of at least 0.")

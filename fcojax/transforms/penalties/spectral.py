@@ -4,12 +4,10 @@ A leaf of shape (..., m, n) is a stack of matrices. A norm is summed over all ma
 pytree, and a constraint applies to each of them, with the same ``scale``.
 
 References: Cai, Candes and Shen, A singular value thresholding algorithm for matrix completion,
-2010; Lewis and Sendov, Twice differentiable spectral functions, 2001, for the derivatives.
+2010.
 """
 
-import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,11 +25,18 @@ from fcojax.transforms.penalty import (
     to_float32,
     weight,
 )
+from fcojax.transforms.singular_values import (
+    SingularValueMap,
+    apply_map,
+    difference_quotients,
+    per_matrix,
+    values_of,
+)
 from fcojax.transforms.stable_norms import euclidean_norm
 from fcojax.transforms.subdifferentials import distance_to_nuclear
 from fcojax.transforms.thresholds import clipped, project_l1_ball, soft_threshold
-from fcojax.types import Array, CountOrZero, PyTree
-from fcojax.xla.linalg import singular_values, symmetric_eigh, thin_svd
+from fcojax.types import Array, CountOrZero
+from fcojax.xla.linalg import symmetric_eigh
 
 
 @transform
@@ -55,18 +60,18 @@ def nuclear() -> Penalty:
     """
 
     def value(x, scale):
-        each = _per_matrix("nuclear", lambda matrix: jnp.sum(_singular_values(matrix)), x)
+        each = per_matrix("nuclear", lambda matrix: jnp.sum(values_of(matrix)), x)
         return times_scale(scale, tree.total(jax.tree.map(jnp.sum, each)))
 
     def prox(v, step, scale):
         def one_matrix(matrix):
             threshold = weight(step, scale, matrix)
-            return _on_singular_values(_SHRINK, matrix, threshold)
+            return apply_map(_SHRINK, matrix, threshold)
 
-        return _per_matrix("nuclear", one_matrix, v)
+        return per_matrix("nuclear", one_matrix, v)
 
     def scale_max(gradient):
-        return largest(_per_matrix("nuclear", lambda matrix: _singular_values(matrix)[0], gradient))
+        return largest(per_matrix("nuclear", lambda matrix: values_of(matrix)[0], gradient))
 
     def subdiff_distance(x, v, scale):
         def one_leaf(leaf, slope):
@@ -78,7 +83,7 @@ def nuclear() -> Penalty:
                 lambda pair: distance_to_nuclear(pair[0], pair[1], strength(scale, leaf))
             )(pairs.reshape(shape))
 
-        _per_matrix("nuclear", lambda matrix: matrix, x)
+        per_matrix("nuclear", lambda matrix: matrix, x)
         return euclidean_norm(jax.tree.map(one_leaf, x, v))
 
     return checked("nuclear", Penalty(value, prox, scale_max, subdiff_distance=subdiff_distance))
@@ -144,11 +149,11 @@ def rank_ball(k: CountOrZero) -> Penalty:
         del scale
 
         def excess(matrix):
-            values = _singular_values(matrix)
+            values = values_of(matrix)
             next_value = values[k] if k < values.size else jnp.zeros((), matrix.dtype)
             return indicator(next_value, values[0])
 
-        return largest(_per_matrix("rank_ball", excess, x))
+        return largest(per_matrix("rank_ball", excess, x))
 
     def prox(v, step, scale):
         del step, scale
@@ -156,9 +161,9 @@ def rank_ball(k: CountOrZero) -> Penalty:
         def one_matrix(matrix):
             size = min(matrix.shape)
             kept = (jnp.arange(size) < k).astype(matrix.dtype)
-            return _on_singular_values(_KEEP, matrix, kept)
+            return apply_map(_KEEP, matrix, kept)
 
-        return _per_matrix("rank_ball", one_matrix, v)
+        return per_matrix("rank_ball", one_matrix, v)
 
     return checked("rank_ball", Penalty(value, prox, convex=False))
 
@@ -198,7 +203,7 @@ def psd() -> Penalty:
             violation = jnp.maximum(skew, -eigenvalues[0])
             return indicator(violation, jnp.max(jnp.abs(eigenvalues)))
 
-        return largest(_per_matrix("psd", one_matrix, x))
+        return largest(per_matrix("psd", one_matrix, x))
 
     def prox(v, step, scale):
         del step, scale
@@ -207,120 +212,37 @@ def psd() -> Penalty:
             require_square(matrix)
             return _positive_part((matrix + matrix.T) / 2)
 
-        return _per_matrix("psd", one_matrix, v)
+        return per_matrix("psd", one_matrix, v)
 
     return checked("psd", Penalty(value, prox))
 
 
-def _ball(name: str, norm: Callable[[Array], Array], rule: "_Map") -> Penalty:
+def _ball(name: str, norm: Callable[[Array], Array], rule: SingularValueMap) -> Penalty:
     """Return the set of matrices with a norm of singular values of at most ``scale``."""
 
     def value(x, scale):
         def excess(matrix):
-            return norm(_singular_values(matrix)) - jnp.asarray(scale, matrix.dtype)
+            return norm(values_of(matrix)) - jnp.asarray(scale, matrix.dtype)
 
-        return indicator(largest(_per_matrix(name, excess, x)), scale)
+        return indicator(largest(per_matrix(name, excess, x)), scale)
 
     def prox(v, step, scale):
         del step
-        return _per_matrix(
-            name, lambda matrix: _on_singular_values(rule, matrix, strength(scale, matrix)), v
-        )
+        return per_matrix(name, lambda matrix: apply_map(rule, matrix, strength(scale, matrix)), v)
 
     return checked(name, Penalty(value, prox))
 
 
-def _per_matrix(name: str, function: Callable[[Array], Array], x: PyTree) -> PyTree:
-    """Apply a function to every matrix of the pytree, and stack its results like the matrices."""
-
-    def one_leaf(leaf):
-        if leaf.ndim < 2:
-            raise ValueError(
-                f"{name} was applied to a leaf of shape {leaf.shape}; select the matrices with "
-                f"on_subtree({name}(...), lambda path, leaf: leaf.ndim >= 2)."
-            )
-        if not leaf.size:
-            return leaf
-        results = jax.vmap(function)(leaf.reshape(-1, *leaf.shape[-2:]))
-        return results.reshape(*leaf.shape[:-2], *results.shape[1:])
-
-    return jax.tree.map(one_leaf, x)
-
-
-def _singular_values(matrix: Array) -> Array:
-    finite, safe = _finite_or_zero(to_float32(matrix))
-    values = singular_values(safe)
-    return jnp.where(finite, values, jnp.nan).astype(matrix.dtype)
-
-
-def _finite_or_zero(matrix: Array) -> tuple[Array, Array]:
-    """Whether the matrix is finite, and the matrix or else zeros.
-
-    LAPACK prints a line for each matrix with NaN, which would flood the output of a diverging run.
-    """
-    finite = jnp.all(jnp.isfinite(matrix))
-    return finite, jnp.where(finite, matrix, 0)
-
-
-class _Map(NamedTuple):
-    """A map of singular values: the same piecewise linear function of each, given a level.
-
-    Attributes:
-      apply: ``(values, number) -> new values``. The level may depend on all values.
-      slopes: ``(values, new values, number) -> slopes`` of the function for a fixed level.
-      steep: whether the derivative divides by the gap between two values. A gap of at most
-        sqrt(eps) of the largest value is then treated as zero, as it consists of rounding errors.
-    """
-
-    apply: Callable[[Array, Array], Array]
-    slopes: Callable[[Array, Array, Array], Array]
-    steep: bool = False
-
-
-_SHRINK = _Map(soft_threshold, lambda values, new, number: (new > 0) | (number == 0))
-_TO_BALL = _Map(
+_SHRINK = SingularValueMap(soft_threshold, lambda values, new, number: (new > 0) | (number == 0))
+_TO_BALL = SingularValueMap(
     project_l1_ball,
     lambda values, new, radius: (radius > 0) & ((new > 0) | jnp.all(new == values)),
 )
-_CUT = _Map(
+_CUT = SingularValueMap(
     lambda values, radius: clipped(values, *jnp.broadcast_arrays(-radius, radius, values)[:2]),
     lambda values, new, radius: (values <= radius) & (radius > 0),
 )
-_KEEP = _Map(jnp.multiply, lambda values, new, kept: kept, steep=True)
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _on_singular_values(rule: _Map, matrix: Array, number: Array) -> Array:
-    """``U diag(apply(sigma, number)) W^T``."""
-    finite, matrix = _finite_or_zero(matrix)
-    left, values, right = thin_svd(matrix)
-    new = (left * rule.apply(values, number)[None, :]) @ right
-    return jnp.where(finite, new, jnp.nan)
-
-
-@_on_singular_values.defjvp
-def _on_singular_values_jvp(rule, primals, tangents):
-    matrix, number = primals
-    matrix_dot, number_dot = tangents
-    if matrix.shape[0] < matrix.shape[1]:  # the formula below is for tall matrices
-        tall = (matrix.T, number), (matrix_dot.T, number_dot)
-        return tuple(y.T for y in _on_singular_values_jvp(rule, *tall))
-    left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
-    # A zero singular value that is rounded up would get the derivative of a positive one.
-    rounding = jnp.finfo(values.dtype).eps * max(matrix.shape) * jnp.max(values)
-    values = jnp.where(values <= rounding, 0, values)
-    image = matrix_dot @ right.T
-    inner = left.T @ image
-    new, new_dot = jax.jvp(rule.apply, (values, number), (jnp.diagonal(inner), number_dot))
-    slopes = rule.slopes(values, new, number).astype(values.dtype)
-    symmetric, skew = (inner + inner.T) / 2, (inner - inner.T) / 2
-    core = _difference_quotients(values, new, slopes, rule.steep) * symmetric
-    core += _sum_quotients(values, new, slopes) * skew
-    core = jnp.where(jnp.eye(values.size, dtype=bool), jnp.diag(new_dot), core)
-    positive = values > 0
-    ratios = jnp.where(positive, new / jnp.where(positive, values, 1), slopes)
-    outside = (image - left @ inner) * ratios[None, :]
-    return (left * new[None, :]) @ right, (left @ core + outside) @ right
+_KEEP = SingularValueMap(jnp.multiply, lambda values, new, kept: kept, steep=True)
 
 
 @jax.custom_jvp
@@ -336,26 +258,5 @@ def _positive_part_jvp(primals, tangents):
     new = jnp.maximum(values, 0)
     slopes = (values > 0).astype(values.dtype)
     inner = basis.T @ tangents[0] @ basis
-    core = _difference_quotients(values, new, slopes) * inner
+    core = difference_quotients(values, new, slopes) * inner
     return (basis * new[None, :]) @ basis.T, basis @ core @ basis.T
-
-
-def _difference_quotients(x: Array, y: Array, slopes: Array, steep: bool = False) -> Array:
-    """``(y_i - y_j) / (x_i - x_j)`` for y a function of x with two linear pieces.
-
-    If both are on one piece, this is its slope, exact however close they are. On different pieces
-    both differences are exact. If the x are equal, it is the mean of the two slopes.
-    """
-    gap = x[:, None] - x[None, :]
-    tolerance = jnp.sqrt(jnp.finfo(x.dtype).eps) if steep else 0.0
-    tied = jnp.abs(gap) <= tolerance * jnp.max(jnp.abs(x))
-    quotients = (y[:, None] - y[None, :]) / jnp.where(tied, 1, gap)
-    slope_i, slope_j = slopes[:, None], slopes[None, :]
-    return jnp.where(tied | (slope_i == slope_j), (slope_i + slope_j) / 2, quotients)
-
-
-def _sum_quotients(x: Array, y: Array, slopes: Array) -> Array:
-    """``(y_i + y_j) / (x_i + x_j)``, and the slope if both x are 0."""
-    total = x[:, None] + x[None, :]
-    zero = total == 0
-    return jnp.where(zero, slopes[:, None], (y[:, None] + y[None, :]) / jnp.where(zero, 1, total))

@@ -31,11 +31,12 @@ from fcojax.transforms.penalty import (
     weight,
 )
 from fcojax.transforms.thresholds import soft_threshold
-from fcojax.types import Array
+from fcojax.types import Array, Axis
 
 
 @transform
-def total_variation(axis: int = -1) -> Penalty:
+@validated
+def total_variation(axis: Axis = -1) -> Penalty:
     r"""Return the total variation along an axis, :math:`\lambda \sum_i |x_{i+1} - x_i|`.
 
     .. math:: \mathrm{prox}(v) = \mathrm{argmin}_x t \lambda \sum_i |x_{i+1} - x_i| + |x - v|^2 / 2
@@ -69,7 +70,7 @@ def total_variation(axis: int = -1) -> Penalty:
 
 @transform
 @validated
-def fused_lasso(l1_fraction: Fraction, axis: int = -1) -> Penalty:
+def fused_lasso(l1_fraction: Fraction, axis: Axis = -1) -> Penalty:
     r"""Return the fused lasso, total variation plus l1, for sparse piecewise constant signals.
 
     .. math:: \psi(x) = \lambda (r |x|_1 + (1 - r) \sum_i |x_{i+1} - x_i|)

@@ -1,0 +1,106 @@
+"""Penalties of vectors applied to the singular values of matrices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax import tree
+from fcojax.arguments import validated
+from fcojax.transforms.calculus.compose import is_concrete
+from fcojax.transforms.floats import transform
+from fcojax.transforms.penalty import Penalty, checked, largest, strength
+from fcojax.transforms.singular_values import SingularValueMap, apply_map, per_matrix, values_of
+
+
+@transform
+@validated
+def on_singular_values(penalty: Penalty) -> Penalty:
+    r"""Apply a penalty to the singular values of each matrix, :math:`\psi(\sigma(X); \lambda)`.
+
+    .. math:: \mathrm{prox}(V) = U \,\mathrm{diag}(\mathrm{prox}_{t\psi}(\sigma))\, W^T
+
+    for the thin singular value decomposition V = U diag(sigma) W^T. A leaf of shape (..., m, n) is
+    a stack of matrices, over which the penalty is summed.
+
+    Two conditions on singular values share one decomposition if they are combined first:
+    ``on_singular_values(with_box(l1(), -r, r))`` is the nuclear norm inside the ball of the
+    spectral norm with radius r. The prox of ``nuclear()`` followed by that of ``spectral_ball()``
+    is the same in exact arithmetic, but decomposes twice: singular values that the first sets to
+    zero return as rounding errors of the largest one, 1e-3 in float32 if that is 10,000.
+
+    ``scale_max`` is that of psi at the singular values of the gradient, and ``subdiff_distance`` is
+    ``None``. ``nuclear``, whose derivatives and values are the same as those of
+    ``on_singular_values(l1())``, has one.
+
+    Args:
+      penalty: psi, a sum of one even function over the entries, such as ``l1()``, ``huber(1.0)``
+        or ``mcp(3.0)``.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax.transforms import l1, on_singular_values, with_box
+      >>> penalty = on_singular_values(with_box(l1(), -1.5, 1.5))
+      >>> penalty.prox(jnp.diag(jnp.array([3.0, 2.0, 0.5])), step=1.0, scale=1.0).diagonal()
+      Array([1.5, 1. , 0. ], ...)
+
+    References:
+      Lewis, The convex analysis of unitarily invariant matrix functions, 1995.
+    """
+    _require_even(penalty)
+
+    def apply(values, numbers):
+        return penalty.prox(values, numbers[0], numbers[1])
+
+    def slopes(values, new, numbers):
+        del new
+        return jax.jvp(lambda each: apply(each, numbers), (values,), (jnp.ones_like(values),))[1]
+
+    rule = SingularValueMap(apply, slopes)
+
+    def of_values(function):
+        return lambda matrix: function(values_of(matrix))
+
+    def value(x, scale):
+        sums = per_matrix(_NAME, of_values(lambda values: penalty.value(values, scale)), x)
+        return tree.total(jax.tree.map(jnp.sum, sums))
+
+    def prox(v, step, scale):
+        def one_matrix(matrix):
+            numbers = jnp.stack([strength(number, matrix) for number in (step, scale)])
+            return apply_map(rule, matrix, numbers)
+
+        return per_matrix(_NAME, one_matrix, v)
+
+    inner = penalty.scale_max
+
+    least = None if inner is None else lambda g: largest(per_matrix(_NAME, of_values(inner), g))
+    return checked(_NAME, Penalty(value, prox, least, penalty.convex))
+
+
+_NAME = "on_singular_values"
+
+
+def _require_even(penalty: Penalty) -> None:
+    """Raise ValueError unless psi is a sum of the same even function of each entry."""
+    if not penalty.separable:
+        raise ValueError(
+            "the penalty couples singular values, and the derivative of its prox is not known; "
+            "pass a sum over entries, such as l1() or per_entry(...)."
+        )
+    with jax.ensure_compile_time_eval():
+        for size in (1.0, 1e6):  # a box does not change points inside
+            probe = jnp.array([2.0 * size, -1.5 * size, 0.25 * size])
+            points = (probe, -probe, probe[::-1])
+            try:
+                moved, negated, reverse = (penalty.prox(point, 1.0, 1.0) for point in points)
+                found = (moved, -negated, reverse[::-1])
+                even = not is_concrete(found) or (
+                    np.allclose(found[0], found[1]) and np.allclose(found[0], found[2])
+                )
+            except ValueError:  # one with a number for each entry
+                even = False
+            if not even:
+                raise ValueError(
+                    "the penalty depends on the order or the sign of entries, and singular values "
+                    "have neither; pass a sum of one even function, such as l1()."
+                )

@@ -1,0 +1,122 @@
+r"""Maps of the singular values of matrices, with exact derivatives.
+
+References: Lewis and Sendov, Twice differentiable spectral functions, 2001, for the derivatives.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax.transforms.penalty import to_float32
+from fcojax.types import Array, PyTree
+from fcojax.xla.linalg import singular_values, thin_svd
+
+_ROUNDING = 8  # in units of the machine epsilon: of differences of values, and of their images
+
+
+def per_matrix(name: str, function: Callable[[Array], Array], x: PyTree) -> PyTree:
+    """Apply a function to every matrix of the pytree, and stack its results like the matrices."""
+
+    def one_leaf(leaf):
+        if leaf.ndim < 2:
+            raise ValueError(
+                f"{name} was applied to a leaf of shape {leaf.shape}; select the matrices with "
+                f"on_subtree({name}(...), lambda path, leaf: leaf.ndim >= 2)."
+            )
+        if not leaf.size:
+            return leaf
+        results = jax.vmap(function)(leaf.reshape(-1, *leaf.shape[-2:]))
+        return results.reshape(*leaf.shape[:-2], *results.shape[1:])
+
+    return jax.tree.map(one_leaf, x)
+
+
+def values_of(matrix: Array) -> Array:
+    """Return the singular values of a matrix; NaN if it is not finite."""
+    finite, safe = _finite_or_zero(to_float32(matrix))
+    values = singular_values(safe)
+    return jnp.where(finite, values, jnp.nan).astype(matrix.dtype)
+
+
+def _finite_or_zero(matrix: Array) -> tuple[Array, Array]:
+    """Whether the matrix is finite, and the matrix or else zeros.
+
+    LAPACK prints a line for each matrix with NaN, which would flood the output of a diverging run.
+    """
+    finite = jnp.all(jnp.isfinite(matrix))
+    return finite, jnp.where(finite, matrix, 0)
+
+
+class SingularValueMap(NamedTuple):
+    """A map of singular values: the same function of each, given a level.
+
+    Attributes:
+      apply: ``(values, number) -> new values``. The level may depend on all values.
+      slopes: ``(values, new values, number) -> slopes`` of the function for a fixed level.
+      steep: whether the derivative divides by the gap between two values. A gap of at most
+        sqrt(eps) of the largest value is then treated as zero, as it consists of rounding errors.
+    """
+
+    apply: Callable[[Array, Array], Array]
+    slopes: Callable[[Array, Array, Array], Array]
+    steep: bool = False
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def apply_map(rule: SingularValueMap, matrix: Array, number: Array) -> Array:
+    """Return ``U diag(apply(sigma, number)) W^T``, for one decomposition of the matrix."""
+    finite, matrix = _finite_or_zero(matrix)
+    left, values, right = thin_svd(matrix)
+    new = (left * rule.apply(values, number)[None, :]) @ right
+    return jnp.where(finite, new, jnp.nan)
+
+
+@apply_map.defjvp
+def _apply_map_jvp(rule, primals, tangents):
+    matrix, number = primals
+    matrix_dot, number_dot = tangents
+    if matrix.shape[0] < matrix.shape[1]:  # the formula below is for tall matrices
+        tall = (matrix.T, number), (matrix_dot.T, number_dot)
+        return tuple(y.T for y in _apply_map_jvp(rule, *tall))
+    left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
+    # A zero singular value that is rounded up would get the derivative of a positive one.
+    rounding = jnp.finfo(values.dtype).eps * max(matrix.shape) * jnp.max(values)
+    values = jnp.where(values <= rounding, 0, values)
+    image = matrix_dot @ right.T
+    inner = left.T @ image
+    new, new_dot = jax.jvp(rule.apply, (values, number), (jnp.diagonal(inner), number_dot))
+    slopes = rule.slopes(values, new, number).astype(values.dtype)
+    symmetric, skew = (inner + inner.T) / 2, (inner - inner.T) / 2
+    core = difference_quotients(values, new, slopes, rule.steep) * symmetric
+    core += _sum_quotients(values, new, slopes) * skew
+    core = jnp.where(jnp.eye(values.size, dtype=bool), jnp.diag(new_dot), core)
+    positive = values > 0
+    ratios = jnp.where(positive, new / jnp.where(positive, values, 1), slopes)
+    outside = (image - left @ inner) * ratios[None, :]
+    return (left * new[None, :]) @ right, (left @ core + outside) @ right
+
+
+def difference_quotients(x: Array, y: Array, slopes: Array, steep: bool = False) -> Array:
+    """Return ``(y_i - y_j) / (x_i - x_j)`` for y a function of x with these slopes.
+
+    Where the mean of two slopes explains the difference up to rounding, as on one linear piece and
+    where the x are nearly or exactly equal, it is the quotient. On different linear pieces both
+    differences are exact.
+    """
+    gap, rise = x[:, None] - x[None, :], y[:, None] - y[None, :]
+    mean = (slopes[:, None] + slopes[None, :]) / 2
+    eps, size = jnp.finfo(x.dtype).eps, jnp.max(jnp.abs(x))
+    tied = jnp.abs(gap) <= (jnp.sqrt(eps) * size if steep else 0.0)
+    explained = jnp.abs(rise - mean * gap) <= _ROUNDING * eps * size
+    quotients = rise / jnp.where(tied, 1, gap)
+    return jnp.where(tied | explained, mean, quotients)
+
+
+def _sum_quotients(x: Array, y: Array, slopes: Array) -> Array:
+    """``(y_i + y_j) / (x_i + x_j)``, and the slope if both x are 0."""
+    total = x[:, None] + x[None, :]
+    zero = total == 0
+    return jnp.where(zero, slopes[:, None], (y[:, None] + y[None, :]) / jnp.where(zero, 1, total))
