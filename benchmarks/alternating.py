@@ -8,28 +8,35 @@ import jax
 _SAMPLE_SECONDS = 2e-3
 
 
-def alternate(ways: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+def alternate(
+    ways: dict[str, Callable[[], object]],
+    repeats: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
     """Seconds that a call of each takes, ``repeats`` times; compiled before the clock runs.
 
     A short call is made as often as fills two milliseconds, and the sample is the mean. Only the
     last of these calls is waited for: on a CPU, JAX hands a larger call to another thread, and
     waking that one takes as long as the work on a hundred thousand numbers.
+
+    With ``time.process_time`` as the clock these are seconds of the processor, of all threads,
+    which other programs on the machine disturb little.
     """
     calls = {}
     for name, way in ways.items():
-        _seconds(way, 1)
-        calls[name] = max(1, round(_SAMPLE_SECONDS / _seconds(way, 1)))
+        _seconds(way, 1, clock)
+        calls[name] = max(1, round(_SAMPLE_SECONDS / _seconds(way, 1, clock)))
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(repeats):
         for name, way in ways.items():
-            times[name].append(_seconds(way, calls[name]) / calls[name])
+            times[name].append(_seconds(way, calls[name], clock) / calls[name])
     return times
 
 
-def _seconds(way: Callable[[], object], calls: int) -> float:
+def _seconds(way: Callable[[], object], calls: int, clock: Callable[[], float]) -> float:
     result = None
-    began = time.perf_counter()
+    began = clock()
     for _ in range(calls):
         result = way()
     jax.block_until_ready(result)
-    return time.perf_counter() - began
+    return clock() - began

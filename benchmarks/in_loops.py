@@ -21,7 +21,7 @@ from jax import lax
 
 from benchmarks.alternating import alternate
 from benchmarks.cases import attempt
-from fcojax.xla import convolution
+from fcojax.xla.rewriting import fast_inside_loops
 
 _CLIENTS = 4
 
@@ -34,12 +34,17 @@ class Case(NamedTuple):
     below: int | None = None  # the last argument is whole numbers below this
 
 
-def _layers(convolve: Callable, pool: Callable) -> dict[str, Case]:
-    def conv(x, k):
-        return convolve(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+def _layers(form: Callable[[Callable], Callable]) -> dict[str, Case]:
+    """Convolution and pooling, each passed through ``form``."""
 
+    @form
+    def conv(x, k):
+        order = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=order)
+
+    @form
     def pooled(x):
-        return pool(x, (2, 2), (2, 2))
+        return nn.max_pool(x, (2, 2), (2, 2))
 
     image, kernel = (20, 26, 26, 32), (3, 3, 32, 64)
     return {
@@ -68,9 +73,9 @@ def cases(quick: bool) -> dict[str, Case]:
     square, tall = (side, side), (20 * side, side)
     table = (90, side)
     found = {f"{name}, jax.lax": case for name, case in
-             _layers(lax.conv_general_dilated, nn.max_pool).items()}  # fmt: skip
+             _layers(lambda function: function).items()}  # fmt: skip
     found |= {f"{name}, ours": case for name, case in
-              _layers(convolution.conv_general_dilated, convolution.max_pool).items()}  # fmt: skip
+              _layers(fast_inside_loops).items()}  # fmt: skip
     found |= {
         "mean over 3 x 3, reduce_window": Case(
             lambda x: nn.avg_pool(x, (3, 3), None, "SAME"), ((20, 26, 26, 32),)

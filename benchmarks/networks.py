@@ -86,14 +86,14 @@ def measure_by_hand(workload: Workload, algorithm: str, draws: str) -> dict:
 
     def run(num_rounds):
         members, indices = stored["members"][:num_rounds], stored["indices"][:num_rounds]
-        return _by_hand(workload, algorithm, x, y, members, indices)
+        return by_hand(workload, algorithm, x, y, members, indices)
 
     first_round = _seconds(lambda: run(1))
     times, end = _times(lambda: run(workload.num_rounds), workload.num_rounds)
     return _row(workload, times, end, x, y) | {"first_round_s": first_round}
 
 
-def _by_hand(workload: Workload, algorithm: str, x, y, members, indices) -> dict:
+def by_hand(workload: Workload, algorithm: str, x, y, members, indices) -> dict:
     """The model after these cohorts and minibatches, from the library's start."""
     clients = {
         name: leaf.reshape(workload.num_clients, workload.num_examples, *leaf.shape[1:])
@@ -121,7 +121,7 @@ def on_device(name: str) -> Callable[[bool], Iterator[dict]]:
         run = ours(workload, algorithm, data)
         ms, first, model = timed(lambda: run(workload.num_rounds))
         members, indices = drawn(workload, 0)
-        theirs, _, other = timed(lambda: _by_hand(workload, algorithm, x, y, members, indices))
+        theirs, _, other = timed(lambda: by_hand(workload, algorithm, x, y, members, indices))
         return {
             "ms": ms / workload.num_rounds,
             "first_run_s": first,

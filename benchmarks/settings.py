@@ -9,7 +9,6 @@ import numpy as np
 import fcojax
 from benchmarks.replay import draws
 from benchmarks.workloads import Workload, start
-from experiments.config.algorithms import build
 from fcojax.transforms import euclidean, l1, named, on_subtree
 
 
@@ -19,7 +18,8 @@ def setting(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
     penalty = on_subtree(l1(), named("kernel"))
     known = {"penalty": penalty, "mirror": euclidean(penalty)}
     factory = getattr(fcojax.algorithms, algorithm)
-    chosen = build(algorithm, factory, losses(workload.model), known)
+    geometry = (known[name] for name in getattr(factory, "geometry", ()))
+    chosen = factory(losses(workload.model), *geometry)
     hparams = factory.Hparams(client_lr=workload.client_lr)
     if "penalty_scale" in hparams._fields:
         hparams = hparams._replace(penalty_scale=workload.penalty_scale)

@@ -7,11 +7,10 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from fcojax.arguments import validated
-from fcojax.networks.layers import conv, dense
 from fcojax.networks.modules import Build
 from fcojax.types import Count
-from fcojax.xla.convolution import max_pool
 
+GLOROT = nnx.initializers.glorot_uniform()
 Shape = tuple[int, int, int]
 
 
@@ -19,9 +18,10 @@ class TwoLayer(nnx.Module):
     """A fully connected network with two hidden layers and ReLU."""
 
     def __init__(self, num_features, num_hidden, num_classes, dtype, rngs):
-        self.dense_1 = dense(num_features, num_hidden, rngs, dtype)
-        self.dense_2 = dense(num_hidden, num_hidden, rngs, dtype)
-        self.dense_3 = dense(num_hidden, num_classes, rngs, dtype)
+        options = {"kernel_init": GLOROT, "dtype": dtype, "rngs": rngs}
+        self.dense_1 = nnx.Linear(num_features, num_hidden, **options)
+        self.dense_2 = nnx.Linear(num_hidden, num_hidden, **options)
+        self.dense_3 = nnx.Linear(num_hidden, num_classes, **options)
 
     def __call__(self, x):
         x = nnx.relu(self.dense_1(x.reshape(x.shape[0], -1)))
@@ -34,21 +34,21 @@ class ConvNet(nnx.Module):
     def __init__(self, shape, num_filters, num_hidden, num_classes, *, padding, dtype, rngs):
         self.shape = shape
         first, second = num_filters
-        options = {"padding": padding, "dtype": dtype}
-        self.conv_1 = conv(shape[2], first, 5, rngs, **options)
-        self.conv_2 = conv(first, second, 5, rngs, **options)
+        options = {"kernel_init": GLOROT, "dtype": dtype, "rngs": rngs}
+        self.conv_1 = nnx.Conv(shape[2], first, (5, 5), padding=padding, **options)
+        self.conv_2 = nnx.Conv(first, second, (5, 5), padding=padding, **options)
         lost = 0 if padding == "SAME" else 4
         height, width = (((size - lost) // 2 - lost) // 2 for size in shape[:2])
         sizes = [height * width * second, *num_hidden, num_classes]
         self.num_dense = len(sizes) - 1
         for place in range(self.num_dense):
-            layer = dense(sizes[place], sizes[place + 1], rngs, dtype)
+            layer = nnx.Linear(sizes[place], sizes[place + 1], **options)
             setattr(self, f"dense_{place + 1}", layer)
 
     def __call__(self, x):
         x = x.reshape(x.shape[0], *self.shape)
         for layer in (self.conv_1, self.conv_2):
-            x = max_pool(nnx.relu(layer(x)), (2, 2), (2, 2))
+            x = nnx.max_pool(nnx.relu(layer(x)), (2, 2), (2, 2))
         x = x.reshape(x.shape[0], -1)
         for place in range(1, self.num_dense):
             x = nnx.relu(getattr(self, f"dense_{place}")(x))
@@ -60,17 +60,19 @@ class EmnistNet(nnx.Module):
 
     def __init__(self, shape, num_classes, dropout_rates, dtype, rngs):
         self.shape = shape
-        self.conv_1 = conv(shape[2], 32, 3, rngs, padding="VALID", dtype=dtype)
-        self.conv_2 = conv(32, 64, 3, rngs, padding="VALID", dtype=dtype)
+        options = {"kernel_init": GLOROT, "dtype": dtype, "rngs": rngs}
+        self.conv_1 = nnx.Conv(shape[2], 32, (3, 3), padding="VALID", **options)
+        self.conv_2 = nnx.Conv(32, 64, (3, 3), padding="VALID", **options)
         self.dropout_1 = nnx.Dropout(dropout_rates[0], rngs=rngs)
-        self.dense_1 = dense((shape[0] - 4) // 2 * ((shape[1] - 4) // 2) * 64, 128, rngs, dtype)
+        num_pooled = (shape[0] - 4) // 2 * ((shape[1] - 4) // 2) * 64
+        self.dense_1 = nnx.Linear(num_pooled, 128, **options)
         self.dropout_2 = nnx.Dropout(dropout_rates[1], rngs=rngs)
-        self.dense_2 = dense(128, num_classes, rngs, dtype)
+        self.dense_2 = nnx.Linear(128, num_classes, **options)
 
     def __call__(self, x):
         x = x.reshape(x.shape[0], *self.shape)
         x = nnx.relu(self.conv_2(nnx.relu(self.conv_1(x))))
-        x = self.dropout_1(max_pool(x, (2, 2), (2, 2)))
+        x = self.dropout_1(nnx.max_pool(x, (2, 2), (2, 2)))
         x = nnx.relu(self.dense_1(x.reshape(x.shape[0], -1)))
         return self.dense_2(self.dropout_2(x))
 

@@ -10,10 +10,11 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from fcojax.arguments import validated
-from fcojax.networks.layers import dense
 from fcojax.networks.modules import Build
 from fcojax.types import Count
 from fcojax.xla.recurrence import recurrence
+
+GLOROT = nnx.initializers.glorot_uniform()
 
 
 class LSTM(nnx.Module):
@@ -81,7 +82,7 @@ class NextCharacter(nnx.Module):
         for place in range(num_layers):
             num_in = num_units if place else num_embedding
             setattr(self, f"layer_{place + 1}", layer(num_in, num_units, dtype, rngs))
-        self.dense = dense(num_units, num_tokens, rngs, dtype)
+        self.dense = nnx.Linear(num_units, num_tokens, kernel_init=GLOROT, dtype=dtype, rngs=rngs)
 
     def __call__(self, tokens):
         x = self.embedding(tokens)
@@ -157,7 +158,7 @@ def char_gru(
 
 
 def _gates(num_gates, num_in, num_units, dtype, rngs):
-    return dense(num_in, num_gates * num_units, rngs, dtype)
+    return nnx.Linear(num_in, num_gates * num_units, kernel_init=GLOROT, dtype=dtype, rngs=rngs)
 
 
 def _recurrent(num_gates, num_units, dtype, rngs, *, use_bias):

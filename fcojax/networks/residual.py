@@ -9,7 +9,6 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from fcojax.arguments import validated
-from fcojax.networks.layers import conv, dense
 from fcojax.networks.modules import Build
 from fcojax.types import Count
 
@@ -45,7 +44,8 @@ class ResNet(nnx.Module):
         for place, (before, width) in enumerate(zip([16, *widths], widths, strict=False)):
             block = Block(before, width, num_groups, dtype, rngs)
             setattr(self, f"block_{place + 1}", block)
-        self.dense = dense(64, num_classes, rngs, dtype)
+        glorot = nnx.initializers.glorot_uniform()
+        self.dense = nnx.Linear(64, num_classes, kernel_init=glorot, dtype=dtype, rngs=rngs)
 
     def __call__(self, x):
         x = nnx.relu(self.norm(self.conv(x.reshape(x.shape[0], *self.shape))))
@@ -89,6 +89,6 @@ def resnet(
 
 def _conv(num_in, num_out, rngs, dtype, stride=1):
     he = nnx.initializers.he_normal()
-    return conv(
-        num_in, num_out, 3, rngs, strides=stride, use_bias=False, kernel_init=he, dtype=dtype
+    return nnx.Conv(
+        num_in, num_out, (3, 3), stride, use_bias=False, kernel_init=he, dtype=dtype, rngs=rngs
     )

@@ -11,7 +11,6 @@ from jax.typing import DTypeLike
 
 from fcojax.arguments import validated
 from fcojax.networks.kernels import dense_density
-from fcojax.networks.layers import dense
 from fcojax.networks.modules import Build, Module, functions_of, loss_of
 from fcojax.problems.clients import ClientData
 from fcojax.problems.fields import SPLITS
@@ -24,7 +23,8 @@ class Linear(nnx.Module):
     """One dense layer."""
 
     def __init__(self, num_words, num_tags, dtype, rngs):
-        self.dense = dense(num_words, num_tags, rngs, dtype)
+        glorot = nnx.initializers.glorot_uniform()
+        self.dense = nnx.Linear(num_words, num_tags, kernel_init=glorot, dtype=dtype, rngs=rngs)
 
     def __call__(self, x):
         return self.dense(x)

@@ -9,23 +9,24 @@ from flax import nnx
 from jax.typing import DTypeLike
 
 from fcojax.arguments import validated
-from fcojax.networks.layers import GLOROT, dense
 from fcojax.networks.modules import Build
 from fcojax.types import Count, Probability
+
+GLOROT = nnx.initializers.glorot_uniform()
 
 
 class Layer(nnx.Module):
     """Causal attention, then two dense layers, each with a residual connection."""
 
     def __init__(self, num_units, num_heads, dropout_rate, dtype, rngs):
+        options = {"kernel_init": GLOROT, "dtype": dtype, "rngs": rngs}
         self.norm_1 = nnx.LayerNorm(num_units, dtype=dtype, rngs=rngs)
         self.attention = nnx.MultiHeadAttention(
-            num_heads, num_units, dtype=dtype, kernel_init=GLOROT, decode=False, rngs=rngs,
-            dropout_rate=dropout_rate,
-        )  # fmt: skip
+            num_heads, num_units, decode=False, dropout_rate=dropout_rate, **options
+        )
         self.norm_2 = nnx.LayerNorm(num_units, dtype=dtype, rngs=rngs)
-        self.dense_1 = dense(num_units, 4 * num_units, rngs, dtype)
-        self.dense_2 = dense(4 * num_units, num_units, rngs, dtype)
+        self.dense_1 = nnx.Linear(num_units, 4 * num_units, **options)
+        self.dense_2 = nnx.Linear(4 * num_units, num_units, **options)
         self.dropout = nnx.Dropout(dropout_rate, rngs=rngs)
 
     def __call__(self, x, mask):
@@ -50,7 +51,7 @@ class Transformer(nnx.Module):
             layer = Layer(num_units, num_heads, dropout_rate, dtype, rngs)
             setattr(self, f"layer_{place + 1}", layer)
         self.norm = nnx.LayerNorm(num_units, dtype=dtype, rngs=rngs)
-        self.dense = dense(num_units, num_tokens, rngs, dtype)
+        self.dense = nnx.Linear(num_units, num_tokens, kernel_init=GLOROT, dtype=dtype, rngs=rngs)
 
     def __call__(self, tokens):
         length = tokens.shape[1]

@@ -1,9 +1,12 @@
-"""Convolution and max pooling that are fast inside loops, also on a CPU.
+"""The forms of convolution and max pooling that are fast inside loops, also on a CPU.
 
 XLA on a CPU has fast convolutions for one layout only, and changes the layout of a convolution only
 outside loops and conditionals; gradients of a convolution have another layout. Slices and one
 matrix product are fast everywhere and need no derivative rule. Mapped over clients with different
 kernels they become a batched product rather than a grouped convolution.
+
+Arguments are the parameters of JAX's primitives; ``fcojax.xla.rewriting`` puts these functions in
+their place.
 """
 
 import functools
@@ -11,35 +14,29 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
 from fcojax import tree
 from fcojax.types import Array
-from fcojax.xla.rules import rules
 
-Padding = str | Sequence[tuple[int, int]]
-
-# Held here, so that a program may put the function below in its place.
-_lax_convolution = lax.conv_general_dilated
+Pads = Sequence[tuple[int, int]]
 
 
 def conv_general_dilated(
     lhs: Array,
     rhs: Array,
+    *,
     window_strides: Sequence[int],
-    padding: Padding,
-    lhs_dilation: Sequence[int] | None = None,
-    rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: Any = None,
-    feature_group_count: int = 1,
-    batch_group_count: int = 1,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-    out_sharding: Any = None,
+    padding: Pads,
+    lhs_dilation: Sequence[int],
+    rhs_dilation: Sequence[int],
+    dimension_numbers: lax.ConvDimensionNumbers,
+    feature_group_count: int,
+    precision: Any,
+    preferred_element_type: Any,
 ) -> Array:
-    r"""Compute ``jax.lax.conv_general_dilated`` in the form that is fast inside loops.
+    r"""Compute ``jax.lax.conv_general_dilated`` as one matrix product.
 
     With stride s, dilation a of the input x and b of the kernel k, padding p before the first
     entry, and x dilated and padded with zeros to X, the result is
@@ -47,109 +44,52 @@ def conv_general_dilated(
     .. math:: y_{n, i, o} = \sum_{t, c} X_{n, s i + b t, c} \, k_{t, c, o}, \qquad
               X_{n, p + a j, c} = x_{n, j, c}.
 
-    On a CPU the :math:`X_{n, s i + b t, c}` of all taps t are concatenated, which needs the memory
-    of the input times the number of taps, and multiplied by the kernel. On other devices, and with
-    ``batch_group_count`` or ``out_sharding``, this calls the function of ``jax.lax``.
-
-    Flax uses it as ``nnx.Conv(..., conv_general_dilated=conv_general_dilated)``, also in Linen;
-    libraries without such an argument use it after ``jax.lax.conv_general_dilated =
-    fcojax.xla.convolution.conv_general_dilated``.
+    The :math:`X_{n, s i + b t, c}` of all taps t are concatenated, which needs the memory of the
+    input times the number of taps, and multiplied by the kernel.
 
     Args:
-      lhs: the input x.
-      rhs: the kernel k.
+      lhs: the input x, not empty.
+      rhs: the kernel k, not empty.
       window_strides: s, one number per spatial axis.
-      padding: ``SAME``, ``VALID`` or a pair (low, high) per spatial axis.
-      lhs_dilation: a, one number per spatial axis; ``None`` for ones.
+      padding: pairs (low, high), one per spatial axis.
+      lhs_dilation: a, one number per spatial axis.
       rhs_dilation: b, likewise.
-      dimension_numbers: the order of the axes, as for ``jax.lax.conv_general_dilated``.
+      dimension_numbers: the order of the axes.
       feature_group_count: number of groups of channels that are convolved separately.
-      batch_group_count: number of groups of examples that are convolved separately.
       precision: precision of the product.
       preferred_element_type: dtype of the result; ``None`` for that of the inputs.
-      out_sharding: sharding of the result.
 
     Example:
+      >>> import jax
       >>> x, k = jnp.arange(5.0).reshape(1, 5, 1), jnp.array([1.0, 0.0, -1.0]).reshape(3, 1, 1)
-      >>> y = conv_general_dilated(x, k, (1,), "VALID", dimension_numbers=("NWC", "WIO", "NWC"))
+      >>> order = jax.lax.conv_dimension_numbers(x.shape, k.shape, ("NWC", "WIO", "NWC"))
+      >>> y = conv_general_dilated(
+      ...     x, k, window_strides=(1,), padding=[(0, 0)], lhs_dilation=(1,), rhs_dilation=(1,),
+      ...     dimension_numbers=order, feature_group_count=1, precision=None,
+      ...     preferred_element_type=None)
       >>> y.ravel().tolist()
       [-2.0, -2.0, -2.0]
     """
-
-    def direct(lhs, rhs):
-        return _lax_convolution(
-            lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers,
-            feature_group_count, batch_group_count, precision, preferred_element_type, out_sharding,
-        )  # fmt: skip
-
-    if not rules().slices or batch_group_count > 1 or out_sharding is not None:
-        return direct(lhs, rhs)
-    # Raises the errors of jax.lax for arguments that do not fit.
-    result = jax.eval_shape(direct, lhs, rhs)
-    if not (result.size and rhs.size):
-        return direct(lhs, rhs)
-    lhs_spec, rhs_spec, out_spec = lax.conv_dimension_numbers(
-        lhs.shape, rhs.shape, dimension_numbers
-    )
+    lhs_spec, rhs_spec, out_spec = dimension_numbers
     x = jnp.transpose(lhs, (lhs_spec[0], *lhs_spec[2:], lhs_spec[1]))
     kernel = jnp.transpose(rhs, (*rhs_spec[2:], rhs_spec[1], rhs_spec[0]))
-    ones = (1,) * len(window_strides)
-    lhs_dilation, rhs_dilation = tuple(lhs_dilation or ones), tuple(rhs_dilation or ones)
-    window = kernel.shape[:-2]
-    if isinstance(padding, str):
-        extent = [(taps - 1) * step + 1 for taps, step in zip(window, rhs_dilation, strict=True)]
-        padding = lax.padtype_to_pads(x.shape[1:-1], extent, window_strides, padding)
-    sizes = [result.shape[axis] for axis in out_spec[2:]]
-    x = _padded(x, _inner(padding, (0, 0)), _inner(lhs_dilation), 0)
     views = _views(
-        x, _inner(window), _inner(rhs_dilation), _inner(window_strides),
-        (x.shape[0], *sizes, x.shape[-1]),
+        _padded(x, _inner(padding, (0, 0)), _inner(lhs_dilation), 0),
+        (1, *kernel.shape[:-2], 1), _inner(rhs_dilation), _inner(window_strides),
     )  # fmt: skip
-    y = _contract(views, kernel, feature_group_count, precision, result.dtype)
+    dtype = lhs.dtype if preferred_element_type is None else preferred_element_type
+    y = _contract(views, kernel, feature_group_count, precision, dtype)
     # From [batch, space, features] to the axis order of the result.
     order = (out_spec[0], *out_spec[2:], out_spec[1])
     return jnp.transpose(y, [order.index(axis) for axis in range(y.ndim)])
 
 
-def max_pool(
-    inputs: Array,
-    window_shape: Sequence[int],
-    strides: Sequence[int] | None = None,
-    padding: Padding = "VALID",
-) -> Array:
-    """Return the maximum of each window, as ``flax.linen.max_pool`` does.
-
-    The gradient goes to the first of equal entries, and a NaN makes the result NaN.
-
-    Args:
-      inputs: axes [batch, space, features]; the batch may be missing or have several axes.
-      window_shape: one size per spatial axis.
-      strides: one number per spatial axis; 1 by default.
-      padding: ``SAME``, ``VALID`` or a pair (low, high) per spatial axis.
-
-    Example:
-      >>> max_pool(jnp.array([1.0, 3.0, 2.0, 0.0]).reshape(1, 4, 1), (2,), (2,)).ravel().tolist()
-      [3.0, 2.0]
-    """
-    strides = (1,) * len(window_shape) if strides is None else tuple(strides)
-    space = inputs.shape[-len(window_shape) - 1 : -1]
-    if isinstance(padding, str):
-        padding = lax.padtype_to_pads(space, window_shape, strides, padding)
-    x = inputs.reshape(-1, *space, inputs.shape[-1])
-    ones = (1,) * x.ndim
-    window = _inner(window_shape), _inner(strides), _inner(padding, (0, 0)), ones, ones
-    if rules().slices:
-        result = reduce_window_max(x, *window)
-    else:
-        result = lax.reduce_window(x, _least(x.dtype), lax.max, *window)
-    return result.reshape(*inputs.shape[: -len(window_shape) - 1], *result.shape[1:])
-
-
 def reduce_window_max(
     x: Array,
+    *,
     window_dimensions: Sequence[int],
     window_strides: Sequence[int],
-    padding: Sequence[tuple[int, int]],
+    padding: Pads,
     base_dilation: Sequence[int],
     window_dilation: Sequence[int],
 ) -> Array:
@@ -168,13 +108,7 @@ def reduce_window_max(
         return jnp.where((a >= b) | jnp.isnan(a), a, b)
 
     x = _padded(x, padding, base_dilation, _least(x.dtype))
-    extents = [(n - 1) * d + 1 for n, d in zip(window_dimensions, window_dilation, strict=True)]
-    sizes = [
-        max(0, (n - extent) // stride + 1)
-        for n, extent, stride in zip(x.shape, extents, window_strides, strict=True)
-    ]
-    views = _views(x, window_dimensions, window_dilation, window_strides, sizes)
-    return functools.reduce(larger, views)
+    return functools.reduce(larger, _views(x, window_dimensions, window_dilation, window_strides))
 
 
 def _least(dtype: Any) -> Any:
@@ -189,14 +123,19 @@ def _inner(numbers: Sequence, outer: Any = 1) -> tuple:
     return outer, *numbers, outer
 
 
-def _padded(x: Array, padding, dilation: Sequence[int], value) -> Array:
+def _padded(x: Array, padding: Pads, dilation: Sequence[int], value) -> Array:
     """``x`` dilated and padded, or cropped where padding is negative."""
     config = [(low, high, step - 1) for (low, high), step in zip(padding, dilation, strict=True)]
     return lax.pad(x, jnp.asarray(value, x.dtype), config) if any(map(any, config)) else x
 
 
-def _views(x: Array, window, dilation, strides, sizes) -> list[Array]:
-    """For each tap of the window, in order, the slice of the entries that it multiplies."""
+def _views(x: Array, window, dilation, strides) -> list[Array]:
+    """For each tap of the window, in order, the slice of the entries that it meets."""
+    extents = [(n - 1) * step + 1 for n, step in zip(window, dilation, strict=True)]
+    sizes = [
+        max(0, (n - extent) // stride + 1)
+        for n, extent, stride in zip(x.shape, extents, strides, strict=True)
+    ]
     views = []
     for tap in itertools.product(*map(range, window)):
         first = [entry * step for entry, step in zip(tap, dilation, strict=True)]

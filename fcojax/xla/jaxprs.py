@@ -29,6 +29,24 @@ def largest_result(function: Callable, *args: Any) -> int:
     return _largest(jax.make_jaxpr(function)(*args).jaxpr)
 
 
+def uses_first_argument(function: Callable, *args: Any) -> bool:
+    """Return whether the result of a function depends on its first argument, an array.
+
+    Args:
+      function: any function that JAX can trace.
+      *args: its arguments; arrays or ``jax.ShapeDtypeStruct``.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> uses_first_argument(lambda x, y: y + 1, jnp.zeros(()), jnp.zeros(()))
+      False
+    """
+    program = jax.make_jaxpr(function)(*args).jaxpr
+    first = program.invars[0]
+    used = [variable for equation in program.eqns for variable in equation.invars]
+    return any(variable is first for variable in [*used, *program.outvars])
+
+
 def _largest(program: Any) -> int:
     sizes = [
         math.prod(result.aval.shape) * result.aval.dtype.itemsize

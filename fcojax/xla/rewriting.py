@@ -7,6 +7,7 @@ functions with derivatives of their own. Derivatives are then those of the new f
 """
 
 import functools
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, TypeVar
@@ -44,8 +45,9 @@ def fast_inside_loops(function: Callable[Arguments, Result]) -> Callable[Argumen
     """Exchange the convolutions and max poolings of a function, where the device's rules want it.
 
     Apply it before differentiation. Windows of more than 128 entries are left unchanged, and so are
-    rules of custom derivatives, which are traced later. A function without any of these equations
-    is called as it is.
+    groups of examples (``batch_group_count``), shardings of a result (``out_sharding``) and rules
+    of custom derivatives, which are traced later. A function without any of these equations is
+    called as it is.
 
     Args:
       function: any function of pytrees of arrays that JAX can trace.
@@ -120,18 +122,18 @@ def _with_exchanged(value: Any) -> Any:
 
 def _fast_form(equation: Any) -> Callable | None:
     """The function that computes an equation in another form, or ``None``."""
+    params = dict(equation.params)
     if equation.primitive is primitives.conv_general_dilated_p:
-        taps = equation.invars[1].aval.size // max(1, _num_channels(equation))
+        if params.pop("batch_group_count") > 1 or params.pop("out_sharding", None) is not None:
+            return None
+        kernel = equation.invars[1].aval
         form = conv_general_dilated
+        window = [kernel.shape[axis] for axis in params["dimension_numbers"].rhs_spec[2:]]
     elif equation.primitive is primitives.reduce_window_max_p:
-        taps = functools.reduce(int.__mul__, equation.params["window_dimensions"], 1)
-        form = reduce_window_max
+        form, window = reduce_window_max, params["window_dimensions"]
     else:
         return None
-    return functools.partial(form, **equation.params) if taps <= _MOST_TAPS else None
-
-
-def _num_channels(equation: Any) -> int:
-    """The numbers of input and output channels of a kernel, multiplied."""
-    shape, spec = equation.invars[1].aval.shape, equation.params["dimension_numbers"].rhs_spec
-    return shape[spec[0]] * shape[spec[1]]
+    is_empty = not all(atom.aval.size for atom in (*equation.invars, *equation.outvars))
+    if is_empty or math.prod(window) > _MOST_TAPS:
+        return None
+    return functools.partial(form, **params)

@@ -1,5 +1,6 @@
 """The benchmarks run, and both sides of each arrive at the same answer."""
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -36,6 +37,13 @@ def test_a_sweep_agrees_with_the_loop_over_its_points():
     (row,) = json_lines("benchmarks.sweep", "--workload=toy", "--repeats=1")
     assert row["largest_difference"] < 1e-4
     assert list(row["ms_per_round"]) == ["1", "4"] and row["ratio_per_point"] > 0
+
+
+@pytest.mark.long
+def test_the_first_round_is_timed_beside_plain_jax():
+    (row,) = json_lines("benchmarks.first_round", "--workload=toy", "--repeats=1")
+    assert {*row["ours"]} == {*row["plain_jax"]} and row["ours"]["first_round_s"] > 0
+    assert 0 < row["ours"]["held_mb"] <= row["ours"]["peak_mb"] + 1
 
 
 @pytest.mark.long
@@ -140,3 +148,19 @@ def test_every_section_of_the_accelerators_command_runs(section):
     assert rows and not [row for row in rows if "failed" in row], rows
     for row in rows:
         assert row["ms"] > 0 and row.get("difference", 0.0) < 1e-4, row
+
+
+@pytest.mark.long
+def test_every_library_starts_and_ends_at_the_same_network():
+    installed = [name for name in ("haiku", "equinox") if importlib.util.find_spec(name)]
+    sides = ",".join(["emnist_net", "linen", "nnx", "plain_jax", *installed])
+    rows = json_lines("benchmarks.libraries", "--quick", "--repeats=1", f"--sides={sides}")
+    assert [row["loss"] for row in rows] == pytest.approx([rows[0]["loss"]] * len(rows), abs=1e-3)
+    assert all(row["cpu_ms_to_emnist_net"] > 0 for row in rows[1:])
+
+
+@pytest.mark.long
+def test_losses_of_users_end_where_the_loop_by_hand_does():
+    rows = json_lines("benchmarks.users_losses", "--quick", "--repeats=1")
+    assert len(rows) == 15 and not [row for row in rows if "failed" in row]
+    assert all(row["draws"] or row["difference"] < 1e-5 for row in rows)

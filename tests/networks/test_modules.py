@@ -208,6 +208,7 @@ class Table(linen.Module):
         return linen.Embed(5, 5)(tokens)
 
 
+@pytest.mark.slow
 def test_a_model_of_ones_own_gives_the_problem_of_the_flax_module_that_computes_the_same():
     flax = network(linen.Dense(3), images(), images(), num_classes=3)
     own = network(Functions(flax.init, affine), images(), images(), num_classes=3)
@@ -238,6 +239,7 @@ def test_a_model_of_ones_own_draws_in_training_if_it_says_so():
     assert (one != other).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["two_layer", "char_gru", "tag_regression"])
 def test_a_measure_of_each_task_is_the_loss_on_validation(name):
     problem = family(name).problem

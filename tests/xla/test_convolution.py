@@ -1,4 +1,4 @@
-"""Convolutions and pooling against those of XLA."""
+"""The forms of convolution and pooling against those of XLA, over grids of options."""
 
 import functools
 import itertools
@@ -7,11 +7,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen, nnx
+from flax import linen
 from jax import lax
 from jax.test_util import check_grads
 
-from fcojax.xla import convolution, rules
+from fcojax.xla.rewriting import fast_inside_loops
+
+
+def convolution(lhs, rhs, *args, **options):
+    """``jax.lax.conv_general_dilated`` in the library's form."""
+
+    def theirs(lhs, rhs):
+        return lax.conv_general_dilated(lhs, rhs, *args, **options)
+
+    return fast_inside_loops(theirs)(lhs, rhs)
+
+
+def max_pool(x, *window):
+    """``flax.linen.max_pool`` in the library's form."""
+    return fast_inside_loops(lambda x: linen.max_pool(x, *window))(x)
+
 
 ORDERS = {
     1: (("NWC", "WIO", "NWC"), ("NCW", "OIW", "NCW")),
@@ -60,7 +75,7 @@ def values_and_gradients(number_of_case, lhs, rhs):
         y, pull = jax.vjp(functools.partial(convolve, **options), lhs, rhs)
         return y, pull(jnp.cos(jnp.arange(y.size, dtype=y.dtype)).reshape(y.shape))
 
-    return side(convolution.conv_general_dilated), side(lax.conv_general_dilated)
+    return side(convolution), side(lax.conv_general_dilated)
 
 
 def check_case(rank, number):
@@ -87,13 +102,13 @@ def test_equals_xla(number):
 def test_derivatives_match_finite_differences(number):
     """Forward and reverse mode, first and second order."""
     lhs, rhs, options = case(1, number)
-    convolve = functools.partial(convolution.conv_general_dilated, **options)
+    convolve = functools.partial(convolution, **options)
     check_grads(jax.jit(convolve), (normal(lhs), normal(rhs, 1)), 2, eps=1e-3)
 
 
 def test_vmap_over_kernels_is_a_loop_over_clients():
     lhs, rhs, options = case(2, NUMBERS[0])
-    convolve = functools.partial(convolution.conv_general_dilated, **options)
+    convolve = functools.partial(convolution, **options)
     x, kernels = normal((3, *lhs)), normal((3, *rhs), 1)
 
     def slope(x, kernel):
@@ -111,12 +126,10 @@ def test_bfloat16_is_rounded_once():
     lhs, rhs, options = case(2, NUMBERS[0])
     x, kernel = normal(lhs, 0, jnp.bfloat16), normal(rhs, 1, jnp.bfloat16)
     exact = lax.conv_general_dilated(x.astype(float), kernel.astype(float), **options)
-    y = jax.jit(functools.partial(convolution.conv_general_dilated, **options))(x, kernel)
+    y = jax.jit(functools.partial(convolution, **options))(x, kernel)
     assert y.dtype == jnp.bfloat16
     np.testing.assert_allclose(np.asarray(y, float), exact, rtol=2.0**-8, atol=1e-3)
-    wide = convolution.conv_general_dilated(
-        x, kernel, **options, preferred_element_type=jnp.float32
-    )
+    wide = convolution(x, kernel, **options, preferred_element_type=jnp.float32)
     assert wide.dtype == jnp.float32
     np.testing.assert_allclose(wide, exact, rtol=1e-5, atol=1e-5)
 
@@ -134,25 +147,13 @@ def test_cases_without_a_product_call_xla(shapes, options):
     given = normal(shapes[0]), normal(shapes[1], 1), (1,), "VALID"
     options = {"dimension_numbers": ORDERS[1][0]} | options
     expected = lax.conv_general_dilated(*given, **options)
-    found = convolution.conv_general_dilated(*given, **options)
+    found = convolution(*given, **options)
     np.testing.assert_array_equal(found, expected)
 
 
 def test_shapes_that_do_not_match_raise_the_error_of_jax():
     with pytest.raises(ValueError, match="feature"):
-        convolution.conv_general_dilated(normal((1, 5, 5)), normal((5, 2, 3)), (1,), "SAME")
-
-
-def test_it_may_take_the_place_of_the_function_of_jax(monkeypatch):
-    given = normal((1, 5, 2)), normal((2, 2, 3), 1), (1,), "VALID"
-    options = {"dimension_numbers": ORDERS[1][0]}
-    expected = lax.conv_general_dilated(*given, **options)
-    monkeypatch.setattr(jax.lax, "conv_general_dilated", convolution.conv_general_dilated)
-    np.testing.assert_allclose(lax.conv_general_dilated(*given, **options), expected, rtol=1e-14)
-    layer = nnx.Conv(2, 3, 2, param_dtype=float, rngs=nnx.Rngs(0))
-    assert jax.jit(lambda layer, x: layer(x))(layer, given[0]).shape == (1, 5, 3)
-    with rules.pretend("cuda"):
-        np.testing.assert_array_equal(lax.conv_general_dilated(*given, **options), expected)
+        convolution(normal((1, 5, 5)), normal((5, 2, 3)), (1,), "SAME")
 
 
 POOLS = [
@@ -177,29 +178,27 @@ def test_max_pool_is_that_of_flax(row):
 
     with jax.numpy_dtype_promotion("standard"):
         expected = value_and_gradient(linen.max_pool, x)
-    with rules.pretend("cuda"):
-        found = [value_and_gradient(convolution.max_pool, x)]
-    for y, gradient in [*found, value_and_gradient(convolution.max_pool, x)]:
-        np.testing.assert_allclose(y, expected[0], rtol=1e-14)
-        np.testing.assert_allclose(gradient, expected[1], rtol=1e-14, atol=1e-14)
+    y, gradient = value_and_gradient(max_pool, x)
+    np.testing.assert_allclose(y, expected[0], rtol=1e-14)
+    np.testing.assert_allclose(gradient, expected[1], rtol=1e-14, atol=1e-14)
 
 
 def test_the_maximum_of_a_window_with_nan_is_nan():
     x = jnp.array([jnp.nan, 1.0, 2.0, jnp.nan, 3.0, 4.0]).reshape(1, 6, 1)
-    found = convolution.max_pool(x, (2,), (2,)).ravel()
+    found = max_pool(x, (2,), (2,)).ravel()
     np.testing.assert_array_equal(found, [np.nan, np.nan, 4.0])
 
 
 def test_max_pool_of_integers():
     x = jnp.array([3, -5, -7], jnp.int32).reshape(1, 3, 1)
-    assert convolution.max_pool(x, (2,), (1,), "SAME").ravel().tolist() == [3, -5, -7]
+    assert max_pool(x, (2,), (1,), "SAME").ravel().tolist() == [3, -5, -7]
 
 
 def test_depthwise_convolution_of_integers_is_exact():
     x = jnp.full((1, 2, 2), 2**60 + 1)
     given = x, jnp.ones((2, 1, 2), x.dtype), (1,), "VALID"
     options = {"dimension_numbers": ORDERS[1][0], "feature_group_count": 2}
-    found = convolution.conv_general_dilated(*given, **options)
+    found = convolution(*given, **options)
     assert found.ravel().tolist() == [2 * (2**60 + 1)] * 2
 
 
@@ -207,22 +206,3 @@ def test_depthwise_convolution_of_integers_is_exact():
 @pytest.mark.parametrize("number", NUMBERS[5:108])
 def test_equals_xla_over_a_grid_of_options(number):
     check_case(1 + number % 2, number)
-
-
-LAYERS = {
-    "nnx": lambda: nnx.Conv(
-        3, 5, (3, 2), (2, 1), conv_general_dilated=convolution.conv_general_dilated,
-        rngs=nnx.Rngs(0), param_dtype=jnp.float64,
-    ),
-    "linen": lambda: linen.Conv(
-        5, (3, 2), (2, 1), conv_general_dilated=convolution.conv_general_dilated,
-    ).bind({"params": {"kernel": normal((3, 2, 3, 5)), "bias": normal(5)}}),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", LAYERS)
-def test_flax_layers_use_no_convolution_of_xla_on_a_cpu(kind):
-    layer, x = LAYERS[kind](), normal((2, 7, 6, 3))
-    assert "convolution" not in jax.jit(lambda x: layer(x)).lower(x).as_text()
-    with rules.pretend("cuda"):
-        assert "convolution" in jax.jit(lambda x: layer(x)).lower(x).as_text()

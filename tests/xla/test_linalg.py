@@ -17,6 +17,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_derivatives_equal_those_of_jax_numpy(name):
     ours, theirs, x = CASES[name]

@@ -73,6 +73,7 @@ def test_vmap_over_clients_with_different_weights():
     assert_close(found, expected)
 
 
+@pytest.mark.slow
 def test_second_derivatives_equal_those_of_scan():
     kernel, *others = arguments()
 

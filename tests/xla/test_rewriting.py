@@ -1,7 +1,5 @@
 """Convolutions and poolings of any origin: the same numbers, and none of XLA's own on a CPU."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,109 +10,7 @@ from jax import lax
 import fcojax
 from fcojax.xla import rewriting, rules
 from fcojax.xla.rewriting import fast_inside_loops
-
-SLOW = ("conv_general_dilated", "reduce_window_max", "select_and_scatter_add", "select_and_gather")
-
-
-def normal(*shape, seed=0):
-    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape))
-
-
-def slow_primitives(function, *args):
-    """The primitives of XLA's own form in a function's jaxpr, at any depth."""
-    found = set()
-
-    def visit(program):
-        for equation in program.eqns:
-            found.update(name for name in SLOW if name in equation.primitive.name)
-            for inner in jax.extend.core.jaxprs_in_params(equation.params):
-                visit(inner)
-
-    visit(jax.make_jaxpr(function)(*args).jaxpr)
-    return found
-
-
-def random_convolution(seed):
-    """A convolution of 1 to 3 dimensions with a result that is not empty, and its shapes."""
-    rng = np.random.default_rng(seed)
-    rank = int(rng.integers(1, 4))
-    groups, depth, each = (int(n) for n in rng.integers(1, 4, 3))
-    space, window = rng.integers(3, 8, rank), rng.integers(1, 4, rank)
-    strides, lhs_dilation, rhs_dilation = rng.integers(1, 3, (3, rank)).tolist()
-    padding = rng.integers(-1, 3, (rank, 2)).tolist()
-    if rng.random() < 0.5:
-        padding, lhs_dilation = str(rng.choice(["SAME", "VALID"])), [1] * rank
-    letters = "XYZ"[:rank]
-    orders = ["".join(rng.permutation(list(outer + letters))) for outer in ("NC", "OI", "NC")]
-    sizes = dict(zip(letters, space.tolist(), strict=True)) | {"N": 2, "C": groups * depth}
-    of_kernel = dict(zip(letters, window.tolist(), strict=True)) | {"I": depth, "O": groups * each}
-    lhs = tuple(sizes[letter] for letter in orders[0])
-    rhs = tuple(of_kernel[letter] for letter in orders[1])
-    options = {
-        "window_strides": strides, "padding": padding, "lhs_dilation": lhs_dilation,
-        "rhs_dilation": rhs_dilation, "dimension_numbers": tuple(orders),
-        "feature_group_count": groups,
-    }  # fmt: skip
-    convolve = functools.partial(lax.conv_general_dilated, **options)
-    result = jax.eval_shape(convolve, jnp.zeros(lhs), jnp.zeros(rhs))
-    return (convolve, (lhs, rhs)) if result.size else random_convolution(seed + 1000)
-
-
-def random_pooling(seed):
-    rng = np.random.default_rng(seed)
-    rank = int(rng.integers(1, 5))
-    shape, window = rng.integers(3, 7, rank).tolist(), rng.integers(1, 4, rank).tolist()
-    strides = rng.integers(1, 3, rank).tolist()
-    # A window of padding alone has the value minus infinity.
-    padding = [tuple(rng.integers(0, size, 2).tolist()) for size in window]
-    pool = functools.partial(
-        lax.reduce_window, init_value=-jnp.inf, computation=lax.max, window_dimensions=window,
-        window_strides=strides, padding=padding,
-    )  # fmt: skip
-    return pool, (tuple(shape),)
-
-
-def check(function, shapes, dtype, tolerance):
-    """Values, gradients, and gradients of a gradient's product with a direction."""
-    args = [normal(*shape, seed=i).astype(dtype) for i, shape in enumerate(shapes)]
-    places = tuple(range(len(args)))
-
-    def numbers(function, *args):
-        def total(*args):
-            y = function(*args)
-            return jnp.sum(jnp.sin(y) * jnp.cos(jnp.arange(y.size, dtype=dtype)).reshape(y.shape))
-
-        def slope(*args):
-            gradients = jax.grad(total, places)(*args)
-            return sum(jnp.vdot(g, jnp.cos(a)) for g, a in zip(gradients, args, strict=True))
-
-        return function(*args), jax.grad(total, places)(*args), jax.grad(slope, places)(*args)
-
-    theirs = jax.jit(functools.partial(numbers, function))(*args)
-    ours = jax.jit(functools.partial(numbers, fast_inside_loops(function)))(*args)
-    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        assert a.dtype == b.dtype and a.shape == b.shape
-        largest = np.abs(b).max(initial=1.0)
-        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * largest)
-    assert not slow_primitives(jax.grad(lambda *x: jnp.sum(fast_inside_loops(function)(*x))), *args)
-
-
-RANDOM = {
-    f"{make.__name__} {seed}": (make, seed)
-    for seed in range(100)
-    for make in (random_convolution, random_pooling)
-}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if RANDOM[name][1] < 3 else pytest.mark.slow) for name in RANDOM],
-)
-def test_random_windows_are_those_of_xla(name):
-    make, seed = RANDOM[name]
-    function, shapes = make(seed)
-    for dtype, tolerance in ((np.float64, 1e-12), (np.float32, 3e-6)):
-        check(function, shapes, dtype, tolerance)
+from tests.support.windows import normal, slow_primitives
 
 
 def test_dilated_pooling_is_that_of_xla():
@@ -198,9 +94,13 @@ WRAPPED = {
     "custom_jvp": with_rule,
     "custom_vjp": with_backward,
 }
+QUICK = {"jit", "scan", "cond", "vmap over kernels", "custom_vjp"}
 
 
-@pytest.mark.parametrize("name", WRAPPED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in WRAPPED],
+)
 def test_windows_inside_of_other_programs(name):
     """Values, and gradients where loops have them; a rule of one's own is kept."""
     x, kernel = normal(2, 6, 3), 0.3 * normal(2, 3, 3, seed=1)
@@ -325,6 +225,7 @@ def of_haiku(x):
     return model.init(jax.random.key(0), x), model.apply
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [of_linen, of_nnx, of_equinox, of_haiku])
 def test_layers_of_other_libraries(make):
     x = normal(2, 8, 8, 3).astype(np.float32)
@@ -369,3 +270,36 @@ def test_losses_and_observers_of_a_run_are_rewritten():
         run(params, data),
         theirs,
     )
+
+
+def test_a_convolution_and_a_scan_in_a_loss_on_a_mesh():
+    """On two devices, as in JAX's own form on one."""
+    images = normal(12, 6, 5, seed=2).astype(np.float32)
+    data = fcojax.from_rows({"x": images}, [3, 2, 4, 3])
+    params = {"kernel": normal(3, 5, 5, seed=3).astype(np.float32) / 4, "decay": jnp.float32(0.5)}
+
+    def loss(params, rows):
+        def step(state, x):
+            state = jnp.tanh(params["decay"] * state + x)
+            return state, jnp.mean(state, axis=1)
+
+        features = jnp.moveaxis(layer(rows["x"], params["kernel"]), 1, 0)
+        return jnp.sum(lax.scan(step, jnp.zeros_like(features[0]), features)[1] ** 2, axis=0)
+
+    fed_avg = fcojax.algorithms.fed_avg(loss)
+
+    def run(params, data):
+        return fcojax.run(
+            fed_avg, fed_avg.hparams_type(client_lr=0.3), params, data, jax.random.key(0),
+            fcojax.local_steps(3, batch_size=2), num_rounds=2,
+        )[0]  # fmt: skip
+
+    spread = fcojax.devices.shard_clients(data, fcojax.devices.client_mesh(2))
+    ours = run(params, spread)
+    assert not slow_primitives(run, params, spread)
+    with rewriting.as_written():
+        assert slow_primitives(run, params, data)
+        theirs = run(params, data)
+    for name, start in params.items():
+        assert np.abs(theirs[name] - start).max() > 1e-2
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, atol=1e-6)

@@ -21,6 +21,7 @@ MAPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MAPS)
 def test_unrolling_the_usual_iterations_changes_nothing(name):
     expected = np.asarray(jax.jit(lambda: MAPS[name]())())
@@ -41,8 +42,13 @@ def test_an_unrolled_loop_stops_at_the_same_iteration(passes):
 
 @pytest.mark.parametrize(
     "work",
-    [fcojax.local_epochs(1, 3), fcojax.local_steps((1, 3, 2, 2, 3)), fcojax.local_epochs(2)],
-    ids=["an epoch", "some full steps", "full epochs"],
+    [
+        pytest.param(fcojax.local_epochs(1, 3), id="an epoch"),
+        pytest.param(
+            fcojax.local_steps((1, 3, 2, 2, 3)), id="some full steps", marks=pytest.mark.slow
+        ),
+        pytest.param(fcojax.local_epochs(2), id="full epochs", marks=pytest.mark.slow),
+    ],
 )
 def test_masked_steps_equal_conditional_steps(work):
     data = fcojax.from_clients(federations.clients())

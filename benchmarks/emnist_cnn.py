@@ -1,0 +1,53 @@
+"""The EMNIST CNN's sizes, data and start, in numpy, for sides that do not import the library."""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+NUM_CLIENTS, NUM_EXAMPLES, BATCH_SIZE, NUM_CLASSES, LR = 10, 100, 20, 62, 0.05
+_SHAPES = {
+    "conv_1": (3, 3, 1, 32),
+    "conv_2": (3, 3, 32, 64),
+    "dense_1": (12 * 12 * 64, 128),
+    "dense_2": (128, NUM_CLASSES),
+}
+_TIMED = 3  # timings inside a process, of which the median counts
+
+
+def draw(quick: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return images and labels, with axes [clients, examples] in front."""
+    rng = np.random.default_rng(0)
+    outer = (2, BATCH_SIZE) if quick else (NUM_CLIENTS, NUM_EXAMPLES)
+    x = rng.random((*outer, 28, 28, 1), dtype=np.float32)
+    return x, rng.integers(0, NUM_CLASSES, outer, dtype=np.int32)
+
+
+def start() -> dict[str, dict[str, np.ndarray]]:
+    """Return kernels, Glorot uniform, and biases of zero: 1,206,590 numbers."""
+    rng, params = np.random.default_rng(1), {}
+    for name, shape in _SHAPES.items():
+        taps = int(np.prod(shape[:-2]))
+        limit = np.sqrt(6 / (taps * (shape[-2] + shape[-1])))
+        kernel = rng.uniform(-limit, limit, shape).astype(np.float32)
+        params[name] = {"kernel": kernel, "bias": np.zeros(shape[-1], np.float32)}
+    return params
+
+
+def timings(run: Callable[[int], object], rounds: int) -> tuple[dict, object]:
+    """Time ``run(rounds)``, which waits for its result; return milliseconds a round, and it."""
+    began = time.perf_counter()
+    run(1)
+    first = time.perf_counter() - began
+    result, walls, cpus = run(rounds), [], []
+    for _ in range(_TIMED):
+        wall, cpu = time.perf_counter(), time.process_time()
+        result = run(rounds)
+        walls.append(1e3 * (time.perf_counter() - wall) / rounds)
+        cpus.append(1e3 * (time.process_time() - cpu) / rounds)
+    return {
+        "ms": statistics.median(walls),
+        "cpu_ms": statistics.median(cpus),
+        "first_round_s": first,
+    }, result

@@ -1,0 +1,67 @@
+"""The EMNIST CNN in FedJAX, for ``benchmarks.libraries``; run by the Python that has FedJAX."""
+
+import argparse
+import itertools
+import json
+
+import fedjax  # pyright: ignore[reportMissingImports]
+import haiku as hk  # pyright: ignore[reportMissingImports]
+import jax
+import jax.numpy as jnp
+
+from benchmarks import emnist_cnn
+
+
+def _forward(batch):
+    x = jax.nn.relu(hk.Conv2D(32, 3, padding="VALID")(batch["x"]))
+    x = jax.nn.relu(hk.Conv2D(64, 3, padding="VALID")(x))
+    x = hk.Flatten()(hk.MaxPool((1, 2, 2, 1), (1, 2, 2, 1), "VALID")(x))
+    x = jax.nn.relu(hk.Linear(128)(x))
+    return hk.Linear(emnist_cnn.NUM_CLASSES)(x)
+
+
+def _cross_entropy(batch, logits):
+    return fedjax.metrics.unreduced_cross_entropy_loss(batch["y"], logits)
+
+
+def main() -> None:
+    """Print one JSON line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    x, y = emnist_cnn.draw(options.quick)
+    model = fedjax.create_model_from_haiku(
+        hk.transform(_forward), {"x": x[0, :1], "y": y[0, :1]}, _cross_entropy,
+    )  # fmt: skip
+    algorithm = fedjax.algorithms.fed_avg.federated_averaging(
+        fedjax.model_grad(model), fedjax.optimizers.sgd(emnist_cnn.LR), fedjax.optimizers.sgd(1.0),
+        fedjax.ShuffleRepeatBatchHParams(batch_size=emnist_cnn.BATCH_SIZE, num_epochs=1),
+    )  # fmt: skip
+    names = ("conv2_d", "conv2_d_1", "linear", "linear_1")
+    params = {
+        name: {"w": jnp.asarray(layer["kernel"]), "b": jnp.asarray(layer["bias"])}
+        for name, layer in zip(names, emnist_cnn.start().values(), strict=True)
+    }
+    datasets = [
+        fedjax.ClientDataset({"x": images, "y": labels})
+        for images, labels in zip(x, y, strict=True)
+    ]
+
+    def run(rounds):
+        state, keys = algorithm.init(params), map(jax.random.PRNGKey, itertools.count())
+        for _ in range(rounds):
+            state, _ = algorithm.apply(
+                state, [(place, data, next(keys)) for place, data in enumerate(datasets)]
+            )
+        return jax.block_until_ready(state.params)
+
+    row, params = emnist_cnn.timings(run, options.rounds)
+    every = {"x": x.reshape(-1, 28, 28, 1), "y": y.reshape(-1)}
+    logits = model.apply_for_eval(params, every)
+    loss = float(jnp.mean(_cross_entropy(every, logits)))
+    print(json.dumps(row | {"loss": loss, "jax": jax.__version__}))
+
+
+if __name__ == "__main__":
+    main()
