@@ -5,6 +5,7 @@ averages the end points. Friedman, Hastie and Tibshirani, "Regularization paths 
 generalized linear models via coordinate descent", J. Stat. Software 2010, covariance updates.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -63,6 +64,55 @@ def averaged_coordinate_descent() -> Algorithm:
         server_update=lambda hparams, server, mean_upload, fraction, key: server + mean_upload,
         model=lambda hparams, server: server,
     )
+
+
+@functools.partial(jax.jit, static_argnames="max_sweeps")
+def lasso_path(
+    gram: Array,
+    cross: Array,
+    energy: Scalar,
+    strengths: Array,
+    *,
+    tolerance: Scalar,
+    max_sweeps: int,
+) -> Array:
+    r"""Return the lassos of all strengths by coordinate descent, each begun at the one before.
+
+    Args:
+      gram: :math:`X^T X / n`.
+      cross: :math:`X^T y / n`.
+      energy: :math:`y^T y / n`.
+      strengths: lambda, in the order of the path.
+      tolerance: a lasso is finished once its duality gap is at most this share of ``energy``.
+      max_sweeps: the most passes over the coordinates for one strength.
+
+    Example:
+      >>> strengths = jnp.array([2.0, 1.0])
+      >>> lasso_path(jnp.diag(jnp.array([1.0, 2.0])), jnp.array([3.0, 0.5]), 9.5, strengths,
+      ...            tolerance=1e-6, max_sweeps=10).tolist()
+      [[1.0, 0.0], [2.0, 0.0]]
+    """
+
+    def gap(point, strength):
+        w, slope = point
+        square = jnp.vdot(slope - cross, w) + energy
+        shrink = jnp.minimum(1.0, strength / jnp.max(jnp.abs(slope)))
+        dual = shrink * (energy - jnp.vdot(cross, w)) - shrink**2 * square / 2
+        return square / 2 + strength * jnp.sum(jnp.abs(w)) - dual
+
+    def one_strength(w, strength):
+        def unfinished(state):
+            sweeps, point = state
+            return (sweeps < max_sweeps) & (gap(point, strength) > tolerance * energy)
+
+        def advance(state):
+            sweeps, point = state
+            return sweeps + 1, _sweep(gram, point, strength)
+
+        _, (w, _) = jax.lax.while_loop(unfinished, advance, (0, (w, gram @ w - cross)))
+        return w, w
+
+    return jax.lax.scan(one_strength, jnp.zeros_like(cross), strengths)[1]
 
 
 def _sweep(gram: Array, point: tuple[Array, Array], scale: Scalar) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ import numpy as np
 from experiments.report import axes
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, column, select
+from experiments.studies.sites.rows import standard_error
 from experiments.studies.sites.runs import METHODS
 from experiments.study import Config
 
@@ -24,19 +25,21 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
             for num_steps, line in zip(config.num_steps, _LINES, strict=False):
                 own = select(rows, part="run", design=design, method=method, num_steps=num_steps)
                 for axis, measure in ((above, "f1"), (below, "gap")):
-                    means = [np.mean(column(select(own, round=r), measure)) for r in budgets]
-                    axis.plot(
-                        budgets, means, line, marker="o", markersize=2.5, linewidth=1.3,
+                    found = [column(select(own, round=r), measure) for r in budgets]
+                    axis.errorbar(
+                        budgets, [np.mean(values) for values in found],
+                        [standard_error(values) for values in found] if axis is above else None,
+                        fmt=line, marker="o", markersize=2.5, linewidth=1.3,
                         color=_COLOURS[method], label=f"{text}, $E = {num_steps}$",
                     )  # fmt: skip
         pooled = column(select(rows, part="pooled", design=design), "f1").mean()
         above.axhline(pooled, color="#555555", linewidth=0.8, label="lasso on all rows")
         left = place == 0
         axes.describe(above, "", "F1 of the support" if left else "", title=design, log="x")
-        axes.describe(below, "rounds = uploads", "gap to the optimum" if left else "", log="xy")
+        axes.describe(below, "rounds", "gap to the optimum" if left else "", log="xy")
         for axis in (above, below):
             axis.set_xticks(budgets, [str(budget) for budget in budgets])
             axis.minorticks_off()
-        above.set_ylim(0, 0.6)
-    title = f"At the rate and strength that validation chooses (means of {config.num_seeds} seeds)"
+        above.set_ylim(0, 1)
+    title = f"At the common strength (means and standard errors of {config.num_seeds} problems)"
     return [axes.finish(figure, directory / "sites.png", title, 4)]

@@ -1,17 +1,18 @@
 """A sparse regression of three hospitals, each given by its second moments."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 
 from experiments.study import Config
 from fcojax.problems import ClientData, from_rows
 from fcojax.types import Array
 
-DESIGNS = ("independent", "AR(1)", "block")
+DESIGNS = ("independent", "correlated", "heterogeneous")
 
 
 class Moments(NamedTuple):
@@ -45,27 +46,50 @@ class Moments(NamedTuple):
         dual = shrink * along - shrink**2 * left / 2
         return self.loss(models) + strength * np.abs(models).sum(axis=-1) - dual
 
+    def mapping(self, models: np.ndarray, strength: float) -> np.ndarray:
+        """Return the largest entry of w - soft(w - gradient, strength), zero at the optimum."""
+        moved = models - models @ self.gram + self.cross
+        shrunk = np.sign(moved) * np.maximum(np.abs(moved) - strength, 0.0)
+        return np.abs(models - shrunk).max(axis=-1)
+
 
 class Sites(NamedTuple):
     """One random problem.
 
     Attributes:
       truth: the true weights.
-      noise: the variance of the noise, and of the signal.
-      clients: the sites, one example each, in float32.
-      train: the moments of all training rows.
-      validation: the moments of all validation rows.
+      signal: by site, the variance of the signal in its training rows.
+      deviations: by site, the standard deviation of the noise.
+      train: by site, the moments of its training rows.
+      validation: by site, those of its validation rows.
+      weights: the weights of the sites, which sum to one.
+      test: fresh features and labels.
       smoothness: the largest eigenvalue of any site's Hessian.
-      scale_max: the smallest strength at which zero is the pooled optimum.
     """
 
     truth: np.ndarray
-    noise: float
-    clients: ClientData
-    train: Moments
-    validation: Moments
+    signal: np.ndarray
+    deviations: np.ndarray
+    train: list[Moments]
+    validation: list[Moments]
+    weights: np.ndarray
+    test: tuple[np.ndarray, np.ndarray]
     smoothness: float
-    scale_max: float
+
+    @property
+    def pooled(self) -> Moments:
+        """The weighted mean of the sites' training moments, those of the objective."""
+        return _mean(self.train, self.weights)
+
+    @property
+    def pooled_validation(self) -> Moments:
+        """The weighted mean of the sites' validation moments."""
+        return _mean(self.validation, self.weights)
+
+    @property
+    def clients(self) -> ClientData:
+        """The sites as clients."""
+        return clients(self.train, self.weights)
 
 
 def moments(x: np.ndarray, y: np.ndarray) -> Moments:
@@ -75,37 +99,49 @@ def moments(x: np.ndarray, y: np.ndarray) -> Moments:
 
 
 def draw(config: Config, design: str, seed: int) -> Sites:
-    """Return the sites of one design and seed; all rows have one distribution."""
-    rng = np.random.default_rng([config.data_seed, config.designs.index(design), seed])
+    """Return the sites of one design and seed."""
+    rng = np.random.default_rng([config.data_seed, DESIGNS.index(design), seed])
+    law = config.laws[design]
     truth = np.zeros(config.dim)
     support = rng.choice(config.dim, config.num_true, replace=False)
     low, high = config.magnitudes
     sizes = rng.uniform(low, high, config.num_true)
     truth[support] = sizes * rng.choice([-1.0, 1.0], config.num_true)
-    noise = float(truth @ covariance(config, design) @ truth)
-    parts = []
-    for rows, held_out in zip(config.rows, config.held_out, strict=True):
-        x = _features(config, design, rng.standard_normal((rows, config.dim)), rng)
-        y = x @ truth + noise**0.5 * rng.standard_normal(rows)
-        parts.append([(x[held_out:], y[held_out:]), (x[:held_out], y[:held_out])])
-    train, validation = (
-        moments(*(np.concatenate(blocks) for blocks in zip(*part, strict=True)))
-        for part in zip(*parts, strict=True)
-    )
-    own = [moments(*part[0]) for part in parts]
-    weights = [len(part[0][1]) for part in parts]
-    smoothness = max(_largest_eigenvalue(*part[0]) for part in parts)
-    scale_max = float(np.abs(train.cross).max())
-    return Sites(truth, noise, clients(own, weights), train, validation, smoothness, scale_max)
+    train, validation, signal, deviations, curvatures = [], [], [], [], []
+    for j, (rows, held_out) in enumerate(zip(config.rows, config.held_out, strict=True)):
+        x, held = (
+            law.scales[j] * autoregressive(rng, num, config.dim, law.correlations[j])
+            for num in (rows, held_out)
+        )
+        signal.append(np.var(x @ truth))
+        deviations.append(law.noises[j] * signal[-1] ** 0.5)
+        labelled = [
+            (part, part @ truth + deviations[-1] * rng.standard_normal(len(part)))
+            for part in (x, held)
+        ]
+        train.append(moments(*labelled[0]))
+        validation.append(moments(*labelled[1]))
+        curvatures.append(_largest_eigenvalue(x))
+    fresh = autoregressive(rng, config.num_test, config.dim, law.test_correlation)
+    noise = np.mean(deviations) * rng.standard_normal(config.num_test)
+    return Sites(
+        truth, np.array(signal), np.array(deviations), train, validation,
+        np.array(config.weights), (fresh, fresh @ truth + noise), max(curvatures),
+    )  # fmt: skip
 
 
-def clients(sites: list[Moments], weights: list[int], dtype: type = np.float32) -> ClientData:
+def clients(sites: Sequence[Moments], weights: ArrayLike) -> ClientData:
     """Return sites as clients with one example each, the moments."""
     fields = {
-        name: np.stack([np.asarray(getattr(site, name), dtype) for site in sites])
+        name: np.stack([np.asarray(getattr(site, name)) for site in sites])
         for name in Moments._fields
     }
-    return from_rows(fields, [1] * len(sites), np.asarray(weights, dtype))
+    return from_rows(fields, [1] * len(sites), np.asarray(weights, float))
+
+
+def _mean(sites: Sequence[Moments], weights: np.ndarray) -> Moments:
+    gram, cross, energy = (np.tensordot(weights, np.stack(f), 1) for f in zip(*sites, strict=True))
+    return Moments(gram, cross, float(energy))
 
 
 def moment_loss(w: Array, rows: Mapping[str, jax.Array]) -> Array:
@@ -124,38 +160,17 @@ def moment_loss(w: Array, rows: Mapping[str, jax.Array]) -> Array:
     return (product - rows["cross"]) @ w - bend + rows["energy"] / 2
 
 
-def covariance(config: Config, design: str) -> np.ndarray:
-    """Return the covariance matrix of the features; all variances are one."""
-    place = np.arange(config.dim)
-    if design == "AR(1)":
-        return config.ar_correlation ** np.abs(place[:, None] - place)
-    if design == "block":
-        together = place[:, None] // config.block_size == place // config.block_size
-        return np.where(together, config.block_correlation, 0.0) + np.diag(
-            np.full(config.dim, 1 - config.block_correlation)
-        )
-    return np.eye(config.dim)
+def autoregressive(rng: np.random.Generator, num: int, dim: int, correlation: float) -> np.ndarray:
+    """Return normal rows of unit variance in which features i and j have c^|i - j|."""
+    x = rng.standard_normal((num, dim))
+    for column in range(1, dim):
+        x[:, column] *= (1 - correlation**2) ** 0.5
+        x[:, column] += correlation * x[:, column - 1]
+    return x
 
 
-def _features(
-    config: Config, design: str, fresh: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
-    """Return rows with that covariance, made of independent normal ones."""
-    if design == "AR(1)":
-        share = config.ar_correlation
-        for column in range(1, config.dim):
-            fresh[:, column] *= (1 - share**2) ** 0.5
-            fresh[:, column] += share * fresh[:, column - 1]
-    if design == "block":
-        share = config.block_correlation
-        shared = rng.standard_normal((len(fresh), -(-config.dim // config.block_size)))
-        shared = np.repeat(shared, config.block_size, axis=1)[:, : config.dim]
-        return share**0.5 * shared + (1 - share) ** 0.5 * fresh
-    return fresh
-
-
-def _largest_eigenvalue(x: np.ndarray, y: np.ndarray) -> float:
+def _largest_eigenvalue(x: np.ndarray) -> float:
     """Return that of the rows' Hessian, from the smaller of the two Gram matrices."""
     gram = x @ x.T if len(x) < x.shape[1] else x.T @ x
     last = len(gram) - 1
-    return float(eigh(gram, eigvals_only=True, subset_by_index=[last, last])[0] / len(y))
+    return float(eigh(gram, eigvals_only=True, subset_by_index=[last, last])[0] / len(x))

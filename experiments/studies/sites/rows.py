@@ -1,8 +1,9 @@
-"""Rows of what validation chooses for each method, problem by problem, and tables by cell."""
+"""Rows of both methods and of the pooled lasso, problem by problem, and tables by cell."""
 
 import concurrent.futures
 import functools
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +12,10 @@ import numpy as np
 
 from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.sites.problem import Sites, draw
-from experiments.studies.sites.runs import METHODS, models, optimum, points, strength_shares
+from experiments.studies.sites.runs import METHODS, common_strength, models, optimum
 from experiments.study import Config
+
+_FLOAT = 8  # bytes of a number on the wire
 
 
 def study(config: Config) -> Iterator[Row]:
@@ -30,7 +33,7 @@ def study(config: Config) -> Iterator[Row]:
 
 
 def _in_thread(config: Config, place: tuple[str, int], device: Any) -> list[Row]:
-    with jax.enable_x64(False):  # threads do not inherit the context
+    with jax.enable_x64(True):  # threads do not inherit the context
         design, seed = place
         return list(one_problem(config, design, seed, device))
 
@@ -38,90 +41,114 @@ def _in_thread(config: Config, place: tuple[str, int], device: Any) -> list[Row]
 def one_problem(config: Config, design: str, seed: int, device: Any) -> Iterator[Row]:
     """Yield the pooled lasso's row, and one for each method, number of steps and of rounds."""
     sites, place = draw(config, design, seed), {"design": design, "seed": seed}
-    shares, pooled = strength_shares(config), optimum(config, sites, device)
-    strengths = np.array(shares) * sites.scale_max
-    least = _objective(sites, pooled, strengths)
-    best = int(sites.validation.loss(pooled).argmin())
-    facts = {
-        "strength": shares[best], "objective": least[best],
-        "duality_gap": sites.train.duality_gap(pooled, strengths).max(), "noise": sites.noise,
-        "smoothness": sites.smoothness, "scale_max": sites.scale_max,
-    }  # fmt: skip
-    yield {"part": "pooled"} | place | facts | _scores(config, sites, pooled[best])
-    runs = [(num_steps, method) for num_steps in config.num_steps for method in METHODS]
-    for num_steps, method in runs:
-        grid = points(config, sites, method)[1]
-        found = models(config, sites, method, num_steps, device)
-        losses = _finite(sites.validation.loss(found))
-        fixed = [i for i, (_, share) in enumerate(grid) if share == shares[best]]
-        gaps = _finite(_objective(sites, found[fixed], strengths[best]) - least[best])
+    choice = common_strength(config, sites, device)
+    strength, train, validation = choice.strength, sites.pooled, sites.pooled_validation
+    best = optimum(config, sites, strength, device)
+    least = train.loss(best) + strength * np.abs(best).sum()
+    yield {
+        "part": "pooled", "strength": strength, "objective": least,
+        "duality_gap": train.duality_gap(best, np.array(strength)),
+        "local_duality_gap": choice.duality_gap, "least_place": min(choice.places),
+        "largest_place": max(choice.places), "smoothness": sites.smoothness,
+    } | place | _scores(sites, strength, best)  # fmt: skip
+    for num_steps, method in itertools.product(config.num_steps, METHODS):
+        found = models(config, sites, strength, method, num_steps, device)
+        errors = validation.loss(found)
+        errors = np.where(np.isfinite(errors), errors, np.inf)
         for k, num_rounds in enumerate(config.num_rounds):
-            chosen = int(losses[:, k].argmin())
-            at_fixed = int(losses[fixed, k].argmin())
-            choice = {
-                "num_steps": num_steps, "method": method, "round": num_rounds,
-                "rate": grid[chosen][0], "strength": grid[chosen][1], "gap": gaps[at_fixed, k],
-                "relative_gap": gaps[at_fixed, k] / least[best],
-                "gap_rate": grid[fixed[at_fixed]][0], "least_gap": gaps[:, k].min(),
-            }  # fmt: skip
-            scores = _scores(config, sites, found[chosen, k])
-            yield {"part": "run"} | place | choice | scores
+            chosen = int(errors[:, k].argmin())  # the first of equals, the smallest rate
+            model = found[chosen, k]
+            row = {
+                "part": "run", "num_steps": num_steps, "method": method, "round": num_rounds,
+                "rate": config.rate_shares[chosen] if method == "fed_dual_avg" else None,
+                "gap": train.loss(model) + strength * np.abs(model).sum() - least,
+            } | uploads(config, method, num_rounds)  # fmt: skip
+            yield row | place | _scores(sites, strength, model)
 
 
-def _objective(sites: Sites, models: np.ndarray, strengths: np.ndarray) -> np.ndarray:
-    return sites.train.loss(models) + strengths * np.abs(models).sum(axis=-1)
+def uploads(config: Config, method: str, num_rounds: int) -> Row:
+    """Return the bytes of one fit, and those with what the choice of the step takes.
+
+    Each site sends a vector a round, and its strength. FedDualAvg also runs with every other step,
+    and each site sends its validation error for each step and is told the chosen one.
+
+    Example:
+      >>> from ml_collections import ConfigDict
+      >>> config = ConfigDict({"rows": (400, 240, 160), "dim": 600, "rate_shares": (0.1, 0.3, 1.0)})
+      >>> uploads(config, "averaged_cd", 100), uploads(config, "fed_dual_avg", 20)
+      ({'fit_bytes': 1440000, 'total_bytes': 1440024}, {'fit_bytes': 288000, 'total_bytes': 864120})
+    """
+    each = _FLOAT * len(config.rows)
+    fit, rates = num_rounds * each * config.dim, len(config.rate_shares)
+    total = rates * fit + each * (rates + 2) if method == "fed_dual_avg" else fit + each
+    return {"fit_bytes": fit, "total_bytes": total}
 
 
-def _finite(values: np.ndarray) -> np.ndarray:
-    """Return the values, with infinity for runs that diverged."""
-    return np.where(np.isfinite(values), values, np.inf)
-
-
-def _scores(config: Config, sites: Sites, model: np.ndarray) -> Row:
+def _scores(sites: Sites, strength: float, model: np.ndarray) -> Row:
+    features, labels = sites.test
     return {
-        "validation_loss": float(sites.validation.loss(model)),
-        "nonzeros": int((model != 0).sum()),
-        "f1": f1(model, sites.truth, 0.0),
-        "f1_above_cut": f1(model, sites.truth, config.cut),
+        "f1": f1(model, sites.truth),
+        "active": int((model != 0).sum()),
+        "mapping": float(sites.pooled.mapping(model, strength)),
+        "test_error": float(np.mean((labels - features @ model) ** 2)),
     }
 
 
-def f1(model: np.ndarray, truth: np.ndarray, cut: float) -> float:
-    """Return the F1 score of the entries above ``cut`` in size as an estimate of the support.
+def f1(model: np.ndarray, truth: np.ndarray) -> float:
+    """Return the F1 score of the nonzero entries as an estimate of the support.
 
     Example:
-      >>> f1(np.array([2.0, 0.1, 0.0]), np.array([1.0, 0.0, 0.0]), cut=0.0)
+      >>> f1(np.array([2.0, 0.1, 0.0]), np.array([1.0, 0.0, 0.0]))
       0.6666666666666666
     """
-    found, true = np.abs(model) > cut, truth != 0
+    found, true = model != 0, truth != 0
     return float(2 * (found & true).sum() / (found.sum() + true.sum()))
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
-    """Return choices and F1 by cell, F1 at every budget, and gaps at the largest budget."""
+    """Return all measures after the last round and at the common cap, and F1 at every budget."""
+    last, capped = max(config.num_rounds), rounds_at_cap(config)
+    shown = [("fed_dual_avg", last), ("fed_dual_avg", capped), ("averaged_cd", last)]
+    pooled = [select(rows, part="pooled", design=design) for design in config.designs]
+    cells_shown = [
+        {"design": design, "E": num_steps, "method": METHODS[method], "R": num_rounds}
+        | _means(at(rows, design, num_steps, method, num_rounds))
+        for design, num_steps in cells(config)
+        for method, num_rounds in dict.fromkeys(shown)
+    ]
     return {
-        "best": [_cell(config, rows, *cell) for cell in cells(config)],
-        "F1 at equal budgets": [
-            {"design": design, "E": num_steps, "rounds": num_rounds}
-            | {
-                text: float(column(_at(rows, design, num_steps, name, num_rounds), "f1").mean())
-                for name, text in METHODS.items()
-            }
+        "best": cells_shown
+        + [
+            {"design": design, "method": "lasso on all rows"} | _means(own)
+            for design, own in zip(config.designs, pooled, strict=True)
+        ],
+        "means at every budget": [
+            {"design": design, "E": num_steps, "R": num_rounds, "method": METHODS[method]}
+            | {name: float(column(found, name).mean()) for name in ("f1", "gap", "active")}
             for design, num_steps in cells(config)
             for num_rounds in config.num_rounds
-        ],
-        f"gaps after {max(config.num_rounds)} rounds": [
-            _gaps(config, rows, *cell) for cell in cells(config)
-        ],
-        "pooled lasso": [
-            {"design": design} | {name: float(column(own, name).mean()) for name in _POOLED}
-            for design in config.designs
-            for own in [select(rows, part="pooled", design=design)]
+            for method in METHODS
+            for found in [at(rows, design, num_steps, method, num_rounds)]
         ],
     }
 
 
-_POOLED = ("strength", "nonzeros", "f1", "f1_above_cut", "validation_loss", "objective")
+def _means(found: list[Row]) -> Row:
+    f1s = column(found, "f1")
+    entry = {"F1": float(f1s.mean()), "standard error": standard_error(f1s)}
+    if "gap" in found[0]:
+        entry["gap"] = float(column(found, "gap").mean())
+    for name, text in (("active", "active"), ("mapping", "KKT"), ("test_error", "test error")):
+        entry[text] = float(column(found, name).mean())
+    for name, text in (("fit_bytes", "kB of the fit"), ("total_bytes", "kB in total")):
+        if name in found[0]:
+            entry[text] = found[0][name] / 1000
+    return entry
+
+
+def standard_error(values: np.ndarray) -> float:
+    """Return the standard error of the mean; not a number for a single value."""
+    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
 def cells(config: Config) -> list[tuple[str, int]]:
@@ -129,55 +156,23 @@ def cells(config: Config) -> list[tuple[str, int]]:
     return [(design, steps) for design in config.designs for steps in config.num_steps]
 
 
-def chosen(config: Config, rows: list[Row], design: str, num_steps: int, method: str) -> list[Row]:
-    """Return, for each seed, the row with the least validation loss over the rounds."""
-    own = select(rows, part="run", design=design, num_steps=num_steps, method=method)
-    return [
-        min(select(own, seed=seed), key=lambda row: row["validation_loss"])
-        for seed in range(config.num_seeds)
-    ]
+def rounds_at_cap(config: Config) -> int:
+    """Return the most rounds of FedDualAvg that send no more in total than the baseline's last.
 
-
-def differences(
-    config: Config, rows: list[Row], design: str, num_steps: int, measure: str = "f1"
-) -> np.ndarray:
-    """Return FedDualAvg's measure minus that of averaged coordinate descent, for each seed."""
-    ours, theirs = (
-        column(chosen(config, rows, design, num_steps, method), measure) for method in METHODS
+    The cap is the baseline's bytes and 96 more, the validation errors that only FedDualAvg sends.
+    """
+    last = max(config.num_rounds)
+    extra = _FLOAT * len(config.rows) * (len(config.rate_shares) + 1)
+    cap = uploads(config, "averaged_cd", last)["total_bytes"] + extra
+    return max(
+        (r for r in config.num_rounds if uploads(config, "fed_dual_avg", r)["total_bytes"] <= cap),
+        default=min(config.num_rounds),
     )
-    return ours - theirs
 
 
-def gaps_at_the_end(
-    config: Config, rows: list[Row], design: str, num_steps: int, method: str, measure: str = "gap"
-) -> np.ndarray:
-    """Return the gap of each seed at the largest budget; infinity for a run that diverged."""
-    found = column(_at(rows, design, num_steps, method, max(config.num_rounds)), measure)
-    return np.where(np.isnan(found), np.inf, found)
-
-
-def _at(rows: list[Row], design: str, num_steps: int, method: str, num_rounds: int) -> list[Row]:
-    return select(
+def at(rows: list[Row], design: str, num_steps: int, method: str, num_rounds: int) -> list[Row]:
+    """Return one row a seed, in the order of the seeds."""
+    found = select(
         rows, part="run", design=design, num_steps=num_steps, method=method, round=num_rounds
     )
-
-
-def _cell(config: Config, rows: list[Row], design: str, num_steps: int) -> Row:
-    entry = {"design": design, "E": num_steps}
-    for method, text in METHODS.items():
-        own = chosen(config, rows, design, num_steps, method)
-        entry |= {f"F1, {text}": float(column(own, "f1").mean())}
-        entry |= {f"nonzeros, {text}": float(column(own, "nonzeros").mean())}
-        entry |= {f"rounds, {text}": float(np.median(column(own, "round")))}
-    for measure, text in (("f1", "difference"), ("f1_above_cut", f"above {config.cut:g}")):
-        entry[text] = float(differences(config, rows, design, num_steps, measure).mean())
-    return entry
-
-
-def _gaps(config: Config, rows: list[Row], design: str, num_steps: int) -> Row:
-    entry = {"design": design, "E": num_steps}
-    for method, text in METHODS.items():
-        for measure in ("gap", "relative_gap", "least_gap"):
-            found = gaps_at_the_end(config, rows, design, num_steps, method, measure)
-            entry[f"{measure.replace('_', ' ')}, {text}"] = float(found.mean())
-    return entry
+    return sorted(found, key=lambda row: row["seed"])

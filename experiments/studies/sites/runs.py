@@ -1,64 +1,87 @@
-"""Runs of both methods on one problem, and the pooled optimum, each a sweep."""
+"""The local lassos, the pooled optimum and the runs of both methods on one problem, as sweeps."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fcojax
-from experiments.studies.sites.averaged_descent import Strength, averaged_coordinate_descent
-from experiments.studies.sites.problem import Sites, clients, moment_loss
+from experiments.studies.sites.averaged_descent import (
+    Strength,
+    averaged_coordinate_descent,
+    lasso_path,
+)
+from experiments.studies.sites.problem import Moments, Sites, moment_loss
 from experiments.study import Config, observe_model
 from fcojax.algorithms import Algorithm, fed_dual_avg
 from fcojax.problems import ClientData
 from fcojax.transforms import euclidean, l1
 
-METHODS = {"fed_dual_avg": "FedDualAvg", "averaged_cd": "averaged CD"}
+METHODS = {"fed_dual_avg": "FedDualAvg", "averaged_cd": "averaged descent"}
 
 
-def points(config: Config, sites: Sites, method: str) -> tuple[Any, list[tuple]]:
-    """Return the grid of a method, and its pairs (rate, strength) as shares."""
-    shares = strength_shares(config)
-    strengths = [share * sites.scale_max for share in shares]
-    if method == "averaged_cd":
-        grid = fcojax.grid.product(Strength, penalty_scale=strengths)
-        return grid, [(None, share) for share in shares]
-    rates = [share / sites.smoothness for share in config.rate_shares]
-    grid = fcojax.grid.product(fed_dual_avg.Hparams, client_lr=rates, penalty_scale=strengths)
-    return grid, [(rate, share) for rate in config.rate_shares for share in shares]
+class Choice(NamedTuple):
+    """The common strength, and what it is the weighted mean of.
+
+    Attributes:
+      strength: the weighted mean of the sites' strengths.
+      places: by site, which of its strengths has the least validation error, the largest being 0.
+      duality_gap: the largest gap of the local lassos, as a share of the mean squared label.
+    """
+
+    strength: float
+    places: list[int]
+    duality_gap: float
 
 
-def strength_shares(config: Config) -> list[float]:
-    """Return the strengths as shares of the smallest one whose pooled optimum is zero."""
-    return np.geomspace(1.0, config.least_strength, config.num_strengths).tolist()
+def common_strength(config: Config, sites: Sites, device: Any) -> Choice:
+    """Return the strength of both methods, by each site's own lasso and validation rows."""
+    strengths, places, gaps = [], [], []
+    for train, validation in zip(sites.train, sites.validation, strict=True):
+        top = np.abs(train.cross).max()
+        grid = np.geomspace(top, config.least_strength * top, config.num_strengths)
+        models = _lassos(config, train, grid, config.path_tolerance, device)
+        place = int(validation.loss(models).argmin())
+        gaps.append(train.duality_gap(models, grid).max() / train.energy)
+        strengths.append(grid[place])
+        places.append(place)
+    return Choice(float(sites.weights @ strengths), places, float(max(gaps)))
 
 
-def models(config: Config, sites: Sites, method: str, num_steps: int, device: Any) -> np.ndarray:
-    """Return the models after each of ``config.num_rounds``, axes [points, evaluations, dim]."""
+def optimum(config: Config, sites: Sites, strength: float, device: Any) -> np.ndarray:
+    """Return the pooled lasso."""
+    return _lassos(config, sites.pooled, np.array([strength]), config.optimum_tolerance, device)[0]
+
+
+def models(
+    config: Config, sites: Sites, strength: float, method: str, num_steps: int, device: Any
+) -> np.ndarray:
+    """Return the models after each of ``config.num_rounds``, axes [rates, evaluations, dim]."""
     if method == "averaged_cd":
         algorithm = averaged_coordinate_descent()
+        grid = fcojax.grid.product(Strength, penalty_scale=[strength])
     else:
         algorithm = fed_dual_avg(moment_loss, euclidean(l1()))
-    grid, _ = points(config, sites, method)
+        rates = [share / sites.smoothness for share in config.rate_shares]
+        grid = fcojax.grid.product(fed_dual_avg.Hparams, client_lr=rates, penalty_scale=[strength])
     every = math.gcd(*config.num_rounds)
     indices = np.array(config.num_rounds) // every - 1
     data = jax.device_put(sites.clients, device)
-    found = _models_over_rounds(algorithm, grid, data, num_steps, max(config.num_rounds), every)
-    return found[:, indices].astype(float)
+    return _over_rounds(algorithm, grid, data, num_steps, max(config.num_rounds), every)[:, indices]
 
 
-def optimum(config: Config, sites: Sites, device: Any) -> np.ndarray:
-    """Return the limits of pooled coordinate descent, in float64, for every strength."""
-    with jax.enable_x64(True):
-        data = jax.device_put(clients([sites.train], [1], np.float64), device)
-        grid, _ = points(config, sites, "averaged_cd")
-        algorithm, sweeps = averaged_coordinate_descent(), config.optimum_sweeps
-        return _models_over_rounds(algorithm, grid, data, sweeps, 1, 1)[:, -1]
+def _lassos(
+    config: Config, train: Moments, strengths: np.ndarray, tolerance: float, device: Any
+) -> np.ndarray:
+    """Return the lassos of one site or of all, axes [strengths, dim]."""
+    given = jax.device_put((*train, strengths), device)
+    found = lasso_path(*given, tolerance=tolerance, max_sweeps=config.max_sweeps)
+    return np.asarray(found)
 
 
-def _models_over_rounds(
+def _over_rounds(
     algorithm: Algorithm, grid: Any, data: ClientData, num_steps: int, num_rounds: int, every: int
 ) -> np.ndarray:
     """Return the model at every evaluation, axes [points, evaluations, dim]."""
