@@ -1,11 +1,13 @@
 """The federated LASSO of Yuan, Zaheer and Reddi (ICML 2021), section 5.1 and Figure 3.
 
-    python -m experiments.run --config=configs/lasso.py --workdir=runs/lasso
+    fcojax run lasso --workdir=runs/lasso
 
 64 clients with 128 examples of 1024 features, half of which matter. Ten clients take part in a
 round, with ten steps of batch size 10. Every algorithm runs over a 7 x 7 grid of rates and is shown
-at the rates with the best F1 over the last 100 rounds. About a minute on two cores. The
-paper's other settings are --config.num_true=64, --config.num_true=8 and --config.num_clients=256.
+at the rates with the best F1 over the last 100 rounds. Where several find the whole support, those
+that reach 0.95 first are best, so each of the first 100 rounds is evaluated. About two minutes on
+two cores. The paper's other settings are --config.num_true=64, --config.num_true=8 and
+--config.num_clients=256.
 Rows have each measure at two cuts: the paper's, 0.01, and the reference code's, 0.0001.
 
 Proximal gradient descent, mirror descent and dual averaging on all data pooled, for reference:
@@ -29,6 +31,7 @@ def get_config():
         server_lr=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
         penalty_scale=(0.5,),
         num_rounds=500,
+        eval_all_until=100,
         cohort_size=10,
         num_steps=10,
         batch_size=10,
@@ -54,7 +57,7 @@ def quick(config):
     config.client_lr = (0.003, 0.01)
     config.server_lr = (0.3, 1.0)
     config.seeds = (0,)
-    config.num_rounds = 100
+    config.num_rounds, config.eval_all_until = 100, 0
     config.num_clients = 16
     config.num_examples = 64
     config.dim = 128
