@@ -2,9 +2,11 @@
 
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from fcojax.arguments import validated
+from fcojax.problems import stored
 from fcojax.problems.clients import ClientData, from_rows
 
 
@@ -62,7 +64,7 @@ def by_client(pooled: Pooled, weights: Any = None) -> ClientData:
     examples = pooled.examples
     if (np.diff(index) < 0).any():
         order = np.argsort(index, kind="stable")
-        examples = {name: values[order] for name, values in examples.items()}
+        examples = jax.tree.map(lambda leaf: stored.taken(leaf, order), examples)
     return from_rows(examples, sizes, weights, ids=ids)
 
 

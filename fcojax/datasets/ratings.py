@@ -75,6 +75,11 @@ def ratings(
     found = find(path, _FETCH)
     if found.suffix == ".npz":
         user, item, value = npz(found, dict(zip("uir", names, strict=True))).examples.values()
+        if user.ndim != 1 or {item.shape, value.shape} != {user.shape}:
+            raise ValueError(
+                f"{found} has users, items and ratings of shapes {user.shape}, {item.shape} and "
+                f"{value.shape}; write three arrays of one length."
+            )
     else:
         rows = table(
             found, "a table of ratings",
@@ -82,6 +87,10 @@ def ratings(
         )  # fmt: skip
         user, item = rows[:, :2].T.astype(np.int64)
         value = rows[:, 2]
+    if any(
+        array.dtype.kind == "f" and not np.isfinite(array).all() for array in (user, item, value)
+    ):
+        raise ValueError(f"{found} has entries that are not finite; leave out missing ratings.")
     users, row = np.unique(user, return_inverse=True)
     items, column = np.unique(item, return_inverse=True)
     place = np.sort(row * items.size + column)

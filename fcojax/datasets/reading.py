@@ -5,6 +5,7 @@ import importlib
 import os
 import pathlib
 import struct
+import tokenize
 import warnings
 import zipfile
 import zlib
@@ -27,6 +28,9 @@ _BROKEN = (
     struct.error,
     zipfile.BadZipFile,
     zlib.error,
+    SyntaxError,  # and TokenError: numpy reads the header of an array as Python
+    tokenize.TokenError,
+    MemoryError,
 )
 
 

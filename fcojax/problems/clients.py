@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax import tree
 from fcojax.arguments import shown, validated
 from fcojax.problems import fields, stored
 from fcojax.problems.padding import size_bounds
@@ -152,7 +153,7 @@ class ClientData:
         sizes = offsets[members + 1] - offsets[members]
         shift = np.cumsum(sizes) - sizes
         rows = np.arange(sizes.sum()) + np.repeat(offsets[members] - shift, sizes)
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], self.examples), sizes
+        return jax.tree.map(lambda leaf: stored.taken(leaf, rows), self.examples), sizes
 
     def select(self, members: Sequence[int] | np.ndarray) -> "ClientData":
         """Return the population of some clients, with their ids and weights.
@@ -211,7 +212,7 @@ def from_clients(
         fields.num_rows(client, f"client {name}")
         for name, client in zip(names, clients, strict=True)
     ]
-    flat = jax.tree.map(lambda *leaves: np.concatenate(leaves), *clients)
+    flat = jax.tree.map(lambda *leaves: stored.joined(leaves), *clients)
     return from_rows(flat, sizes, weights, ids=names)
 
 
@@ -221,8 +222,12 @@ def from_rows(
     weights: Any = None,
     *,
     ids: Sequence[int | str] | np.ndarray | None = None,
+    on_host: bool = False,
 ) -> ClientData:
     """Build a population from flat arrays in which client m owns the next ``sizes[m]`` rows.
+
+    The arrays are copied to the device once and may be deleted after it. On a CPU, one whose memory
+    is aligned to 64 bytes is used as it is: do not write to it.
 
     Args:
       examples: a pytree of arrays with a common leading axis, one row per example.
@@ -231,6 +236,9 @@ def from_rows(
         ``size ** a``; equal by default. ``"examples"`` is the power 1.
       ids: names of the clients in the order of ``sizes``, integers or strings; 0 to M - 1 by
         default. The population is sorted by them.
+      on_host: whether the arrays stay where they are until ``devices.spread`` or
+        ``devices.shard_clients`` reads each device's rows from them, or ``to_device`` all. For a
+        population that is larger than one device's memory.
 
     Raises:
       ValueError: if sizes and rows do not agree, a client is empty, an id occurs twice, or a value
@@ -262,9 +270,10 @@ def from_rows(
         order = np.argsort(names)
         starts = (np.cumsum(sizes[order]) - sizes[order]).repeat(sizes[order])
         rows = np.arange(num_rows) - starts + offsets[order].repeat(sizes[order])
-        examples = jax.tree.map(lambda leaf: np.asarray(leaf)[rows], examples)
+        examples = jax.tree.map(lambda leaf: stored.taken(leaf, rows), examples)
         sizes, weights, names = sizes[order], weights[order], names[order]
-    return _population(examples, sizes, weights, names).to_device()
+    data = _population(examples, sizes, weights, names)
+    return data if on_host else data.to_device()
 
 
 def from_stacked(**columns: np.ndarray) -> ClientData:
@@ -346,8 +355,8 @@ def _population(examples, sizes, weights, ids) -> ClientData:
         )
     return ClientData(
         examples=examples,
-        offsets=jnp.asarray(offsets, jnp.int32),
-        weights=jnp.asarray(weights),
+        offsets=tree.as_array(offsets, jnp.int32),
+        weights=tree.as_array(weights, jnp.result_type(weights)),
         num_clients=sizes.size,
         min_size=int(sizes.min()),
         max_size=int(sizes.max()),

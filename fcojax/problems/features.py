@@ -9,7 +9,7 @@ import numpy as np
 from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData
 from fcojax.problems.partition import Partition
-from fcojax.types import Count, NonNegative, Positive
+from fcojax.types import Count, NonNegative, Positive, Seed
 
 
 @validated
@@ -20,7 +20,7 @@ def feature_skew(
     shift: NonNegative = 0.0,
     scale: NonNegative = 0.0,
     rotation: NonNegative = 0.0,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> np.ndarray:
     r"""Scale, rotate and shift the features of each client by random maps of its own.
 
@@ -76,7 +76,11 @@ def feature_skew(
 
 @validated
 def random_features(
-    data: ClientData, *, num_features: Count = 4096, bandwidth: Positive = 10.0, seed: int = 0
+    data: ClientData,
+    *,
+    num_features: Count = 4096,
+    bandwidth: Positive = 10.0,
+    seed: Seed = 0,
 ) -> ClientData:
     r"""Replace the field ``x`` of a population by random cosine features.
 

@@ -21,6 +21,17 @@ def by_field(trees: Sequence[PyTree]):
         yield name, *(leaf for _, leaf in entries)
 
 
+def require_floats(params: PyTree) -> None:
+    """Raise ``ValueError`` unless all parameters are floating-point numbers."""
+    for name, leaf in by_field([params]):
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.inexact):
+            field = "params" if name == "examples" else f"params.{name}"
+            raise ValueError(
+                f"{field} has dtype {jnp.result_type(leaf)}; pass floats, which a gradient step "
+                "can move."
+            )
+
+
 def num_rows(examples: PyTree, owner: str) -> int:
     """Return the number of rows that all fields have; raise ``ValueError`` if they differ."""
     shapes = {name: np.shape(leaf) for name, leaf in by_field([examples])}

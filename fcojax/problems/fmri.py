@@ -13,7 +13,7 @@ from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.logistic import logistic
 from fcojax.problems.measures import at_cuts, support_recovery
 from fcojax.problems.problem import Problem
-from fcojax.types import Count, NonNegative, Share
+from fcojax.types import Count, NonNegative, Real, Seed, Share
 
 
 @validated
@@ -25,14 +25,14 @@ def fmri_surrogate(
     num_voxels: Count = 39_912,
     num_blobs: Count = 8,
     share_true: Share = 0.01,
-    effect: float = 0.5,
+    effect: Real = 0.5,
     effect_spread: NonNegative = 0.0,
     subject_scale: NonNegative = 1.0,
     session_scale: NonNegative = 0.5,
     smoothing: NonNegative = 1.5,
     standardise: bool = True,
     cuts: Sequence[float] = (1e-4, 1e-2),
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Problem:
     r"""Classification of synthetic scans whose label shifts a few contiguous blobs of voxels.
 

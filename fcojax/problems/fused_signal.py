@@ -10,7 +10,7 @@ from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.problems.measures import at_cuts, support_recovery
 from fcojax.problems.problem import Problem
-from fcojax.types import Count, CountOrZero, NonNegative
+from fcojax.types import Count, CountOrZero, NonNegative, Seed
 
 
 @validated
@@ -26,7 +26,7 @@ def fused_signal(
     noise_scale: NonNegative = 0.5,
     num_validation: Count = 20,
     cuts: Sequence[float] = (1e-2, 1e-4),
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Problem:
     r"""Regression on a piecewise constant signal with ``num_jumps`` jumps.
 

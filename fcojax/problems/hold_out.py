@@ -4,7 +4,8 @@ import jax
 import numpy as np
 
 from fcojax.arguments import validated
-from fcojax.problems.clients import ClientData, from_rows, ids_of
+from fcojax.problems import stored
+from fcojax.problems.clients import ClientData, from_rows, ids_of, require_one_device
 from fcojax.types import Key, Share
 
 
@@ -39,7 +40,7 @@ def hold_out_examples(data: ClientData, share: Share, key: Key) -> tuple[ClientD
             f"client {few} has 1 example, which cannot be split; keep the clients that have two, "
             "data.select(np.flatnonzero(data.sizes > 1)), or hold out clients instead."
         )
-    examples, _ = data.rows_of(np.arange(data.num_clients))
+    require_one_device(data)
     owner = np.repeat(np.arange(data.num_clients), sizes)
     priority = np.asarray(jax.random.bits(key, (owner.size,), "uint32"))
     # The rows that come first in a random order of each client's are held out.
@@ -51,7 +52,8 @@ def hold_out_examples(data: ClientData, share: Share, key: Key) -> tuple[ClientD
     weights = np.asarray(data.weights)
 
     def part(rows, sizes):
-        chosen = jax.tree.map(lambda leaf: leaf[rows], examples)
+        rows = np.flatnonzero(rows)
+        chosen = jax.tree.map(lambda leaf: stored.taken(leaf, rows), data.examples)
         return from_rows(chosen, sizes, weights, ids=ids_of(data))
 
     return part(~held, sizes - num_held), part(held, num_held)

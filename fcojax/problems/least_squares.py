@@ -12,7 +12,7 @@ from fcojax.problems.fields import check_features
 from fcojax.problems.problem import Problem
 from fcojax.problems.second_moments import least_squares_summary, second_moment
 from fcojax.problems.sparse import SparseRows
-from fcojax.types import Array, Count, NonNegative, Positive
+from fcojax.types import Array, Count, NonNegative, Positive, Seed
 
 
 @validated
@@ -96,7 +96,7 @@ def synthetic_least_squares(
     noise_scale: NonNegative = 0.1,
     num_validation: Count = 20,
     ridge: NonNegative = 0.0,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Problem:
     r"""Gaussian regression whose clients may differ in their features and their true weights.
 

@@ -10,7 +10,7 @@ from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.linear_models import classifier, predictor
 from fcojax.problems.measures import at_cuts, support_recovery
 from fcojax.problems.problem import Problem
-from fcojax.types import Array, Count, NonNegative
+from fcojax.types import Array, Count, NonNegative, Seed
 
 
 @validated
@@ -91,7 +91,7 @@ def synthetic_logistic(
     bias_scale: NonNegative = 0.0,
     num_validation: Count = 50,
     cuts: Sequence[float] = (1e-2, 1e-4),
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Problem:
     r"""Labels from a sparse logistic model: ``num_true`` weights of random sign, the others zero.
 

@@ -9,7 +9,7 @@ from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_rows
 from fcojax.problems.measures import at_cuts, rank
 from fcojax.problems.problem import Problem, population_loss
-from fcojax.types import Array, Count, CountOrZero, NonNegative, Share
+from fcojax.types import Array, Count, CountOrZero, NonNegative, Seed, Share
 
 
 def entry_loss(matrix, rows) -> Array:
@@ -82,7 +82,7 @@ def synthetic_matrix_completion(
     noise_scale: NonNegative = 0.1,
     num_validation: CountOrZero = 100,
     cuts: Sequence[float] = (1e-2, 1e-4),
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Problem:
     r"""Matrix completion with random observed entries; every client has some of the columns.
 

@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
+from fcojax.arguments import checked_value, shown, validated
 from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import Loss, population_loss
-from fcojax.types import Array, Key, Params, PyTree
+from fcojax.types import Array, Key, NonNegative, Params, PyTree
 from fcojax.xla.linalg import singular_values
 
 Predict = Callable[[Params, PyTree], Array]  # (params, examples) -> one label per example
@@ -25,13 +27,18 @@ def at_cuts(measure: Callable[[float], dict[str, Array]], cuts: Sequence[float])
       >>> at_cuts(lambda cut: {"rank": 3 if cut < 0.1 else 2}, (1.0, 1e-4))
       {'rank': 2, 'rank_above_0.0001': 3}
     """
+    if not isinstance(cuts, Sequence | np.ndarray) or isinstance(cuts, str) or not len(cuts):
+        raise ValueError(f"cuts is {shown(cuts)}; pass a list of numbers, such as (1e-2, 1e-4).")
+    for cut in cuts:
+        checked_value("an entry of cuts", cut, NonNegative, single=True)
     result = measure(cuts[0])
     for cut in cuts[1:]:
         result |= {f"{name}_above_{cut:g}": value for name, value in measure(cut).items()}
     return result
 
 
-def support_recovery(estimate: Array, truth: ArrayLike, cut: float) -> dict[str, Array]:
+@validated
+def support_recovery(estimate: Array, truth: ArrayLike, cut: NonNegative) -> dict[str, Array]:
     r"""Compare the support of ``estimate`` with that of ``truth``.
 
     With :math:`A = \{i: |w_i| > cut\}` and T the support of the truth: density :math:`|A| / d`,
@@ -51,6 +58,11 @@ def support_recovery(estimate: Array, truth: ArrayLike, cut: float) -> dict[str,
       >>> {name: round(float(value), 3) for name, value in found.items()}
       {'density': 0.75, 'precision': 0.667, 'recall': 1.0, 'f1': 0.8}
     """
+    if jnp.shape(estimate) != jnp.shape(truth):
+        raise ValueError(
+            f"truth is of shape {jnp.shape(truth)} but estimate of {jnp.shape(estimate)}; pass "
+            "arrays of one shape."
+        )
     dtype = jnp.result_type(float)
     found, true = jnp.abs(estimate) > cut, jnp.asarray(truth) != 0
     num_found, num_true, num_both = (

@@ -14,8 +14,9 @@ import jax
 import numpy as np
 
 from fcojax.arguments import validated
+from fcojax.problems import stored
 from fcojax.problems.clients import ClientData, from_rows
-from fcojax.types import Count, NonNegative, Positive, PyTree
+from fcojax.types import Count, NonNegative, Positive, PyTree, Seed
 
 
 class Partition(NamedTuple):
@@ -54,7 +55,7 @@ class Partition(NamedTuple):
                     f"the partition is of {self.order.size} examples but a field has shape "
                     f"{np.shape(leaf)}; pass the examples that were partitioned."
                 )
-        ordered = jax.tree.map(lambda leaf: np.asarray(leaf)[self.order], examples)
+        ordered = jax.tree.map(lambda leaf: stored.taken(leaf, self.order), examples)
         return from_rows(ordered, self.sizes, weights, ids=self.ids)
 
     def digest(self) -> str:
@@ -103,7 +104,7 @@ def load(path: str | os.PathLike) -> Partition:
 
 
 @validated
-def iid(num_examples: Count, num_clients: Count, *, seed: int = 0) -> Partition:
+def iid(num_examples: Count, num_clients: Count, *, seed: Seed = 0) -> Partition:
     """Shuffle the examples and give each client equally many; sizes differ by at most one.
 
     Args:
@@ -117,7 +118,7 @@ def iid(num_examples: Count, num_clients: Count, *, seed: int = 0) -> Partition:
 
 @validated
 def label_shards(
-    labels: Any, num_clients: Count, shards_per_client: Count = 2, *, seed: int = 0
+    labels: Any, num_clients: Count, shards_per_client: Count = 2, *, seed: Seed = 0
 ) -> Partition:
     """Sort the examples by label, cut them into equal shards, and give each client some shards.
 
@@ -150,7 +151,7 @@ def dirichlet(
     *,
     min_size: Count = 1,
     max_draws: Count = 1000,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Partition:
     """Distribute the examples of each label over the clients in Dirichlet proportions.
 
@@ -206,7 +207,7 @@ def power_law(
     exponent: NonNegative = 1.0,
     *,
     min_size: Count = 1,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Partition:
     """Shuffle the examples and give client k a share proportional to ``k ** -exponent``.
 
@@ -233,7 +234,7 @@ def log_normal(
     sigma: NonNegative = 1.0,
     *,
     min_size: Count = 1,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Partition:
     """Shuffle the examples and give the clients shares from a log-normal distribution.
 
@@ -272,7 +273,7 @@ def by_column(column: Any) -> Partition:
 
 
 @validated
-def similarity(labels: Any, num_clients: Count, share: NonNegative, *, seed: int = 0) -> Partition:
+def similarity(labels: Any, num_clients: Count, share: NonNegative, *, seed: Seed = 0) -> Partition:
     """Distribute a share of the examples at random and the others sorted by label, in runs.
 
     With a share of 0 clients have disjoint labels, except where a run ends within a label; a share

@@ -19,7 +19,7 @@ from fcojax.problems.measures import (
 )
 from fcojax.problems.problem import Problem
 from fcojax.problems.second_moments import second_moment
-from fcojax.types import Array, Count, CountOrZero, NonNegative
+from fcojax.types import Array, Count, CountOrZero, NonNegative, Seed
 
 
 def variance_loss(basis, rows) -> Array:
@@ -100,7 +100,7 @@ def synthetic_pca(
     num_own: CountOrZero = 2,
     own_scale: NonNegative = 1.0,
     num_validation: Count = 20,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Problem:
     r"""Principal components of rows with a common spectrum and directions of each client alone.
 

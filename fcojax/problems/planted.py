@@ -14,7 +14,7 @@ from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.measures import at_cuts, rank, support_recovery
 from fcojax.problems.problem import Problem
-from fcojax.types import Array, Count, NonNegative
+from fcojax.types import Array, Count, NonNegative, Seed
 
 
 def squared_error(params, rows) -> Array:
@@ -36,7 +36,7 @@ def lasso(
     noise_scale: NonNegative = 1.0,
     num_validation: Count = 32,
     cuts: Sequence[float] = (1e-2, 1e-4),
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Problem:
     r"""Linear regression whose true weights are one on the first ``num_true`` features, else zero.
 
@@ -95,7 +95,7 @@ def low_rank(
     noise_scale: NonNegative = 1.0,
     num_validation: Count = 32,
     cuts: Sequence[float] = (1e-2, 1e-4),
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Problem:
     r"""Regression on a matrix with ones on the first ``true_rank`` diagonal entries, else zeros.
 

@@ -10,7 +10,7 @@ import numpy as np
 from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.problem import Problem, population_loss
-from fcojax.types import Array, Count, NonNegative, Positive, Real
+from fcojax.types import Array, Count, NonNegative, Positive, Real, Seed
 
 
 def log_wealth(weights, rows) -> Array:
@@ -83,7 +83,7 @@ def portfolio(
     volatility: NonNegative = 0.02,
     correlation: NonNegative = 0.3,
     num_validation: Count = 60,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Problem:
     r"""The log-optimal portfolio of assets whose daily returns are log-normal.
 
@@ -135,7 +135,7 @@ def mixture(
     separation: NonNegative = 2.0,
     concentration: Positive = 10.0,
     num_validation: Count = 50,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Problem:
     r"""The proportions of a Gaussian mixture with known components, by maximum likelihood.
 

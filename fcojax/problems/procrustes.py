@@ -9,7 +9,7 @@ from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.measures import feasibility, random_basis
 from fcojax.problems.problem import Problem
 from fcojax.problems.second_moments import second_moment
-from fcojax.types import Array, Count, NonNegative
+from fcojax.types import Array, Count, NonNegative, Seed
 
 
 def alignment_loss(rotation, rows) -> Array:
@@ -76,7 +76,7 @@ def synthetic_procrustes(
     spread: NonNegative = 0.3,
     noise_scale: NonNegative = 0.1,
     num_validation: Count = 20,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Problem:
     r"""Normal x and :math:`y = R_m^T x + \varepsilon`, with a rotation for each client.
 

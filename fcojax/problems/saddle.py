@@ -12,7 +12,7 @@ from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.problems.clients import from_stacked
 from fcojax.problems.problem import Loss, Problem
-from fcojax.types import Array, Count, CountOrZero, NonNegative, Params, PyTree
+from fcojax.types import Array, Count, CountOrZero, NonNegative, Params, PyTree, Seed
 from fcojax.xla.linalg import singular_values
 
 
@@ -56,7 +56,7 @@ def bilinear(
     bound: NonNegative = 0.05,
     strength: NonNegative = 0.1,
     noise_scale: NonNegative = 0.1,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Problem:
     r"""A bilinear saddle point problem; clients differ only in the noise of their gradients.
 

@@ -10,7 +10,7 @@ from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_rows
 from fcojax.problems.linear_models import classifier
 from fcojax.problems.problem import Problem
-from fcojax.types import Array, Count, NonNegative, Real, Share
+from fcojax.types import Array, Count, NonNegative, Real, Seed, Share
 
 
 @validated
@@ -75,7 +75,7 @@ def synthetic_softmax(
     min_size: Count = 10,
     validation_share: Share = 0.2,
     cuts: Sequence[float] = (1e-4, 1e-2),
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Problem:
     r"""The generator "Synthetic(alpha, beta)": clients differ in model, features and size.
 

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from fcojax.types import Array
+from fcojax.arguments import checked_value
+from fcojax.types import Array, Count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,7 @@ class SparseRows:
 
     def __post_init__(self):
         shapes = np.shape(self.index), np.shape(self.value)
+        checked_value("num_features", self.num_features, Count)
         whole = jnp.issubdtype(jnp.result_type(self.index), jnp.integer)
         if not whole or not shapes[0] or shapes[0] != shapes[1]:
             raise ValueError(

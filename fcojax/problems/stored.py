@@ -4,6 +4,7 @@ The folder gets its name only when it is complete. Arrays that are read back are
 rows are read from disk when they are accessed.
 """
 
+import errno
 import hashlib
 import itertools
 import json
@@ -11,8 +12,10 @@ import math
 import os
 import pathlib
 import shutil
+from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from fcojax.problems.sparse import SparseRows, unchecked
@@ -24,6 +27,7 @@ _FORMAT = "clients of fcojax, version 1"
 # them, which is faster than one system call each.
 _SHORT_BYTES, _NEAR_BYTES = 1 << 10, 1 << 13
 _ALIGNMENT = 64  # bytes
+_BLOCK_BYTES = 1 << 24
 
 
 def write(folder: str | os.PathLike, examples: PyTree, small: dict[str, np.ndarray]) -> None:
@@ -110,6 +114,7 @@ def read_rows(array: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.
         [starts[heads], starts[tails] + sizes[tails], (ends - sizes)[heads], ends[tails]]
     )
     alone = heads == tails
+    _require_file(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         first, _, begins, stops = spans[:, alone] * row_bytes
@@ -128,12 +133,47 @@ def read_rows(array: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.
 
 
 def in_memory(array: Any) -> Any:
-    """Return the array, read from its file if it is mapped: XLA on a CPU would use the mapping."""
-    if not isinstance(array, np.ndarray) or file_of(array) is None:
+    """Return an array that JAX stores without one more copy on the host.
+
+    An array on disk is read from its file, because XLA on a CPU would use the mapping. One of
+    another dtype than JAX stores, or whose rows are not contiguous, is converted.
+    """
+    if not isinstance(array, np.ndarray):
         return array
-    rows = aligned(array.shape, array.dtype)
-    read_rows(array, np.zeros(1, np.int64), np.array([len(array)]), rows)
+    stored_as_is = array.flags.c_contiguous and array.dtype == _dtype_in_jax(array)
+    if stored_as_is and file_of(array) is None:
+        return array
+    return padded_rows(array, 0, len(array), len(array))
+
+
+def padded_rows(array: np.ndarray, start: int, end: int, num_rows: int) -> np.ndarray:
+    """Return a copy of the rows from ``start`` to ``end``, the last one repeated.
+
+    It is aligned and of the dtype that JAX stores, so XLA on a CPU uses it without another copy.
+
+    Args:
+      array: rows on disk or in memory.
+      start: the first row.
+      end: the row after the last.
+      num_rows: number of rows to return.
+    """
+    rows = aligned((num_rows, *array.shape[1:]), _dtype_in_jax(array))
+    if array.dtype == rows.dtype or file_of(array) is None:
+        block = max(1, end - start)
+    else:  # read as they are, then converted: a few at a time
+        block = max(1, _BLOCK_BYTES // max(1, array[:1].nbytes))
+    for first in range(start, end, block):
+        last = min(first + block, end)
+        target = rows[first - start : last - start]
+        read = target if block == end - start else np.empty(target.shape, array.dtype)
+        read_rows(array, np.array([first]), np.array([last - first]), read)
+        target[...] = read
+    rows[end - start :] = rows[end - start - 1 : end - start]
     return rows
+
+
+def _dtype_in_jax(array: np.ndarray) -> np.dtype:
+    return jax.dtypes.canonicalize_dtype(array.dtype)
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -142,6 +182,26 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     room = np.empty(num_bytes + _ALIGNMENT, np.uint8)
     start = -room.ctypes.data % _ALIGNMENT
     return room[start : start + num_bytes].view(dtype).reshape(shape)
+
+
+def joined(arrays: Sequence[Any]) -> np.ndarray:
+    """Return the rows of all arrays, one array after the other, in memory that XLA can use."""
+    parts = [np.asarray(array) for array in arrays]
+    dtype = np.result_type(*parts)
+    if dtype.hasobject:
+        return np.concatenate(parts)
+    shape = (sum(map(len, parts)), *parts[0].shape[1:])
+    return np.concatenate(parts, out=aligned(shape, dtype))
+
+
+def taken(array: Any, rows: np.ndarray) -> np.ndarray:
+    """Return ``array[rows]`` for row numbers, in memory that XLA can use."""
+    array = np.asarray(array)
+    in_bounds = not rows.size or (rows.min() >= 0 and rows.max() < len(array))
+    if array.dtype.hasobject or not in_bounds:
+        return array[rows]
+    out = aligned((len(rows), *array.shape[1:]), array.dtype)
+    return np.take(array, rows, 0, out=out, mode="clip")  # the mode that needs no buffer
 
 
 def _bytes_of(array: np.ndarray) -> memoryview:
@@ -219,7 +279,7 @@ def _read_array(folder: pathlib.Path, name: str, saved: dict, verify: bool) -> n
             dtype = np.dtype(saved["dtype"])
             array = array.view(dtype) if dtype.kind == "V" else array
             intact = array.dtype == dtype and list(array.shape) == saved["shape"]
-    except (ValueError, TypeError, EOFError):
+    except Exception:  # numpy reads the header of an array as Python, which may raise anything
         intact = False
     if not intact or (verify and _digest(array) != saved["sha256"]):
         raise ValueError(
@@ -231,6 +291,7 @@ def _read_array(folder: pathlib.Path, name: str, saved: dict, verify: bool) -> n
 
 def _read_manifest(folder: pathlib.Path) -> dict:
     path = folder / _MANIFEST
+    _require_file(path)
     try:
         manifest = json.loads(path.read_text("utf-8"))
         digest = manifest.pop("sha256")
@@ -244,6 +305,13 @@ def _read_manifest(folder: pathlib.Path) -> dict:
             "folder again with ClientData.save."
         )
     return manifest
+
+
+def _require_file(path: str | os.PathLike) -> None:
+    """Raise ``FileNotFoundError`` in a sentence."""
+    if not os.path.isfile(path):
+        what = "this file of a population is missing; pass a folder that ClientData.save made"
+        raise FileNotFoundError(errno.ENOENT, what, os.fspath(path))
 
 
 def _digest(array: np.ndarray) -> str:

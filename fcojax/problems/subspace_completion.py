@@ -19,7 +19,7 @@ from fcojax.problems.measures import (
     stiefel_gradient_norm,
 )
 from fcojax.problems.problem import Problem, population_loss
-from fcojax.types import Array, Count, CountOrZero, NonNegative, Share
+from fcojax.types import Array, Count, CountOrZero, NonNegative, Seed, Share
 
 
 def projected_loss(basis, rows, ridge: float = 1e-6) -> Array:
@@ -132,7 +132,7 @@ def synthetic_subspace_completion(
     own_scale: NonNegative = 0.0,
     noise_scale: NonNegative = 0.0,
     num_validation: CountOrZero = 20,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Problem:
     r"""Columns of a low-rank matrix whose entries are observed with the same probability.
 

@@ -19,8 +19,8 @@ def checked_weights(weights: Any, sizes: np.ndarray) -> np.ndarray:
     given = named.get(weights) if weights is None or isinstance(weights, str) else weights
     try:
         numbers = np.asarray(given)
-        if numbers.dtype.kind not in "biufO":
-            raise TypeError("strings of digits would pass for numbers")
+        if numbers.dtype.kind not in "biufO" or isinstance(given, np.ma.MaskedArray):
+            raise TypeError("strings of digits would pass for numbers, and masked entries count")
         numbers = numbers.astype(float)
     except (TypeError, ValueError):
         numbers = np.array(np.nan)

@@ -44,6 +44,7 @@ def standardised(scans, mask, runs):
     return signal
 
 
+@pytest.mark.slow
 def test_sessions_of_subjects_are_clients(brain):
     folder, mask, subjects = brain
     scans = datasets.haxby(folder, subjects=(1, 2))

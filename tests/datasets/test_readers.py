@@ -381,6 +381,21 @@ def test_bad_ratings_are_refused(tmp_path):
     refused(lambda: datasets.ratings(path), "is not a table of ratings")
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"item": np.arange(2)}, "three arrays of one length"),
+        ({"rating": np.ones((3, 1))}, "three arrays of one length"),
+        ({"rating": np.array([1.0, np.nan, 2.0])}, "not finite"),
+        ({"user": np.array([1.0, np.nan, 2.0])}, "not finite"),
+    ],
+)
+def test_bad_arrays_of_ratings_are_refused(tmp_path, changed, message):
+    arrays = {"user": np.arange(3), "item": np.arange(3), "rating": np.ones(3)} | changed
+    np.savez(tmp_path / "ratings.npz", **arrays)
+    refused(lambda: datasets.ratings(tmp_path / "ratings.npz"), message)
+
+
 def test_a_missing_package_names_its_extra():
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'fcojax\[data\]'"):
         optional("no_such_package.inside", "data")

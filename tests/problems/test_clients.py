@@ -1,5 +1,6 @@
 import functools
 import itertools
+import tracemalloc
 
 import jax
 import jax.numpy as jnp
@@ -116,6 +117,12 @@ def test_equal_clients_have_one_bound():
     assert len(size_bounds(np.arange(1, 5001), row_bytes=4096)) <= 12
 
 
+def test_weights_with_a_mask_are_refused():
+    """The weight of a masked entry would count."""
+    with pytest.raises(ValueError, match="weights is .*; pass None"):
+        from_clients(rows(3, 1), np.ma.masked_array([1.0, 2.0], [False, True]))
+
+
 @pytest.mark.parametrize("rows_at_once", [1, 3, 8, 100])
 @pytest.mark.parametrize("weights", [None, "examples", [0.5, 2.0, 0.25]])
 def test_population_loss_is_the_weighted_mean_of_client_means(rows_at_once, weights):
@@ -190,3 +197,58 @@ def test_population_loss_and_its_gradient_are_the_same_on_a_mesh(axes):
     expected, found = both(w, data), both(w, spread)
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-14)
     np.testing.assert_allclose(found[1], expected[1], rtol=1e-14)
+
+
+def addresses(leaf):
+    """The memory of each device's part."""
+    return [shard.data.unsafe_buffer_pointer() for shard in leaf.addressable_shards]
+
+
+def test_devices_of_one_cpu_share_the_memory_of_the_population():
+    data = from_rows({"x": np.ones((64, 16), np.float32), "y": np.ones(64, np.float32)}, [16] * 4)
+    whole = {name: leaf.unsafe_buffer_pointer() for name, leaf in data.examples.items()}
+    for mesh, offset in (
+        (fcojax.devices.device_mesh(clients=2), 0.5),
+        (fcojax.devices.device_mesh(sweep=2), 0.0),
+    ):
+        sharded = fcojax.devices.shard_clients(data, mesh)
+        for name, leaf in sharded.examples.items():
+            second = whole[name] + int(offset * data.examples[name].nbytes)
+            assert addresses(leaf) == [whole[name], second]
+
+
+def test_a_device_with_fewer_rows_has_a_padded_copy():
+    rows = {"x": np.arange(32.0, dtype=np.float32).reshape(8, 4)}
+    data = from_rows(rows, [3, 2, 2, 1])
+    sharded = fcojax.devices.shard_clients(data, fcojax.devices.device_mesh(clients=2))
+    first, second = (np.asarray(part.data) for part in sharded.examples["x"].addressable_shards)
+    assert addresses(sharded.examples["x"])[0] == data.examples["x"].unsafe_buffer_pointer()
+    assert np.array_equal(first, rows["x"][:5])
+    assert np.array_equal(second, rows["x"][[5, 6, 7, 7, 7]])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_are_joined_and_converted_in_memory_that_the_device_uses(dtype, order):
+    """If the device had a copy of its own, numpy would hold nothing."""
+    clients = [{"x": np.ones((250, 40), dtype, order=order)} for _ in range(4)]
+    tracemalloc.start()
+    with jax.enable_x64(False):
+        data = jax.block_until_ready(from_clients(clients, ids=[2, 1, 3, 0]))
+    by_numpy = tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)
+    traces = tracemalloc.take_snapshot().filter_traces([by_numpy]).traces
+    tracemalloc.stop()
+    num_bytes = data.examples["x"].nbytes
+    assert num_bytes == 4 * 1000 * 40
+    assert num_bytes <= sum(trace.size for trace in traces) < 1.1 * num_bytes
+
+
+def test_rows_on_the_host_are_placed_on_a_mesh_as_they_are():
+    rows = {"x": np.arange(32.0).reshape(8, 4), "y": np.arange(8)}
+    on_host = from_rows(rows, [3, 2, 2, 1], on_host=True)
+    assert on_host.examples["x"] is rows["x"]
+    mesh = fcojax.devices.device_mesh(clients=2)
+    found = fcojax.devices.shard_clients(on_host, mesh)
+    expected = fcojax.devices.shard_clients(from_rows(rows, [3, 2, 2, 1]), mesh)
+    assert jax.tree.map(np.array_equal, found, expected) == jax.tree.map(lambda _: True, expected)
+    assert isinstance(on_host.to_device().examples["x"], jax.Array)

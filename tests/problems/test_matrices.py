@@ -204,6 +204,7 @@ def test_the_default_share_is_six_entries_for_each_free_parameter():
     assert share == pytest.approx(6 * 5 * (100 + 1000 - 5) / 100_000, rel=0.01)
 
 
+@pytest.mark.slow
 def test_gradient_norms_are_riemannian():
     problem = problems.synthetic_subspace_completion(
         num_clients=2, shape=(6, 8), true_rank=2, share_seen=0.8, noise_scale=0.3

@@ -105,6 +105,7 @@ def test_examples_of_a_label_are_assigned_at_random(name):
     assert shared >= 2
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.one_of(st.lists(st.integers(-9, 9), min_size=1), st.lists(st.text(max_size=3), min_size=1))

@@ -93,6 +93,8 @@ def test_a_column_out_of_range_is_refused_or_not_a_number(column):
 def test_an_index_is_whole_and_has_the_shape_of_the_values(index, value):
     with pytest.raises(ValueError, match="values of the same shape"):
         SparseRows(np.array(index), np.array(value), 9)
+    with pytest.raises(ValueError, match="num_features is 2.5"):
+        SparseRows(np.array([[0]]), np.array([[1.0]]), 2.5)
 
 
 def test_transformations_and_selections_do_not_read_the_columns_again():

@@ -13,7 +13,7 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.engine import padding
-from fcojax.engine.client_loop import first_residual
+from fcojax.engine.client_loop import first_of_uplink
 from fcojax.engine.grid import num_points as points_of
 from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.plan import Plan, as_plan
@@ -65,10 +65,12 @@ def sized(
     points = plan.point_chunk_size
     if points is None:
         states = server, client
-        residual = jax.eval_shape(lambda: first_residual(algorithm, plan, now, states, data))
-        rows = num_seeds * data.num_clients * tree.num_bytes((client, residual))
+        first = jax.eval_shape(lambda: first_of_uplink(algorithm, plan, now, states, data))
+        rows = num_seeds * data.num_clients * tree.num_bytes((client, first[0]))
         shards = data.num_sweep_shards
-        fit = points_that_fit(-(-num_points // shards), num_seeds * tree.num_bytes(server), rows)
+        fit = points_that_fit(
+            -(-num_points // shards), num_seeds * tree.num_bytes((server, first[1])), rows
+        )
         points = min(num_points, fit * shards)
     chunk = plan.client_chunk_size
     if chunk is None:

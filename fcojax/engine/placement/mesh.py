@@ -28,7 +28,7 @@ from fcojax.engine.placement.chunk_size import (
     pays_to_share,
 )
 from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.validation import require_run
+from fcojax.engine.validation import require_parts
 from fcojax.problems import stored
 from fcojax.problems.clients import ClientData
 from fcojax.types import Count, Params, PyTree
@@ -112,45 +112,53 @@ def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
     weights = np.zeros(num_shards * per_shard, data.weights.dtype)
     weights[: data.num_clients] = np.asarray(data.weights)
 
-    placement = jax.sharding.NamedSharding(mesh, sharded.shard_spec)
+    local = (offsets[local] - bounds[:-1, None]).astype(np.int32)
+    weights = weights.reshape(num_shards, per_shard)
 
-    def placed(array):
-        dtype = jax.dtypes.canonicalize_dtype(array.dtype)
-        return jax.make_array_from_callback(
-            array.shape, placement, lambda index: array[index].astype(dtype, copy=False)
-        )
-
-    def rows_placed(leaf):
-        leaf = np.asarray(leaf)
-        dtype = jax.dtypes.canonicalize_dtype(leaf.dtype)
-
-        def of_device(index):
-            # Rows on disk are read by the process that needs them.
-            first, end, _ = index[0].indices(num_shards * num_rows)
-            own = range(first // num_rows, end // num_rows)
-            parts = [_padded_rows(leaf, bounds[s], bounds[s + 1], num_rows) for s in own]
-            whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-            return whole.astype(dtype, copy=False)
-
-        shape = (num_shards * num_rows, *leaf.shape[1:])
-        return jax.make_array_from_callback(shape, placement, of_device)
+    def examples_of(leaf, shard):
+        return _padded_rows(leaf, int(bounds[shard]), int(bounds[shard + 1]), num_rows)
 
     return dataclasses.replace(
         sharded,
-        examples=jax.tree.map(rows_placed, data.examples),
-        offsets=placed((offsets[local] - bounds[:-1, None]).reshape(-1).astype(np.int32)),
-        weights=placed(weights),
+        examples=jax.tree.map(
+            lambda leaf: _placed(sharded, functools.partial(examples_of, np.asarray(leaf))),
+            data.examples,
+        ),
+        offsets=_placed(sharded, local.__getitem__),
+        weights=_placed(sharded, weights.__getitem__),
     )
+
+
+def _placed(data: ClientData, rows_of_shard: Callable[[int], np.ndarray]) -> jax.Array:
+    """Put the rows of each shard on the devices that have it, one shard after the other.
+
+    The devices of a CPU share an array that needs no conversion, and copy none.
+
+    Args:
+      data: the population, which knows the mesh.
+      rows_of_shard: ``(shard) -> rows``, equally many for all; called for this process alone.
+    """
+    assert data.mesh is not None
+    placement = jax.sharding.NamedSharding(data.mesh, data.shard_spec)
+    numbers = {
+        device: (slice(None) if index is None else index[0]).indices(data.num_shards)[0]
+        for device, index in placement.addressable_devices_indices_map((data.num_shards,)).items()
+    }
+    parts = []
+    for shard in sorted(set(numbers.values())):
+        rows = stored.in_memory(rows_of_shard(shard))
+        owners = [device for device, number in numbers.items() if number == shard]
+        parts += jax.block_until_ready([jax.device_put(rows, device) for device in owners])
+    shape = (data.num_shards * len(rows), *rows.shape[1:])
+    return jax.make_array_from_single_device_arrays(shape, placement, parts)
 
 
 def _padded_rows(leaf: np.ndarray, start: int, end: int, num_rows: int) -> np.ndarray:
     """Return the rows from ``start`` to ``end``, with the last one repeated up to ``num_rows``."""
+    if end - start == num_rows:
+        return leaf[start:end]
     end = max(end, 1)
-    start = min(start, end - 1)
-    rows = np.empty((num_rows, *leaf.shape[1:]), leaf.dtype)
-    stored.read_rows(leaf, np.array([start]), np.array([end - start]), rows)
-    rows[end - start :] = rows[end - start - 1]
-    return rows
+    return stored.padded_rows(leaf, min(start, end - 1), end, num_rows)
 
 
 def decomposes_on_a_cpu(program: jax.stages.Traced) -> bool:
@@ -204,7 +212,7 @@ def spread(
       True
     """
     plan, num_devices = as_plan(plan), len(jax.devices())
-    require_run(algorithm, plan, hparams, data, jax.random.key(0))
+    require_parts(algorithm, plan, hparams, data)
     if num_devices == 1:
         return data
     if num_points >= num_devices and tree.num_bytes(data.examples) <= device_memory() / 4:
