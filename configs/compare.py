@@ -1,6 +1,6 @@
 """Every algorithm that takes a penalty, on one heterogeneous lasso, against proximal gradient.
 
-    python -m experiments.run --config=configs/compare.py --workdir=runs/compare
+    fcojax run compare --workdir=runs/compare
 
 The first table has the final distance to the optimum at the step 1 / (K L) and at half of it, or at
 the prox steps 1 and 1/2. It separates exact methods from those whose bias is proportional to the

@@ -1,6 +1,6 @@
 r"""Digits by writer under a constraint: Yuan, Zaheer and Reddi (ICML 2021), appendix B.5.
 
-    python -m experiments.run --config=configs/emnist.py --workdir=runs/emnist --config.data_dir=DIR
+    fcojax run emnist --workdir=runs/emnist --config.data_dir=DIR
 
 Softmax regression, a two-layer network and a CNN, whose dense kernels each lie in an l1 or an l2
 ball; biases and convolutions are unconstrained. 20 writers take part in a round, with one epoch of

@@ -1,6 +1,6 @@
 """FedGD and Local SGD: where local steps lead, and what a convergence theorem promises.
 
-    python -m experiments.run --config=configs/fed_gd.py --workdir=runs/fed_gd
+    fcojax run fed_gd --workdir=runs/fed_gd
 
 Least squares on four clients: how far FedGD's limit is from the least-squares solution, as a
 function of the local steps E and of two kinds of heterogeneity, and its closed form against

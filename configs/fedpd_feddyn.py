@@ -1,6 +1,6 @@
 """FedPD and FedDyn: when they are one method, and what skipping and sampling cost.
 
-    python -m experiments.run --config=configs/fedpd_feddyn.py --workdir=runs/fedpd_feddyn
+    fcojax run fedpd_feddyn --workdir=runs/fedpd_feddyn
 
 Eight heterogeneous, strongly convex quadratics. Three things are measured: the gap between the two
 methods from matching starts (the drift is the mean of the duals, as in Zhang and Hong's note of

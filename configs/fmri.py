@@ -1,7 +1,7 @@
 r"""Faces against houses from scans of the brain: Yuan, Zaheer and Reddi (ICML 2021), section 5.3.
 
-    python -m experiments.run --config=configs/fmri.py --workdir=runs/fmri
-    python -m experiments.run --config=configs/fmri.py --workdir=runs/fmri_slice \
+    fcojax run fmri --workdir=runs/fmri
+    fcojax run fmri --workdir=runs/fmri_slice \
         --config.data_dir=DIR --config.cohort_size=9
 
 Figures 1 and 5: sparse logistic regression with sessions as clients, 18 scans each, and a penalty

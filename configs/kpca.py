@@ -1,7 +1,7 @@
 r"""Principal components over the Stiefel manifold: Zhang, Hu, So and Johansson (NeurIPS 2024).
 
-    python -m experiments.run --config=configs/kpca.py --workdir=runs/kpca
-    python -m experiments.run --config=configs/kpca.py --workdir=runs/kpca_mnist \
+    fcojax run kpca --workdir=runs/kpca
+    fcojax run kpca --workdir=runs/kpca_mnist \
         --config.data_dir=DIR --config.num_rounds=500
 
 Their method against RFedAvg, RFedProx and RFedSVRG (Li and Ma, 2023), all at the same local rate:

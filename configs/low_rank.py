@@ -1,6 +1,6 @@
 """Federated low-rank matrix estimation: Yuan, Zaheer and Reddi (ICML 2021), section 5.2, Figure 4.
 
-    python -m experiments.run --config=configs/low_rank.py --workdir=runs/low_rank
+    fcojax run low_rank --workdir=runs/low_rank
 
 64 clients with 128 matrices of 32 x 32 features; the true matrix has rank 16. Ten clients take part
 in a round, with ten steps of batch size 10. Every algorithm runs over a 5 x 5 grid of rates and

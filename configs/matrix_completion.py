@@ -1,7 +1,7 @@
 r"""Ratings completed by a matrix of low nuclear norm, with groups of users as clients.
 
-    python -m experiments.run --config=configs/matrix_completion.py --workdir=runs/matrix_completion
-    python -m experiments.run --config=configs/matrix_completion.py --workdir=runs/jester \
+    fcojax run matrix_completion --workdir=runs/matrix_completion
+    fcojax run matrix_completion --workdir=runs/jester \
         --config.data_dir=DIR
 
 The setting of Yuan, Zaheer and Reddi (ICML 2021), who mention the nuclear norm but complete no

@@ -1,6 +1,6 @@
 r"""The digits of Bao, Crawshaw, Luo and Liu (ICML 2022): softmax regression with an l1 norm.
 
-    python -m experiments.run --config=configs/recovery_digits.py --workdir=runs/recovery_digits \
+    fcojax run recovery_digits --workdir=runs/recovery_digits \
         --config.data_dir=DIR
 
 36 writers take part in a round, weighted by their examples, with 40 steps of batch size 25, from

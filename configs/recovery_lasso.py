@@ -1,6 +1,6 @@
 """Sparse recovery of Bao, Crawshaw, Luo and Liu (ICML 2022), with the numbers of their code.
 
-    python -m experiments.run --config=configs/recovery_lasso.py --workdir=runs/recovery_lasso
+    fcojax run recovery_lasso --workdir=runs/recovery_lasso
 
 64 clients with 128 examples of 1024 correlated features, half of which matter; client means are
 standard normal, and so is the start. Ten clients take part in a round, with ten steps of batch

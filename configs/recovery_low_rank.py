@@ -1,6 +1,6 @@
 """Low-rank recovery of Bao, Crawshaw, Luo and Liu (ICML 2022), with the numbers of their code.
 
-    python -m experiments.run --config=configs/recovery_low_rank.py --workdir=runs/recovery_low_rank
+    fcojax run recovery_low_rank --workdir=runs/recovery_low_rank
 
 64 clients with 128 matrices of 32 x 32 features; the true matrix has rank 16, client means and the
 start are standard normal. Ten clients take part in a round, with ten steps of batch size 10 on

@@ -1,11 +1,11 @@
 r"""A sparse model from a user's file: path, validation, coefficients by name, ledger.
 
-    python -m experiments.run --config=configs/select.py --workdir=runs/select
+    fcojax run select --workdir=runs/select
 
 With ``--config.data_dir=FILE`` an npz, CSV, Parquet or LIBSVM file (or the folder with it) in which
 every row has a site; without it, five sites are drawn. Four hospitals, each left out once:
 
-    python -m experiments.run --config=configs/select.py --workdir=runs/heart \
+    fcojax run select --workdir=runs/heart \
         --config.data_dir=heart_disease.npz --config.features=X --config.target=num \
         --config.client=hospital --config.names=feature_names,hospital_names \
         --config.positive_above=0 --config.drop=slope,ca,thal
@@ -16,7 +16,7 @@ both are counted on the page.
 With an empty ``--config.client=`` a file without sites is divided among ``num_clients``: each class
 in Dirichlet shares, which are uneven if ``concentration`` is small.
 
-    python -m experiments.run --config=configs/select.py --workdir=runs/a9a \
+    fcojax run select --workdir=runs/a9a \
         --config.data_dir=a9a.npz --config.features=train --config.target=train_labels \
         --config.client= --config.positive_above=0
 

@@ -1,6 +1,6 @@
 """The bounds of federated composite optimisation against measured gaps, and where averaging fails.
 
-    python -m experiments.run --config=configs/theory.py --workdir=runs/theory
+    fcojax run theory --workdir=runs/theory
 
 Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021. The gap of FedDualAvg's
 averaged shadow iterate is compared with Lemma 4.4, from the measured discrepancy of the duals, and

@@ -23,6 +23,8 @@ from typing import Any
 
 from absl import flags
 
+from experiments.process.invocation import speak
+
 _NAME = re.compile(r"[\w.+=-]+")
 # The exit code of a run whose arguments are wrong, which another attempt does not change.
 _REFUSED = 2
@@ -35,7 +37,10 @@ def read(path: str) -> Runs:
     """Return the runs that a file names; raise ``ValueError`` if it names none."""
     if not pathlib.Path(path).is_file():
         raise ValueError(f"there is no file {path}; pass a Python file with RUNS in it.")
-    runs = runpy.run_path(path).get("RUNS")
+    try:
+        runs = runpy.run_path(path).get("RUNS")
+    except (Exception, SystemExit) as error:  # code of the user may raise anything
+        raise ValueError(f"{path} cannot be run: {type(error).__name__}: {error}.") from error
     if not isinstance(runs, dict) or not runs:
         raise ValueError(f"{path} has no RUNS; give it a dict of names and lists of arguments.")
     for name, arguments in runs.items():
@@ -205,11 +210,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if len(files) != 1 or not values["workdir"].value:
             raise ValueError("pass one FILE.py with RUNS, and --workdir=DIR.")
         runs = read(files[0])
-    except (ValueError, flags.Error) as error:
-        sys.stderr.write(f"experiments.launch: {error}\n")
+        workdir = pathlib.Path(values["workdir"].value).expanduser().absolute()
+        workdir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        speak("launch", f"{error.filename}: {error.strerror}; pass another --workdir.")
         return _REFUSED
-    workdir = pathlib.Path(values["workdir"].value).expanduser().absolute()
-    workdir.mkdir(parents=True, exist_ok=True)
+    except (ValueError, flags.Error) as error:
+        speak("launch", str(error))
+        return _REFUSED
     commands = {name: command(workdir, name, arguments) for name, arguments in runs.items()}
     given = values.flag_values_dict()
     logs, at_once, slurm = workdir / "logs", given["at_once"], given["slurm"]

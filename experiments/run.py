@@ -20,19 +20,19 @@ from absl import app, flags
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from experiments.cli import invocation, options
+from experiments.cli import options
 from experiments.cli.console import Progress, display_on, print_plain, printed, results
 from experiments.cli.help import manual
 from experiments.config import config_file
 from experiments.config.settings import refuse_numbers_beyond_range, resolve, set_precision
 from experiments.execution.experiment import prepared_study, prepared_sweep
-from experiments.process import distributed
+from experiments.process import distributed, invocation
 from experiments.process.errors import CANNOT, UserError, sentence, silence_orbax_threads
 from experiments.process.jax_setup import open_files, prepare
 from experiments.process.signals import Stopped, Watch, watched
 from experiments.publishing import exporters, figures
 from experiments.report import rows as tidy
-from experiments.storage.provenance import provenance
+from experiments.storage.provenance import provenance, unlike
 from experiments.storage.workdir import Workdir
 from experiments.study import Study
 
@@ -44,8 +44,11 @@ def parse_flags(argv: list[str]) -> list[str]:
             print_plain(manual(options.config_among(argv), options.__name__))
             sys.exit()
         return options.parse(argv)
-    except UserError as error:
+    except Exception as error:
         _leave(error)
+
+
+_say = functools.partial(invocation.speak, "run")
 
 
 def main(argv: list[str]) -> None:
@@ -61,18 +64,17 @@ def main(argv: list[str]) -> None:
                     f"unexpected argument {argv[1]}; settings are given as --config.KEY=VALUE."
                 )
             status = _run(watch)
+            distributed.leave()
+            _end(status)
     except Stopped as stop:
         _say(stop.sentence)
         distributed.leave()
-        # Everything is on disk, and batch systems do not wait for threads.
-        os._exit(stop.exit_code)
+        _end(stop.exit_code)
     except Exception as error:
         if flags.FLAGS.is_parsed() and options.TRACEBACK.value:
             traceback.print_exception(error)
             _exit(CANNOT)
         _leave(error)
-    distributed.leave()
-    sys.exit(status)
 
 
 def _run(watch: Watch) -> int:
@@ -92,6 +94,11 @@ def _run(watch: Watch) -> int:
     deterministic = options.DETERMINISTIC.value
     prepare(file.experiment.x64, deterministic, _connect)
     config = _config(file)
+    ours = provenance(
+        json.loads(config.to_json_best_effort()), pathlib.Path(path),
+        {"deterministic": deterministic}, invocation.command("run"),
+    )  # fmt: skip
+    distributed.require_alike(ours, unlike)
     if deterministic and config.get("time_chunks"):
         raise UserError(
             "--deterministic and time_chunks contradict, because times vary; pass one of them."
@@ -103,16 +110,14 @@ def _run(watch: Watch) -> int:
             "look for --debug_nans": options.DEBUG_NANS.value,
         }
     )
+    criterion = None
     if isinstance(file.experiment, Study):
         prepared = functools.partial(prepared_study, file.experiment, config)
     else:
         settings = resolve(config, file.experiment)
+        criterion = settings.criterion
         prepared = functools.partial(prepared_sweep, file.experiment, config, settings)
     workdir = Workdir(options.WORKDIR.value, options.OVERWRITE.value, options.RESUMING.value, _say)
-    ours = provenance(
-        json.loads(config.to_json_best_effort()), pathlib.Path(path),
-        {"deterministic": deterministic}, invocation.command("run"),
-    )  # fmt: skip
     console = Console(highlight=False, quiet=not distributed.is_first())
     summary, finished = distributed.broadcast_from_first(lambda: _known(workdir, ours))
     if finished:
@@ -122,10 +127,15 @@ def _run(watch: Watch) -> int:
     with _claimed(workdir, ours, not isinstance(file.experiment, Study)) as summary:
         summary = {name: value for name, value in summary.items() if name != "finished"}
         profile = workdir.path / "profile" if options.PROFILE.value else None
-        with display_on(console) as display:
-            progress = Progress(_say, display, profile if distributed.is_first() else None)
-            summary = execute(workdir, summary, progress, watch)
-        distributed.broadcast_from_first(lambda: _conclude(workdir, file, config, summary, chosen))
+        writers = chosen if distributed.is_first() else {}
+        with contextlib.closing(exporters.Curves(writers, workdir.path, criterion, _say)) as curves:
+            with display_on(console) as display:
+                profiled = profile if distributed.is_first() else None
+                progress = Progress(_say, display, profiled, curves.grow)
+                summary = execute(workdir, summary, progress, watch)
+            distributed.broadcast_from_first(
+                lambda: _conclude(workdir, file, config, summary, curves)
+            )
     shown = file.experiment.printed if isinstance(file.experiment, Study) else ()
     results(console, summary, workdir.path, shown)
     return _status(summary)
@@ -170,7 +180,7 @@ def _conclude(
     file,
     config: ConfigDict,
     summary: dict[str, Any],
-    chosen: list[exporters.Writer],
+    curves: exporters.Curves,
 ) -> None:
     """Write claims, figures and the page, all from the rows; then the run is finished."""
     rows = tidy.load(workdir.path / "rows.jsonl")
@@ -179,7 +189,7 @@ def _conclude(
     summary["claims"] = [claim.as_json(quick) for claim in claims]
     workdir.write_summary(summary)
     figures.draw(workdir.path, file, config)
-    exporters.write(chosen, workdir.path, rows, summary)
+    curves.finish(rows, summary)
     workdir.write_summary(summary | {"rows": workdir.rows().fingerprints(), "finished": True})
 
 
@@ -190,25 +200,23 @@ def _known(workdir: Workdir, ours: dict[str, Any]) -> tuple[dict[str, Any], bool
 
 
 def _is_finished(workdir: Workdir, summary: dict[str, Any]) -> bool:
-    """Return whether the run is finished, and its rows are as it left them."""
+    """Return whether the run is finished, and its rows and models are as it left them."""
     if not summary.get("finished"):
         return False
-    if summary.get("rows") == workdir.rows().fingerprints():
-        return True
-    _say(f"{workdir.path} was finished, but its rows have changed since; they are made again.")
-    return False
+    models = workdir.models()
+    models = {label: models[label] for label in models if label in summary.get("algorithms", {})}
+    made = {"rows": workdir.rows().fingerprints(), "models": models}
+    changed = [name for name, found in made.items() if summary.get(name, {}) != found]
+    if changed:
+        which = " and ".join(changed)
+        _say(f"{workdir.path} was finished, but its {which} have changed since and are made again.")
+    return not changed
 
 
 def _status(summary: dict[str, Any]) -> int:
     """Return 1 if the best point of every algorithm diverged, else 0."""
     entries = summary.get("algorithms", {}).values()
     return 1 if entries and all(e["verdict"].startswith("diverged") for e in entries) else 0
-
-
-def _say(message: str) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"experiments.run: {message}\n")
-        sys.stderr.flush()
 
 
 def _leave(error: Exception) -> NoReturn:
@@ -220,9 +228,16 @@ def _leave(error: Exception) -> NoReturn:
 
 def _exit(code: int) -> NoReturn:
     if jax.distributed.is_initialized():
-        sys.stdout.flush()
-        os._exit(code)  # a failed process does not wait for the others
+        _end(code)  # a failed process does not wait for the others
     sys.exit(code)
+
+
+def _end(code: int) -> NoReturn:
+    """End without waiting for threads: all is on disk, and one of orbax's may wait for minutes."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -152,6 +152,7 @@ class Sweep(NamedTuple):
       mirror: ``(config, penalty) -> Mirror``, for algorithms that take one; it carries the penalty.
       manifold: ``config -> Manifold``, for algorithms that take one.
       uplink: ``config -> Uplink``, what happens to uploads on their way; ``None`` for nothing.
+        The config key ``uplink`` takes its place.
       algorithms: further algorithms that ``config.algorithms`` may name beside the library's:
         factories by label, or a list of factories, whose labels are their names.
       plans: by label, ``(config, problem) -> (clients, plan)`` of algorithms that do not train on

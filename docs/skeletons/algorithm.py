@@ -1,4 +1,4 @@
-"""Skeleton of an algorithm: local gradient steps, one prox on the server. Replace the update."""
+"""Skeleton of an algorithm: local gradient steps and a prox on the server."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from fcojax.types import NonNegative, Positive
 
 
 class MyHparams(NamedTuple):
-    """Numbers that a sweep may vary; the annotations say which values are allowed."""
+    """Numbers that a sweep may vary; annotations say which values may be."""
 
     client_lr: Positive = 0.01
     penalty_scale: NonNegative = 0.1
@@ -34,14 +34,18 @@ def my_method(loss, penalty):
 
     def client_update(hparams, message, client, local, key):
         def step(params, batch):
-            return tree.add_scaled(params, -hparams.client_lr, gradient(params, batch))
+            return tree.add_scaled(
+                params, -hparams.client_lr, gradient(params, batch)
+            )
 
-        moved = tree.sub(local.scan(step, message), message)  # a difference: zero is no change
+        moved = tree.sub(
+            local.scan(step, message), message
+        )  # a difference: zero is no change
         num_steps = Public(local.num_steps.astype(float))  # bypasses any uplink
         return ClientResult(client, Displacement(moved, num_steps), {})
 
     def server_update(hparams, server, mean_upload, fraction, key):
-        # Scale the prox by the total step size of the gradients that it accompanies.
+        # Scale the prox by the total step size of the gradients before it.
         time = hparams.client_lr * mean_upload.elapsed.value
         moved = tree.add(server, mean_upload.params)
         return penalty.prox(moved, time, hparams.penalty_scale)

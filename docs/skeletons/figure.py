@@ -1,7 +1,6 @@
-"""Skeleton of a study's figure: the objective over rounds, one line an algorithm."""
+"""Skeleton of a figure: the objective over rounds, one line an algorithm."""
 
-from experiments.report import axes
-from experiments.report.plots import style
+from fcojax.experiments import axes, style
 
 
 def draw(config, rows, summary, directory):
@@ -10,7 +9,10 @@ def draw(config, rows, summary, directory):
     for algorithm in dict.fromkeys(row["algorithm"] for row in rows):
         mine = [row for row in rows if row["algorithm"] == algorithm]
         label, colour, line = style(algorithm)
-        x, y = [row["round"] for row in mine], [row["objective"] for row in mine]
+        x, y = (
+            [row["round"] for row in mine],
+            [row["objective"] for row in mine],
+        )
         axis.plot(x, y, line, color=colour, label=label)
     axes.describe(axis, "round", "objective", log="y")
     return [axes.finish(figure, directory / "my_figure.png", "My figure")]

@@ -6,7 +6,7 @@ from fcojax.transforms import Penalty, soft_threshold
 
 
 def my_penalty(weights):
-    """psi(x; scale) = scale * sum_i weights_i |x_i|, for weights of at least zero."""
+    """psi(x; scale) = scale * sum_i weights_i |x_i|; no weight is negative."""
 
     def value(x, scale):
         return scale * jnp.sum(weights * jnp.abs(x))

@@ -1,4 +1,4 @@
-"""Skeleton of a sampler: a random window of neighbouring clients. Replace the draw.
+"""Skeleton of a sampler: a random window of neighbouring clients.
 
 Its test is a closed form in ``tests/engine/test_samplers.py``; the table of
 ``tests/engine/test_participation.py`` takes exported samplers by itself.
@@ -14,24 +14,27 @@ from fcojax import Draw, Sampler
 
 @dataclasses.dataclass(frozen=True)
 class MySampler(Sampler):
-    """A cohort of clients with consecutive indices, starting at a random one."""
+    """A cohort of clients with consecutive indices from a random one on."""
 
     cohort_size: int
+    can_be_absent = False  # all places of a cohort are always present
 
     def draw(self, key, round_index, num_clients, sizes=None):
         """Return the cohort of one round."""
-        key = jax.random.fold_in(key, round_index)  # the run's key is the only randomness
+        key = jax.random.fold_in(
+            key, round_index
+        )  # the run's key is the only randomness
         first = jax.random.randint(key, (), 0, num_clients, jnp.int32)
-        members = (first + jnp.arange(self.cohort_size, dtype=jnp.int32)) % num_clients
+        members = (
+            first + jnp.arange(self.cohort_size, dtype=jnp.int32)
+        ) % num_clients
         return Draw(members, jnp.ones(self.cohort_size, bool))
 
     def size(self, num_clients):
         """Return the number of places, which has to be known before tracing."""
         if self.cohort_size > num_clients:
-            raise ValueError(f"cohort_size is {self.cohort_size}; pass at most {num_clients}.")
+            raise ValueError(
+                f"cohort_size is {self.cohort_size}; "
+                f"pass at most {num_clients}."
+            )
         return self.cohort_size
-
-    @property
-    def can_be_absent(self):
-        """Whether a place may be absent in some round; here all are always present."""
-        return False

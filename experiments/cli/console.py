@@ -19,6 +19,8 @@ from rich.table import Table
 
 from experiments.process.errors import UserError
 from experiments.report import tables
+from experiments.report.plots import style
+from experiments.report.rows import Row
 from experiments.report.summary import Criterion
 
 # Without bars: log every 60 s, or every 10 % if 5 s have passed.
@@ -33,14 +35,14 @@ class Bars:
         self._bars, self._tasks = bars, {}
 
     def share(self, label: str, done: float) -> None:
-        self._bars.update(self._task(label), completed=done, description=label)
+        self._bars.update(self._task(label), completed=done, description=style(label)[0])
 
     def stage(self, label: str, what: str) -> None:
-        self._bars.update(self._task(label), description=f"{label}: {what}" if label else what)
+        self._bars.update(self._task(label), description=_staged(label, what))
 
     def _task(self, label: str) -> Any:
         if label not in self._tasks:
-            self._tasks[label] = self._bars.add_task(label, total=1.0 if label else None)
+            self._tasks[label] = self._bars.add_task(style(label)[0], total=1.0 if label else None)
         return self._tasks[label]
 
 
@@ -67,8 +69,11 @@ class Lines:
 
     def _log(self, label: str, what: str, now: float, share: float) -> None:
         self._last[label] = (now, share)
-        text = f"{label}: {what}" if label else what
-        printed(self._console, f"{text}, {now - self._began:.0f} s after the start")
+        printed(self._console, f"{_staged(label, what)}, {now - self._began:.0f} s after the start")
+
+
+def _staged(label: str, what: str) -> str:
+    return f"{style(label)[0]}: {what}" if label else what
 
 
 @dataclasses.dataclass
@@ -79,11 +84,13 @@ class Progress:
       write: takes sentences for the user.
       display: shows how far the run is; ``None`` for nothing.
       profile: the folder for a profile of the second block, the first one without compilation.
+      grow: takes a label, the part of its grid, the points of the grid and their new rows.
     """
 
     write: Callable[[str], None] = print
     display: Bars | Lines | None = None
     profile: pathlib.Path | None = None
+    grow: Callable[[str, str, Sequence[Row], Sequence[Row]], None] = lambda *rows: None
 
     def say(self, sentence: str) -> None:
         """Report something that the user should know."""
@@ -156,11 +163,12 @@ def results(
     if entries:
         criterion = Criterion(**next(iter(entries.values()))["criterion"])
         _print_whole(console, best_points(summary, criterion))
+        if any(entry["diverged"] for entry in entries.values()):
+            printed(console, "diverged: runs that grew without bound, of all points times seeds.")
     for name in shown:
-        printed(console, _summary_table(name, summary[name]), width=console.width)
-    if summary.get("claims"):
-        for table in claims_tables(summary["claims"]):
-            printed(console, table, width=console.width)
+        _print_folded(console, _summary_table(name, summary[name]))
+    for table in claims_tables(summary.get("claims", [])):
+        _print_folded(console, table)
     for warning in tables.edge_warnings(summary):
         printed(console, warning)
     left = [name for name in ("figures", "models") if any((workdir / name).glob("*"))]
@@ -178,6 +186,14 @@ def _print_whole(console: Console, table: Table) -> None:
     else:
         wide = Console(file=console.file, highlight=False, quiet=console.quiet, width=width)
         printed(wide, table)
+
+
+def _print_folded(console: Console, table: Table) -> None:
+    """Print a table whose long cells are folded, on a terminal, to its width."""
+    if console.is_terminal:
+        printed(console, table, width=console.width)
+    else:
+        _print_whole(console, table)
 
 
 def _natural_width(table: Table) -> int:
@@ -218,16 +234,16 @@ def best_points(summary: dict, criterion: Criterion) -> Table:
     title = f"best by {criterion.measure} over the last {criterion.last_rounds} rounds"
     table = _plain_table(f"{title}; {fixed}" if fixed else title)
     table.add_column("algorithm", no_wrap=True)
-    for heading in (*varied, criterion.measure, "gap", "failed", "s"):
+    for heading in (*varied, criterion.measure, "suboptimality", "diverged", "s"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for name, entry in entries.items():
         table.add_row(
-            name,
+            style(name)[0],
             *(_short(entry["best"].get(field)) for field in varied),
             _short(entry["score"]),
             _short(entry["last"].get("suboptimality")),
-            f"{len(entry['diverged'])}/{entry['points'] * entry['seeds']}",
+            tables.diverged_runs(entry),
             f"{entry['seconds']:.1f}",
             entry["verdict"].split(":")[0],
         )

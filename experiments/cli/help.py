@@ -11,9 +11,9 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict
 
-from experiments.cli import invocation
 from experiments.config import config_file
 from experiments.config.keys import MEANINGS
+from experiments.process import invocation
 
 _USAGE = "usage: {} --workdir=DIR [--config.KEY=VALUE ...] [flags]\n"
 _TYPED = ("python -m experiments.run --config=FILE.py", "fcojax run NAME|FILE.py")
@@ -27,17 +27,16 @@ def manual(path: str | None, module: str) -> str:
       module: the name of the module that defines the flags.
     """
     about: list[str] = []
-    short = invocation.through_fcojax("run")
     if path is None:
         title, keys = "config keys that all sweeps share", [(k, "", m) for k, m in MEANINGS.items()]
     else:
         config = config_file.load(path).get_config()
         title, keys = f"config keys of {path}", list(documented(config, pathlib.Path(path)))
         text = ast.get_docstring(ast.parse(pathlib.Path(path).read_text("utf-8")))
-        about = [invocation.shortened(text) if short else text, ""] if text else []
+        about = [text, ""] if text else []
     known = flags.FLAGS.flags_by_module_dict()[module]
     shown = [(f"--{flag.name}", flag.default, flag.help) for flag in known if flag.name != "config"]
-    usage = _USAGE.format(_TYPED[short])
+    usage = _USAGE.format(_TYPED[invocation.through_fcojax("run")])
     return "\n".join([usage, "flags", *_lines(shown), "", *about, title, *_lines(keys)])
 
 

@@ -1,5 +1,6 @@
 """The flags of the launcher, and the sentences about wrong ones."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,9 @@ RESUMING = flags.DEFINE_enum(
 CHECKPOINT_EVERY = flags.DEFINE_float(
     "checkpoint_every", 15.0, "Seconds between two checkpoints.", lower_bound=0.0
 )
+flags.register_validator(
+    "checkpoint_every", math.isfinite, "pass a number of seconds, 0 or more, such as 15"
+)
 DETERMINISTIC = flags.DEFINE_bool(
     "deterministic", False, "Two runs on machines of one kind have the same numbers bit for bit."
 )
@@ -36,7 +40,7 @@ TENSORBOARD = flags.DEFINE_bool("tensorboard", False, "The same as --writers=ten
 WRITERS = flags.DEFINE_list(
     "writers",
     [],
-    "Where the best curves go too: csv, tensorboard, wandb, trackio or MODULE:FUNCTION.",
+    "Where curves go too, block by block: csv, tensorboard, wandb, trackio or MODULE:FUNCTION.",
 )
 PROFILE = flags.DEFINE_bool("profile", False, "Wrap one block in the profiler.")
 COORDINATOR = flags.DEFINE_string(
@@ -50,7 +54,7 @@ TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error came from
 # Keys that may be emptied, as in --config.batch_size=None for all examples.
 _OPTIONAL = (
     "batch_size", "client_chunk_size", "cohort_size", "num_epochs", "num_steps",
-    "point_chunk_size", "precision", "upload_norm", "upload_quantile",
+    "point_chunk_size", "precision", "uplink", "upload_norm", "upload_quantile",
 )  # fmt: skip
 # Two keys for the same thing: the one on the command line counts.
 _RIVALS = (("num_steps", "num_epochs"), ("participation", "cohort_size"))

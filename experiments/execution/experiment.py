@@ -78,7 +78,8 @@ def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Exec
         raise UserError(f"there is no measure {measure} to rank by; {suggest(measure, known)}")
 
     def execute(workdir, summary, progress, watch) -> dict[str, Any]:
-        done, trusted = summary.setdefault("algorithms", {}), summary.setdefault("rows", {})
+        done = summary.setdefault("algorithms", {})
+        of_rows, of_models = summary.setdefault("rows", {}), summary.setdefault("models", {})
         summary["data"] = described(problem, config, settings.seeds)
         store = distributed.broadcast_from_first(workdir.rows)
         store.writes = distributed.is_first()
@@ -98,15 +99,20 @@ def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Exec
 
             found = distributed.broadcast_from_first(solved)
             optima = {scale: measures["objective"] for scale, measures in found.items()}
-            summary.setdefault("optimum", {f"{s:g}": measures for s, measures in found.items()})
+            summary["optimum"] = {f"{s:g}": measures for s, measures in found.items()}
         runner = SweepRunner(
             settings, problem, penalty, workdir.path, store, optima, progress, watch,
             DEBUG_NANS.value, CHECKPOINT_EVERY.value,
         )  # fmt: skip
+        models = distributed.broadcast_from_first(workdir.models)
         for job in jobs:
-            if job.label not in done or trusted.get(job.label) != fingerprint(store.of(job.label)):
-                done[job.label] = runner.run(job)
-                trusted[job.label] = fingerprint(store.of(job.label))
+            label = job.label
+            same_rows = of_rows.get(label) == fingerprint(store.of(label))
+            if label not in done or not same_rows or of_models.get(label) != models.get(label):
+                done[label] = runner.run(job)
+                of_rows[label] = fingerprint(store.of(label))
+                made = distributed.broadcast_from_first(workdir.models)
+                of_models |= {name: made[name] for name in made if name == label}
                 if distributed.is_first():
                     workdir.write_summary(summary)
             progress.share(job.label, 1.0)

@@ -1,5 +1,6 @@
 """The jobs of a sweep: an algorithm and its grid, checked, and then made ready for the devices."""
 
+import functools
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -22,7 +23,7 @@ from fcojax.engine.placement.chunk_size import device_memory, sized
 from fcojax.engine.placement.mesh import client_mesh, decomposes_on_a_cpu, shard_clients, spread
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.program import Program
-from fcojax.engine.state import State
+from fcojax.engine.state import State, on_mesh
 from fcojax.engine.stepper import advance, advance_donating, look, read_model, start
 from fcojax.engine.stream import Stream, on_disk
 from fcojax.engine.sweep import pad, points_at_once
@@ -139,17 +140,19 @@ class PreparedJob(NamedTuple):
         return states._replace(clients=clients, residuals=residuals)
 
     def at_places(self, states: State, places: np.ndarray) -> State:
-        """Return some of the states on the host, with rows for all clients of this mesh."""
+        """Place some of the states on the host, with rows for all clients, as ``start`` does."""
         data, states = self.data, take_points(states, places)
         missing = data.clients_per_shard * data.num_shards - data.num_clients
-        if not missing:
-            return states
 
         def filled(leaf):
             return np.concatenate([leaf, np.repeat(leaf[:, :, -1:], missing, axis=2)], axis=2)
 
-        clients, residuals = jax.tree.map(filled, (states.clients, states.residuals))
-        return states._replace(clients=clients, residuals=residuals)
+        if missing:
+            clients, residuals = jax.tree.map(filled, (states.clients, states.residuals))
+            states = states._replace(clients=clients, residuals=residuals)
+        if data.mesh is None:  # clients on disk keep their states on the host
+            return states
+        return jax.jit(lambda states: on_mesh(states, data, ("sweep", None)))(states)
 
 
 def build(
@@ -163,7 +166,9 @@ def build(
     }
     jobs = []
     for label, factory in settings.algorithms.items():
-        train, plan = problem.train, settings.plan._replace(uplink=sweep.uplink(config))
+        train, plan = problem.train, settings.plan
+        if plan.uplink is None:
+            plan = plan._replace(uplink=sweep.uplink(config))
         if label in sweep.plans:
             train, own = sweep.plans[label](config, problem)
             work, cohort, uplink, *_ = as_plan(own)
@@ -171,6 +176,10 @@ def build(
         algorithm = algorithms.build(label, factory, problem.loss, geometry)
         grid = settings.grids[label]
         require_run(algorithm, plan, take(grid, 0), train, jax.random.key(0))
+        if plan.uplink is not None and not on_disk(train):  # it depends on what is uploaded
+            key = jax.random.key(0)
+            begin = functools.partial(start, algorithm, key=key, plan=plan)
+            jax.eval_shape(begin, take(grid, 0), jax.eval_shape(problem.init, key), train)
         jobs.append(Job(label, algorithm, grid, train, plan))
     return jobs
 
@@ -194,7 +203,8 @@ def prepare(
         # Each process reads the clients of its own devices, and keeps them.
         data = shard_clients(job.train, client_mesh())
     elif on_disk(job.train) and tree.num_bytes(job.train.examples) > KEPT * device_memory():
-        every, num_seeds = settings.eval_every, len(settings.seeds)
+        every = 1 if settings.eval_all_until else settings.eval_every
+        num_seeds = len(settings.seeds)
         stream = Stream(job.train, job.plan, eval_every=every, num_seeds=num_seeds)
         data = stream.shapes()
     else:

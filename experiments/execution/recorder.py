@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.report import rows as tidy
+from experiments.report.summary import hparams_of
 from experiments.report.verdict import WARNINGS, verdict
 from experiments.storage.row_store import RowStore, fingerprint
 from fcojax.engine.status import Status
@@ -23,24 +24,26 @@ class Recorder:
         optima: dict[float, float],
         store: RowStore,
     ):
-        """Read the rows so far; remove duplicates and rows of no point of the grid."""
+        """Read the rows so far; remove duplicates.
+
+        Rows of other points stay, since a grid that is widened begins anew with its first points.
+        """
         self.label, self.seeds, self.optima, self.store = label, seeds, optima, store
         self.points = tidy.points_of(grid)
         self.curves: dict[tuple[int, int], list[tidy.Row]] = {}
-        places: dict[tuple, int] = {
-            tuple(point.values()): index for index, point in enumerate(self.points)
-        }
-        kept: dict[tuple[int, int, int], tidy.Row] = {}
+        places = {tuple(point.values()): index for index, point in enumerate(self.points)}
+        kept: dict[tuple, tidy.Row] = {}
         for row in store.of(label):
-            point = places.get(tuple(row.get(field) for field in grid._fields))
-            if point is not None and row.get("seed") in seeds and "round" in row:
-                kept.setdefault((point, seeds.index(row["seed"]), row["round"]), row)
+            if row.get("seed") in seeds and "round" in row:
+                kept.setdefault((hparams_of(row, grid._fields), row["seed"], row["round"]), row)
         store.replace(label, list(kept.values()))
         for (point, seed, _), row in kept.items():
-            self.curves.setdefault((point, seed), []).append(row)
+            if point in places:
+                place = places[point], seeds.index(seed)
+                self.curves.setdefault(place, []).append(row)
 
-    def add(self, rounds: int, points: np.ndarray, look: dict[str, np.ndarray]) -> None:
-        """Append a row for each of these points and each seed.
+    def add(self, rounds: int, points: np.ndarray, look: dict[str, np.ndarray]) -> list[tidy.Row]:
+        """Append and return a row for each of these points and each seed.
 
         Points that diverged before, in all seeds, have no further rows.
 
@@ -50,14 +53,18 @@ class Recorder:
           look: what was measured, with axes [points, seeds].
         """
         seen = {name: values.tolist() for name, values in look.items() if name != "round"}
-        self.store.append(
-            [
-                self._row(rounds, (int(point), seed), {k: v[place][seed] for k, v in seen.items()})
-                for place, point in enumerate(points)
-                if not self.is_over(point, rounds - 1)
-                for seed in range(len(self.seeds))
-            ]
-        )
+        rows = [
+            self._row(rounds, (int(point), seed), {k: v[place][seed] for k, v in seen.items()})
+            for place, point in enumerate(points)
+            if not self.is_over(point, rounds - 1)
+            for seed in range(len(self.seeds))
+        ]
+        self.store.append(rows)
+        return rows
+
+    def rows(self, points: Iterable[int]) -> list[tidy.Row]:
+        """Return the rows so far of these points."""
+        return [row for place in self._places(points) for row in self.curves.get(place, [])]
 
     def is_over(self, point: int, until: int) -> bool:
         """Return whether a point had diverged in all seeds by a round."""

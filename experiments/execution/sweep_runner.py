@@ -23,6 +23,7 @@ from experiments.execution.recorder import Recorder
 from experiments.execution.search import extended_grid, rungs, survivors
 from experiments.process import distributed
 from experiments.process.signals import Watch
+from experiments.report.rows import Row
 from experiments.report.summary import hparams_of, summarise
 from experiments.storage.checkpoints import Checkpoints, folder_of, holding, parts_of, state_of
 from experiments.storage.row_store import RowStore
@@ -75,12 +76,14 @@ class SweepRunner:
 
         With ``settings.extend`` the grid is widened while the best point lies at its edge.
         """
-        for _ in range(_MAX_EXTENSIONS if self.settings.extend else 0):
-            found = _JobRun(self, job).run()
-            if not found["edges"]:
-                return found
-            job = job._replace(grid=extended_grid(job.grid, found["edges"]))
-        found = _JobRun(self, job).run()
+        left = _MAX_EXTENSIONS if self.settings.extend else 0
+        while True:
+            last = _JobRun(self, job, _MAX_EXTENSIONS - left if self.settings.extend else 0)
+            found = last.run()
+            if not (left and found["edges"]):
+                break
+            job, left = job._replace(grid=extended_grid(job.grid, found["edges"])), left - 1
+        self.rows.replace(job.label, last.rows())
         if self.settings.extend and found["edges"]:
             self.progress.say(
                 f"{job.label} is still best at an edge after {_MAX_EXTENSIONS} extensions."
@@ -96,8 +99,8 @@ class SweepRunner:
 class _JobRun:
     """One job on its way through its grid."""
 
-    def __init__(self, runner: SweepRunner, job: Job):
-        self.began = time.monotonic()
+    def __init__(self, runner: SweepRunner, job: Job, num_extensions: int):
+        self.began, self.num_extensions = time.monotonic(), num_extensions
         self.runner, self.settings = runner, runner.settings
         self.progress, self.watch = runner.progress, runner.watch
         runs = num_points(job.grid) * len(self.settings.seeds)
@@ -112,15 +115,18 @@ class _JobRun:
             lambda: parts_of(self.folder, len(self.names), self.prepared.size)
         )
 
+    def rows(self) -> list[Row]:
+        """Return the rows of the points of this grid."""
+        rows, names = self.runner.rows.of(self.label), set(self.names)
+        return [row for row in rows if hparams_of(row, self.fields) in names]
+
     def run(self) -> dict[str, Any]:
         for part in self.parts:
             self._newest(part)  # removes what does not agree with the rows
         while True:
             with self.watch.deferred():
                 self._climb()
-                every = self.runner.rows.of(self.label)
-                rows = [row for row in every if hparams_of(row, self.fields) in self.names]
-                summary = summarise(rows, self.fields, self.settings.criterion)
+                summary = summarise(self.rows(), self.fields, self.settings.criterion)
                 model = self._model(tuple(summary["best"].values()))
             # A damaged checkpoint has been removed by now, and its rounds are run again.
             if model is not None:
@@ -140,8 +146,7 @@ class _JobRun:
         alive, before, behind = set(names), 0, 0
         for goal in goals:
             if behind:
-                rows = self.runner.rows.of(self.label)
-                alive = survivors(rows, self.fields, settings.criterion, behind, before)
+                alive = survivors(self.rows(), self.fields, settings.criterion, behind, before)
             left = [part[[names[point] in alive for point in part]] for part in self.parts]
             busy = [number for number, points in enumerate(left) if points.size]
             for place, number in enumerate(busy):
@@ -162,10 +167,11 @@ class _JobRun:
             self.recorder.forget(points, -1)
             states = self.prepared.start(points)
             seen = self.prepared.look(points, states)
-            self.recorder.add(0, points, jax.device_get(distributed.gathered(seen)))
+            self._record(part, 0, points, jax.device_get(distributed.gathered(seen)))
         else:
             states, points = restored
             self.recorder.forget(points, int(states.round))
+            self._show(part, self.recorder.rows(points))
         writer = Checkpoints(folder_of(self.folder, part), self.progress.say)
         with contextlib.closing(writer):
             self._blocks(writer, part, points, states, goal, done)
@@ -174,14 +180,14 @@ class _JobRun:
 
     def _blocks(self, writer, part, points, states: State, goal: int, done) -> None:
         """Run block after block, with a checkpoint now and then and at the end."""
-        every, saved = self.settings.eval_every, time.monotonic()
+        saved = time.monotonic()
         pending: list[tuple[int, np.ndarray, PyTree]] = []
 
         def record(looks):
             for rounds, points, history in looks:
                 seen = jax.device_get(distributed.gathered(history))
                 seen = jax.tree.map(lambda leaf: leaf[..., 0], seen)
-                self.recorder.add(rounds, points, seen)
+                self._record(part, rounds, points, seen)
                 self.progress.share(self.label, done(rounds) / self.settings.num_rounds)
             looks.clear()
 
@@ -196,18 +202,18 @@ class _JobRun:
             if distributed.is_first():
                 writer.save(step, stored, notes)
 
-        for block in range(int(states.round) // every, goal // every):
-            states, left = self._without_diverged(states, points, block, goal)
+        for first, last in self.settings.blocks(int(states.round), goal):
+            states, left = self._without_diverged(states, points, first, goal)
             if not left.size:
                 break
             points, before = left, states
-            with self.progress.around_block(block):
+            with self.progress.around_block(len(self.settings.blocks(0, first))):
                 donate = not self.runner.debug_nans
-                states, history = self.prepared.advance(points, states, every, donate)
+                states, history = self.prepared.advance(points, states, last - first, donate)
                 if self.runner.debug_nans:
-                    refuse_nonfinite(self.prepared, before, points, every, history)
+                    refuse_nonfinite(self.prepared, before, points, last - first, history)
                 record(pending)  # of the block before, while this one is computed
-                pending.append(((block + 1) * every, points, history))
+                pending.append((last, points, history))
             due = int(time.monotonic() - saved > self.runner.checkpoint_every)
             asked, due = distributed.max_over_processes(self.watch.asked or 0, due)
             if asked:
@@ -220,20 +226,30 @@ class _JobRun:
         record(pending)
         save()
 
+    def _record(self, part: np.ndarray, rounds: int, points: np.ndarray, seen: PyTree) -> None:
+        self._show(part, self.recorder.add(rounds, points, seen))
+
+    def _show(self, part: np.ndarray, rows: list[Row]) -> None:
+        """Let writers know of rows of one part of the grid."""
+        name = f"_widened{self.num_extensions}" if self.num_extensions else ""
+        name += f"_{part[0]}-{part[-1]}" if len(self.parts) > 1 else ""
+        self.progress.grow(self.label, name, self.recorder.points, rows)
+
     def _without_diverged(
-        self, states: State, points: np.ndarray, block: int, goal: int
+        self, states: State, points: np.ndarray, first: int, goal: int
     ) -> tuple[State, np.ndarray]:
         """Drop points that have diverged, once these are half of all.
 
         What is known of a round is used one block later, when every run of the same command knows
         it; and enough rounds must be left to make up for compiling with fewer points.
         """
-        every = self.settings.eval_every
-        over = [self.recorder.is_over(point, (block - 1) * every) for point in points]
+        behind, left = self.settings.blocks(0, first), self.settings.blocks(first, goal)
+        known = behind[-1][0] if behind else -1
+        over = [self.recorder.is_over(point, known) for point in points]
         alive = points[~np.array(over, bool)]
         if not alive.size:
             return states, alive
-        if 2 * alive.size > points.size or goal // every - block < _BLOCKS_WORTH_COMPILING:
+        if 2 * alive.size > points.size or len(left) < _BLOCKS_WORTH_COMPILING:
             return states, points
         places = np.searchsorted(points, self.prepared.places(alive))
         states = distributed.gathered(self.prepared.without_padding(states))

@@ -4,6 +4,7 @@
 know (the folder, the clock, its signals) is sent to the others before any acts on it.
 """
 
+import collections
 import contextlib
 import ctypes
 import functools
@@ -13,13 +14,14 @@ import re
 import signal
 import sys
 from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
 from experiments.process.errors import UserError, sentence
+from experiments.process.invocation import speak
 from fcojax.types import PyTree
 
 Result = TypeVar("Result")
@@ -121,6 +123,32 @@ def broadcast_from_first(function: Callable[[], Result]) -> Result:
     return found
 
 
+def require_alike(ours: Any, difference: Callable[[Any, Any], str | None]) -> None:
+    """Raise ``UserError`` in all processes unless they were started alike.
+
+    Args:
+      ours: what this process was started with.
+      difference: ``(first, ours) -> str``, how the first process's differs from it, which goes on
+        after "was started"; or ``None``.
+    """
+    if jax.process_count() == 1:
+        return
+    devices = collections.Counter(device.process_index for device in jax.devices())
+    if len({*devices.values()}) > 1:
+        counts = ", ".join(str(devices[index]) for index in range(jax.process_count()))
+        leave()
+        raise UserError(f"the processes of this run have {counts} devices; give all equally many.")
+    what = difference(broadcast_from_first(lambda: ours), ours)
+    unlike = np.flatnonzero(multihost_utils.process_allgather(np.array(what is not None)))
+    if unlike.size:
+        leave()
+        found = what or f"unlike process {unlike[0]}"
+        raise UserError(
+            f"the first process of this run was started {found}; start all of them with the same "
+            "config, code and versions."
+        )
+
+
 def max_over_processes(*numbers: int) -> tuple[int, ...]:
     """Return the largest of each number over all processes, which wait for each other here."""
     if jax.process_count() == 1:
@@ -170,12 +198,11 @@ def end_without_the_others() -> NoReturn:
     """End this process with a sentence at once, as the others do not answer any more."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
-    with contextlib.suppress(OSError):
-        os.write(
-            2,
-            b"experiments.run: another process of this run has ended or does not answer; start "
-            b"all of them again, and the run goes on from its last checkpoint.\n",
-        )
+    speak(
+        "run",
+        "another process of this run has ended or does not answer; start all of them again, and "
+        "the run goes on from its last checkpoint.",
+    )
     os._exit(GONE)
 
 

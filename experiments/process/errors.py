@@ -5,9 +5,11 @@ import errno
 import os
 import pathlib
 import re
+import sys
 import threading
 import traceback
 from collections.abc import Iterable
+from typing import Any
 
 # The exit code of mistakes of the user and conditions of the machine.
 CANNOT = 2
@@ -31,6 +33,7 @@ _REMEDIES = {
     errno.EROFS: "pass a --workdir that can be written to",
     errno.EACCES: "pass a --workdir that can be written to",
     errno.EPERM: "pass a --workdir that can be written to",
+    errno.EFBIG: "raise the limit of file sizes, as in ulimit -f unlimited",
     errno.EMFILE: "raise the limit of open files, as in ulimit -n 4096",
     errno.ENFILE: "close other programs",
     errno.EIO: "see to the disk",
@@ -72,7 +75,13 @@ def silence_orbax_threads() -> None:
         if not any("orbax" in pathlib.Path(frame.filename).parts for frame in frames):
             threading.__excepthook__(args)
 
+    def report_dropped(args: Any) -> None:
+        # Threads of tensorstore report to an event loop that the first error has closed.
+        if str(args.exc_value) != "Event loop is closed":
+            sys.__unraisablehook__(args)
+
     threading.excepthook = report
+    sys.unraisablehook = report_dropped
 
 
 def _condition(error: BaseException) -> tuple[int | None, str | None]:

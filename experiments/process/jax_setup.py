@@ -49,8 +49,8 @@ def prepare(x64: bool, deterministic: bool, connect: Callable[[], None] = lambda
     if jax.config.values["jax_num_cpu_devices"] < 1 and not chosen:
         # One device per core uses both cores of a pair better than XLA's own threads do.
         jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
-    # Orbax warns of damaged checkpoints, which ``Checkpoints`` reports.
-    absl_logging.set_verbosity(absl_logging.ERROR)
+    # Orbax logs a page for each thread that fails; ``Checkpoints`` raises or reports the error.
+    absl_logging.set_verbosity(absl_logging.FATAL)
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.WARNING)
     if not jax.config.values["jax_compilation_cache_dir"]:
         cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()

@@ -8,10 +8,11 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
+
+from experiments.process.invocation import speak
 
 # Batch systems wait at least five seconds before they kill; ending takes some of them.
 _PATIENCE = 3.0
@@ -106,12 +107,11 @@ def _end_the_slow(reader: socket.socket, writer: socket.socket, ours: set[int]) 
     if not number:
         return
     threading.Event().wait(_PATIENCE)
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(
-            f"experiments.run: stopped by {_name(number)} before the block was done; the same "
-            "command goes on from what was saved last.\n"
-        )
-        sys.stderr.flush()
+    speak(
+        "run",
+        f"stopped by {_name(number)} before the block was done; the same command goes on from what "
+        "was saved last.",
+    )
     os._exit(128 + number)
 
 

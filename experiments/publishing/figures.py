@@ -10,26 +10,38 @@ import pathlib
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from typing import NoReturn, cast
 
 from absl import app, flags
 from ml_collections import ConfigDict
 
-from experiments.cli import invocation
 from experiments.cli.console import print_plain
 from experiments.config import config_file
 from experiments.config.config_file import ConfigFile
-from experiments.process.errors import CANNOT, UserError, sentence
+from experiments.process import invocation
+from experiments.process.errors import CANNOT, UserError, sentence, suggest
 from experiments.publishing import comparison
 from experiments.report import heatmaps, page, plots, tables
 from experiments.report import rows as tidy
+from experiments.report.look import Look, looking
+from experiments.report.names import words
 from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, at_best
 from experiments.study import Study, Sweep, remarks
 
 
-def draw(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict) -> list[pathlib.Path]:
-    """Draw all figures of a finished run and its page; return the paths of the figures."""
+def draw(
+    workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, measures: Sequence[str] = ()
+) -> list[pathlib.Path]:
+    """Draw all figures of a finished run and its page; return the paths of the figures.
+
+    Args:
+      workdir: the folder of the run.
+      file: its config file.
+      config: its numbers.
+      measures: the measures whose curves are drawn; by default those of the experiment.
+    """
     experiment = file.experiment
     summary = json.loads((workdir / "summary.json").read_text("utf-8"))
     rows = tidy.load(workdir / "rows.jsonl")
@@ -37,7 +49,9 @@ def draw(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict) -> list[pa
     directory.mkdir(exist_ok=True)
     drawn = []
     if isinstance(experiment, Sweep):
-        drawn += _draw_sweep(directory, experiment, rows, summary)
+        drawn += _draw_sweep(directory, experiment, rows, summary, measures)
+    elif measures:
+        raise UserError("--panels is for sweeps; a study draws its own figures.")
     drawn += experiment.figures(config, rows, summary, directory)
     drawn = [figure for figure in drawn if figure.exists()]
     run = json.loads((workdir / "config.json").read_text("utf-8"))
@@ -73,9 +87,19 @@ _CAPTIONS = {
 
 
 def _draw_sweep(
-    directory: pathlib.Path, sweep: Sweep, rows: list[Row], summary: Summary
-) -> list[pathlib.Path]:
+    directory: pathlib.Path, sweep: Sweep, rows: list[Row], summary: Summary,
+    measures: Sequence[str] = (),
+) -> list[pathlib.Path]:  # fmt: skip
     """Draw the curves at the best points, and the score over the two rates."""
+    known = {panel.measure: panel for panel in sweep.panels}
+    columns = {name for name, value in rows[-1].items() if isinstance(value, int | float)}
+    unknown = [measure for measure in measures if measure not in columns]
+    if unknown:
+        raise UserError(f"there is no measure {unknown[0]}; {suggest(unknown[0], columns)}")
+    panels = [
+        known.get(name, plots.Panel(name, words(name), name == "suboptimality"))
+        for name in measures or known
+    ]
     entries = summary["algorithms"]
     best = {name: entry["best"] for name, entry in entries.items()}
     by_name = {name: [row for row in rows if row["algorithm"] == name] for name in entries}
@@ -88,7 +112,7 @@ def _draw_sweep(
     optimum = summary.get("optimum", {}).get(f"{scales.pop():g}") if len(scales) == 1 else None
     curves = plots.over_rounds(
         directory / "curves.png",
-        sweep.panels,
+        panels,
         {name: at_best(rows, name, point) for name, point in best.items()},
         sweep.title,
         swept,
@@ -117,7 +141,7 @@ def _tables(summary: Summary) -> dict[str, list]:
     }
 
 
-_SHOWN_ELSEWHERE = ("algorithms", "claims", "optimum", "rows")
+_SHOWN_ELSEWHERE = ("algorithms", "claims", "models", "optimum", "rows")
 
 
 def _fact_rows(facts: dict) -> list[dict]:
@@ -167,13 +191,16 @@ def judge(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, quick: bo
 
 
 def compare(
-    workdirs: list[pathlib.Path], file: ConfigFile, folder: pathlib.Path
+    workdirs: list[pathlib.Path],
+    file: ConfigFile,
+    folder: pathlib.Path,
+    measures: Sequence[str] = (),
 ) -> list[pathlib.Path]:
     """Draw runs of one sweep together; return the paths of figures and page."""
     comparison.check_comparable(workdirs, file)
     rows, summary = comparison.gather(workdirs)
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    drawn = _draw_sweep(folder / "figures", cast(Sweep, file.experiment), rows, summary)
+    drawn = _draw_sweep(folder / "figures", cast(Sweep, file.experiment), rows, summary, measures)
     return [*drawn, comparison.write(folder, workdirs, file, drawn, summary)]
 
 
@@ -203,7 +230,8 @@ def _main(argv: list[str]) -> None:
     try:
         if len(argv) > 1:
             raise UserError(f"unexpected argument {argv[1]}; runs are given as --workdir=DIR,DIR.")
-        drawn = _drawn([pathlib.Path(name) for name in flags.FLAGS.workdir])
+        with looking(_look()):
+            drawn = _drawn([pathlib.Path(name) for name in flags.FLAGS.workdir])
     except Exception as error:
         if flags.FLAGS.traceback:
             raise
@@ -213,6 +241,8 @@ def _main(argv: list[str]) -> None:
 
 def _drawn(workdirs: list[pathlib.Path]) -> list[pathlib.Path]:
     """Draw one run, judged again, or several side by side; return the paths."""
+    if workdirs == [pathlib.Path()]:
+        raise UserError("--workdir is empty; pass the folder of a run.")
     for workdir in workdirs:
         if not (workdir / "summary.json").exists():
             raise UserError(f"{workdir} holds no finished run.")
@@ -222,15 +252,38 @@ def _drawn(workdirs: list[pathlib.Path]) -> list[pathlib.Path]:
             raise UserError(
                 "several runs are drawn into a folder of their own; pass --into=FOLDER."
             )
-        return compare(workdirs, file, pathlib.Path(flags.FLAGS.into))
+        return compare(workdirs, file, pathlib.Path(flags.FLAGS.into), flags.FLAGS.panels)
     run = json.loads((workdirs[0] / "config.json").read_text("utf-8"))
     config = ConfigDict(run["config"])
     judge(workdirs[0], file, config, "--quick" in run["command"])
-    return draw(workdirs[0], file, config)
+    return draw(workdirs[0], file, config, flags.FLAGS.panels)
+
+
+def _look() -> Look:
+    """Return what the flags change of the figures."""
+    given = flags.FLAGS
+    pairs = [pair.partition("=") for pair in given.labels]
+    if not all(label and name for label, _, name in pairs):
+        raise UserError("--labels is not understood; pass as in --labels=fed_avg=Ours,fed_mid=Old.")
+    size = re.fullmatch(r"([\d.]+)x([\d.]+)", given.size or "1x1")
+    if size is None or not all(0 < _number(side) <= 50 for side in size.groups()):
+        raise UserError(f"--size is {given.size}; pass width and height in inches, as in 7x3.")
+    return Look(
+        {label: name for label, _, name in pairs},
+        (_number(size[1]), _number(size[2])) if given.size else None,
+        given.font, given.font_size,
+    )  # fmt: skip
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
 
 
 def _leave(message: str) -> NoReturn:
-    sys.stderr.write(f"experiments.publishing.figures: {message}\n")
+    invocation.speak("figures", message)
     sys.exit(CANNOT)
 
 
@@ -238,5 +291,12 @@ if __name__ == "__main__":
     flags.DEFINE_list("workdir", None, "The workdir of a run, or several.", required=True)
     flags.DEFINE_string("config", None, "The config file of the run.", required=True)
     flags.DEFINE_string("into", "", "The folder for figures and page of several runs.")
+    flags.DEFINE_list("labels", [], "Names of methods, as fed_avg=Ours,fed_mid=Theirs.")
+    flags.DEFINE_list("panels", [], "The measures whose curves are drawn, as f1,suboptimality.")
+    flags.DEFINE_string("size", None, "Width and height of each figure in inches, as 7x3.")
+    flags.DEFINE_string("font", None, "The family of the font, as serif.")
+    flags.DEFINE_float(
+        "font_size", None, "Points of the labels of axes; the rest is in proportion.", 4.0, 40.0
+    )
     flags.DEFINE_bool("traceback", False, "Show the traceback of an error.")
     app.run(_main, flags_parser=_parsed)

@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import ticker
 
+from experiments.report.look import applied
 from experiments.report.rows import Row, by_seed, column
 
 # fontTools logs every glyph that it leaves out of a PDF.
@@ -34,6 +35,11 @@ def panels(num_columns: int, num_lines: int = 1, height: float = 2.6) -> tuple[A
 
 def save(figure: Any, path: pathlib.Path) -> pathlib.Path:
     """Save a figure as PNG and as PDF, and close it; return the path of the PNG."""
+    applied(figure)
+    return _written(figure, path)
+
+
+def _written(figure: Any, path: pathlib.Path) -> pathlib.Path:
     with matplotlib.rc_context(_JOURNAL):
         figure.savefig(path, dpi=150)
         figure.savefig(path.with_suffix(".pdf"))
@@ -117,10 +123,10 @@ def finish(figure: Any, path: pathlib.Path, title: str, num_columns: int = 3) ->
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             named.setdefault(label, handle)
     figure.suptitle(textwrap.fill(title, _TITLE_WIDTH), fontsize=10)
-    lines = -(-len(named) // num_columns)
-    figure.tight_layout(rect=(0, (0.19 * lines + 0.05) / figure.get_figheight(), 1, 1))
     figure.legend(
         list(named.values()), list(named), loc="lower center", ncols=num_columns, frameon=False,
         fontsize=7.5,
     )  # fmt: skip
-    return save(figure, path)
+    lines = -(-len(named) // num_columns) * applied(figure)
+    figure.tight_layout(rect=(0, (0.19 * lines + 0.05) / figure.get_figheight(), 1, 1))
+    return _written(figure, path)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.report import axes
+from experiments.report.look import name_of
 from experiments.report.names import symbol
 from experiments.report.rows import Row, by_seed, column
 from experiments.report.summary import curves
@@ -82,12 +83,13 @@ def style(algorithm: str, among: Iterable[str] = ()) -> tuple[str, str, str]:
       True
     """
     if algorithm in _STYLES:
-        return _STYLES[algorithm]
+        name, colour, line = _STYLES[algorithm]
+        return name_of(algorithm, name), colour, line
     known = {_STYLES[label][1] for label in among if label in _STYLES}
     free = [colour for colour in _SPARE_COLOURS if colour not in known] or [*_SPARE_COLOURS]
     unknown = list(dict.fromkeys(label for label in (*among, algorithm) if label not in _STYLES))
     cycle, position = divmod(unknown.index(algorithm), len(free))
-    return algorithm, free[position], _SPARE_LINES[cycle % len(_SPARE_LINES)]
+    return name_of(algorithm, algorithm), free[position], _SPARE_LINES[cycle % len(_SPARE_LINES)]
 
 
 def over_rounds(

@@ -26,7 +26,7 @@ def best_points(summary: dict, measures: Container[str] | None = None) -> list[d
             if measure not in (entry["criterion"]["measure"], *_COUNTS)
             and (measures is None or measure in measures)
         }
-        | {"failed": f"{len(entry['diverged'])}/{entry['points'] * entry['seeds']}"}
+        | {"diverged": diverged_runs(entry)}
         | {"seconds": entry["seconds"], "verdict": entry["verdict"].split(":")[0]}
         for name, entry in summary.get("algorithms", {}).items()
     ]
@@ -59,6 +59,11 @@ def diverged(summary: dict) -> list[dict[str, Any]]:
         for name, entry in summary.get("algorithms", {}).items()
         for point in entry["diverged"]
     ]
+
+
+def diverged_runs(entry: dict[str, Any]) -> str:
+    """Return how many of an algorithm's runs diverged, as in ``84/147``."""
+    return f"{len(entry['diverged'])}/{entry['points'] * entry['seeds']}"
 
 
 def relation(entry: dict[str, Any]) -> str:

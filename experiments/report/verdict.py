@@ -86,10 +86,13 @@ def _judge(
         if reason:
             return _verdict(Status.DIVERGED, now, reason)
     last = rounds[-1]
-    tail = objective[-max(2, len(objective) // 4) :]
+    spacing = last - rounds[-2] if len(rounds) > 1 else 1
+    looks = (last - rounds[0]) // spacing + 1  # as if all were this far apart
+    begun = last - max(2, looks // 4) * spacing
+    tail = [value for now, value in zip(rounds, objective, strict=True) if now > begun]
     moved = max(tail) - min(tail)
     size = max(abs(objective[-1]), 1e-12)
-    if len(objective) < 4 or moved > _STANDSTILL * size:
+    if looks < 4 or moved > _STANDSTILL * size:
         return _verdict(Status.IMPROVING, last)
     if optimum is None or objective[-1] - optimum <= _ARRIVED * max(abs(optimum), 1e-12):
         return _verdict(Status.CONVERGED, last)

@@ -25,6 +25,8 @@ def held(path: pathlib.Path, say: Callable[[str], None]) -> Iterator[None]:
       path: the lock's file, which is gone afterwards.
       say: called with a sentence if a lock is taken over or has to be waited for.
     """
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, where a file has to be; remove it.")
     lease = filelock.SoftFileLease(path, lease_duration=_SILENT, heartbeat_interval=_BEAT)
     holder, end = lease.owner, "which has ended"
     patience = 1.0 if holder else 3.0  # a file that names nobody is replaced after 2 s

@@ -89,6 +89,19 @@ def change_of_code(theirs: dict[str, Any], ours: dict[str, Any]) -> str | None:
     return f"by another version of the {_named(changed[0])}" if changed else None
 
 
+def unlike(first: dict[str, Any], ours: dict[str, Any]) -> str | None:
+    """Return the first difference between two processes that are to be one run, or ``None``."""
+    theirs, versions = first["versions"], ours["versions"]
+    return next(
+        (
+            f"with {name} {theirs[name]} and this one with {versions[name]}"
+            for name in versions
+            if theirs[name] != versions[name]
+        ),
+        difference(first, ours) or change_of_code(first, ours),
+    )
+
+
 def remarks(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
     """Return what else differs; numbers stay the same up to rounding."""
     found = []

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import hashlib
 import json
 import pathlib
 import shutil
@@ -123,6 +124,13 @@ class Workdir:
         """Read the rows so far."""
         return RowStore(self.path / "rows.jsonl")
 
+    def models(self) -> dict[str, str]:
+        """Return a hash of each algorithm's model."""
+        return {
+            file.stem: hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in sorted((self.path / "models").glob("*.npz"))
+        }
+
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write the summary so far."""
         tidy.write_json(self.path / "summary.json", summary)
@@ -149,8 +157,11 @@ class Workdir:
         if not file.exists():
             return {}
         try:
-            summary = json.loads(file.read_text("utf-8"))
-            return {} | summary
+            summary = {} | json.loads(file.read_text("utf-8"))
+            entries = summary.get("algorithms", {})
+            if not isinstance(entries, dict) or any(type(e) is not dict for e in entries.values()):
+                raise TypeError
+            return summary
         except (ValueError, TypeError):
             self._say(f"{file} is damaged and is written again from the rows.")
             return {}

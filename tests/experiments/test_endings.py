@@ -1,6 +1,7 @@
 """How commands end: on signals, on a machine in trouble, and where output is odd."""
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -46,6 +47,7 @@ def test_an_error_behind_another_is_told():
 
 def test_only_threads_of_orbax_fail_in_silence(monkeypatch, capsys):
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     silence_orbax_threads()
     for file in ("/site-packages/orbax/checkpoint/save.py", "/site-packages/rich/live.py"):
         failing = {}
@@ -55,6 +57,18 @@ def test_only_threads_of_orbax_fail_in_silence(monkeypatch, capsys):
         thread.join()
     told = capsys.readouterr().err
     assert told.count("ZeroDivisionError") == 1 and "rich/live.py" in told
+
+    class Dropped:
+        def __init__(self, message):
+            self.message = message
+
+        def __del__(self):
+            raise RuntimeError(self.message)
+
+    for message in ("Event loop is closed", "another"):
+        Dropped(message)
+    told = capsys.readouterr().err
+    assert "closed" not in told and "another" in told
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
@@ -151,7 +165,7 @@ def test_sigterm_saves_and_exits_with_its_own_code(broken):
     _, _, code, errors, seconds, out = broken
     assert code == 143 and seconds < 5
     assert errors == "experiments.run: stopped by SIGTERM; the same command goes on from here.\n"
-    assert out.startswith("fed_mid: compiling for 2 points and seeds, ")
+    assert out.startswith("FedMiD: compiling for 2 points and seeds, ")
 
 
 @pytest.mark.slow
@@ -187,6 +201,27 @@ def test_odd_surroundings_do_no_harm(tmp_path, surroundings, code, message):
         assert "standard output cannot be written: No space left" in one_line(again)
 
 
+LINGERING = """
+import threading
+from configs.lasso import EXPERIMENT, get_config, quick
+
+threading.Thread(target=threading.Event().wait, args=(100,)).start()
+"""
+
+
+@pytest.mark.slow
+def test_a_run_ends_though_a_thread_does_not(tmp_path):
+    """As one of orbax's, which waits by the wall clock, where that has jumped during a save."""
+    (tmp_path / "lingering.py").write_text(LINGERING)
+    given = [f"--config={tmp_path}/lingering.py", *TOY[1:], "--config.algorithms=fed_avg"]
+    done = subprocess.run(
+        command(*given, f"--workdir={tmp_path / 'run'}"), cwd=ROOT, env=environment(),
+        capture_output=True, text=True, check=False, timeout=90,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["finished"]
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A disk of its own, of 400 kB."""
@@ -219,11 +254,24 @@ def test_a_full_disk_is_told_in_a_sentence_and_the_run_goes_on_when_there_is_roo
 
 
 @pytest.mark.slow
-def test_too_few_files_are_told_in_a_sentence(tmp_path):
+def test_a_disk_that_is_full_at_the_first_checkpoint_is_told_in_a_line(small_disk):
+    """Orbax's threads fail one after another, and each would print pages."""
+    (small_disk / "other").write_bytes(bytes(340_000))
+    done = launch(*TOY, "--config.algorithms=fed_mid", f"--workdir={small_disk / 'run'}")
+    assert done.returncode == 2 and "No space left on device; free some space" in one_line(done)
+    assert (small_disk / "run" / "checkpoints").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [("-n 24", "raise the limit of open files"), ("-f 8", "raise the limit of file sizes")],
+)
+def test_limits_of_files_are_told_in_a_sentence(tmp_path, limit, message):
     arguments = " ".join(command(*TOY, f"--workdir={tmp_path / 'w'}"))
-    limited = f"ulimit -n 24; exec {arguments}"
+    limited = f"ulimit {limit}; exec {arguments}"
     done = subprocess.run(
         ["bash", "-c", limited], cwd=ROOT, env=environment(), capture_output=True, text=True,
         check=False,
     )  # fmt: skip
-    assert done.returncode == 2 and "raise the limit of open files" in one_line(done)
+    assert done.returncode == 2 and message in one_line(done)

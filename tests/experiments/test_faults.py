@@ -8,6 +8,7 @@ import random
 import shutil
 import time
 
+import jax
 import numpy as np
 import pytest
 
@@ -156,7 +157,8 @@ def test_a_run_that_is_killed_goes_on_with_other_parts(toy, whole, tmp_path, siz
 
     The numbers are those of one part but for rounding, which depends on how many run side by side.
     """
-    for blocks in range(0, 4 * -(-3 // sizes[0]), 3):
+    # Two devices have a point each, so that no part is smaller than two.
+    for blocks in range(0, 4 * -(-3 // max(sizes[0], 2)), 3):
         workdir = tmp_path / f"{blocks}"
         with pytest.raises(Killed):
             toy.run(workdir, size=sizes[0], around_block=killed_after(blocks))
@@ -202,6 +204,19 @@ def test_points_that_diverged_cost_nothing_any_more_and_do_not_change_the_others
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["fed_avg", "fed_dyn"])
+def test_a_block_is_compiled_once_for_each_number_of_points(algorithm, tmp_path, caplog):
+    """All points and those left; when the run goes on, those left alone."""
+    for blocks, programs in ((4, 2), (9, 1)):
+        toy = Toy(client_lr=(0.003, 1e9, 1e10, 1e11), num_rounds=70, algorithms=(algorithm,))
+        caplog.clear()
+        with jax.log_compiles(), pytest.raises(Killed):
+            toy.run(tmp_path, around_block=killed_after(blocks))
+        compiled = [text for text in caplog.messages if "XLA compilation of jit(advance" in text]
+        assert len(compiled) == programs
+
+
+@pytest.mark.slow
 def test_a_job_all_of_whose_points_diverge_ends_with_that_verdict(tmp_path):
     toy = Toy(client_lr=(1e9, 1e10), num_rounds=70, algorithms=("fed_avg",))
     found = toy.run(tmp_path / "all")
@@ -217,6 +232,42 @@ def test_a_run_that_is_killed_at_random_blocks_is_the_same_bit_for_bit(toy, whol
             toy.run(tmp_path, around_block=killed_after(rng.randrange(2)))
     same(toy.run(tmp_path), whole)
     jax_tree_equal(model(tmp_path), model(whole[0]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("uplink", ["top_k:0.3,ef21", "top_k:0.3,ef14"])
+def test_what_an_uplink_remembers_survives_a_kill_and_the_loss_of_points(uplink, tmp_path):
+    """The memory of the server, and the residuals of clients."""
+    changes = {"client_lr": (0.003, 0.01, 1e9, 1e10), "num_rounds": 70, "uplink": uplink}
+    toy = Toy(algorithms=("fed_avg",), **changes)
+    whole = toy.run(tmp_path / "whole")
+    plain = Toy(algorithms=("fed_avg",), **changes | {"uplink": None}).run(tmp_path / "plain")
+    assert whole[1][-1]["bytes_up"] < 0.7 * plain[1][-1]["bytes_up"]
+    assert whole[1][-1]["objective"] != plain[1][-1]["objective"]
+    for blocks in (1, 6):
+        with pytest.raises(Killed):
+            toy.run(tmp_path / f"{blocks}", around_block=killed_after(blocks))
+        assert toy.run(tmp_path / f"{blocks}") == whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("search", ["grid", "halving"])
+def test_a_grid_that_was_widened_is_not_run_again(tmp_path, search):
+    """Also its new points go on from their checkpoints."""
+    changes = {"num_rounds": 30, "extend": True, "search": search}
+    toy = Toy(client_lr=(0.0003, 0.001), algorithms=("fed_avg",), **changes)
+    blocks = []
+
+    def counting(block):
+        blocks.append(block)
+        return contextlib.nullcontext()
+
+    whole = toy.run(tmp_path / "whole", around_block=counting)
+    assert len(blocks) > 6 and whole[0]["best"]["client_lr"] > 0.003
+    assert toy.run(tmp_path / "whole", around_block=killed_after(0)) == whole
+    with pytest.raises(Killed):
+        toy.run(tmp_path / "killed", around_block=killed_after(len(blocks) - 1))
+    assert toy.run(tmp_path / "killed", around_block=killed_after(2)) == whole
 
 
 @pytest.mark.slow

@@ -110,6 +110,9 @@ def test_the_script_for_slurm_runs_each_by_its_number(listed, capsys):
         ("RUNS = {'..': []}", "is called '..'"),
         ("RUNS = {'a': '--quick'}", "not a list of strings"),
         ("RUNS = {'a': ['--workdir=x']}", "has a --workdir"),
+        ("x", "cannot be run: NameError: name 'x' is not defined."),
+        ("RUNS = {", "cannot be run: SyntaxError"),
+        ("raise SystemExit(0)", "cannot be run: SystemExit: 0."),
     ],
 )
 def test_lists_that_are_none_are_told(tmp_path, text, message, capsys):
@@ -118,5 +121,8 @@ def test_lists_that_are_none_are_told(tmp_path, text, message, capsys):
     assert launch.main([f"{file}", f"--workdir={tmp_path / 'w'}"]) == 2
     assert message in capsys.readouterr().err
     assert launch.main([f"{tmp_path / 'no'}", f"--workdir={tmp_path}"]) == 2
+    file.write_text("RUNS = {'a': []}")
+    assert launch.main([f"{file}", f"--workdir={file}"]) == 2
+    assert f"experiments.launch: {file}: File exists; pass another" in capsys.readouterr().err
     for arguments in ([f"{file}"], ["--workdir=w"], [f"{file}", "--workdir=w", "--at_once=0"]):
         assert launch.main(arguments) == 2

@@ -131,6 +131,28 @@ def test_several_processes_give_the_model_of_one(tmp_path, alone, number):
     assert_same(tmp_path / "run", alone)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "devices", "messages"),
+    [
+        (
+            # The rate would be refused in one process alone.
+            ["--config.algorithms=fed_avg", "--config.client_lr=-1"], 2,
+            ["was started unlike process 1; start all of them with", "with algorithms = "],
+        ),
+        ([], 1, ["have 2, 1 devices; give all equally many"] * 2),
+    ],
+)  # fmt: skip
+def test_processes_that_are_unlike_are_refused(tmp_path, flags, devices, messages):
+    """Each says so, and nothing is written; they used to mix their rows, or wait for ever."""
+    where = [f"--coordinator={coordinator()}", "--num_processes=2", f"--workdir={tmp_path / 'run'}"]
+    first = begun(command(*SHORT, *where, "--process_id=0"))
+    second = begun(command(*SHORT, *where, "--process_id=1", *flags), devices)
+    codes, said = ended([first, second], 60)
+    assert codes == [2, 2] and not (tmp_path / "run").exists(), said
+    assert all(message in text for message, text in zip(messages, said, strict=True)), said
+
+
 def begun_and_saved(workdir):
     """Two processes of one command that have a checkpoint and rows."""
     running = begin(workdir, 2)

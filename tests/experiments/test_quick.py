@@ -20,7 +20,7 @@ def test_every_config_has_its_command_in_its_docstring():
     assert len(CONFIGS) >= 10
     for path in CONFIGS:
         text = ast.get_docstring(ast.parse(path.read_text()))
-        assert f"--config=configs/{path.name}" in text and "RUNTIME" not in text, path
+        assert f"fcojax run {path.stem} " in text and "RUNTIME" not in text, path
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ CASES = [
     # config, values of the run, whether the remarks describe it
     ("lasso", {}, True),
     ("lasso", {"client_chunk_size": 8, "time_chunks": True}, True),
+    ("lasso", {"num_true": 8}, True),
     ("lasso", {"seeds": (0,)}, False),
     ("lasso", {"momentum": 0.5}, False),
     ("compare", {"own.scale": 0.7}, False),
@@ -22,7 +23,7 @@ CASES = [
     ("fmri", {}, True),
     ("fmri", {"data_dir": ANY, "cohort_size": 9}, True),
     ("fmri", {"cohort_size": 9}, False),
-    ("sites", {}, True),
+    ("saddle", {}, True),
 ]
 
 

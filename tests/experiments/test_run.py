@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ TOY = [
     "--config.batch_size=4",
     "--config.num_rounds=20",
     "--config.eval_every=5",
+    "--config.eval_all_until=0",
     "--config.client_lr=0.01,0.03",
     "--config.server_lr=1.0",
     "--config.criterion_rounds=10",
@@ -81,7 +83,7 @@ def test_it_leaves_everything_behind(finished):
         "figures/curves.png",
         "index.html",
     } <= left
-    assert "fed_dual_avg" in done.stdout and "Traceback" not in done.stderr
+    assert "FedDualAvg" in done.stdout and "Traceback" not in done.stderr
     config = json.loads((workdir / "config.json").read_text())
     assert config["config"]["num_clients"] == 6 and "jax" in config["versions"]
     model = np.load(workdir / "models" / "fed_dual_avg.npz")
@@ -160,10 +162,58 @@ def test_a_diverging_point_gets_a_verdict_and_stops_nobody(finished):
 @pytest.mark.slow
 def test_a_finished_run_says_so_and_does_nothing(finished):
     workdir, arguments, _ = finished
+    (workdir / "models" / "mine.npz").write_bytes(b"of no algorithm")
     before = {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
     again = launch(*arguments)
     assert again.returncode == 0 and "nothing to do" in again.stdout
     assert before == {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--labels=fed_mid=Ours", None),
+        ("--panels=f2", "there is no measure f2; known are bytes_down"),
+        ("--labels=fed_mid", "--labels is not understood"),
+        ("--size=3", "--size is 3; pass width and height"),
+    ],
+)
+def test_figures_are_drawn_as_asked_for(finished, tmp_path, flag, message):
+    workdir = tmp_path / "copy"
+    shutil.copytree(finished[0], workdir)
+    call = [sys.executable, "-m", "fcojax", "figures", "lasso", f"--workdir={workdir}"]
+    done = subprocess.run(
+        [*call, "--panels=f1,suboptimality", "--size=8x2.5", "--font_size=9", flag],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if message is not None:
+        assert done.returncode == 2 and message in one_line(done)
+        return
+    assert done.returncode == 0, done.stderr
+    assert (workdir / "figures/curves.png").read_bytes()[16:24] == struct.pack(">2I", 1200, 375)
+    page = (workdir / "index.html").read_text()
+    assert "<td>Ours</td>" in page and "<td>FedMiD</td>" not in page
+
+
+@pytest.mark.slow
+def test_models_that_are_gone_or_damaged_are_made_again(finished, tmp_path):
+    """And the optimum is solved for again, whatever the summary says."""
+    workdir, arguments, _ = finished
+    copy = tmp_path / "copy"
+    shutil.copytree(workdir, copy)
+    gone, damaged = (copy / "models" / f"{name}.npz" for name in ("fed_dual_avg", "fed_mid"))
+    gone.unlink()
+    damaged.write_bytes(damaged.read_bytes()[:-9] + b"\0" * 9)
+    summary = json.loads((copy / "summary.json").read_text())
+    edited = summary | {"optimum": {"0.01": {"objective": -1.0}}}
+    (copy / "summary.json").write_text(json.dumps(edited))
+    again = launch(*(a for a in arguments if "workdir" not in a), f"--workdir={copy}")
+    assert again.returncode == 0 and "its models have changed since" in again.stderr, again.stderr
+    for path in (gone, damaged):
+        assert path.read_bytes() == (workdir / "models" / path.name).read_bytes()
+    assert (copy / "rows.jsonl").read_bytes() == (workdir / "rows.jsonl").read_bytes()
+    assert json.loads((copy / "summary.json").read_text())["optimum"] == summary["optimum"]
 
 
 @pytest.mark.slow
@@ -243,6 +293,8 @@ def test_mistakes_end_in_one_line_and_exit_code_2(arguments, message, tmp_path):
         (["--workdir=x"], "--config=FILE is missing"),
         (["--config=configs/laso.py", "--workdir=x"], "no config file configs/laso.py"),
         (["--config=configs/lasso.py", "--workdir", "--quick"], "--workdir is --quick, a flag"),
+        (["--config=pyproject.toml", "--help"], "is no Python file; a config is"),
+        (["--config=configs/lasso.py", "--checkpoint_every=nan"], "pass a number of seconds"),
     ],
 )
 def test_missing_flags_are_named(arguments, message):

@@ -13,6 +13,7 @@ from experiments.report import rows as tidy
 from experiments.report.summary import Criterion
 from experiments.storage.row_store import RowStore
 from fcojax.engine import tuning
+from tests.experiments.toys import Killed, Toy, killed_after
 
 LEAST = Criterion("objective", "min", 10)
 
@@ -60,9 +61,10 @@ def prepared(workdir, search, **changes):
     sweep, config = lasso.EXPERIMENT, lasso.get_config()
     lasso.quick(config)
     toy = {
-        "algorithms": ("fed_dual_avg",), "num_rounds": 45, "eval_every": 5, "search": search,
-        "num_clients": 4, "cohort_size": 2, "num_examples": 8, "dim": 6, "num_true": 2,
-        "batch_size": 4, "client_lr": (0.001, 0.003, 0.01, 0.03, 0.1, 1e9), "server_lr": (1.0,),
+        "algorithms": ("fed_dual_avg",), "num_rounds": 45, "eval_every": 5, "eval_all_until": 0,
+        "search": search, "num_clients": 4, "cohort_size": 2, "num_examples": 8, "dim": 6,
+        "num_true": 2, "batch_size": 4, "server_lr": (1.0,),
+        "client_lr": (0.001, 0.003, 0.01, 0.03, 0.1, 1e9),
         "criterion": "objective", "criterion_goal": "min", "criterion_rounds": 10,
         "point_chunk_size": 2,
     } | changes  # fmt: skip
@@ -84,6 +86,25 @@ def swept(workdir, search, **changes):
     assert not shares or shares[-1] == pytest.approx(1)
     assert shares == sorted(shares) or changes.get("extend")  # each extension starts over
     return summary, tidy.load(workdir / "rows.jsonl")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("blocks", [None, 7, 10])
+def test_early_rounds_are_evaluated_one_by_one_and_change_nothing(tmp_path, blocks):
+    """Also of a run that is killed, before or after the last of them, and resumed."""
+    few = Toy(eval_all_until=0).run(tmp_path / "few")[1]
+    toy, folder = Toy(eval_all_until=8), tmp_path / "many"
+    if blocks is not None:
+        with pytest.raises(Killed):
+            toy.run(folder, around_block=killed_after(blocks))
+    many = toy.run(folder)[1]
+    by_point = {}
+    for row in many:
+        by_point.setdefault(row["client_lr"], []).append(row["round"])
+    assert list(by_point.values()) == [[*range(9), 10, 15, 20]] * 3
+    found = {(row["client_lr"], row["round"]): row["objective"] for row in many}
+    expected = {(row["client_lr"], row["round"]): row["objective"] for row in few}
+    assert {place: found[place] for place in expected} == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.long

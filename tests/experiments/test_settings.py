@@ -6,7 +6,9 @@ from configs import lasso
 from experiments.config import config_file
 from experiments.config.algorithms import library
 from experiments.config.settings import participation, resolve, set_precision
+from experiments.config.uploads import _COMPRESSORS, _FEEDBACK
 from experiments.execution.jobs import build
+from fcojax import uploads
 
 SWEEP = lasso.EXPERIMENT
 
@@ -54,6 +56,34 @@ def test_laws_of_participation_are_the_samplers(size):
         assert resolve(config(**changes), SWEEP).plan.cohort == fcojax.dropout(sampler, 0.25)
 
 
+UPLINKS = {
+    "top_k:3": uploads.compressed(uploads.top_k(3)),
+    "rand_k:0.5,diana:0.1": uploads.diana(uploads.rand_k(0.5), 0.1),
+    "drive:least_error, ef14": uploads.ef14(uploads.drive("least error")),
+    "top_k:0.1+half,ef21_sgdm:0.5": uploads.ef21_sgdm(
+        uploads.compose(uploads.top_k(0.1), uploads.half()), 0.5
+    ),
+}
+
+
+@pytest.mark.parametrize("text", UPLINKS)
+def test_uplinks_are_written_as_text(text):
+    assert resolve(config(uplink=text), SWEEP).plan.uplink is UPLINKS[text]
+
+
+def test_an_uplink_that_an_algorithm_cannot_have_is_refused_before_any_runs():
+    tiny = config(algorithms=("fed_avg", "scaffold"), uplink="top_k:3,ef21", num_clients=4,
+                  num_examples=4, dim=6, num_true=2, cohort_size=2, batch_size=2)  # fmt: skip
+    with pytest.raises(ValueError, match="adds up its uploads"):
+        build(SWEEP, tiny, resolve(tiny, SWEEP), SWEEP.problem(tiny), SWEEP.penalty(tiny))
+
+
+def test_every_compressor_and_feedback_has_a_text():
+    chosen = {name for name in uploads.__all__ if name.islower()}
+    chosen -= {"compose", "contractive", "per_leaf", "facts", "compressed", "identity"}
+    assert chosen == _COMPRESSORS.keys() | _FEEDBACK.keys()
+
+
 def test_every_algorithm_of_the_library_can_be_launched():
     """With the geometry that its factory names, for which a sweep has defaults."""
     tiny = config(
@@ -80,6 +110,7 @@ def test_every_algorithm_of_the_library_can_be_launched():
         ({"penalty_scale": (-1.0,)}, "penalty_scale is -1.0"),
         ({"num_rounds": 0}, "num_rounds is 0"),
         ({"eval_every": 3}, "eval_every is 3, which does not divide num_rounds = 500"),
+        ({"eval_all_until": -1}, "eval_all_until is -1; pass a whole number of at least 0"),
         ({"cohort_size": -2}, "cohort_size is -2"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"num_steps": None}, "neither num_steps nor num_epochs"),
@@ -95,6 +126,15 @@ def test_every_algorithm_of_the_library_can_be_launched():
         ({"participation": "cyclic:2.5"}, "is 'cyclic:2.5'; pass cyclic:GROUPS"),
         ({"participation": "coin_flips:2"}, "probability is 2.0"),
         ({"participation": "weighted:1", "cohort_size": None}, "cohort_size is None"),
+        ({"uplink": "topk:3"}, "there is no compressor 'topk'; did you mean top_k?"),
+        ({"uplink": "top_k"}, "uplink is 'top_k'; write top_k:NUMBER or top_k:SHARE."),
+        ({"uplink": "top_k:x"}, "uplink is 'top_k:x'; write top_k:NUMBER"),
+        ({"uplink": "sign:2"}, "uplink is 'sign:2'; write sign."),
+        ({"uplink": "top_k:0"}, "k is 0"),
+        ({"uplink": "top_k:3,ef12"}, "there is no error feedback 'ef12'; did you mean ef"),
+        ({"uplink": "top_k:3,"}, "there is no error feedback ''"),
+        ({"uplink": "qsgd:7+half"}, "uplink is 'qsgd:7+half'; the first of two is top_k or rand_k"),
+        ({"uplink": "top_k:3,diana"}, "compressor is top_k(3), which is biased"),
         ({"dropout_probability": 1.0}, "probability is 1.0; pass a number of at least 0"),
         ({"criterion_goal": "most"}, "criterion_goal is 'most'"),
         ({"criterion_rounds": 501}, "criterion_rounds is 501, more than num_rounds = 500"),
@@ -113,6 +153,7 @@ def test_impossible_values_are_named(changes, message):
         ("quick = None", "does not define get_config; a config needs"),
         ("get_config = None", "does not define quick"),
         ("get_config = quick = None", "does not define EXPERIMENT"),
+        ("import sys; sys.exit()", "line 1: SystemExit"),
         ("get_config = quick = EXPERIMENT = 3", "has the type int; make it a Sweep or a Study"),
     ],
 )

@@ -55,10 +55,25 @@ def test_neither_names_nor_numbers_of_the_best_points_are_cut(width, terminal, t
     console = Console(width=width, file=file, force_terminal=terminal, color_system=None)
     results(console, best_of(5), tmp_path)
     said = file.getvalue().partition("rows and summary")[0]
-    whole = ["0.0001235", "0.9962", "1e-09", *best_of(5)["algorithms"], "converged", "client_lr"]
+    names = ["FedDualAvg", "Fast-FedDualAvg", "FedAvg, subgradient", "SCAFFOLD", "FedMiD"]
+    whole = ["0.0001235", "0.9962", "1e-09", *names, "converged", "client_lr"]
     assert all(word in said for word in whole) and "…" not in said
+    assert "diverged: " not in said
     if terminal:
         assert max(len(line.rstrip()) for line in said.splitlines()) <= width
+
+
+def test_what_diverged_is_explained_and_piped_tables_are_not_folded(tmp_path):
+    found = best_of(2)
+    found["algorithms"]["fed_dual_avg"]["diverged"] = [{}]
+    found["claims"] = [Claim("a long claim " * 20, 1.0, 0.5).as_json()]
+    console = Console(width=80, file=(file := io.StringIO()))
+    results(console, found, tmp_path)
+    lines = file.getvalue().splitlines()
+    assert any(" 1/4 " in line for line in lines)
+    assert "diverged: runs that grew without bound, of all points times seeds." in lines
+    (claim,) = (line for line in lines if "a long claim" in line)
+    assert claim.count("a long claim") == 20 and claim.endswith("yes")
 
 
 def test_the_last_line_promises_what_there_is(tmp_path):

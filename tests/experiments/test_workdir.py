@@ -120,9 +120,10 @@ def test_a_command_that_fails_before_it_has_rows_claims_nothing(tmp_path, there)
     assert (folder / "rows.jsonl").exists() and (folder / "config.json").exists()
 
 
-def test_damaged_notes_of_a_run_are_told(tmp_path):
+@pytest.mark.parametrize("text", ['{"algorithms": {', "null", '{"algorithms": -1}'])
+def test_damaged_notes_of_a_run_are_told(tmp_path, text):
     folder, said = begun(tmp_path / "w"), []
-    (folder / "summary.json").write_text('{"algorithms": {')
+    (folder / "summary.json").write_text(text)
     assert workdir(folder, said).look(OURS) == {}
     assert "summary.json is damaged and is written again" in said[0]
     (folder / "config.json").write_text("{")
@@ -161,6 +162,11 @@ def test_places_that_are_no_folders_are_told_in_a_sentence(tmp_path, name, messa
 def test_home_is_where_the_user_lives(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", os.fspath(tmp_path))
     assert Workdir("~/runs", False, "yes", print).path == tmp_path / "runs"
+
+
+def test_a_lock_that_is_a_folder_is_told(tmp_path):
+    with pytest.raises(UserError, match="is a folder"), lock.held(tmp_path, print):
+        raise AssertionError
 
 
 @pytest.mark.slow

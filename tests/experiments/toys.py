@@ -11,7 +11,8 @@ from experiments.report import rows as tidy
 from experiments.storage.row_store import RowStore
 
 TOY = {
-    "algorithms": ("fed_dyn",), "num_rounds": 20, "eval_every": 5, "num_clients": 4,
+    "algorithms": ("fed_dyn",), "num_rounds": 20, "eval_every": 5, "eval_all_until": 0,
+    "num_clients": 4,
     "cohort_size": 2, "num_examples": 8, "dim": 6, "num_true": 2, "batch_size": 4,
     "num_steps": 2, "client_lr": (0.003, 0.01, 0.03), "server_lr": (1.0,), "seeds": (0,),
     "criterion": "objective", "criterion_goal": "min", "criterion_rounds": 10,
@@ -31,12 +32,13 @@ class Toy:
         self.observe = observer(self.problem, self.penalty, self.settings.penalty_scales[0])
         (self.job,) = build(sweep, config, self.settings, self.problem, self.penalty)
 
-    def run(self, workdir, size=None, around_block=contextlib.nullcontext):
+    def run(self, workdir, size=None, around_block=contextlib.nullcontext, grow=None):
         """Runs or resumes; returns the summary without its seconds, the rows, and what was said."""
         workdir.mkdir(exist_ok=True)
         said = []
         progress = Progress(said.append)
         progress.around_block = around_block
+        progress.grow = grow or progress.grow
         job = self.job._replace(plan=self.job.plan._replace(point_chunk_size=size))
         runner = SweepRunner(
             self.settings, self.problem, self.penalty, workdir, RowStore(workdir / "rows.jsonl"),

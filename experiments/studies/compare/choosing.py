@@ -1,4 +1,4 @@
-"""Write docs/choosing.md: the properties of each algorithm, as checked and as measured.
+"""Write the table of docs/algorithms.md: properties of each algorithm, checked and measured.
 
     python -m experiments.studies.compare.choosing [--compare=runs/compare] [--page=FILE]
 
@@ -136,13 +136,13 @@ def main(argv: list[str]) -> None:
         for problem in ("own", "shared")
     }
     introduction = _INTRODUCTION.format(**central)
-    pathlib.Path(FLAGS.page).write_text(f"{introduction}\n{lines}\n", "utf-8")
+    page = pathlib.Path(FLAGS.page)
+    above, _, _ = page.read_text("utf-8").partition(_HEADING)
+    page.write_text(f"{above}{introduction}\n{lines}\n", "utf-8")
 
 
-_INTRODUCTION = f"""# Which algorithm?
-
-Written by `python -m experiments.studies.compare.choosing`; only the column *needs* is by hand.
-
+_HEADING = "## Checked and measured\n"
+_INTRODUCTION = f"""{_HEADING}
 - *limit*: the limit of {_ROUNDS:,} rounds of ten full local steps of 1 / (10 L) on eight \
 heterogeneous clients (`fcojax.check`).
   *exact*: within 1e-10 of the minimiser.
@@ -163,5 +163,5 @@ thousands of floats sent up and down until then (`configs/compare.py`).
 
 if __name__ == "__main__":
     flags.DEFINE_string("compare", "runs/compare", "A finished run of configs/compare.py.")
-    flags.DEFINE_string("page", "docs/choosing.md", "The page to write.")
+    flags.DEFINE_string("page", "docs/algorithms.md", "The page whose table is written.")
     app.run(main)

@@ -65,13 +65,15 @@ class Quadratics:
         grid: Any,
         seeds: Sequence[int],
         plan: Plan | Work,
-        **rounds: int,
+        num_rounds: int,
+        eval_every: int = 1,
     ) -> np.ndarray:
         """Return relative errors over the rounds, axes [points, seeds, evaluations]."""
         keys = jax.vmap(jax.random.key)(jnp.asarray(seeds))
         _, history = fcojax.sweep(
             algorithm, grid, jnp.asarray(self.first), self.data, keys, plan,
-            observe=_relative_error, context=jnp.asarray(self.optimum), **rounds,
+            observe=_relative_error, context=jnp.asarray(self.optimum),
+            num_rounds=num_rounds, eval_every=eval_every,
         )  # fmt: skip
         return np.asarray(history["error"])
 

@@ -28,6 +28,15 @@ def test_verdicts(values, optimum, status, bad_round):
     assert str(bad_round) in found.sentence
 
 
+def test_the_last_quarter_is_one_of_rounds_and_not_of_evaluations():
+    """After 40 early evaluations the objective stands still for the last 40 of 200 rounds."""
+    rounds = [*range(40), *range(40, 201, 10)]
+    moving = [2.0 if now < 170 else 1.0 for now in rounds]
+    assert verdict(rounds, moving).status is Status.IMPROVING
+    still = [2.0 if now < 150 else 1.0 for now in rounds]
+    assert verdict(rounds, still).status is Status.CONVERGED
+
+
 def test_a_round_in_which_every_upload_was_dropped_is_divergence():
     rounds, values = curve(5.0, 4.0, 4.0)
     found = verdict(rounds, values, dropped=[0, 3, 30], participants=[0, 30, 30])

@@ -26,6 +26,7 @@ def test_claims_compare_rounds_and_ends_at_both_kinds_of_rates():
     assert not claims[7].holds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["recovery_lasso", "recovery_low_rank", "recovery_digits"])
 def test_losses_have_no_bias_and_starts_follow_the_source(name):
     sweep, config = quick_config(name)

@@ -1,16 +1,13 @@
 """Commands as the user types them: through ``fcojax`` or as modules."""
 
+import contextlib
 import pathlib
-import re
 import sys
 
 from fcojax.__main__ import COMMANDS
 
 # In an installed library the launcher has a folder of its own, and only ``fcojax`` finds it.
 _PACKAGED = pathlib.Path(__file__).parents[2].name == "_launcher"
-_MODULE = re.compile(
-    r"python -m experiments\.(?:publishing\.)?(run|figures)((?: \\\n)? +)--config=(\S+)"
-)
 
 
 def command(name: str) -> list[str]:
@@ -22,25 +19,17 @@ def command(name: str) -> list[str]:
     return [*typed, *sys.argv[1:]]
 
 
+def speak(name: str, message: str) -> None:
+    """Write a message for the user, after the name of the command as it was typed."""
+    typed = f"fcojax {name}" if through_fcojax(name) else str(COMMANDS[name].module)
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"{typed}: {message}\n")
+        sys.stderr.flush()
+
+
 def through_fcojax(name: str) -> bool:
     """Return whether this process was started as ``fcojax name``."""
     return _PACKAGED or _place(name) is not None
-
-
-def shortened(text: str) -> str:
-    r"""Rewrite the commands in a text from modules to ``fcojax``.
-
-    Example:
-      >>> shortened("python -m experiments.run --config=configs/lasso.py --workdir=W")
-      'fcojax run lasso --workdir=W'
-    """
-
-    def short(match: re.Match) -> str:
-        path = pathlib.Path(match[3])
-        name = path.stem if path.parent == pathlib.Path("configs") else match[3]
-        return f"fcojax {match[1]}{match[2]}{name}"
-
-    return _MODULE.sub(short, text)
 
 
 def _place(name: str) -> int | None:

@@ -1,0 +1,37 @@
+"""Public names for experiments of your own: what a config for ``fcojax run FILE.py`` imports.
+
+Needs ``pip install 'fcojax[experiments]'``. The launcher lies beside the library in a clone and in
+a folder of its own in a wheel; from here its names are the same in both.
+"""
+
+import os
+import sys
+
+from fcojax.__main__ import LAUNCHER
+
+sys.path.insert(0, os.fspath(LAUNCHER))
+
+from experiments.config.keys import sweep_config
+from experiments.report import axes
+from experiments.report.claims import Claim, over_seeds
+from experiments.report.plots import Panel, style
+from experiments.report.rows import by_seed, column, select
+from experiments.study import Study, Sweep, from_config, on_kernel
+
+sys.path.remove(os.fspath(LAUNCHER))
+
+__all__ = [
+    "Claim",
+    "Panel",
+    "Study",
+    "Sweep",
+    "axes",
+    "by_seed",
+    "column",
+    "from_config",
+    "on_kernel",
+    "over_seeds",
+    "select",
+    "style",
+    "sweep_config",
+]
