@@ -1,26 +1,51 @@
 """The site: sphinx-build -W docs build/site."""
 
+import importlib.util
+import pathlib
+
 import fcojax
 
-project, author, copyright = "fcojax", "The fcojax authors", "The fcojax authors"
+project, author, copyright = (
+    "fcojax",
+    "The fcojax authors",
+    "The fcojax authors",
+)
 version = release = fcojax.__version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+extensions = [
+    "myst_nb",
+    "sphinx_design",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+]
 exclude_patterns = ["build"]
 
-html_theme = "sphinx_book_theme"
-html_title = "fcojax"
-html_theme_options = {"show_toc_level": 2, "navbar_persistent": []}  # one search is enough
+# Formulas without a network: one file of MathJax, from a package.
+_mathjax = importlib.util.find_spec(
+    "sphinx-mathjax-offline"
+).submodule_search_locations[0]
+html_static_path = [
+    str(pathlib.Path(_mathjax) / "static" / "mathjax" / "tex-svg.js")
+]
+mathjax_path = "tex-svg.js"
 
-myst_enable_extensions = ["dollarmath", "amsmath"]
+html_theme = "sphinx_book_theme"
+html_title = f"fcojax {version}"
+html_theme_options = {
+    "show_toc_level": 2,
+    "navbar_persistent": [],
+}  # one search is enough
+
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
-# Pages of Markdown link to sources by their place in the repository.
-suppress_warnings = ["myst.xref_missing", "myst.header"]
 # Notebooks run in full, and a cell that fails ends the build.
 nb_execution_mode = "cache"
 nb_execution_timeout = 1200
 nb_execution_raise_on_error = True
 
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 80
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
@@ -29,8 +54,10 @@ napoleon_use_ivar = True  # fields of NamedTuples are members already
 
 
 def without_fields(app, what, name, thing, skip, options):
-    """Skip the fields of a NamedTuple, which are documented under its attributes."""
-    alias = (getattr(thing, "__doc__", None) or "").startswith("Alias for field number")
+    """Skip the fields of a NamedTuple, which its attributes document."""
+    alias = (getattr(thing, "__doc__", None) or "").startswith(
+        "Alias for field number"
+    )
     return True if alias else None
 
 

@@ -1,6 +1,7 @@
 """Draws docs/figures/idea.png: why averaging models destroys their sparsity.
 
-Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, section 3, on a small LASSO.
+Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021,
+section 3, on a small LASSO.
 """
 
 import pathlib
@@ -21,30 +22,50 @@ HERE = pathlib.Path(__file__).parent
 
 
 def measured():
-    """Density over rounds of both methods, and of the clients' models after the last round."""
+    """Densities over rounds of both methods, and of clients' last models."""
     problem = fcojax.problems.lasso(
-        num_clients=NUM_CLIENTS, num_examples=64, dim=DIM, num_true=NUM_TRUE, mean_scale=0.3
+        num_clients=NUM_CLIENTS,
+        num_examples=64,
+        dim=DIM,
+        num_true=NUM_TRUE,
+        mean_scale=0.3,
     )
     make, start = fcojax.algorithms, problem.init(jax.random.key(0))
     start = jax.tree.map(jnp.zeros_like, start)
-    mirror = euclidean(fcojax.transforms.on_subtree(l1(), fcojax.transforms.named("kernel")))
+    mirror = euclidean(
+        fcojax.transforms.on_subtree(l1(), fcojax.transforms.named("kernel"))
+    )
     methods = {
-        "models averaged": make.fed_mid(problem.loss, mirror, server_prox=False),
+        "models averaged": make.fed_mid(
+            problem.loss, mirror, server_prox=False
+        ),
         "duals averaged": make.fed_dual_avg(problem.loss, mirror),
     }
-    hparams = make.fed_mid.Hparams(client_lr=0.003, server_lr=1.0, penalty_scale=0.5)
+    hparams = make.fed_mid.Hparams(
+        client_lr=0.003, server_lr=1.0, penalty_scale=0.5
+    )
     plan = fcojax.local_steps(20, batch_size=10)
     curves, alone = {}, []
     for label, algorithm in methods.items():
         args = (hparams, start, problem.train, jax.random.key(1), plan)
-        _, history = fcojax.run(algorithm, *args, num_rounds=NUM_ROUNDS, observe=density)
+        _, history = fcojax.run(
+            algorithm, *args, num_rounds=NUM_ROUNDS, observe=density
+        )
         curves[label] = np.asarray(history["density"])
     # A client alone, from the model that all had before the last round.
     averaged = methods["models averaged"]
     before, _ = fcojax.run(averaged, *args, num_rounds=NUM_ROUNDS - 1)
     for client in range(NUM_CLIENTS):
         own = problem.train.select([client])
-        after, _ = fcojax.run(averaged, hparams, before, own, jax.random.key(2), plan, num_rounds=1)
+        after, _ = fcojax.run(
+            averaged,
+            hparams,
+            before,
+            own,
+            jax.random.key(2),
+            plan,
+            num_rounds=1,
+        )
         alone.append(float(density(hparams, after, None)["density"]))
     return curves, alone
 
@@ -56,16 +77,27 @@ def density(hparams, model, context):
 
 
 def draw(curves, alone):
-    """Left the densities of clients and their mean, right both methods over the rounds."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    """Left the densities of clients and their mean, right both methods."""
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(9, 3.2), layout="constrained"
+    )
     mean, dual = (curve[-1] for curve in curves.values())
     left.bar(range(NUM_CLIENTS), alone, color="C7", label="each client's model")
     left.bar(NUM_CLIENTS + 1, mean, color="C1", label="their mean")
     left.bar(NUM_CLIENTS + 3, dual, color="C0", label="model of the mean dual")
-    left.set(xticks=[], ylabel="entries that are not zero", title="one round", ylim=(0, 1.4))
+    left.set(
+        xticks=[],
+        ylabel="entries that are not zero",
+        title="one round",
+        ylim=(0, 1.4),
+    )
     for (label, curve), color in zip(curves.items(), ("C1", "C0"), strict=True):
-        right.plot(np.arange(1, NUM_ROUNDS + 1), curve, color=color, label=label)
-    right.axhline(NUM_TRUE / DIM, color="black", linestyle=":", label="the truth")
+        right.plot(
+            np.arange(1, NUM_ROUNDS + 1), curve, color=color, label=label
+        )
+    right.axhline(
+        NUM_TRUE / DIM, color="black", linestyle=":", label="the truth"
+    )
     right.set(xlabel="round", title=f"{NUM_ROUNDS} rounds", ylim=(0, 1.05))
     for axes in (left, right):
         axes.legend(fontsize="small")
@@ -76,4 +108,10 @@ def draw(curves, alone):
 if __name__ == "__main__":
     found = measured()
     draw(*found)
-    print({label: round(float(curve[-1]), 3) for label, curve in found[0].items()}, found[1])
+    print(
+        {
+            label: round(float(curve[-1]), 3)
+            for label, curve in found[0].items()
+        },
+        found[1],
+    )

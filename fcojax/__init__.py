@@ -18,6 +18,7 @@ from fcojax import (
     selection,
     theory,
     transforms,
+    uploads,
 )
 from fcojax.algorithms.work import local_epochs, local_steps
 from fcojax.engine.hparams import extended, schedule
@@ -51,7 +52,7 @@ from fcojax.selection.select import select
 if TYPE_CHECKING:
     from fcojax import check, networks
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 __all__ = [
     # rooms
@@ -67,6 +68,7 @@ __all__ = [
     "selection",
     "theory",
     "transforms",
+    "uploads",
     # data
     "ClientData",
     "from_clients",

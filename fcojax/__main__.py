@@ -2,6 +2,7 @@
 
     fcojax run lasso --workdir=runs/lasso [--config.KEY=VALUE ...]
     fcojax configs
+    fcojax copy lasso mine.py
     fcojax check mine:scaffold
 
 A wheel carries the launcher and the configs in a folder of its own, so that it takes no top-level
@@ -16,7 +17,7 @@ import pathlib
 import runpy
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import fcojax
 
@@ -48,6 +49,7 @@ COMMANDS = {
     "launch": Command("FILE.py --workdir=DIR", "run a list of experiments, several at a time",
                       "experiments.launch"),
     "configs": Command("", "list the configs that come with the library"),
+    "copy": Command("NAME FILE.py", "write one of them to a file of your own"),
     "check": Command("MODULE:FACTORY", "check the library's laws on your own algorithm",
                      "fcojax.check"),
 }  # fmt: skip
@@ -71,9 +73,13 @@ def _dispatch(name: str, *rest: str) -> None:
         print(f"fcojax {fcojax.__version__}")
     elif name not in COMMANDS:
         _leave(f"there is no command {name}; pass one of {', '.join(COMMANDS)}.")
+    elif name == "configs" and rest:
+        _leave(f"configs takes no arguments, and {rest[0]} was given; type fcojax configs.")
     elif name == "configs":
         for config, path in configs().items():
             print(f"{config:20}{summary(path)}")
+    elif name == "copy":
+        _copy(*rest)
     else:
         _become(
             str(COMMANDS[name].module), _with_config(rest) if name in ("run", "figures") else rest
@@ -101,6 +107,32 @@ def summary(path: pathlib.Path) -> str:
     return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0]
 
 
+def _copy(*arguments: str) -> None:
+    """Write a config to a new file, with the commands of its docstring as they are typed there."""
+    if len(arguments) != 2 or not arguments[1].endswith(".py"):
+        _leave(f"copy takes a config and a new file; {len(arguments)} arguments were given; "
+               "type fcojax copy NAME FILE.py.")  # fmt: skip
+    name, target = arguments
+    text = _known(name).read_text("utf-8")
+    text = text.replace(f"fcojax run {name} ", f"fcojax run {target} ")
+    try:
+        with open(target, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        _leave(f"{target} exists already; pass another name.")
+    except OSError as error:
+        _leave(f"{target} cannot be written: {error.strerror}.")
+    print(f"{target} is written; fcojax run {target} --workdir=DIR runs it.")
+
+
+def _known(name: str) -> pathlib.Path:
+    """Return the file of a config that comes with the library."""
+    known = configs()
+    if name not in known:
+        _leave(f"there is no config {name}; pass a FILE.py or one of {', '.join(known)}.")
+    return known[name]
+
+
 def _with_config(arguments: Sequence[str]) -> list[str]:
     """Write ``lasso`` or ``mine.py`` in front as ``--config=FILE``."""
     if not arguments or arguments[0].startswith("-"):
@@ -108,10 +140,7 @@ def _with_config(arguments: Sequence[str]) -> list[str]:
     name, *rest = arguments
     if name.endswith(".py"):
         return [f"--config={name}", *rest]
-    known = configs()
-    if name not in known:
-        _leave(f"there is no config {name}; pass a FILE.py or one of {', '.join(known)}.")
-    return [f"--config={known[name]}", *rest]
+    return [f"--config={_known(name)}", *rest]
 
 
 def _become(module: str, arguments: Sequence[str]) -> None:
@@ -129,7 +158,7 @@ def _become(module: str, arguments: Sequence[str]) -> None:
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def _leave(sentence: str) -> None:
+def _leave(sentence: str) -> NoReturn:
     sys.stderr.write(f"fcojax: {sentence}\n")
     sys.exit(2)
 

@@ -4,8 +4,9 @@
 sentence, "X is V; pass Y.". Only what is annotated with these is looked at:
 
 - the numbers of ``fcojax.types`` (``Positive``, ``NonNegative``, ``Probability``, ``Share``,
-  ``Real``, ``Count``, ``CountOrZero``); traced values pass, except where a count is needed;
+  ``Real``, ``Count``, ``CountOrZero``, ``Seed``); traced ones pass, but for counts and seeds;
 - a class of the library, such as ``Penalty``, which may say how one is made in ``example``;
+- ``bool``, so that a text such as "no" does not count as true;
 - ``Literal["a", "b"]`` and ``Callable[...]``; and a union of any of these with ``None``.
 """
 
@@ -29,7 +30,6 @@ from fcojax.types import Numbers
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-_LARGEST_COUNT = np.iinfo(np.int32).max  # rounds, steps and clients are counted in int32
 _MOST_LETTERS = 80
 
 
@@ -42,7 +42,7 @@ def shown(value: Any) -> str:
 def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Decorate a function so that it refuses arguments that its annotations exclude.
 
-    Counts arrive as Python integers, also those of numpy.
+    Counts arrive as Python integers, also those of numpy; a number is one, and no array of them.
 
     Example:
       >>> from fcojax.types import Count, Positive
@@ -69,19 +69,20 @@ def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
             return function(*args, **kwargs)  # raises, in Python's words
         for name, value in given.arguments.items():
             if name in annotations():
-                given.arguments[name] = checked_value(name, value, annotations()[name])
+                given.arguments[name] = checked_value(name, value, annotations()[name], single=True)
         return function(*given.args, **given.kwargs)
 
     return checked
 
 
-def checked_value(name: str, value: Any, annotation: Any) -> Any:
+def checked_value(name: str, value: Any, annotation: Any, *, single: bool = False) -> Any:
     """Return a value that its annotation allows; raise ``ValueError`` for any other.
 
     Args:
       name: of the argument, for the message.
       value: what was passed.
       annotation: of the argument, with its extras.
+      single: whether an array of numbers is refused.
     """
     kinds = _alternatives(annotation)
     if value is None and type(None) in kinds:
@@ -94,8 +95,8 @@ def checked_value(name: str, value: Any, annotation: Any) -> Any:
         if numbers is not None and numbers.whole:
             count = _as_count(value)
             if count is not None and numbers.holds(count):
-                return _not_too_large(name, count)
-        elif _is_instance(value, kind) if numbers is None else _fits(value, numbers):
+                return _not_too_large(name, count, numbers.largest)
+        elif _is_instance(value, kind) if numbers is None else _fits(value, numbers, single):
             return value
     needed = " or ".join([_needed(kind) for kind in known])
     needed += " or None" if type(None) in kinds else ""
@@ -144,7 +145,7 @@ def _alternatives(annotation: Any) -> tuple:
 def _is_known(kind: Any) -> bool:
     """Whether ``validated`` has a say on this kind of annotation."""
     origin = typing.get_origin(kind)
-    if numbers_of(kind) is not None or origin is Literal or _is_callable(kind):
+    if numbers_of(kind) is not None or origin is Literal or kind is bool or _is_callable(kind):
         return True
     return isinstance(kind, type) and kind.__module__.split(".")[0] == "fcojax"
 
@@ -155,7 +156,9 @@ def _is_callable(kind: Any) -> bool:
 
 def _is_instance(value: Any, kind: Any) -> bool:
     if typing.get_origin(kind) is Literal:
-        return value in typing.get_args(kind) and not isinstance(value, np.ndarray)
+        return not hasattr(value, "dtype") and value in typing.get_args(kind)
+    if kind is bool:
+        return isinstance(value, bool | np.bool_)
     if _is_callable(kind):
         return callable(value)
     if getattr(kind, "_is_protocol", False):
@@ -169,6 +172,8 @@ def _needed(kind: Any) -> str:
         return numbers.needed
     if typing.get_origin(kind) is Literal:
         return "one of " + ", ".join(map(repr, typing.get_args(kind)))
+    if kind is bool:
+        return "True or False"
     if _is_callable(kind) or getattr(kind, "_is_protocol", False):
         return "a function"
     article = "an" if kind.__name__[0] in "AEIOU" else "a"
@@ -184,20 +189,24 @@ def _as_count(value: Any) -> int | None:
         return None
 
 
-def _not_too_large(name: str, count: int) -> int:
-    if count > _LARGEST_COUNT:
-        raise ValueError(f"{name} is {count}; pass at most {_LARGEST_COUNT}.")
+def _not_too_large(name: str, count: int, largest: float) -> int:
+    if count > largest:
+        raise ValueError(f"{name} is {count}; pass at most {largest}.")
     return count
 
 
-def _fits(value: Any, numbers: Numbers) -> bool:
+def _fits(value: Any, numbers: Numbers, single: bool) -> bool:
     """Whether these are finite numbers, in the precision in use, and in the range."""
     if isinstance(value, Tracer | jax.ShapeDtypeStruct):
-        return True
+        return not (single and value.shape)
+    if isinstance(value, np.ma.MaskedArray):
+        return False
     try:
         given = np.asarray(value)
         real = given.dtype == bool or jnp.issubdtype(given.dtype, jnp.number)
         if not real or given.dtype.kind == "c" or isinstance(value, str | bytes):
+            return False
+        if single and given.ndim:
             return False
         exact = given.astype(np.float64)
     except (TypeError, ValueError):

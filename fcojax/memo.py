@@ -58,14 +58,17 @@ def memoised(factory: Callable[Arguments, Result]) -> Callable[Arguments, Result
     return cached
 
 
-def jit_per(num_static: int, **options: Any) -> Callable[[Callable], Any]:
-    """Return ``jax.jit`` whose first arguments are static, for the last 32 values of them alone.
+def jit_per(
+    num_static: int, kept: int = _MAX_PROGRAMS, **options: Any
+) -> Callable[[Callable], Any]:
+    """Return ``jax.jit`` whose first arguments are static, for the last values of them alone.
 
     A program that was dropped is compiled again when it is next needed. ``trace``,
     ``lower`` and ``eval_shape`` work as those of ``jax.jit``.
 
     Args:
       num_static: number of leading arguments that are static.
+      kept: number of their values whose programs are kept, fewer where a program is large.
       **options: options of ``jax.jit``, which count the other arguments only.
 
     Example:
@@ -75,7 +78,7 @@ def jit_per(num_static: int, **options: Any) -> Callable[[Callable], Any]:
     """
 
     def decorate(function: Callable) -> Any:
-        @functools.lru_cache(_MAX_PROGRAMS)
+        @functools.lru_cache(kept)
         def program_of(*static: Hashable) -> Any:
             def of_others(*others):
                 return function(*static, *others)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fcojax.arguments import shown
 from fcojax.engine.grid import num_points
 from fcojax.engine.hparams import is_schedule
 from fcojax.engine.state import is_sweep
@@ -99,11 +100,14 @@ def load(path: str | os.PathLike) -> list[dict[str, Any]]:
     if not file.is_file():
         raise ValueError(f"{file} is no file; pass the workdir of a run, or its rows.jsonl.")
     rows = []
-    for number, line in enumerate(file.read_text("utf-8").split("\n")[:-1], 1):
+    for number, line in enumerate(file.read_bytes().split(b"\n")[:-1], 1):
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except ValueError as error:
             raise ValueError(f"line {number} of {file} is not JSON; restore the file.") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"line {number} of {file} is no row, it is {shown(row)}.")
+        rows.append(row)
     return rows
 
 

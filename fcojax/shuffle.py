@@ -55,14 +55,13 @@ def permuted(key: Key | Seed, size: Array | int, stream: Array, position: Array)
     # One row per round and stream; the barrier keeps XLA from recomputing them per position.
     rounds = jnp.arange(_NUM_ROUNDS + 1, dtype=jnp.uint32).reshape(-1, *(1,) * stream.ndim)
     salts = _mix(stream[None] + rounds * jnp.uint32(0x85EBCA6B))
-    pivots = _scaled(salts, size)
-    salts, pivots = jax.lax.optimization_barrier((salts, pivots))
-    x = _wrapped(jnp.minimum(position.astype(jnp.uint32), size - 1) + pivots[0], size)
-    for salt, pivot in zip(salts[1:], pivots[1:], strict=True):
-        partner = _wrapped(pivot + (size - x), size)
+    salts, sums = jax.lax.optimization_barrier((salts, _scaled(salts, size) + size))
+    x = _wrapped(jnp.minimum(position.astype(jnp.uint32), size - 1) + (sums[0] - size), size)
+    for salt, total in zip(salts[1:], sums[1:], strict=True):
+        partner = _wrapped(total - x, size)
         coin = (jnp.maximum(x, partner) ^ salt) * jnp.uint32(0x9E3779B1)
         coin = (coin ^ (coin >> 15)) * jnp.uint32(0x846CA68B)
-        x = jnp.where(coin >> 31 == 1, partner, x)
+        x = jnp.where(coin >= jnp.uint32(1 << 31), partner, x)
     # Not fused with the gather that reads at this index: LLVM's vectoriser follows every path from
     # a value to an address in the same loop, and through sixteen rounds there are billions.
     return jax.lax.optimization_barrier(x.astype(jnp.int32))
@@ -76,7 +75,7 @@ def _scaled(bits: Array, size: Array) -> Array:
 
 def _wrapped(x: Array, size: Array) -> Array:
     """``x`` modulo ``size``, for x below ``2 * size``."""
-    return jnp.where(x >= size, x - size, x)
+    return jnp.minimum(x, x - size)  # below size the difference is near 2**32
 
 
 def uniform_indices(key: Key | Seed, size: Array | int, *counters: Array) -> Array:

@@ -10,8 +10,23 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fcojax.types import Array, PyTree, Scalar
+
+
+def as_array(value: Any, dtype: Any) -> Array:
+    """Return a value as an array; for numbers on the host no program is compiled.
+
+    ``jnp.asarray`` compiles one for each shape and dtype, which takes 20 ms.
+
+    Args:
+      value: a number or an array.
+      dtype: its dtype.
+    """
+    if not isinstance(value, bool | int | float | np.ndarray | np.generic):
+        return jnp.asarray(value, dtype)
+    return jax.device_put(np.asarray(value, jax.dtypes.canonicalize_dtype(dtype)))
 
 
 def scale(factor: Scalar, x: PyTree) -> PyTree:

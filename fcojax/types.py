@@ -1,5 +1,6 @@
 """Names used in signatures: arrays and pytrees, and what a number in an argument may be."""
 
+import math
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
@@ -19,11 +20,13 @@ class Numbers(NamedTuple):
       needed: the same in words, as in "pass a number above 0".
       holds: whether an array of finite numbers is among them, entry by entry.
       whole: whether they have to be whole, and known before tracing.
+      largest: the largest of them if they have to be whole; rounds, steps and clients are int32.
     """
 
     needed: str
     holds: Callable[[Any], Any] = lambda values: values == values
     whole: bool = False
+    largest: float = 2**31 - 1
 
 
 Real = Annotated[Any, Numbers("a finite number")]
@@ -39,4 +42,8 @@ Share = Annotated[
 Count = Annotated[int, Numbers("a whole number of at least 1", lambda count: count >= 1, True)]
 CountOrZero = Annotated[
     int, Numbers("a whole number of at least 0", lambda count: count >= 0, True)
+]
+Axis = Annotated[int, Numbers("a whole number", whole=True)]
+Seed = Annotated[
+    int, Numbers("a whole number of at least 0", lambda seed: seed >= 0, True, math.inf)
 ]

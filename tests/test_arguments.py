@@ -18,9 +18,9 @@ def call(
     rate: Positive = 1.0, scale: NonNegative = 0.0, chance: Probability = 0.5, share: Share = 1.0,
     shift: Real = 0.0, count: Count | None = None, index: CountOrZero = 0,
     penalty: Penalty | None = None, side: Literal["client", "server"] = "client",
-    function: object = None, *others: int,
+    function: object = None, strict: bool = False, *others: int,
 ):  # fmt: skip
-    del scale, chance, share, shift, penalty, side, function, others
+    del strict, scale, chance, share, shift, penalty, side, function, others
     return rate, count, index
 
 
@@ -34,6 +34,8 @@ def call(
         ({"rate": "1"}, "rate is '1'"),
         ({"rate": None}, "rate is None"),
         ({"rate": 1j}, "rate is 1j"),
+        ({"rate": np.ma.masked}, "rate is masked"),
+        ({"rate": [1.0, 1.0]}, "rate is [1.0, 1.0]"),
         ({"rate": [[1], [1, 2]]}, "rate is"),
         ({"scale": -1.0}, "scale is -1.0; pass a finite number, 0 or more."),
         ({"chance": 1.0}, "chance is 1.0; pass a number of at least 0 and below 1."),
@@ -46,6 +48,8 @@ def call(
         ({"index": -1}, "index is -1; pass a whole number of at least 0."),
         ({"penalty": 3}, "penalty is 3; pass a Penalty"),
         ({"penalty": l1}, "penalty is the function l1; call it: l1(...)"),
+        ({"strict": "no"}, "strict is 'no'; pass True or False."),
+        ({"side": np.array(["both"])}, "side is array"),
         ({"side": "both"}, "side is 'both'; pass one of 'client', 'server'."),
     ],
 )
@@ -58,7 +62,14 @@ def test_what_an_annotation_excludes_is_refused_in_a_sentence(given, sentence):
 def test_what_it_allows_passes_and_counts_become_integers():
     assert call(np.float32(2), count=np.int64(3), index=np.array(0)) == (2, 3, 0)
     assert type(call(count=np.int64(3))[1]) is int
-    call(scale=[0, 1], chance=jnp.zeros(3), penalty=l1(), side="server", function=3)
+    call(
+        scale=np.array(0),
+        chance=jnp.zeros(()),
+        penalty=l1(),
+        side="server",
+        function=3,
+        strict=np.True_,
+    )
     assert jax.jit(lambda rate: call(rate)[0])(-1.0) == -1.0  # a traced value is not known
 
 

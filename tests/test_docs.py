@@ -2,8 +2,10 @@
 
 import importlib.util
 import inspect
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import typing
@@ -115,6 +117,35 @@ def test_files_that_pages_name_exist():
     assert not missing
 
 
+def test_pages_for_users_name_what_a_wheel_has():
+    """Only a checkout has ``experiments`` on its path; these pages are for those who have one."""
+    contributors = ["CONTRIBUTING", "claims", "performance", "results", "source_tour", "testing"]
+    pages = [page for page in [*PAGES, ROOT / "README.md"] if page.stem not in contributors]
+    found = [
+        f"{page.name}: {line}"
+        for page in pages
+        for line in page.read_text("utf-8").splitlines()
+        if re.search(
+            r"(from|import|-m) experiments\b|experiments/|(?<!fcojax\.)\bexperiments\.(?!md)\w",
+            line,
+        )
+    ]
+    assert not found
+
+
+def test_code_fits_into_80_columns():
+    """So that no page scrolls sideways; pages in ``results`` are written by a run."""
+    wide = []
+    for page in [*PAGES, ROOT / "README.md", *sorted((DOCS / "skeletons").glob("*.py"))]:
+        text, is_code = page.read_text("utf-8"), page.suffix == ".py"
+        for line in text.splitlines() if page.parent.name != "results" else ():
+            if line.startswith("```") and page.suffix == ".md":
+                is_code = not is_code
+            elif is_code and len(line) > 80:
+                wide.append(f"{page.name}: {line}")
+    assert not wide
+
+
 def test_prose_has_one_sentence_a_line():
     pages = [page for page in PAGES if page.parent.name != "results"] + [*ROOT.glob("*.md")]
     found = []
@@ -191,3 +222,25 @@ def test_the_figure_skeleton_draws(tmp_path):
     ]  # fmt: skip
     (path,) = skeleton("figure").draw(None, rows, {}, tmp_path)
     assert path.stat().st_size > 0
+
+
+def test_the_study_skeleton_makes_rows_and_claims():
+    study = skeleton("study")
+    config = study.get_config()
+    study.quick(config)
+    rows = list(study.EXPERIMENT.rows(config))
+    assert [row["num_steps"] for row in rows] == list(config.num_steps)
+    assert [claim.holds for claim in study.EXPERIMENT.claims(config, rows, {})] == [True]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["experiment", "study"])
+def test_skeletons_of_experiments_run_from_another_folder(name, tmp_path):
+    shutil.copy(DOCS / "skeletons" / f"{name}.py", tmp_path / "mine.py")
+    command = [sys.executable, "-m", "fcojax", "run", "mine.py", "--workdir=out", "--quick"]
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "index.html").exists()

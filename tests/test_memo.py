@@ -90,19 +90,26 @@ def test_programs_of_the_last_static_arguments_are_kept_and_others_let_go():
     assert apply.lower(last(), 1.0).as_text().startswith("module @jit_apply")
 
 
+def run_once(algorithm, data):
+    hparams, plan = algorithm.hparams_type(client_lr=0.1), fcojax.local_steps(2)
+    fcojax.run(algorithm, hparams, jnp.zeros(()), data, jax.random.key(0), plan, num_rounds=2)
+
+
+def solve_once(algorithm, data):
+    hparams, plan = algorithm.hparams_type(client_lr=0.1), fcojax.local_steps(1)
+    fcojax.solve(
+        algorithm, hparams, jnp.zeros(()), data, jax.random.key(0), plan, max_rounds=20,
+        certificate=lambda hparams, w, data: {"violation": w**2},
+    )  # fmt: skip
+
+
 @pytest.mark.long
-def test_runs_with_new_functions_take_no_more_memory_than_the_first_fifty():
+@pytest.mark.parametrize(("call", "times"), [(run_once, 1000), (solve_once, 300)])
+def test_calls_with_new_functions_take_no_more_memory_than_the_first_fifty(call, times):
     """A loop that makes its loss anew: maps of a process are limited to 65,530."""
     data, maps, rows = fcojax.from_rows({"a": np.arange(4.0)}, [2, 2]), [], []
-
-    def run():
-        algorithm = fcojax.algorithms.fed_avg(lambda w, rows: (w - rows["a"]) ** 2)
-        hparams, plan = algorithm.hparams_type(client_lr=0.1), fcojax.local_steps(2)
-        key = jax.random.key(0)
-        fcojax.run(algorithm, hparams, jnp.zeros(()), data, key, plan, num_rounds=2)
-
-    for _ in range(1000):
-        run()
+    for _ in range(times):
+        call(fcojax.algorithms.fed_avg(lambda w, rows: (w - rows["a"]) ** 2), data)
         maps.append(pathlib.Path("/proc/self/maps").read_bytes().count(b"\n"))
         rows.append(int(pathlib.Path("/proc/self/statm").read_text().split()[1]))
     assert max(maps) <= 1.05 * maps[50] and max(rows) <= 1.1 * rows[100]

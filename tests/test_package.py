@@ -48,11 +48,26 @@ def test_every_config_is_listed_with_what_it_shows(monkeypatch, capsys):
         ([], "usage: fcojax", 0),
         (["runn"], "no command runn", 2),
         (["run", "laso", "--workdir=here"], "no config laso", 2),
+        (["configs", "--x"], "configs takes no arguments, and --x was given", 2),
+        (["copy"], "copy takes a config and a new file; 0 arguments were given", 2),
+        (["copy", "lasso", "mine"], "type fcojax copy NAME FILE.py", 2),
+        (["copy", "laso", "mine.py"], "no config laso", 2),
+        (["copy", "lasso", "no/such/folder/mine.py"], "cannot be written: No such file", 2),
     ],
 )
 def test_short_answers(monkeypatch, capsys, arguments, said, code):
     found, status = typed(monkeypatch, capsys, *arguments)
     assert said in found and status == code
+
+
+def test_a_config_is_copied_once(monkeypatch, capsys, tmp_path):
+    mine = tmp_path / "mine.py"
+    said, code = typed(monkeypatch, capsys, "copy", "lasso", str(mine))
+    assert code == 0 and "is written" in said
+    assert f"fcojax run {mine} --workdir" in mine.read_text("utf-8")
+    mine.write_text("mine")
+    said, code = typed(monkeypatch, capsys, "copy", "lasso", str(mine))
+    assert "exists already" in said and code == 2 and mine.read_text("utf-8") == "mine"
 
 
 @pytest.mark.parametrize("arguments", [[], ["configs"], ["run", "laso"]])
@@ -91,6 +106,12 @@ def test_a_wheel_runs_from_an_empty_folder(tmp_path):
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    public = "from fcojax.experiments import Sweep; import experiments; print(experiments.__file__)"
+    done_too = subprocess.run(
+        [sys.executable, "-c", public], cwd=empty, env=os.environ | {"PYTHONPATH": os.fspath(site)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done_too.stdout.startswith(os.fspath(site)), done_too.stderr
     kept = json.loads((empty / "run" / "config.json").read_text("utf-8"))
     assert kept["command"] == ["fcojax", "run", "lasso", "--workdir=run", *arguments]
     assert kept["git_commit"] is None

@@ -64,6 +64,7 @@ def test_too_few_steps_are_reported():
     assert not solution.converged and solution.num_steps == 3
 
 
+@pytest.mark.slow
 def test_float32_data_are_solved_in_float64():
     problem = lasso(num_clients=4, num_examples=10, dim=6, num_true=3)
     solution = optimum(problem, federations.kernel_l1(), 0.5)

@@ -98,3 +98,9 @@ def test_rows_of_a_workdir_and_of_its_file(tmp_path):
     path.write_text("{}\n{\n")
     with pytest.raises(ValueError, match="line 2 of .* is not JSON"):
         fcojax.rows.read(path)
+    path.write_bytes(b"{}\n\xff\n")
+    with pytest.raises(ValueError, match="line 2 of .* is not JSON"):
+        fcojax.rows.load(path)
+    path.write_text("{}\n[1]\n")
+    with pytest.raises(ValueError, match=r"line 2 of .* is no row, it is \[1\]"):
+        fcojax.rows.load(path)

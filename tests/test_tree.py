@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -33,3 +34,13 @@ def test_inner_product_and_norm_run_over_all_leaves():
 def test_where_ignores_a_nan_that_is_not_selected():
     chosen = tree.where(jnp.array(True), jnp.array(1.0), jnp.array(jnp.nan))
     assert chosen == 1.0
+
+
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("value", [True, 3, 0.1, np.float64(0.1), np.arange(3), [1.0, 2.0]])
+@pytest.mark.parametrize("dtype", [jnp.float32, float])
+def test_as_array_is_that_of_jax(value, dtype, x64):
+    with jax.enable_x64(x64):
+        found, expected = tree.as_array(value, dtype), jnp.asarray(value, dtype)
+        assert np.array_equal(found, expected) and found.aval == expected.aval
+        assert np.array_equal(jax.jit(lambda: tree.as_array(value, dtype))(), expected)

@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
         subject = subject_of(found_factory(name), **numbers)
         check_buildable(subject)
     except (ValueError, flags.Error) as error:
-        print(error)
+        sys.stderr.write(f"fcojax check: {error}\n")
         return 2
     failed = 0
     print(f"{name} at {_shown(subject)}\n")

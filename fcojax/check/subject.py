@@ -154,7 +154,7 @@ def found_factory(name: str) -> Factory:
         sys.path.append(os.getcwd())
     try:
         module = importlib.import_module(module_name) if colon else fcojax.algorithms
-    except Exception as error:  # a module of the user may raise anything
+    except (Exception, SystemExit) as error:  # a module of the user may raise anything
         raise ValueError(f"{name} cannot be imported: {_why_not(error, module_name)}") from None
     if not hasattr(module, attribute):
         known = [known for known in vars(module) if not known.startswith("_")]
@@ -171,7 +171,7 @@ def found_factory(name: str) -> Factory:
     return factory  # pyright: ignore[reportReturnType]
 
 
-def _why_not(error: Exception, module_name: str) -> str:
+def _why_not(error: BaseException, module_name: str) -> str:
     """Return the reason why a module cannot be imported."""
     package = module_name.partition(".")[0]
     if module_name.endswith(".py"):

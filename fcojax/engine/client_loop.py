@@ -21,7 +21,7 @@ from fcojax.engine.participation.samplers import Draw
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import BATCHES, CLIENT, ENCODE, purpose_key
 from fcojax.engine.uploads.nonfinite import guarded
-from fcojax.engine.uploads.uplink import split
+from fcojax.engine.uploads.uplink import require_no_sums, split
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
 from fcojax.xla.conditionals import batch_max
@@ -269,12 +269,12 @@ def local_handle(
     )
 
 
-def first_residual(
+def first_of_uplink(
     algorithm: Algorithm, plan: Plan, hparams: PyTree, states: tuple, data: ClientData
-) -> PyTree:
-    """Return the state of one client's encoder before its first upload."""
+) -> tuple[PyTree, PyTree]:
+    """Return the state of one client's encoder and the server's memory, before any upload."""
     if plan.uplink is None:
-        return ()
+        return (), ()
 
     def upload(hparams, states, data):
         server, client = states
@@ -283,8 +283,17 @@ def first_residual(
         message = algorithm.broadcast(hparams, server)
         return algorithm.client_update(hparams, message, client, local, key).upload
 
-    payload, _, _ = split(jax.eval_shape(upload, hparams, states, data))
-    return plan.uplink.init([jnp.zeros(leaf.shape, leaf.dtype) for leaf in payload])
+    shapes = jax.eval_shape(upload, hparams, states, data)
+    if plan.uplink.feeds_back and not algorithm.same_uploads:
+        raise ValueError(
+            "the uplink adds what it left out of an upload to later ones, which mean another thing "
+            "in this algorithm; pass an uplink without feedback, such as uploads.compressed(...)."
+        )
+    if plan.uplink.of_population:
+        require_no_sums(algorithm, hparams, states[0], shapes)
+    payload, _, _ = split(shapes)
+    zeros = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in payload]
+    return plan.uplink.init(zeros), plan.uplink.memory(zeros)
 
 
 def require_same_form(function: str, before: PyTree, after: PyTree, noun: str = "state") -> None:

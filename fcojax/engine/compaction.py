@@ -50,4 +50,5 @@ def put_leaves(leaves: PyTree, some: PyTree, points: np.ndarray) -> PyTree:
 
 
 def _by_point(state: State) -> dict[str, PyTree]:
-    return {name: getattr(state, name) for name in ("server", "clients", "residuals", "bound")}
+    names = ("server", "clients", "residuals", "bound", "memory")
+    return {name: getattr(state, name) for name in names}

@@ -66,8 +66,8 @@ def find_first_nonfinite(
     plan, hparams = as_plan(plan), as_arrays(hparams)
     plan = with_chunk_size(plan, algorithm, hparams, data, state)
     for _ in range(num_rounds):
-        members, present = _members(plan, data, state)
-        for client in members[present].tolist():
+        cohort = draw_cohort(plan, data, state.key, state.round)
+        for client in cohort.indices[cohort.present].tolist():
             bad = _of_client(algorithm, plan, hparams, data, state, jnp.asarray(client, jnp.int32))
             leaf = _first_name(bad)
             if leaf is not None:
@@ -76,13 +76,6 @@ def find_first_nonfinite(
         if int(history["refused"][0]):
             return NonFinite(int(state.round), None, "the server's state")
     return None
-
-
-def _members(plan: Plan, data: ClientData, state: State) -> tuple[jax.Array, jax.Array]:
-    cohort = draw_cohort(plan, data, state.key, state.round)
-    everyone = jnp.arange(data.num_clients, dtype=jnp.int32)
-    members = everyone if cohort.members is None else cohort.members
-    return members, cohort.present
 
 
 @jit_per(2)

@@ -11,7 +11,7 @@ import numpy as np
 from fcojax.arguments import shown, validated
 from fcojax.engine.hparams import Schedule, as_arrays, checked_type, is_schedule
 from fcojax.engine.validation import require_hparams
-from fcojax.types import Count, CountOrZero, Positive, PyTree
+from fcojax.types import Count, Positive, PyTree, Seed
 
 
 def product(hparams_type: type, **values: Sequence[float]) -> PyTree:
@@ -83,7 +83,7 @@ def log_spaced(low: Positive, high: Positive, num: Count) -> list[float]:
 
 @validated
 def random_draws(
-    hparams_type: type, num: Count, seed: CountOrZero, **ranges: tuple[float, float] | float
+    hparams_type: type, num: Count, seed: Seed, **ranges: tuple[float, float] | float
 ) -> PyTree:
     """Return a grid of random points, each field log-uniform in its range.
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from fcojax import tree
 from fcojax.arguments import field_annotations, shown, validated
 from fcojax.types import Array, Count, PyTree, Real
 
@@ -154,8 +155,8 @@ def as_arrays(hparams: PyTree) -> PyTree:
         if is_schedule(value):
             return Schedule(one(name, value.values))
         if name in defaults and _is_real(defaults[name]):
-            return jnp.asarray(value, jnp.result_type(float))
-        value = jnp.asarray(value)
+            return tree.as_array(value, jnp.result_type(float))
+        value = tree.as_array(value, float) if isinstance(value, float) else jnp.asarray(value)
         if jnp.issubdtype(value.dtype, jnp.floating):
             return value.astype(jnp.result_type(float))
         return value

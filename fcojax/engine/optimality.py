@@ -7,6 +7,7 @@ from fcojax.arguments import validated
 from fcojax.engine.state import Observe
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
+from fcojax.problems.fields import require_floats
 from fcojax.problems.problem import Loss, population_loss
 from fcojax.transforms.penalty import Penalty
 from fcojax.transforms.stable_norms import euclidean_norm
@@ -18,6 +19,7 @@ VIOLATION = "violation"
 
 def pooled_gradient(loss: Loss, params: Params, data: ClientData) -> Params:
     """Return the gradient of F, the weighted mean of all clients' gradients."""
+    require_floats(params)
     return jax.grad(lambda w: population_loss(loss, w, data))(params)
 
 

@@ -22,7 +22,7 @@ from fcojax.engine.randomness import FINISH, SERVER, draw_cohort, purpose_key
 from fcojax.engine.uploads.nonfinite import guarded
 from fcojax.engine.uploads.uplink import RoundWeights, plain_mean, split
 from fcojax.problems.clients import ClientData
-from fcojax.types import Array, PyTree
+from fcojax.types import Array, PyTree, Scalar
 
 # Names of the engine's own counts, which metrics and measures may not use.
 COUNTS = ("participants", "dropped", "lost", "refused", "outliers")
@@ -30,8 +30,8 @@ TRAFFIC = ("bytes_down", "bytes_up")
 
 
 def one_round(
-    context: RoundContext, server: PyTree, rows: Rows
-) -> tuple[PyTree, Rows, dict[str, Array]]:
+    context: RoundContext, server: PyTree, rows: Rows, memory: PyTree = ()
+) -> tuple[PyTree, Rows, PyTree, dict[str, Array]]:
     """Compute one round.
 
     Runs on one device, or inside ``shard_map`` on each device of the ``clients`` axis with that
@@ -42,9 +42,11 @@ def one_round(
       context: what is constant in this round.
       server: the server's state.
       rows: the clients' states.
+      memory: what the uplink keeps on the server.
 
     Returns:
-      The new states of the server and of the clients, and the round's metrics and counts.
+      The new states of the server and of the clients, the uplink's new memory, and the round's
+      metrics and counts.
     """
     data, uplink = context.data, context.plan.uplink
     cohort = draw_cohort(context.plan, data, context.key, context.index)
@@ -60,8 +62,8 @@ def one_round(
     tally = _over_devices(data, tally)
     count = tally.participants - tally.dropped - tally.lost - tally.outliers
     round_weights = RoundWeights(tally.weight, cohort_weight, population_weight, count)
-    mean_upload, metrics = _means(context, tally, round_weights, shapes)
     fraction = tally.weight * (cohort_weight / population_weight)
+    mean_upload, metrics, memory = _means(context, tally, round_weights, shapes, memory, fraction)
     step = guarded(context.algorithm.server_update, lambda server: server)
     server_key = purpose_key(context.key, SERVER, context.index)
     stepped, finite = step(context.hparams, server, mean_upload, fraction, server_key)
@@ -74,7 +76,7 @@ def one_round(
     ours: dict[str, Array] = dict(zip((*COUNTS, *TRAFFIC), (*counts, *traffic), strict=True))
     if context.plan.outliers is None:
         del ours["outliers"]
-    return after, rows, merged(metrics, ours, "client_update of the algorithm")
+    return after, rows, memory, merged(metrics, ours, "client_update of the algorithm")
 
 
 def merged(theirs: dict[str, Array], ours: dict[str, Array], function: str) -> dict[str, Array]:
@@ -109,9 +111,14 @@ def _over_devices(data: ClientData, sums: PyTree) -> PyTree:
 
 
 def _means(
-    context: RoundContext, tally: Tally, weights: RoundWeights, shapes: ClientResult
-) -> tuple[PyTree, dict[str, Array]]:
-    """Return the mean upload, as the uplink finishes it, and the mean of the clients' metrics."""
+    context: RoundContext,
+    tally: Tally,
+    weights: RoundWeights,
+    shapes: ClientResult,
+    memory: PyTree,
+    fraction: Array,
+) -> tuple[PyTree, dict[str, Array], PyTree]:
+    """Return the mean upload, as the uplink returns it, the mean metrics, and the new memory."""
     total, metrics = tally.weighted
     key = purpose_key(context.key, FINISH, context.index)
     if context.plan.uplink is None:
@@ -120,9 +127,14 @@ def _means(
         payload, public, join = split(total)
         finished = context.plan.uplink.finish(context.hparams, payload, weights, key)
         require_same_form("finish of the uplink", payload, finished, "payload")
-        mean = join(finished, plain_mean(context.hparams, public, weights, key))
+        recalled, after = context.plan.uplink.recall(context.hparams, finished, memory, fraction)
+        require_same_form("recall of the uplink", payload, recalled, "payload")
+        require_same_form("recall of the uplink", memory, after, "memory")
+        memory = after
+        mean = join(recalled, plain_mean(context.hparams, public, weights, key))
     metrics = plain_mean(context.hparams, metrics, weights, key)
-    return tree.cast_means(mean, shapes.upload), tree.cast_means(metrics, shapes.metrics)
+    metrics = tree.cast_means(metrics, shapes.metrics)
+    return tree.cast_means(mean, shapes.upload), metrics, memory
 
 
 def _traffic(context: RoundContext, servers, payloads, participants) -> tuple[Array, Array]:
@@ -132,17 +144,18 @@ def _traffic(context: RoundContext, servers, payloads, participants) -> tuple[Ar
     each = tree.num_bytes(message), _upload_bytes(context, shapes)
     number = jnp.result_type(float)
     down, up = (
-        participants.astype(number) * jnp.asarray(often, number) * float(size)
+        participants.astype(number) * jnp.asarray(often, number) * jnp.asarray(size, number)
         for often, size in zip(times, each, strict=True)
     )
     return down, up
 
 
-def _upload_bytes(context: RoundContext, shapes: ClientResult) -> int:
+def _upload_bytes(context: RoundContext, shapes: ClientResult) -> Scalar:
     if context.plan.uplink is None:
         return tree.num_bytes(shapes.upload)
     payload, public, _ = split(shapes.upload)
     encoded, _ = jax.eval_shape(
         context.plan.uplink.encode, context.hparams, payload, shapes.state.residuals, context.key
     )
-    return tree.num_bytes(encoded) + tree.num_bytes(public)
+    sent = context.plan.uplink.num_bytes(context.hparams, encoded)
+    return sent + tree.num_bytes(public)

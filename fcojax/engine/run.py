@@ -1,17 +1,29 @@
 """A whole run in one compiled program."""
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
+from fcojax.arguments import checked_value
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.program import Program
 from fcojax.engine.state import Observe, is_sweep
-from fcojax.engine.stepper import advance_traced, read_model_traced, start_traced
+from fcojax.engine.stepper import (
+    advance_donating,
+    advance_traced,
+    read_model_compiled,
+    read_model_traced,
+    start_compiled,
+    start_traced,
+)
 from fcojax.engine.validation import (
     as_params,
     as_round_counts,
@@ -22,6 +34,8 @@ from fcojax.engine.validation import (
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
+
+Report = Callable[[int, dict[str, Array]], Any]
 
 
 def run(
@@ -36,6 +50,7 @@ def run(
     eval_every: int = 1,
     observe: Observe | None = None,
     context: PyTree = None,
+    progress: Report | None = None,
 ) -> tuple[Params, dict[str, Array]]:
     """Run an algorithm; a pure function, so it can be vmapped, jitted and differentiated.
 
@@ -53,6 +68,9 @@ def run(
       observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after every
         ``eval_every`` rounds.
       context: arrays that ``observe`` needs, such as a validation set.
+      progress: ``(rounds, history)``, called on the host after every ``eval_every`` rounds with the
+        number of rounds so far and their entry of the history; a program of these rounds then takes
+        the place of that of the whole run, with the same result. Not inside ``jit`` or ``vmap``.
 
     Returns:
       The model after the last round, and the history as ``fcojax.advance`` returns it.
@@ -77,8 +95,13 @@ def run(
     params = as_params(params)
     require_schedules(hparams, num_rounds)
     require_observer(observe, context, optional=True)
+    checked_value("progress", progress, Report | None)
     program = Program(algorithm, plan, observe, num_rounds // eval_every, eval_every)
-    model, history = run_compiled(program, as_arrays(hparams), params, data, key, context)
+    arguments = as_arrays(hparams), params, data, key, context
+    if progress is None:
+        model, history = run_compiled(program, *arguments)
+    else:
+        model, history = run_in_blocks(program, *arguments, progress)
     warn_if_nonfinite(history)
     return model, history
 
@@ -91,6 +114,38 @@ def run_compiled(
     state = start_traced(program.algorithm, program.plan, None, hparams, params, data, key)
     state, history = advance_traced(program, hparams, data, state, context)
     return read_model_traced(program.algorithm, hparams, state), history
+
+
+def run_in_blocks(
+    program: Program, hparams, params, data, key, context, progress: Report
+) -> tuple[Params, PyTree]:
+    """Do as ``run_compiled``, with one program for each evaluation and a report after it."""
+    state = start_compiled(program.algorithm, program.plan, None, hparams, params, data, key)
+    if isinstance(state.round, Tracer):
+        raise ValueError(
+            "progress is called between programs, but this call is traced; pass progress=None "
+            "inside of jit, vmap and grad."
+        )
+    block, histories = program._replace(num_evaluations=1), []
+    for _ in range(program.num_evaluations):
+        state, history = advance_donating(block, hparams, data, state, context)
+        progress(int(state.round), history)
+        histories.append(history)
+    joined = join_histories(histories, axis=2 * key.ndim)
+    return read_model_compiled(program.algorithm, hparams, state), joined
+
+
+def join_histories(histories: list[PyTree], axis: int) -> PyTree:
+    """Concatenate along the axis of evaluations."""
+
+    def one(*leaves):
+        if not leaves[0].is_fully_addressable:
+            return jnp.concatenate(leaves, axis)
+        # On the host, where a new number of evaluations needs no compilation.
+        whole = np.concatenate([np.asarray(leaf) for leaf in leaves], axis)
+        return jax.device_put(whole, leaves[0].sharding)
+
+    return jax.tree.map(one, *histories)
 
 
 def warn_if_nonfinite(history: dict[str, Array], grid: PyTree = None) -> None:

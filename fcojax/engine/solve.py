@@ -10,7 +10,7 @@ import numpy as np
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
-from fcojax.arguments import validated
+from fcojax.arguments import shown, validated
 from fcojax.engine import compaction
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.hparams import as_arrays
@@ -19,10 +19,15 @@ from fcojax.engine.participation.samplers import Everyone
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.program import Program
 from fcojax.engine.randomness import COHORT
-from fcojax.engine.state import PER_POINT, PER_RUN, SHARED, Observe, State, is_sweep, over_grid
+from fcojax.engine.state import Observe, State, is_sweep
 from fcojax.engine.status import Status
-from fcojax.engine.stepper import advance_traced, read_model_traced, start_traced
-from fcojax.engine.validation import as_params, require_observer, require_run, require_schedules
+from fcojax.engine.stepper import advance_traced, look_traced, read_model_traced, start_traced
+from fcojax.engine.validation import (
+    as_params,
+    require_observer,
+    require_run,
+    require_schedules,
+)
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Count, Key, NonNegative, Params, PyTree, Scalar
@@ -104,7 +109,8 @@ def solve(
       data: the clients.
       key: PRNG key, the only source of randomness; for a sweep a vector with one key per seed.
       plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
-      certificate: ``(hparams, model, data) -> {"violation": number}``, such as ``fcojax.kkt``.
+      certificate: ``(hparams, model, data) -> {"violation": number}``, such as ``fcojax.kkt``; or
+        a ``StateObserver`` of the whole state.
       tolerance: the violation at which a run counts as solved.
       eval_every: rounds between two evaluations of the certificate.
       max_rounds: the largest number of rounds, rounded up to a multiple of ``eval_every``.
@@ -126,7 +132,7 @@ def solve(
     plan = as_plan(plan)
     max_rounds = -(-max_rounds // eval_every) * eval_every
     require_run(algorithm, plan, hparams, data, key)
-    require_observer(certificate)
+    require_observer(certificate, name="certificate")
     sweeping = is_sweep(key)
     require_schedules(hparams, max_rounds, sweeping=sweeping)
     hparams, params = as_arrays(hparams), as_params(params)
@@ -152,12 +158,11 @@ _solve_compiled = jit_per(2)(solve_traced)
 
 def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> Progress:
     """Return the first state and its violation."""
-    state = start_traced(program.algorithm, program.plan, None, hparams, params, data, key)
-    violation_of = functools.partial(_violation, program.observe)
-    if is_sweep(key):
-        violation_of = over_grid(violation_of, data, (PER_POINT, PER_RUN, SHARED), PER_RUN)
-    model = read_model_traced(program.algorithm, hparams, state)
-    violation = violation_of(hparams, model, data)
+    algorithm, certificate = program.algorithm, program.observe
+    state = start_traced(algorithm, program.plan, None, hparams, params, data, key)
+    measures = look_traced(algorithm, certificate, hparams, state, data, data, "certificate")
+    violation = _violation(measures, 2 * key.ndim)
+    model = jax.eval_shape(lambda state: read_model_traced(algorithm, hparams, state), state)
     zero = jnp.zeros(violation.shape, jnp.int32)
     down, up = _certificate_bytes(model, violation, data)
     outcome = Outcome(violation, zero, zero + 1, zero > 0, zero > 0, down, up)
@@ -192,7 +197,8 @@ def _after_block(program, hparams, data, before: Progress, state, history, toler
         lambda state: read_model_traced(program.algorithm, hparams, state), state
     )
     last = {name: jnp.squeeze(column, -1) for name, column in history.items() if column.ndim}
-    violation, old = last[VIOLATION], before.outcome
+    old = before.outcome
+    violation = last[VIOLATION].astype(old.violation.dtype)
     num_rounds = state.round - before.state.round
     down, up = _certificate_bytes(model, violation, data)
     taken = _rounds_of_clients(program.plan, data, before.state, num_rounds)
@@ -213,6 +219,7 @@ def _after_block(program, hparams, data, before: Progress, state, history, toler
         server=keep(state.server, before.state.server),
         clients=keep(state.clients, before.state.clients),
         residuals=keep(state.residuals, before.state.residuals),
+        memory=keep(state.memory, before.state.memory),
     )
     return Progress(kept, before.first_violation, keep(new, old))
 
@@ -243,8 +250,16 @@ def _solve_grid(
         points, progress = points[kept], Progress(state, first, outcome)
 
 
-def _violation(certificate, hparams, model, data) -> Array:
-    return certificate(hparams, model, data)[VIOLATION]
+def _violation(measures: dict[str, Array], ndim: int) -> Array:
+    """Return the violation that a certificate returned for each run, as floats."""
+    violation = measures.get(VIOLATION)
+    if violation is None or jnp.ndim(violation) != ndim:
+        raise ValueError(
+            f'the certificate returned {shown(violation)} at "{VIOLATION}"; return one number '
+            "there, as fcojax.kkt does."
+        )
+    dtype = jnp.result_type(violation)
+    return jnp.asarray(violation, dtype if jnp.issubdtype(dtype, jnp.inexact) else float)
 
 
 def _with_verdict(outcome: Outcome, violation: Array, failed: Array, tolerance: Scalar) -> Outcome:
@@ -290,10 +305,7 @@ def _rounds_of_clients(plan: Plan, data: ClientData, state: State, num_rounds: A
         def add(index, total):
             cohort_key = jax.random.fold_in(key, COHORT)
             drawn = plan.cohort.draw(cohort_key, state.round + index, data.num_clients, data.sizes)
-            members = drawn.members
-            if members is None:
-                members = jnp.arange(data.num_clients, dtype=jnp.int32)
-            return total.at[members].add(drawn.present.astype(number), mode="drop")
+            return total.at[drawn.indices].add(drawn.present.astype(number), mode="drop")
 
         total = jax.lax.fori_loop(0, num_rounds, add, jnp.zeros(data.num_clients, number))
         return jnp.where(counts, total, 0)

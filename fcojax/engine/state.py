@@ -36,10 +36,15 @@ def is_sweep(key: Key) -> bool:
     """Return whether a key is a vector with one key per seed; raise ``ValueError`` for no key."""
     dtype = getattr(key, "dtype", jnp.dtype(bool))
     if not jnp.issubdtype(dtype, jax.dtypes.prng_key) or key.ndim > 1:
+        old = dtype == jnp.uint32 and getattr(key, "shape", ())[-1:] in ((2,), (4,))
+        made = ", which jax.random.PRNGKey makes" if old else ""
         raise ValueError(
-            f"key is {shown(key)}; pass a key as jax.random.key(0) makes it for a run, or a vector "
-            "of keys, as in jax.random.split(jax.random.key(0), 3), for a sweep over three seeds."
+            f"key is {shown(key)}{made}; pass a key as jax.random.key(0) makes it for a run, or a "
+            "vector of keys, as in jax.random.split(jax.random.key(0), 3), for a sweep over three "
+            "seeds."
         )
+    if not key.size:
+        raise ValueError("key is an empty vector; pass one key for each seed.")
     return key.ndim == 1
 
 
@@ -122,9 +127,8 @@ Observe = Callable[[PyTree, Params, PyTree], dict[str, Array]] | StateObserver
 class State(NamedTuple):
     """Everything that a run needs to continue.
 
-    In a sweep ``server``, ``clients``, ``residuals`` and ``bound`` have leading axes
-    [points, seeds], and ``key`` has [seeds]: the points of a seed share its cohorts and
-    minibatches. The round is one number for all runs.
+    In a sweep ``round`` is one number for all runs and ``key`` has the axis [seeds], as the points
+    of a seed share its cohorts and minibatches. All others have leading axes [points, seeds].
 
     Attributes:
       server: the algorithm's server state.
@@ -133,6 +137,7 @@ class State(NamedTuple):
       round: number of rounds so far.
       key: PRNG key, the only source of randomness.
       bound: the largest norm of an upload that is no outlier; ``()`` without an outlier rule.
+      memory: what the uplink's server side keeps of the uploads; ``()`` if nothing.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -151,10 +156,11 @@ class State(NamedTuple):
     round: Any  # an array; in trees of axes or of shardings one of those
     key: Any
     bound: Any = ()
+    memory: Any = ()
 
 
 # Axes of a sweep in each part of its state.
-STATE_AXES = State(PER_RUN, PER_RUN, PER_RUN, SHARED, PER_SEED, PER_RUN)
+STATE_AXES = State(PER_RUN, PER_RUN, PER_RUN, SHARED, PER_SEED, PER_RUN, PER_RUN)
 
 
 def on_mesh(state: State, data: ClientData, leading: tuple) -> State:
@@ -183,4 +189,5 @@ def on_mesh(state: State, data: ClientData, leading: tuple) -> State:
         residuals=put(state.residuals, *rows),
         round=put(state.round),
         bound=put(state.bound, *leading),
+        memory=put(state.memory, *leading),
     )

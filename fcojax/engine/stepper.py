@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
-from fcojax.engine.client_loop import RoundContext, Rows, first_residual
+from fcojax.engine.client_loop import RoundContext, Rows, first_of_uplink
 from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.placement.chunk_size import with_chunk_size
 from fcojax.engine.placement.mesh import with_auto_axes
@@ -44,6 +44,7 @@ from fcojax.engine.validation import (
     require_init,
     require_observer,
     require_run,
+    require_schedules,
     require_state,
     require_state_of,
 )
@@ -94,7 +95,7 @@ def start(
         init, fixed = require_init(params), None
     else:
         init, fixed = None, as_params(params)
-    return _start_compiled(algorithm, plan, init, hparams, fixed, data, key)
+    return start_compiled(algorithm, plan, init, hparams, fixed, data, key)
 
 
 def advance(
@@ -113,7 +114,8 @@ def advance(
     """Advance a state by a number of rounds, in one compiled program.
 
     Ten rounds equal five and five: the resulting state is the same to the last bit, and the
-    histories are two halves of one.
+    histories are two halves of one. The plan may change in between, as for fewer local steps later
+    on, but for its uplink and its outlier rule, whose memory is in the state.
 
     Args:
       algorithm: the algorithm, as for ``start``.
@@ -153,6 +155,7 @@ def advance(
     require_state(state)
     require_run(algorithm, plan, hparams, data, state.key)
     require_observer(observe, context, optional=True)
+    require_schedules(hparams, num_rounds, is_sweep(state.key), after=state.round)
     hparams = as_arrays(hparams)
     _require_matching_state(algorithm, plan, hparams, data, state)
     program = Program(algorithm, plan, observe, num_rounds // eval_every, eval_every)
@@ -211,7 +214,7 @@ def read_model(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
       3.0
     """
     require_state_of(algorithm, hparams, state)
-    return _read_model_compiled(algorithm, as_arrays(hparams), state)
+    return read_model_compiled(algorithm, as_arrays(hparams), state)
 
 
 @in_full_precision
@@ -223,13 +226,13 @@ def start_traced(algorithm, plan, init, hparams, params, data, key) -> State:
         now = at_round(hparams, 0)
         point = params if init is None else as_params(init(key))
         server, client = as_first_states(algorithm.init(now, point))
-        residual = first_residual(algorithm, plan, now, (server, client), data)
+        residual, memory = first_of_uplink(algorithm, plan, now, (server, client), data)
         num_rows = data.clients_per_shard * data.num_shards
         clients, residuals = jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (num_rows, *jnp.shape(leaf))), (client, residual)
         )
         bound = () if plan.outliers is None else plan.outliers.first()
-        return State(server, clients, residuals, jnp.zeros((), jnp.int32), key, bound)
+        return State(server, clients, residuals, jnp.zeros((), jnp.int32), key, bound, memory)
 
     if not is_sweep(key):
         return on_mesh(one(hparams, key), data, ())
@@ -237,7 +240,7 @@ def start_traced(algorithm, plan, init, hparams, params, data, key) -> State:
     return on_mesh(starts(hparams, key), data, ("sweep", None))
 
 
-_start_compiled = jit_per(3)(start_traced)
+start_compiled = jit_per(3)(start_traced)
 
 
 @in_full_precision
@@ -281,14 +284,9 @@ def _rounds(
                 program.algorithm, program.plan, now, data, state.key, state.round, state.bound
             )
             rows = Rows(state.clients, state.residuals)
-            server, rows, metrics = one_round(context, state.server, rows)
-            after = state._replace(
-                server=server,
-                clients=rows.states,
-                residuals=rows.residuals,
-                round=state.round + 1,
-                bound=bound_after(outliers, state.bound, metrics),
-            )
+            server, rows, memory, metrics = one_round(context, state.server, rows, state.memory)
+            bound = bound_after(outliers, state.bound, metrics)
+            after = State(server, *rows, state.round + 1, state.key, bound, memory)
             return after, metrics
 
         state, metrics = jax.lax.scan(body, state, length=program.rounds_per_evaluation)
@@ -297,7 +295,7 @@ def _rounds(
     if data.mesh is None:
         return scan(hparams, data, state)
     everywhere = jax.sharding.PartitionSpec()
-    specs = State(everywhere, data.shard_spec, data.shard_spec, *(everywhere,) * 3)
+    specs = State(everywhere, data.shard_spec, data.shard_spec, *(everywhere,) * 4)
     return jax.shard_map(
         scan,
         mesh=data.mesh,
@@ -311,14 +309,16 @@ def _rounds(
 
 @in_full_precision
 @with_auto_axes
-def _look_traced(algorithm, observe, hparams, state, context):
+def look_traced(algorithm, observe, hparams, state, context, data=None, name="observe"):
+    """Body of ``look``; ``data`` gives the mesh that shares the points of a sweep, if any."""
+
     def one(hparams, state):
-        return _evaluate(algorithm, observe, hparams, state, context)
+        return _evaluate(algorithm, observe, hparams, state, context, name)
 
-    return _for_each_run(one, hparams, state)
+    return _for_each_run(one, hparams, state, data)
 
 
-_look_compiled = jit_per(2)(_look_traced)
+_look_compiled = jit_per(2)(look_traced)
 
 
 @in_full_precision
@@ -330,22 +330,22 @@ def read_model_traced(algorithm: Algorithm, hparams: PyTree, state: State) -> Pa
     )
 
 
-_read_model_compiled = jit_per(1)(read_model_traced)
+read_model_compiled = jit_per(1)(read_model_traced)
 
 
-def _for_each_run(one: Callable, hparams: PyTree, state: State) -> Any:
+def _for_each_run(one: Callable, hparams: PyTree, state: State, data=None) -> Any:
     """Apply ``one(hparams, state)``, in a sweep for every point and seed."""
     if not is_sweep(state.key):
         return one(hparams, state)
-    # Without a mesh: arrays keep the sharding that they have.
-    return over_grid(one, None, (PER_POINT, STATE_AXES), PER_RUN)(hparams, state)
+    # Without a mesh arrays keep the sharding that they have.
+    return over_grid(one, data, (PER_POINT, STATE_AXES), PER_RUN)(hparams, state)
 
 
-def _evaluate(algorithm, observe, hparams, state, context) -> dict[str, Array]:
+def _evaluate(algorithm, observe, hparams, state, context, name="observe") -> dict[str, Array]:
     now, model = _model(algorithm, hparams, state)
     whole = isinstance(observe, StateObserver)
     function, argument = (observe.function, state) if whole else (observe, model)
-    return evaluated(fast_inside_loops(function), now, argument, context)
+    return evaluated(fast_inside_loops(function), now, argument, context, name=name)
 
 
 def _model(algorithm, hparams, state):
@@ -368,6 +368,7 @@ def _require_matching_state(algorithm, plan, hparams, data, state) -> None:
         "clients": f"another algorithm or another population than these {data.num_clients} clients",
         "residuals": "another plan, with another uplink",
         "bound": "another plan, with another outlier rule",
+        "memory": "another plan, with another uplink",
         "key": "another number of seeds",
     }
     for name, origin in origins.items():

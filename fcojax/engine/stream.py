@@ -22,8 +22,9 @@ from fcojax.engine.placement.chunk_size import room
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.program import Program
 from fcojax.engine.randomness import draw_cohort
+from fcojax.engine.run import join_histories
 from fcojax.engine.state import Observe, State, is_sweep
-from fcojax.engine.validation import as_round_counts
+from fcojax.engine.validation import as_round_counts, require_schedules, require_state_of
 from fcojax.memo import jit_per
 from fcojax.problems import stored
 from fcojax.problems.clients import ClientData, Held
@@ -157,8 +158,11 @@ class Stream:
           The new state and the history, as ``fcojax.advance`` returns them.
         """
         num_rounds, _ = as_round_counts(num_rounds, self.eval_every)
-        if not donate:
+        require_state_of(algorithm, hparams, state)
+        require_schedules(hparams, num_rounds, is_sweep(state.key), after=state.round)
+        if not donate:  # all blocks overwrite their states, so that they are one program
             rows = jax.tree.map(np.array, (state.clients, state.residuals))
+            state = jax.tree.map(jnp.array, state._replace(clients=(), residuals=()))
             state = state._replace(clients=rows[0], residuals=rows[1])
         # Read once: on later states they are pending device values, and reading would block.
         first, key = int(state.round), jnp.array(state.key)
@@ -169,7 +173,7 @@ class Stream:
             if index == 0:
                 part, history = stepper.advance(
                     algorithm, hparams, part, data, self.plan, num_rounds=self.eval_every,
-                    eval_every=self.eval_every, observe=observe, context=context, donate=donate,
+                    eval_every=self.eval_every, observe=observe, context=context, donate=True,
                 )  # fmt: skip
                 hparams = as_arrays(hparams)
                 program = Program(algorithm, self.plan, observe, 1, self.eval_every)
@@ -180,13 +184,7 @@ class Stream:
             jax.block_until_ready(self._computing)
             self._computing = history
             histories.append(history)
-        axis = 2 if is_sweep(state.key) else 0
-
-        # On the host, where a new number of evaluations needs no compilation.
-        def joined(*leaves):
-            return jax.device_put(np.concatenate([np.asarray(leaf) for leaf in leaves], axis))
-
-        return state, jax.tree.map(joined, *histories)
+        return state, join_histories(histories, axis=2 * key.ndim)
 
     def _of_members(self, state: State, data: ClientData) -> State:
         """Return the state with rows for the clients of one block."""
@@ -303,10 +301,7 @@ def _drawn(plan: Plan, block: int, data: ClientData, keys: Key, first: Any):
 
     def one(key, index):
         drawn = draw_cohort(plan, data, key, index)
-        members = drawn.members
-        if members is None:
-            members = jnp.arange(data.num_clients, dtype=jnp.int32)
-        return members, drawn.present
+        return drawn.indices, drawn.present
 
     rounds = jnp.asarray(first, jnp.int32) + jnp.arange(block, dtype=jnp.int32)
     return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(keys, rounds)

@@ -5,12 +5,13 @@ import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
+from fcojax.arguments import checked_value
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.placement.chunk_size import sized
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.program import Program
-from fcojax.engine.run import run_compiled, warn_if_nonfinite
+from fcojax.engine.run import Report, run_compiled, run_in_blocks, warn_if_nonfinite
 from fcojax.engine.state import Observe, is_sweep
 from fcojax.engine.validation import (
     as_params,
@@ -35,6 +36,7 @@ def sweep(
     eval_every: int = 1,
     observe: Observe | None = None,
     context: PyTree = None,
+    progress: Report | None = None,
 ) -> tuple[Params, PyTree]:
     """Run every point of a grid for every key, in one compiled program.
 
@@ -54,6 +56,8 @@ def sweep(
       observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after every
         ``eval_every`` rounds.
       context: arrays that ``observe`` needs, such as a validation set.
+      progress: ``(rounds, history)``, called as by ``run``. Where the points run in several parts,
+        one after the other, the history is that of a part and the rounds are a mean over the parts.
 
     Returns:
       The models and the history of all runs, with leading axes [points, seeds].
@@ -76,12 +80,11 @@ def sweep(
             "keys is a single key; pass one for each seed, as in "
             "jax.random.split(jax.random.key(0), 3), or key[None] for one seed."
         )
-    if not keys.size:
-        raise ValueError("keys is empty; pass one for each seed.")
     require_run(algorithm, plan, grid, data, keys)
     require_schedules(grid, num_rounds, sweeping=True)
     params = as_params(params)
     require_observer(observe, context, optional=True)
+    checked_value("progress", progress, Report | None)
     grid = as_arrays(grid)
     points = num_points(grid)
     at_once = points_at_once(algorithm, grid, params, data, plan, keys.size)
@@ -92,7 +95,21 @@ def sweep(
     def run_points(part):
         return run_compiled(program, part, params, data, keys, context)
 
-    if num_chunks == 1:
+    if progress is not None:
+
+        def run_reported(index):
+            first = index * at_once
+
+            def report(rounds, history):
+                done = (index * num_rounds + rounds) // num_chunks
+                progress(done, take(history, slice(points - first)))
+
+            part = take(padded, slice(first, first + at_once))
+            return run_in_blocks(program, part, params, data, keys, context, report)
+
+        parts = map(run_reported, range(num_chunks))
+        found = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    elif num_chunks == 1:
         found = run_points(padded)
     else:
         parts = jax.tree.map(

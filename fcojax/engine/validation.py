@@ -17,7 +17,7 @@ from fcojax.engine.plan import Plan
 from fcojax.engine.state import State, is_sweep
 from fcojax.problems.clients import ClientData
 from fcojax.problems.fields import by_field
-from fcojax.types import Count, Key, PyTree, Real
+from fcojax.types import Array, Count, Key, PyTree, Real
 
 
 @validated
@@ -35,9 +35,15 @@ def require_run(
     algorithm: Algorithm, plan: Plan, hparams: PyTree, data: ClientData, key: Key
 ) -> None:
     """Raise ``ValueError`` if these cannot make a run, or a sweep where ``key`` is a vector."""
+    require_parts(algorithm, plan, hparams, data, sweeping=is_sweep(key))
+
+
+def require_parts(
+    algorithm: Algorithm, plan: Plan, hparams: PyTree, data: ClientData, sweeping: bool = False
+) -> None:
+    """Do as ``require_run`` does, where there is no key."""
     require_algorithm(algorithm)
     checked_value("data", data, ClientData)
-    sweeping = is_sweep(key)
     _require_cohort(algorithm, plan, data)
     _require_work(plan, data)
     require_type(algorithm, hparams)
@@ -93,6 +99,8 @@ def _is_number(leaf: Any) -> bool:
     dtype = getattr(leaf, "dtype", None)
     if dtype is None:
         return isinstance(leaf, bool | int | float | complex)
+    if isinstance(leaf, np.ma.MaskedArray):
+        return False
     return not isinstance(leaf, np.ndarray | np.generic) or dtype.kind not in "OSUMm"
 
 
@@ -114,45 +122,48 @@ def as_first_states(states: Any) -> tuple[PyTree, PyTree]:
     return states
 
 
-def require_observer(observe: Any, context: PyTree = None, optional: bool = False) -> None:
+def require_observer(
+    observe: Any, context: PyTree = None, optional: bool = False, name: str = "observe"
+) -> None:
     """Raise ``ValueError`` unless ``observe`` takes three arguments and the context holds arrays.
 
     Args:
       observe: the function, or a ``StateObserver``.
       context: its third argument.
       optional: whether ``observe`` may be ``None``.
+      name: what the caller calls it.
     """
     function = getattr(observe, "function", observe)
     if not (optional and observe is None) and not (callable(function) and _accepts(function, 3)):
         raise ValueError(
-            f"observe is {shown(function)}; pass a function (hparams, model, context) -> dict."
+            f"{name} is {shown(function)}; pass a function (hparams, model, context) -> dict."
         )
     for _, leaf in by_field([context]):
         if not _is_number(leaf):
             raise ValueError(f"context is {shown(leaf)}; pass arrays that observe needs, or None.")
 
 
-def evaluated(observe: Callable, *args: Any) -> dict:
+def evaluated(observe: Callable, *args: Any, name: str = "observe") -> dict:
     """Call an observer; raise ``ValueError`` unless it returns a dictionary of numbers."""
     try:
         measures = observe(*args)
     except (ConcretizationTypeError, TracerArrayConversionError) as error:
         raise ValueError(
-            "observe is traced, so its numbers are not known yet; use jnp in place of float, int, "
+            f"{name} is traced, so its numbers are not known yet; use jnp in place of float, int, "
             "bool, if and numpy."
         ) from error
     except (AttributeError, TypeError) as error:
         if args[-1] is None and "NoneType" in str(error):
             raise ValueError(
-                f"observe was given no context and needs one ({error}); pass context=..., the "
+                f"{name} was given no context and needs one ({error}); pass context=..., the "
                 "arrays that it uses."
             ) from error
         raise
     if not isinstance(measures, dict):
-        raise ValueError(f"observe returned {shown(measures)}; return a dictionary of numbers.")
-    for name, leaf in by_field([measures]):
+        raise ValueError(f"{name} returned {shown(measures)}; return a dictionary of numbers.")
+    for field, leaf in by_field([measures]):
         if not _is_number(leaf):
-            raise ValueError(f"observe returned {shown(leaf)} for {name}; return numbers.")
+            raise ValueError(f"{name} returned {shown(leaf)} for {field}; return numbers.")
     return measures
 
 
@@ -273,26 +284,37 @@ def _require_shape(name: str, shape: tuple, default: Any, sweeping: bool) -> Non
         )
 
 
-def require_schedules(hparams: PyTree, num_rounds: int, sweeping: bool = False) -> None:
+def require_schedules(
+    hparams: PyTree, num_rounds: int, sweeping: bool = False, after: Array | int = 0
+) -> None:
     """Raise ``ValueError`` if a schedule has fewer values than there are rounds.
 
     Args:
       hparams: hyperparameters, or a grid.
       num_rounds: number of rounds.
       sweeping: whether they are a grid, whose points are the first axis.
+      after: number of rounds before these; a traced one is not checked.
     """
     for name, value in zip(hparams._fields, hparams, strict=True):
-        length = value.values.shape[1 if sweeping else 0] if is_schedule(value) else num_rounds
-        if length < num_rounds:
+        if not is_schedule(value) or isinstance(after, Tracer):
+            continue
+        length, last = value.values.shape[1 if sweeping else 0], int(after) + num_rounds
+        if length < last:
             raise ValueError(
                 f"the schedule of {name} has {length} values; pass one for each of the "
-                f"{num_rounds} rounds."
+                f"{last} rounds."
             )
 
 
 def require_state(state: Any) -> None:
-    """Raise ``ValueError`` unless this is the state of a run."""
+    """Raise ``ValueError`` unless this is the state of a run, and its arrays are there."""
     checked_value("state", state, State)
+    arrays = [leaf for leaf in jax.tree.leaves(state) if isinstance(leaf, jax.Array)]
+    if any(not isinstance(leaf, Tracer) and leaf.is_deleted() for leaf in arrays):
+        raise ValueError(
+            "the state was donated, so the next state has its memory; pass that one, or advance "
+            "with donate=False."
+        )
 
 
 def require_state_of(algorithm: Any, hparams: Any, state: Any) -> None:

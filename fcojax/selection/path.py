@@ -18,7 +18,7 @@ from fcojax.engine.optimality import kkt, pooled_gradient
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.program import Program
 from fcojax.engine.solve import Outcome, solve_traced
-from fcojax.engine.validation import as_params, require_run
+from fcojax.engine.validation import as_params, require_algorithm, require_run
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import Loss, Problem, population_loss
@@ -199,6 +199,7 @@ def prepared(
     plan = as_plan(local_steps(1) if plan is None else plan)
     key = jax.random.key(0) if key is None else key
     algorithm = (method or default_method(penalty))(problem.loss)
+    require_algorithm(algorithm)
     finds_rate = hparams is None
     if finds_rate:
         hparams = algorithm.hparams_type()
@@ -250,7 +251,7 @@ def grid_of(
     return values, False
 
 
-@jit_per(2)
+@jit_per(2, kept=16)
 @in_full_precision
 def _path(setup, relative, hparams, params, data, key, grid, tolerance) -> TracedPath:
     counts = data.weights[: data.num_clients] > 0

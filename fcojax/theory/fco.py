@@ -14,6 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fcojax.arguments import validated
+from fcojax.types import Count, NonNegative, Positive
+
 
 class Constants(NamedTuple):
     """The constants of a problem in the bounds.
@@ -31,13 +34,15 @@ class Constants(NamedTuple):
     num_clients: int
 
 
+@validated
 def largest_client_lr(constants: Constants) -> float:
     """Return the largest client rate for which the bounds hold, 1/(4L)."""
     return 1 / (4 * constants.smoothness)
 
 
+@validated
 def discrepancy_bound(
-    constants: Constants, client_lr: float, num_steps: int, heterogeneity: float
+    constants: Constants, client_lr: Positive, num_steps: Count, heterogeneity: NonNegative
 ) -> float:
     r"""Bound the mean discrepancy of the clients' duals, for quadratic losses of one Hessian.
 
@@ -57,8 +62,13 @@ def discrepancy_bound(
     return client_lr**2 * (noise + bias)
 
 
+@validated
 def gap_from_discrepancy(
-    constants: Constants, client_lr: float, num_steps: int, num_rounds: int, discrepancy: float
+    constants: Constants,
+    client_lr: Positive,
+    num_steps: Count,
+    num_rounds: Count,
+    discrepancy: NonNegative,
 ) -> float:
     r"""Bound the gap by Lemma 4.4 from the measured mean discrepancy, with constants 1.
 
@@ -79,8 +89,13 @@ def gap_from_discrepancy(
     return start + noise + constants.smoothness * discrepancy
 
 
+@validated
 def gap_from_heterogeneity(
-    constants: Constants, client_lr: float, num_steps: int, num_rounds: int, heterogeneity: float
+    constants: Constants,
+    client_lr: Positive,
+    num_steps: Count,
+    num_rounds: Count,
+    heterogeneity: NonNegative,
 ) -> float:
     """Bound the gap by Theorem 4.3, for quadratic losses of one Hessian.
 
@@ -95,8 +110,13 @@ def gap_from_heterogeneity(
     return gap_from_discrepancy(constants, client_lr, num_steps, num_rounds, discrepancy)
 
 
+@validated
 def gap_from_gradients(
-    constants: Constants, client_lr: float, num_steps: int, num_rounds: int, largest_gradient: float
+    constants: Constants,
+    client_lr: Positive,
+    num_steps: Count,
+    num_rounds: Count,
+    largest_gradient: NonNegative,
 ) -> float:
     r"""Bound the gap by Theorem 4.2, for stochastic gradients of bounded dual norm.
 
@@ -114,8 +134,9 @@ def gap_from_gradients(
     return gap_from_discrepancy(constants, client_lr, num_steps, num_rounds, discrepancy)
 
 
+@validated
 def best_client_lr_from_heterogeneity(
-    constants: Constants, num_steps: int, num_rounds: int, heterogeneity: float
+    constants: Constants, num_steps: Count, num_rounds: Count, heterogeneity: NonNegative
 ) -> float:
     """Return the client rate that minimises the bound of Theorem 4.3."""
     unit = largest_client_lr(constants)
@@ -123,15 +144,17 @@ def best_client_lr_from_heterogeneity(
     return _best_client_lr(constants, num_steps, num_rounds, per_square)
 
 
+@validated
 def best_client_lr_from_gradients(
-    constants: Constants, num_steps: int, num_rounds: int, largest_gradient: float
+    constants: Constants, num_steps: Count, num_rounds: Count, largest_gradient: NonNegative
 ) -> float:
     """Return the client rate that minimises the bound of Theorem 4.2."""
     per_square = largest_gradient**2 * (num_steps - 1) * (2 * num_steps - 1) / 6
     return _best_client_lr(constants, num_steps, num_rounds, per_square)
 
 
-def rounds_while_local_steps_help(constants: Constants, largest_gradient: float) -> float:
+@validated
+def rounds_while_local_steps_help(constants: Constants, largest_gradient: Positive) -> float:
     r"""Return the rounds up to which Theorem 4.2, at its best rate, is below Theorem 4.1.
 
     .. math:: L^{1/3} B^{2/3} G^{2/3} R^{-2/3} \le L B R^{-1} \iff R \le L^2 B / G^2
@@ -142,8 +165,9 @@ def rounds_while_local_steps_help(constants: Constants, largest_gradient: float)
     return constants.smoothness**2 * constants.distance / largest_gradient**2
 
 
+@validated
 def gap_of_small_steps(
-    constants: Constants, round_lr: float, num_steps: int, num_rounds: int
+    constants: Constants, round_lr: Positive, num_steps: Count, num_rounds: Count
 ) -> float:
     r"""Bound the gap by Theorem 4.1, for a client rate that tends to zero at fixed eta_s eta_c.
 
@@ -157,7 +181,8 @@ def gap_of_small_steps(
     return constants.distance / (round_lr * num_rounds) + noise
 
 
-def best_round_lr(constants: Constants, num_steps: int, num_rounds: int) -> float:
+@validated
+def best_round_lr(constants: Constants, num_steps: Count, num_rounds: Count) -> float:
     """Return the ``round_lr`` that minimises ``gap_of_small_steps``."""
     if constants.variance == 0:
         return largest_client_lr(constants)
@@ -167,7 +192,7 @@ def best_round_lr(constants: Constants, num_steps: int, num_rounds: int) -> floa
 
 
 def _best_client_lr(
-    constants: Constants, num_steps: int, num_rounds: int, per_square: float
+    constants: Constants, num_steps: Count, num_rounds: Count, per_square: float
 ) -> float:
     r"""Minimise :math:`B/(\eta K R) + \eta \sigma^2/M + L d \eta^2` up to 1/(4L)."""
     start = constants.distance / (num_steps * num_rounds)

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fcojax.arguments import shown, validated
-from fcojax.types import Count, NonNegative, Positive
+from fcojax.types import Count, CountOrZero, NonNegative, Positive
 
 Matrix = np.ndarray
 Vector = np.ndarray
@@ -32,7 +32,8 @@ class Powers(NamedTuple):
     total: np.ndarray
 
 
-def powers(z: np.ndarray | float, num_times: int) -> Powers:
+@validated
+def powers(z: np.ndarray | float, num_times: CountOrZero) -> Powers:
     """Return the powers of 1 - z without cancellation, for z >= 0.
 
     Above z = 2 the powers grow, and may overflow to infinity.
@@ -60,7 +61,8 @@ def powers(z: np.ndarray | float, num_times: int) -> Powers:
     return Powers(power, complement, total)
 
 
-def normalised(weights: Sequence[float] | Vector | None, num_clients: int) -> Vector:
+@validated
+def normalised(weights: Sequence[float] | Vector | None, num_clients: Count) -> Vector:
     """Return the p_k, one per client and of sum one; equal for ``None``."""
     weights = np.ones(num_clients) if weights is None else np.asarray(weights, float)
     finite = np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0
@@ -70,6 +72,18 @@ def normalised(weights: Sequence[float] | Vector | None, num_clients: int) -> Ve
             "per client and not all 0."
         )
     return weights / weights.sum()
+
+
+def require_pairs(features: Sequence[Matrix], targets: Sequence[Vector]) -> None:
+    """Raise ``ValueError`` unless there is a matrix and a vector of as many rows per client."""
+    shapes = [np.shape(a) for a in features], [np.shape(b) for b in targets]
+    if not shapes[0] or any(len(shape) != 2 for shape in shapes[0]):
+        raise ValueError(f"features have shapes {shapes[0]}; pass one matrix per client.")
+    if shapes[1] != [shape[:1] for shape in shapes[0]]:
+        raise ValueError(
+            f"targets have shapes {shapes[1]} where features have {shapes[0]}; pass one number "
+            "for each row of features."
+        )
 
 
 class QuadraticClients(NamedTuple):
@@ -119,6 +133,7 @@ def least_squares_clients(
       reading: which row of the table.
       ridge: the weight of the ridge term.
     """
+    require_pairs(features, targets)
     sizes = np.array([len(target) for target in targets], float)
     factored = [
         _factor(
@@ -251,6 +266,7 @@ def round_map(clients: QuadraticClients, step_size: Positive, num_steps: Count) 
     return RoundMap(fixed_point, axes, decrements)
 
 
+@validated
 def minimiser(clients: QuadraticClients) -> Vector:
     """Return x_LS, the minimiser of sum p_k f_k, of least norm if there are several.
 
@@ -260,6 +276,7 @@ def minimiser(clients: QuadraticClients) -> Vector:
     return _weighted_minimiser(clients, clients.curvatures)
 
 
+@validated
 def many_steps_limit(clients: QuadraticClients) -> Vector:
     r"""Return FedGD's limit as E grows, the mean of the minimisers if all H_k are invertible.
 
@@ -271,7 +288,8 @@ def many_steps_limit(clients: QuadraticClients) -> Vector:
     )
 
 
-def first_order_bias(clients: QuadraticClients, step_size: float, num_steps: int) -> Vector:
+@validated
+def first_order_bias(clients: QuadraticClients, step_size: Positive, num_steps: Count) -> Vector:
     r"""Return the leading term of x_FGD - x_LS, up to the order of :math:`(sE)^2`.
 
     .. math:: \tfrac{s (E - 1)}{2} \Big(\sum_k p_k H_k\Big)^{-1} \sum_k p_k H_k \nabla f_k(x_{LS})

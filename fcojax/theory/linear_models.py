@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fcojax.arguments import validated
-from fcojax.theory.least_squares import Matrix, Vector, normalised
+from fcojax.theory.least_squares import Matrix, Vector, normalised, require_pairs
 from fcojax.types import NonNegative
 
 Elementwise = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -258,6 +258,7 @@ def logistic_regression(
 
 
 def _linear_model(link, features, targets, ridge, weights) -> LinearModel:
+    require_pairs(features, targets)
     weights = [len(b) for b in targets] if weights is None else weights
     return LinearModel(
         link,

@@ -13,21 +13,26 @@ from typing import NamedTuple
 import numpy as np
 
 from fcojax.algorithms.local_sgd import LocalSGDHparams
+from fcojax.arguments import validated
 from fcojax.theory.linear_models import Constants, LinearModel
+from fcojax.types import Count, CountOrZero, Positive
 
 
-def offset(constants: Constants, num_steps: int) -> float:
+@validated
+def offset(constants: Constants, num_steps: Positive) -> float:
     """Return gamma of the step sizes, ``max(8 kappa, E)``."""
     return max(8 * constants.condition, float(num_steps))
 
 
-def schedule(constants: Constants, num_steps: int) -> LocalSGDHparams:
+@validated
+def schedule(constants: Constants, num_steps: Count) -> LocalSGDHparams:
     """Return the theorem's step sizes as hyperparameters of ``fcojax.algorithms.local_sgd``."""
     gamma = offset(constants, num_steps)
     return LocalSGDHparams(2 / (constants.strong_convexity * gamma), 1 / gamma)
 
 
-def num_messages(total_steps: int, num_steps: int) -> int:
+@validated
+def num_messages(total_steps: CountOrZero, num_steps: Count) -> int:
     """Return the uploads and downloads of one client in ``total_steps`` steps, E per round.
 
     Example:
@@ -97,12 +102,13 @@ class Bound(NamedTuple):
         return below if below <= knee else max(knee, math.sqrt((rest + drift) / drift))
 
 
+@validated
 def a_posteriori(
     model: LinearModel,
     constants: Constants,
     points: np.ndarray,
-    num_steps: int,
-    batch_size: int | None = 1,
+    num_steps: Count,
+    batch_size: Count | None = 1,
 ) -> Bound:
     """Return the theorem with the largest moments at ``points`` that runs have visited.
 
@@ -123,8 +129,9 @@ def a_posteriori(
     return Bound(constants, num_steps, total, float(second_moment), distance)
 
 
+@validated
 def a_priori(
-    model: LinearModel, constants: Constants, num_steps: int, batch_size: int | None = 1
+    model: LinearModel, constants: Constants, num_steps: Count, batch_size: Count | None = 1
 ) -> Bound:
     r"""Return the theorem for runs that start at zero, with moments that hold for all draws.
 
@@ -182,6 +189,7 @@ class Sides(NamedTuple):
     right: np.ndarray
 
 
+@validated
 def contraction_lemma(
     model: LinearModel, constants: Constants, points: np.ndarray, step_size: np.ndarray | float
 ) -> Sides:
@@ -200,6 +208,7 @@ def contraction_lemma(
     return Sides(left, right + 2 * consensus_error(model, points))
 
 
+@validated
 def noise_lemma(
     model: LinearModel, points: np.ndarray, noise: float, batch_size: int | None = 1
 ) -> Sides:
@@ -213,6 +222,7 @@ def noise_lemma(
     return Sides(left, np.full_like(left, noise))
 
 
+@validated
 def drift_lemma(
     model: LinearModel, bound: Bound, points: np.ndarray, step_size: np.ndarray | float
 ) -> Sides:
@@ -227,6 +237,7 @@ def drift_lemma(
     return Sides(left, np.broadcast_to(right, left.shape))
 
 
+@validated
 def one_step(
     model: LinearModel,
     bound: Bound,
@@ -249,6 +260,7 @@ def one_step(
     return Sides(left, contracted + step_size**2 * bound.step_error)
 
 
+@validated
 def consensus_error(model: LinearModel, points: np.ndarray) -> np.ndarray:
     """Return the weighted mean squared distance of the clients' points to their mean."""
     mean = np.einsum("k,...ki->...i", model.weights, points)
@@ -261,7 +273,8 @@ def _mean_step(model, points, step_size):
     return mean, mean - np.asarray(step_size)[..., None] * slope
 
 
-def noise_limit(model: LinearModel, constants: Constants, batch_size: int = 1) -> float:
+@validated
+def noise_limit(model: LinearModel, constants: Constants, batch_size: Count = 1) -> float:
     r"""Return the limit of (gamma + T)(E f(x_T) - f*), the same for every fixed E.
 
     .. math:: \tfrac12 \mathrm{tr}(H V), \qquad (c H - \tfrac12 I) V + V (c H - \tfrac12 I) =
@@ -278,7 +291,8 @@ def noise_limit(model: LinearModel, constants: Constants, batch_size: int = 1) -
     return float(np.sum(curvatures * c**2 * np.diag(covariance) / (2 * (2 * c * curvatures - 1))))
 
 
-def drift_limit(model: LinearModel, constants: Constants, num_steps: int) -> float:
+@validated
+def drift_limit(model: LinearModel, constants: Constants, num_steps: Count) -> float:
     r"""Return the limit of (gamma + T)^2 (f(x_T) - f*) with full gradients; zero for E = 1.
 
     .. math:: \tfrac{c^2}{2} w^T H w, \qquad (c H - I) w = \tfrac{c (E - 1)}{2}

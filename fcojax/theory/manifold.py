@@ -12,20 +12,23 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
+from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import Loss, population_loss
 from fcojax.transforms.manifolds.manifold import Manifold, ambient_norm, riemannian_gradient
-from fcojax.types import Array, Params, Scalar
+from fcojax.types import Array, Count, NonNegative, Params, Positive
 
 
+@validated
 def gradient(loss: Loss, manifold: Manifold, data: ClientData, x: Params) -> Params:
     """Return grad F(x), the Riemannian gradient of the clients' weighted mean loss."""
     euclidean = jax.grad(lambda y: population_loss(loss, y, data))(x)
     return riemannian_gradient(manifold, x, euclidean)
 
 
+@validated
 def stationarity(
-    loss: Loss, manifold: Manifold, data: ClientData, x: Params, length: Scalar
+    loss: Loss, manifold: Manifold, data: ClientData, x: Params, length: Positive
 ) -> Array:
     r"""The norm of :math:`G(x) = (x - P(x - \tilde\eta\,\mathrm{grad} F(x))) / \tilde\eta`.
 
@@ -48,8 +51,14 @@ def stationarity(
     return ambient_norm(manifold, tree.sub(x, manifold.project(moved))) / length
 
 
+@validated
 def drift_floor(
-    loss: Loss, manifold: Manifold, data: ClientData, x: Params, client_lr: Scalar, num_steps: int
+    loss: Loss,
+    manifold: Manifold,
+    data: ClientData,
+    x: Params,
+    client_lr: NonNegative,
+    num_steps: Count,
 ) -> Array:
     r"""The gradient norm at the limit of ``r_fed_avg``, to first order in the client rate.
 

@@ -13,11 +13,12 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
 from fcojax.algorithms.fe_dual_ex import extrapolation
 from fcojax.algorithms.fed_dual_avg import DualPoint, FedDualAvgHparams, fed_dual_avg
+from fcojax.arguments import validated
 from fcojax.problems.problem import Loss
 from fcojax.theory.averages import Averaged
 from fcojax.theory.fco import Constants
 from fcojax.transforms.mirrors.mirror import Mirror
-from fcojax.types import Params
+from fcojax.types import Count, NonNegative, Params, Positive
 
 
 class Path(NamedTuple):
@@ -85,8 +86,13 @@ def extrapolated_average(loss: Loss, mirror: Mirror) -> Algorithm:
     return Algorithm(init, broadcast, client_update, server_update, model)
 
 
+@validated
 def gap_bound(
-    constants: Constants, client_lr: float, num_steps: int, num_rounds: int, gradient_bound: float
+    constants: Constants,
+    client_lr: Positive,
+    num_steps: Count,
+    num_rounds: Count,
+    gradient_bound: NonNegative,
 ) -> float:
     r"""Bound the expected duality gap of the average, at server rate one.
 
@@ -116,7 +122,8 @@ def gap_bound(
     )
 
 
-def exact_gap_bound(distance: float, client_lr: float, num_steps: int) -> float:
+@validated
+def exact_gap_bound(distance: NonNegative, client_lr: Positive, num_steps: Count) -> float:
     r"""Bound the gap of the average for one client with exact gradients by :math:`B / (\eta T)`.
 
     Args:

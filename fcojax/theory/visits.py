@@ -9,13 +9,15 @@ import jax.numpy as jnp
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.local import Local
 from fcojax.algorithms.work import Work
+from fcojax.arguments import validated
 from fcojax.engine.state import StateObserver
 from fcojax.engine.stepper import advance, start
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
-from fcojax.types import Key, Params, PyTree
+from fcojax.types import Count, Key, Params, PyTree
 
 
+@validated
 def local_points(
     algorithm: Algorithm,
     hparams: PyTree,
@@ -24,7 +26,7 @@ def local_points(
     key: Key,
     plan: Work,
     *,
-    num_rounds: int,
+    num_rounds: Count,
     read: Callable[[PyTree], Params] = lambda carry: carry,
 ) -> Params:
     """Return the points at which every client took its gradients, [rounds, steps, clients].

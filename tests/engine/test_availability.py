@@ -143,6 +143,7 @@ def test_some_of_a_group_are_a_fair_subset_of_it():
         assert stats.chisquare(counts).pvalue > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampler", [cyclic(num_groups=10, cohort_size=10), markov(leave=0.1, join=0.1, cohort_size=10)]
 )

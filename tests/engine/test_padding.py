@@ -112,7 +112,9 @@ def test_full_gradients_are_pooled_on_a_mesh_and_for_some_clients_only():
     np.testing.assert_allclose(some, pooled_gradient(data.select(np.asarray(members))), rtol=1e-10)
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 4, 9])
+@pytest.mark.parametrize(
+    "chunk", [1, 4, *(pytest.param(chunk, marks=pytest.mark.slow) for chunk in (2, 9))]
+)
 @pytest.mark.parametrize("work", [fcojax.local_steps(2), fcojax.local_epochs(2)])
 def test_padding_is_reported_as_it_is(work, chunk):
     data = population(SMALL, None)

@@ -85,7 +85,7 @@ def test_scan_equals_a_python_loop():
 
     rows, looped = Rows(client, ()), []
     for index in range(5):
-        server, rows, _ = step(server, rows, jnp.int32(index))
+        server, rows, *_ = step(server, rows, jnp.int32(index))
         looped.append(federations.as_vector(chosen.model(rates, server)))
     scanned = federations.models(chosen, rates, data, KEY, num_rounds=5, **SAMPLED)
     np.testing.assert_allclose(scanned, looped, rtol=1e-13)

@@ -56,7 +56,20 @@ def test_the_model_is_the_optimum_and_a_start_there_costs_no_round():
     np.testing.assert_array_equal(outcome.bytes_up, np.full(4, 24 * exchanges + 8 * outcome.rounds))
 
 
-@pytest.mark.parametrize("outliers", [None, fcojax.norm_quantile(0.9, 10.0)])
+@pytest.mark.parametrize("key", [KEY, KEY[None]], ids=["run", "sweep"])
+def test_a_certificate_is_an_observer_of_the_start_too(key):
+    """It is given the numbers of the round, and may look at the whole state."""
+    hparams = rates(penalty_scale=fcojax.schedule([0.1] * 200))
+    if key.ndim:
+        hparams = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], hparams)
+    of_state = fcojax.StateObserver(lambda hparams, state, data: KKT(hparams, state.server, data))
+    (model, found), (_, plain) = (solve(hparams, key=key, certificate=c) for c in (of_state, KKT))
+    assert found.solved.all() and found.rounds == plain.rounds > 0
+
+
+@pytest.mark.parametrize(
+    "outliers", [pytest.param(None, marks=pytest.mark.slow), fcojax.norm_quantile(0.9, 10.0)]
+)
 def test_a_sweep_ends_where_its_points_end_alone(outliers):
     """Also where each point has a bound for uploads of its own."""
     plan = fcojax.Plan(PLAN, outliers=outliers)
@@ -75,6 +88,7 @@ def test_a_sweep_ends_where_its_points_end_alone(outliers):
     assert 2 * np.sum(outcome.rounds < outcome.rounds.max()) > len(points)
 
 
+@pytest.mark.slow
 def test_bytes_of_a_cohort_are_those_of_its_members():
     """Client by client they add up to what the engine counts."""
     plan = fcojax.Plan(PLAN, fcojax.uniform_cohort(cohort_size=2))

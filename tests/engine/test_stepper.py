@@ -82,6 +82,7 @@ def test_five_rounds_saved_restored_and_five_more_are_ten(hparams, key, tmp_path
     assert_equal(jax.tree.map(lambda a, b: looks([a, b]), first, second), history)
 
 
+@pytest.mark.slow
 def test_the_stepper_is_what_run_and_sweep_do():
     state, history = advanced(started(), 10)
     model, other = fcojax.run(
@@ -157,6 +158,40 @@ def test_a_sweep_draws_one_cohort_for_each_round_and_seed_whatever_its_grid(num_
 def test_a_state_of_another_run_is_refused(change, word):
     with pytest.raises(ValueError, match=word):
         advanced(change(started()), 1)
+
+
+def pulled(hparams=0.5, sweep=False):
+    """FedAvg on 0.5 (w - 2)^2 from w = 0, where a local step takes half of the distance."""
+    data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, [1, 1])
+    fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+    hparams = fed_avg.hparams_type(client_lr=hparams)
+    if sweep:
+        hparams = fcojax.grid.zipped(type(hparams), client_lr=[hparams.client_lr])
+    state = fcojax.start(
+        fed_avg, hparams, jnp.array(0.0), data, KEYS if sweep else KEY, fcojax.local_steps(1)
+    )
+
+    def advance(state, plan, num_rounds):
+        return fcojax.advance(fed_avg, hparams, state, data, plan, num_rounds=num_rounds)[0]
+
+    return state, advance
+
+
+def test_later_rounds_may_have_another_plan():
+    state, advance = pulled()
+    for num_steps, num_rounds in (3, 2), (1, 4):
+        state = advance(state, fcojax.local_steps(num_steps), num_rounds)
+    assert float(state.server) == pytest.approx(2 * (1 - 0.5 ** (3 * 2 + 4)), rel=1e-14)
+
+
+@pytest.mark.parametrize("sweep", [False, True])
+def test_a_schedule_ends_with_its_last_value(sweep):
+    state, advance = pulled(fcojax.schedule([0.5, 0.25, 0.5]), sweep)
+    state = advance(state, fcojax.local_steps(1), 2)
+    np.testing.assert_allclose(state.server, 2 * (1 - 0.5 * 0.75), rtol=1e-14)
+    with pytest.raises(ValueError, match="schedule of client_lr has 3 values.*4 rounds"):
+        advance(state, fcojax.local_steps(1), 2)
+    assert int(advance(state, fcojax.local_steps(1), 1).round) == 3
 
 
 @pytest.mark.slow

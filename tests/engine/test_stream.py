@@ -4,6 +4,7 @@ Sums may be compiled in another order, which moves a last bit.
 """
 
 import functools
+import shutil
 
 import jax
 import numpy as np
@@ -52,6 +53,15 @@ def both(folder, cohort, work, hparams=None, key=KEY, rounds=(6, 3)):
         chosen, hparams, state, num_rounds=rounds[0], observe=federations.whole_model
     )
     return found, expected
+
+
+def test_refuses_a_schedule_that_ends_before_the_last_block(folder):
+    chosen, hparams = scaffold()
+    hparams = hparams._replace(client_lr=fcojax.schedule([0.1] * 3))
+    stream = fcojax.Stream(fcojax.open_clients(folder), fcojax.local_steps(1), eval_every=2)
+    state = stream.start(chosen, hparams, federations.start(), KEY)
+    with pytest.raises(ValueError, match="4 rounds"):
+        stream.advance(chosen, hparams, state, num_rounds=4)
 
 
 def equal(found, expected):
@@ -105,6 +115,18 @@ def test_streams_in_turn_and_in_small_parts_give_the_same_numbers(folder):
         equal((found, {}), (expected, {}))
 
 
+def test_all_blocks_are_one_program_and_keep_the_state(folder, caplog):
+    chosen, hparams = scaffold()
+    stream = fcojax.Stream(fcojax.open_clients(folder), fcojax.local_steps(1), eval_every=1)
+    state = stream.start(chosen, hparams, federations.start(), KEY)
+    before = jax.tree.map(np.asarray, state._replace(key=()))
+    with jax.log_compiles():
+        for _ in range(2):
+            stream.advance(chosen, hparams, state, num_rounds=2)
+    jax.tree.map(np.testing.assert_array_equal, state._replace(key=()), before)
+    assert sum("compilation of jit(advance_traced)" in text for text in caplog.messages) == 1
+
+
 def test_only_the_rows_of_members_are_read_and_a_shorter_file_is_told(folder, tmp_path):
     data = fcojax.open_clients(folder)
     array = data.examples["x"]
@@ -123,8 +145,11 @@ def test_only_the_rows_of_members_are_read_and_a_shorter_file_is_told(folder, tm
     with pytest.raises(ValueError, match="examples.0.npy"):
         stream._read(np.arange(12), stream._buffer())
     file.unlink()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="missing; pass"):
         stream._read(np.arange(12), stream._buffer())
+    shutil.rmtree(copied)
+    with pytest.raises(FileNotFoundError, match="missing; pass"):
+        fcojax.open_clients(copied)
 
 
 @pytest.mark.slow

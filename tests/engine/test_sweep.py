@@ -146,3 +146,39 @@ def test_memory_decides_how_many_points_run_side_by_side(monkeypatch):
     _, found = sweep(**options)
     assert widths == [1]  # one program, point by point
     np.testing.assert_allclose(found["model"], expected["model"], rtol=1e-12)
+
+
+def pulled(sweep=False, **options):
+    """FedAvg on 0.5 (w - a)^2; rates that halve the distance, or more, in a round."""
+    data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, [1, 1])
+    fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+    hparams, key = fed_avg.hparams_type(client_lr=0.5), KEYS[0]
+    if sweep:
+        hparams = fcojax.grid.product(type(hparams), client_lr=[0.5, 0.6, 0.7])
+    plan = fcojax.Plan(fcojax.local_steps(1), point_chunk_size=2)
+    function = fcojax.sweep if sweep else fcojax.run
+    return function(
+        fed_avg, hparams, jnp.zeros(()), data, KEYS if sweep else key, plan, num_rounds=6,
+        eval_every=2, observe=lambda hparams, w, context: {"w": w}, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("sweep", "rounds"), [(False, [2, 4, 6]), (True, [1, 2, 3, 4, 5, 6])])
+def test_progress_is_reported_and_changes_nothing(sweep, rounds):
+    """In a sweep of three points, two at a time, rounds are a mean over both parts."""
+    seen = []
+    found = pulled(sweep, progress=lambda rounds, history: seen.append((rounds, history)))
+    expected = pulled(sweep)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    assert [done for done, _ in seen] == rounds
+    parts = [
+        np.concatenate([h["w"] for _, h in seen[i : i + 3]], -1) for i in range(0, len(seen), 3)
+    ]
+    np.testing.assert_array_equal(np.concatenate(parts), expected[1]["w"])
+
+
+def test_progress_inside_of_a_larger_program_is_refused():
+    with pytest.raises(ValueError, match="progress is called between programs"):
+        jax.jit(lambda: pulled(progress=print))()
+    with pytest.raises(ValueError, match="progress is 3"):
+        pulled(progress=3)

@@ -105,6 +105,7 @@ SLOW = (
     "identical clients", "weights", "dtype", "rates near zero", "upload dtype", "kept states",
     "fraction",
 )  # fmt: skip
+NIGHTLY = ("identical clients", "weights", "dtype", "upload dtype", "kept states")
 REPRESENTATIVES = (
     "fed_avg", "fed_dual_avg", "fed_pd", "fed_dyn", "fed_adam", "fed_manifold", "r_fed_svrg",
     "scaffold",
@@ -114,11 +115,12 @@ REPRESENTATIVES = (
 def mark(law, name):
     """How often a law is tested on an algorithm.
 
-    Whether weights count is up to the engine, which gives a server the mean and no weight.
+    Whether weights count is up to the engine, which gives a server the mean and no weight; dtypes
+    are the same in all of a family.
     """
     if name in REPRESENTATIVES:
         return [] if law in QUICK else pytest.mark.slow
-    return pytest.mark.long if law in ("identical clients", "weights") else pytest.mark.slow
+    return pytest.mark.long if law in NIGHTLY else pytest.mark.slow
 
 
 LAWS_AND_NAMES = [

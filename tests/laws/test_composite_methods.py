@@ -201,6 +201,7 @@ def test_every_round_is_the_printed_one(method):
     assert_same(models, printed(method))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", table([m for m in METHODS if METHODS[m].kept]))
 def test_what_the_server_holds_is_the_mean_of_what_clients_hold(method):
     """Over all clients by their weights, with absent ones and lost uploads, in every round."""

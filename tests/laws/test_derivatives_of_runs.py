@@ -60,7 +60,10 @@ def agree(function, theta, moving):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [name if name == "all of it" else pytest.param(name, marks=pytest.mark.long) for name in CASES],
+)
 @pytest.mark.parametrize(
     "name", ["fed_dual_avg", *(pytest.param(name, marks=pytest.mark.long) for name in MORE)]
 )
@@ -77,6 +80,7 @@ def test_derivatives_pass_by_what_did_not_count(name, case):
     assert absent == ("absent" in case or case == "all of it")
 
 
+@pytest.mark.slow
 def test_the_derivative_with_a_dropped_client_is_that_without_it():
     """The others' closed form: a run on a population that never had the client."""
     clients = federations.quadratic_clients()

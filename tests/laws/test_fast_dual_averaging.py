@@ -214,6 +214,7 @@ def last(name, num_steps, num_rounds, **rates):
     return ends[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fast_fed_dual_avg", "mc_fed_dual_avg"])
 def test_the_limit_is_the_optimum_and_the_error_falls_like_one_over_the_rounds(name):
     near, far = (

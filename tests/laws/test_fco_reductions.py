@@ -435,6 +435,7 @@ stiff = quadratic_mirror(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("server_prox", "power"), [(True, 1), (False, 0)])
 def test_mirror_descent_under_a_stiffer_mirror_takes_shorter_steps(server_prox, power):
     """Under h = q|w|^2/2 both rates are divided by q, for the server adds w's to grad h(w) = q w.
@@ -483,6 +484,7 @@ def test_on_the_simplex_dual_averaging_is_exponentiated_gradient():
     assert_same(iterates(7.0 * start), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fed_avg", "fed_mid", "fed_dual_avg"])
 def test_a_client_may_be_split_into_two_of_half_the_weight(name):
     """Two clients with the same data and exact gradients are one with their joint weight."""

@@ -77,6 +77,7 @@ def test_what_is_exact_without_losses_is_exact_with_them(name, cohort):
     assert distance(name, cohort)[0] < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fed_dyn, exact", "fed_manifold"])
 def test_lossy_rounds_leave_nothing_behind(name):
     """Fifty lossy rounds and then clean ones."""

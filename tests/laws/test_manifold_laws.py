@@ -333,7 +333,16 @@ def test_float32_is_kept_and_accurate(name):
     assert gap(result, again) <= 1e-6 * (1 + norm(wide).max())  # feasible to rounding
 
 
-@pytest.mark.parametrize("name", ["sphere", "stiefel", "rotation", "grassmann projector"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "stiefel",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("sphere", "rotation", "grassmann projector")
+        ),
+    ],
+)
 def test_eager_equals_jit_and_vmap(name):
     m, row, x, u, v, _ = draw(name, 0)
     first = functools.partial(jax.tree.map, lambda leaf: jnp.asarray(leaf)[0])

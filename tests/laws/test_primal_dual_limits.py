@@ -62,6 +62,7 @@ def mean_error(eta, skip_probability):
     return np.mean([relative_error(center) for center in centers[len(centers) // 2 :]])
 
 
+@pytest.mark.slow
 def test_skipping_stalls_at_a_distance_that_grows_with_the_prox_step_and_the_probability():
     skips = (0.0, 0.25, 0.5, 0.9)
     floors = {(eta, skip): mean_error(eta, skip) for eta in (0.5, 0.05) for skip in skips}
@@ -103,6 +104,7 @@ COMPOSITE = {
 SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in list(COMPOSITE)[3:]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [*list(COMPOSITE)[:3], *SLOW])
 def test_a_server_prox_ends_at_the_composite_minimiser(case):
     r"""There x_i = x_0 = x*, lambda_i = -grad f_i(x*), and x* = prox(x* + eta mean lambda).

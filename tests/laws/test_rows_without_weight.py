@@ -26,7 +26,7 @@ WEIGHTS = (1.0, 0.0, 2.0, 0.0, 1.5)
 WEIGHTLESS = (1, 3)
 WORKS = {"full": fcojax.local_steps(2), "minibatches": fcojax.local_steps(2, 3)}
 BAD = (np.nan, np.inf, 1e300, -1e300)
-SOME = ("fed_avg", "fed_dual_avg", "fed_dyn", "r_fed_svrg", "variance_reduced")
+SOME = ("fed_dual_avg", "fed_dyn", "r_fed_svrg")
 NAMES = (*ROWS, "variance_reduced")
 # The engine masks these rows, so most algorithms are tested only in the slow part.
 # FedGD takes full gradients only.
@@ -202,6 +202,7 @@ def test_full_batches_are_padded_with_the_clients_own_rows(num_devices):
     np.testing.assert_allclose(slope, expected, rtol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_a_huge_neighbour_drops_nobody_else(num_devices):
     """exp overflows at the second client's rows, which lie where the others' padding would."""

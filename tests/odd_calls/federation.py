@@ -109,6 +109,15 @@ def advanced(**changes):
     return fcojax.read_model(FED_AVG, RATES(0.5), fcojax.advance(**given)[0])
 
 
+def solved(certificate, **changes):
+    """The model at which a certificate holds."""
+    given = {
+        "algorithm": FED_AVG, "hparams": RATES(0.5), "params": ZERO, "data": DATA, "key": KEY,
+        "plan": STEPS, "certificate": certificate, "max_rounds": 100,
+    } | changes  # fmt: skip
+    return fcojax.solve(**given)[0]
+
+
 def in_float32(call):
     """The same call with float64 switched off."""
 

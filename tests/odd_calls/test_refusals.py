@@ -1,12 +1,5 @@
 """Calls that would run and be wrong are refused, in one line that names the argument."""
 
-import importlib
-import inspect
-import pathlib
-import types
-import typing
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +9,6 @@ import pytest
 import fcojax
 from fcojax import algorithms, problems, transforms
 from fcojax import grid as grids
-from fcojax.arguments import numbers_of
 from fcojax.transforms import euclidean, group_l2, l1, l2, named
 from tests.odd_calls.federation import (
     CLIENTS,
@@ -36,14 +28,10 @@ from tests.odd_calls.federation import (
     planned,
     ran,
     rows,
+    solved,
     squares,
     started,
     swept,
-)
-
-ROOT = pathlib.Path(fcojax.__file__).parent.parent
-PACKAGES = sorted(
-    ".".join(path.parent.relative_to(ROOT).parts) for path in ROOT.glob("fcojax/**/__init__.py")
 )
 
 
@@ -55,108 +43,10 @@ def refused(call, word):
     assert word in message and "\n" not in message, message
 
 
-# What annotations say. Arguments are judged before the body runs, so that others may be stand-ins.
-
-
-def validated():
-    """Every public function whose arguments are judged by their annotations, by its full name."""
-    found = {}
-    for package in PACKAGES:
-        module = importlib.import_module(package)
-        for name in getattr(module, "__all__", ()):
-            function = getattr(module, name)
-            while function is not None and not _judges(function):
-                function = getattr(function, "__wrapped__", None)
-            if function is not None:
-                found[f"{function.__module__}.{name}"] = function
-    return found
-
-
-def _judges(function):
-    code = getattr(function, "__code__", None)
-    return code is not None and code.co_filename.endswith("fcojax/arguments.py")
-
-
-def alternatives(kind):
-    is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
-    return typing.get_args(kind) if is_union else (kind,)
-
-
-def known(kind):
-    """Whether each alternative of an annotation is one that is judged."""
-    return all(
-        one is type(None)
-        or numbers_of(one) is not None
-        or typing.get_origin(one) in (typing.Literal, Callable)
-        or one is Callable
-        or (isinstance(one, type) and one.__module__.startswith("fcojax"))
-        for one in alternatives(kind)
-    )
-
-
-def is_good(value, numbers):
-    return not isinstance(value, bool) and numbers.holds(np.float64(value))
-
-
-def good(kind):
-    """A value that the annotation allows."""
-    for one in alternatives(kind):
-        numbers = numbers_of(one)
-        if one is type(None):
-            return None
-        if numbers is not None:
-            return next(value for value in (1, 0.5) if is_good(value, numbers))
-        if typing.get_origin(one) is typing.Literal:
-            return typing.get_args(one)[0]
-        if known(one) and isinstance(one, type) and not getattr(one, "_is_protocol", False):
-            return object.__new__(one) if not issubclass(one, tuple) else tuple.__new__(one)
-    return lambda *_: None
-
-
-def bad(kind):
-    """Values that the annotation excludes."""
-    found = ["nonsense"]
-    if type(None) not in alternatives(kind):
-        found.append(None)
-    for one in alternatives(kind):
-        numbers = numbers_of(one)
-        if one is type(None):
-            continue
-        if numbers is None:
-            found.append(3)
-        elif numbers.whole:
-            found += [0.5, True, 2**31, -1, *(() if is_good(0, numbers) else (0,))]
-        else:
-            tried = (-1.0, 0.0, 1.0, 1.5)
-            found += [np.nan, np.inf, 1j, *(v for v in tried if not is_good(v, numbers))]
-    return found
-
-
-ANNOTATED = [
-    pytest.param(function, argument, id=f"{name} {argument}")
-    for name, function in validated().items()
-    for argument, kind in typing.get_type_hints(function, include_extras=True).items()
-    if argument in inspect.signature(function).parameters and known(kind)
-]
-
-
-@pytest.mark.parametrize(("function", "argument"), ANNOTATED)
-def test_an_argument_is_what_its_annotation_says(function, argument):
-    kinds = typing.get_type_hints(function, include_extras=True)
-    parameters = inspect.signature(function).parameters
-    for value in bad(kinds[argument]):
-        args, kwargs = [], {}
-        for name, parameter in parameters.items():
-            passed = value if name == argument else good(kinds.get(name, Callable))
-            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-                args += [passed] if name == argument else []
-            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-                kwargs[name] = passed
-            elif parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-                args.append(passed)
-        with pytest.raises((ValueError, TypeError)) as raised:
-            function(*args, **kwargs)
-        assert argument in str(raised.value) and "\n" not in str(raised.value)
+def donated():
+    state = started()
+    advanced(state=state, donate=True)
+    return state
 
 
 # What an annotation cannot say: one refusal of each rule.
@@ -280,11 +170,22 @@ RUNS = {
     "a leaf of integers": (lambda: ran(params={"w": ZERO, "n": np.arange(2)}), "params.n"),
     "an infinite start": (lambda: ran(params={"w": np.array([1.0, np.inf])}), "params.w"),
     "nothing to start from": (lambda: ran(params={}), "params"),
+    "a start with a mask": (lambda: ran(params=np.ma.masked_array(0.0, True)), "params"),
     "a key to start from": (lambda: ran(params=KEY), "params"),
-    "an old key": (lambda: ran(key=jax.random.PRNGKey(0)), "key"),
+    "an old key": (lambda: ran(key=jax.random.PRNGKey(0)), "PRNGKey"),
     "several keys": (lambda: ran(key=KEYS), "key"),
     "one key for a sweep": (lambda: swept(keys=KEY), "keys"),
-    "no keys": (lambda: swept(keys=KEYS[:0]), "keys"),
+    "no keys": (lambda: swept(keys=KEYS[:0]), "key"),
+    "no keys to start from": (lambda: started(hparams=GRID, key=KEYS[:0]), "key"),
+    "a donated state": (lambda: advanced(state=donated()), "donated"),
+    "a certificate that is a number": (lambda: solved(lambda h, w, d: w), "dictionary"),
+    "a certificate without a violation": (lambda: solved(lambda h, w, d: {"gap": w}), "violation"),
+    "a vector of violations":
+        (lambda: solved(lambda h, w, d: {"violation": jnp.ones(3)}), "one number"),
+    "a certificate of two arguments": (lambda: solved(lambda w, d: w), "certificate"),
+    "integers to solve from": (
+        lambda: solved(fcojax.kkt(squares, transforms.zero()), params=np.array(0)), "params"
+    ),
     "evaluations that do not fit": (lambda: ran(num_rounds=3, eval_every=2), "eval_every"),
     "a measure with a count's name":
         (lambda: ran(observe=lambda h, w, c: {"dropped": w}), "dropped"),

@@ -27,6 +27,7 @@ from tests.odd_calls.federation import (
     planned,
     ran,
     rows,
+    solved,
     squares,
     started,
     swept,
@@ -91,6 +92,10 @@ HPARAMS = {
 }  # fmt: skip
 
 RUNS = {
+    "a certificate of a Python number":
+        (lambda: solved(lambda h, w, d: {"violation": 0}, params=0.5 + ZERO), 0.5),
+    "a certificate of a truth value":
+        (lambda: solved(lambda h, w, d: {"violation": w < 1.9}), 2 - 2 ** (1 - 10)),
     "a Python number to start from": (lambda: ran(params=0.0), 1.0),
     "an array of numpy to start from": (lambda: ran(params=np.zeros(())), 1.0),
     "a function to start from": (lambda: started(params=lambda key: ZERO + 1).server, 1.0),

@@ -113,7 +113,7 @@ PATHS = {
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.long if name in ("group_l2", "poisson") else [])
+        pytest.param(name, marks=[] if name in ("elastic_net", "logistic") else pytest.mark.long)
         for name in PATHS
     ],
 )

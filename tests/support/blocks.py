@@ -16,7 +16,7 @@ import time
 import traceback
 
 _BLOCK = re.compile(r"^```(?:python|\{code-cell\}[^\n]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-_PRINT = re.compile(r"^print\(.*?(?:\)  # (.*))?$\n((?:# .*\n)*)", re.MULTILINE)
+_PRINT = re.compile(r"^print\((?:\n(?: .*\n)+|.*?)\)?(?:  # (.*))?$\n((?:# .*\n)*)", re.MULTILINE)
 
 
 def blocks(text):

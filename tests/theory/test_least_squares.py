@@ -12,7 +12,7 @@ import pytest
 import fcojax
 from fcojax.algorithms import fed_gd
 from fcojax.engine.grid import product
-from fcojax.theory import least_squares
+from fcojax.theory import least_squares, linear_models
 
 KEY = jax.random.key(0)
 SIZES, DIM = (12, 20, 9, 15), 6
@@ -87,6 +87,7 @@ def runs(num_steps, reading="sum", ridge=0.0):
     return rates, np.pad(history["model"][:, 0], ((0, 0), (1, 0), (0, 0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_steps", "reading", "ridge"),
     [
@@ -360,6 +361,10 @@ REFUSED = {
     "pass one below 2": lambda: least_squares.round_map(factored(), 0.1, 10**6),
     "eigenvalue -1": lambda: least_squares.quadratic_clients([-np.eye(2)], [np.ones(2)]),
     "slope of client 0": lambda: least_squares.quadratic_clients([np.diag([1.0, 0])], [np.ones(2)]),
+    "targets have shapes": lambda: least_squares.least_squares_clients(
+        [np.eye(2), np.eye(2)], np.ones(2), reading="sum"
+    ),
+    "features have shapes": lambda: linear_models.ridge_regression(np.eye(2), np.eye(2), ridge=1),
     "weights is": lambda: least_squares.quadratic_clients([np.eye(2)], [np.ones(2)], np.ones(3)),
 }
 

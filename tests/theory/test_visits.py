@@ -17,6 +17,7 @@ def observe_params(hparams, params, context):
     return {"model": params}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [None, 2])
 def test_every_round_starts_at_the_model_of_the_run_and_steps_follow_the_gradient(batch_size):
     seen, data = instances.model("ridge"), instances.population("ridge")

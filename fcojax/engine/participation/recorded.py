@@ -127,8 +127,9 @@ def _read(path: pathlib.Path) -> np.ndarray | list:
         raise ValueError(f"{path} is no .npy, .csv or .json file; write the trace as one of them.")
     try:
         return readers[path.suffix]()
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read as a trace: {error}") from error
+    except Exception as error:  # numpy reads the header of an array as Python
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{path} cannot be read as a trace: {reason}") from error
 
 
 def _rows_of_matrix(matrix: np.ndarray) -> list[np.ndarray]:

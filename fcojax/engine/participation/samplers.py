@@ -42,13 +42,24 @@ class Draw(NamedTuple):
     present: Array
     arrives: Array | None = None
 
+    @property
+    def indices(self) -> Array:
+        """The members, also where these are all clients in their order."""
+        if self.members is None:
+            return jnp.arange(self.present.shape[0], dtype=jnp.int32)
+        return self.members
+
 
 @dataclasses.dataclass(frozen=True)
 class Sampler:
     """Base class of samplers: subclasses define ``draw`` and ``size``.
 
-    A subclass whose places are always present overrides ``can_be_absent`` with False. Otherwise it
-    is refused for algorithms that need every client in every round, such as ``fed_pd``.
+    A subclass whose places are always present sets ``can_be_absent = False``. Otherwise it is
+    refused for algorithms that need every client in every round, such as ``fed_pd``.
+
+    Attributes:
+      can_be_absent: whether a place may be absent in some round.
+      loses_uploads: whether uploads may be lost.
 
     Example:
       >>> import dataclasses, jax.numpy as jnp
@@ -66,6 +77,8 @@ class Sampler:
     """
 
     example: ClassVar[str] = "everyone()"
+    can_be_absent = True
+    loses_uploads = False
 
     def draw(
         self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
@@ -93,20 +106,12 @@ class Sampler:
         """
         raise NotImplementedError
 
-    @property
-    def can_be_absent(self) -> bool:
-        """Whether a place may be absent in some round."""
-        return True
-
-    @property
-    def loses_uploads(self) -> bool:
-        """Whether uploads may be lost."""
-        return False
-
 
 @dataclasses.dataclass(frozen=True)
 class Everyone(Sampler):
     """See ``everyone``."""
+
+    can_be_absent = False
 
     def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
         return Draw(None, jnp.ones(num_clients, bool))
@@ -114,24 +119,17 @@ class Everyone(Sampler):
     def size(self, num_clients: int) -> int:
         return num_clients
 
-    @property
-    def can_be_absent(self) -> bool:
-        return False
-
 
 @dataclasses.dataclass(frozen=True)
 class _FixedSize(Sampler):
     """Base class of samplers whose cohorts are always full."""
 
     cohort_size: int
+    can_be_absent = False
 
     def size(self, num_clients: int) -> int:
         require_at_most(num_clients, self.cohort_size)
         return self.cohort_size
-
-    @property
-    def can_be_absent(self) -> bool:
-        return False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,14 +181,12 @@ class Dropout(Sampler):
 
     sampler: Sampler
     probability: float
+    loses_uploads = True
 
     def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
         # The same key, so that the cohorts are those of the sampler alone.
         drawn = self.sampler.draw(key, round_index, num_clients, sizes)
-        clients = drawn.members
-        if clients is None:
-            clients = jnp.arange(num_clients, dtype=jnp.int32)
-        word = shuffle.words(jax.random.fold_in(key, LOST_UPLOADS), round_index, clients)
+        word = shuffle.words(jax.random.fold_in(key, LOST_UPLOADS), round_index, drawn.indices)
         return drawn._replace(arrives=~shuffle.heads(word, self.probability))
 
     def size(self, num_clients: int) -> int:
@@ -199,10 +195,6 @@ class Dropout(Sampler):
     @property
     def can_be_absent(self) -> bool:
         return self.sampler.can_be_absent
-
-    @property
-    def loses_uploads(self) -> bool:
-        return True
 
 
 def everyone() -> Sampler:

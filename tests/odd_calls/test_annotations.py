@@ -1,0 +1,134 @@
+"""What annotations say is held: values that they exclude are refused, by the argument's name.
+
+Arguments are judged before the body of a function runs, so that the others may be stand-ins.
+"""
+
+import importlib
+import inspect
+import pathlib
+import types
+import typing
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import theory
+from fcojax.arguments import numbers_of
+
+ROOT = pathlib.Path(fcojax.__file__).parent.parent
+PACKAGES = sorted(
+    ".".join(path.parent.relative_to(ROOT).parts) for path in ROOT.glob("fcojax/**/__init__.py")
+) + [f"fcojax.theory.{name}" for name in theory.__all__ if name != "local_points"]
+
+
+def validated():
+    """Every public function whose arguments are judged by their annotations, by its full name."""
+    found = {}
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        for name in getattr(module, "__all__", dir(module)):
+            function = getattr(module, name)
+            while function is not None and not _judges(function):
+                function = getattr(function, "__wrapped__", None)
+            if function is not None and function.__module__ != "fcojax.arguments":
+                found[f"{function.__module__}.{name}"] = function
+    return found
+
+
+def _judges(function):
+    code = getattr(function, "__code__", None)
+    return code is not None and code.co_filename.endswith("fcojax/arguments.py")
+
+
+def alternatives(kind):
+    is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    return typing.get_args(kind) if is_union else (kind,)
+
+
+def known(kind):
+    """Whether each alternative of an annotation is one that is judged."""
+    return all(
+        one in (type(None), bool, Callable)
+        or numbers_of(one) is not None
+        or typing.get_origin(one) in (typing.Literal, Callable)
+        or (isinstance(one, type) and one.__module__.startswith("fcojax"))
+        for one in alternatives(kind)
+    )
+
+
+def is_good(value, numbers):
+    return not isinstance(value, bool) and numbers.holds(np.float64(value))
+
+
+def good(kind):
+    """A value that the annotation allows."""
+    for one in alternatives(kind):
+        numbers = numbers_of(one)
+        if one is type(None):
+            return None
+        if numbers is not None:
+            return next(value for value in (1, 0.5) if is_good(value, numbers))
+        if typing.get_origin(one) is typing.Literal:
+            return typing.get_args(one)[0]
+        if one is bool:
+            return True
+        if known(one) and isinstance(one, type) and not getattr(one, "_is_protocol", False):
+            return object.__new__(one) if not issubclass(one, tuple) else tuple.__new__(one)
+    return lambda *_: None
+
+
+def bad(kind):
+    """Values that the annotation excludes."""
+    found = ["nonsense"]
+    if type(None) not in alternatives(kind):
+        found.append(None)
+    for one in alternatives(kind):
+        numbers = numbers_of(one)
+        if one is type(None):
+            continue
+        if numbers is None:
+            found.append(...)
+        elif numbers.whole:
+            found += [0.5, True, *(value for value in (-1, 0) if not is_good(value, numbers))]
+            found += [2**31] if numbers.largest < 2**31 else []
+        else:
+            tried = (-1.0, 0.0, 1.0, 1.5)
+            found += [np.nan, np.inf, 1j, np.ones(2)]
+            found += [value for value in tried if not is_good(value, numbers)]
+    return [value for value in found if not any(is_share(value, one) for one in alternatives(kind))]
+
+
+def is_share(value, kind):
+    """Whether it is one of the numbers, not all whole, that an alternative allows."""
+    numbers = numbers_of(kind)
+    real = numbers and not numbers.whole and isinstance(value, float | bool)
+    return real and np.isfinite(value) and numbers.holds(np.float64(value))
+
+
+ANNOTATED = [
+    pytest.param(function, argument, id=f"{name} {argument}")
+    for name, function in validated().items()
+    for argument, kind in typing.get_type_hints(function, include_extras=True).items()
+    if argument in inspect.signature(function).parameters and known(kind)
+]
+
+
+@pytest.mark.parametrize(("function", "argument"), ANNOTATED)
+def test_an_argument_is_what_its_annotation_says(function, argument):
+    kinds = typing.get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters
+    for value in bad(kinds[argument]):
+        args, kwargs = [], {}
+        for name, parameter in parameters.items():
+            passed = value if name == argument else good(kinds.get(name, Callable))
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                args += [passed] if name == argument else []
+            elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                kwargs[name] = passed
+            elif parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+                args.append(passed)
+        with pytest.raises((ValueError, TypeError)) as raised:
+            function(*args, **kwargs)
+        assert argument in str(raised.value) and "\n" not in str(raised.value)
