@@ -191,7 +191,7 @@ HparamsType = TypeVar("HparamsType")
 
 
 class Algorithm(NamedTuple, Generic[HparamsType]):
-    """A federated algorithm: five functions, and five facts that are passed by keyword.
+    """A federated algorithm: five functions, and six facts that are passed by keyword.
 
     If the server does not count a client's upload, because it was lost or not finite, the client
     keeps its old state, as if it had been absent. So a sum over rounds on the server must consist
@@ -212,6 +212,8 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
         and sends zero for an entry in which all gradients are zero.
       same_uploads: whether an upload means the same in every round, so that what an uplink left out
         of one may be added to the next; the engine refuses uplinks with feedback otherwise.
+      needs_whole_uploads: whether it is correct only if uploads arrive as they were sent, such as
+        one that compresses them itself; the engine then refuses any uplink.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -232,6 +234,7 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
     hparams_type: type[HparamsType] = cast(Any, None)
     entrywise: bool = False
     same_uploads: bool = True
+    needs_whole_uploads: bool = False
 
 
 Arguments = ParamSpec("Arguments")

@@ -44,9 +44,10 @@ def fed_gd(loss: Loss) -> Algorithm:
     .. math:: x_{r+1} = \sum_k p_k G_k^E(x_r), \qquad G_k(x) = x - s \nabla f_k(x)
 
     This is FedAvg with full gradients and a server rate of one. E is the ``num_steps`` of
-    ``local_steps(num_steps)``; work with minibatches is refused. For E > 1 the limit depends on s
-    and E and is in general not the minimiser of :math:`\sum_k p_k f_k`; for quadratic clients
-    ``fcojax.theory.least_squares`` computes it, and every iterate, in closed form.
+    ``local_steps(num_steps)``; work with minibatches is refused, and so are uplinks. For E > 1 the
+    limit depends on s and E and is in general not the minimiser of :math:`\sum_k p_k f_k`; for
+    quadratic clients ``fcojax.theory.least_squares`` computes it, and every iterate, in closed
+    form.
 
     Args:
       loss: one loss per example.
@@ -76,7 +77,9 @@ def fed_gd(loss: Loss) -> Algorithm:
     def server_update(hparams, server, mean_upload, fraction, key):
         return tree.add(server, mean_upload)
 
-    return averaging._replace(client_update=client_update, server_update=server_update)
+    return averaging._replace(
+        client_update=client_update, server_update=server_update, needs_whole_uploads=True
+    )
 
 
 def inverse_time(hparams: LocalSGDHparams, step: Array) -> Scalar:

@@ -97,8 +97,9 @@ def _started(
     subject: Subject, data: ClientData, plan: Plan, *, key=0, dtype=float
 ) -> tuple[State, Callable[[State, int], State]]:
     """Return the first state, and ``(state, num_rounds) -> state``."""
-    algorithm, hparams = subject.build(_counted), subject.hparams(client_lr=_CLIENT_LR)
-    point = jnp.asarray(_POINT, dtype)
+    # The recorder changes no upload.
+    algorithm = subject.build(_counted)._replace(needs_whole_uploads=False)
+    hparams, point = subject.hparams(client_lr=_CLIENT_LR), jnp.asarray(_POINT, dtype)
 
     def advanced(state, num_rounds):
         rounds = {"num_rounds": num_rounds, "eval_every": num_rounds}

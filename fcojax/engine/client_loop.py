@@ -21,7 +21,7 @@ from fcojax.engine.participation.samplers import Draw
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import BATCHES, CLIENT, ENCODE, purpose_key
 from fcojax.engine.uploads.nonfinite import guarded
-from fcojax.engine.uploads.uplink import require_no_sums, split
+from fcojax.engine.uploads.uplink import require_fitting, split
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
 from fcojax.xla.conditionals import batch_max
@@ -284,16 +284,12 @@ def first_of_uplink(
         return algorithm.client_update(hparams, message, client, local, key).upload
 
     shapes = jax.eval_shape(upload, hparams, states, data)
-    if plan.uplink.feeds_back and not algorithm.same_uploads:
-        raise ValueError(
-            "the uplink adds what it left out of an upload to later ones, which mean another thing "
-            "in this algorithm; pass an uplink without feedback, such as uploads.compressed(...)."
-        )
-    if plan.uplink.of_population:
-        require_no_sums(algorithm, hparams, states[0], shapes)
+    require_fitting(plan.uplink, algorithm, hparams, states[0], shapes)
     payload, _, _ = split(shapes)
     zeros = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in payload]
-    return plan.uplink.init(zeros), plan.uplink.memory(zeros)
+    residual, key = plan.uplink.init(zeros), jax.random.key(0)
+    jax.eval_shape(plan.uplink.encode, hparams, zeros, residual, key)  # a k beyond d is refused now
+    return residual, plan.uplink.memory(zeros)
 
 
 def require_same_form(function: str, before: PyTree, after: PyTree, noun: str = "state") -> None:

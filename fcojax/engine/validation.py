@@ -45,6 +45,11 @@ def require_parts(
     require_algorithm(algorithm)
     checked_value("data", data, ClientData)
     _require_cohort(algorithm, plan, data)
+    if plan.uplink is not None and algorithm.needs_whole_uploads:
+        raise ValueError(
+            "the plan has an uplink, but this algorithm needs uploads as they were sent; pass "
+            "uplink=None, or another algorithm, such as fed_avg."
+        )
     _require_work(plan, data)
     require_type(algorithm, hparams)
     require_hparams(hparams, sweeping)

@@ -131,6 +131,8 @@ def test_every_algorithm_of_the_library_can_be_launched():
         ({"uplink": "top_k:x"}, "uplink is 'top_k:x'; write top_k:NUMBER"),
         ({"uplink": "sign:2"}, "uplink is 'sign:2'; write sign."),
         ({"uplink": "top_k:0"}, "k is 0"),
+        ({"uplink": "eden:0"}, "bits is 0; pass one of 1, 2, 3, 4"),
+        ({"uplink": "qsgd:0"}, "levels is 0"),
         ({"uplink": "top_k:3,ef12"}, "there is no error feedback 'ef12'; did you mean ef"),
         ({"uplink": "top_k:3,"}, "there is no error feedback ''"),
         ({"uplink": "qsgd:7+half"}, "uplink is 'qsgd:7+half'; the first of two is top_k or rand_k"),

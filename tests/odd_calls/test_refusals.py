@@ -224,6 +224,19 @@ PLANS = {
         ),
         "everyone",
     ),
+    "an uplink where uploads must arrive whole": (
+        lambda: ran(
+            algorithm=algorithms.fed_gd(squares), hparams=algorithms.fed_gd.Hparams(0.1),
+            plan=fcojax.Plan(STEPS, uplink=fcojax.uploads.compressed(fcojax.uploads.sign())),
+        ),
+        "uplink=None",
+    ),
+    "more entries than an upload has": (
+        lambda: ran(
+            plan=fcojax.Plan(STEPS, uplink=fcojax.uploads.compressed(fcojax.uploads.top_k(9))),
+        ),
+        "k is 9",
+    ),
     "more groups than clients": (lambda: planned(cohort=fcojax.cyclic(num_groups=3)), "groups"),
     "more than a group has": (
         lambda: planned(cohort=fcojax.cyclic(num_groups=2, cohort_size=2)),

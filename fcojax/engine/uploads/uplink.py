@@ -126,15 +126,29 @@ def split(upload: PyTree) -> tuple[list, list, Callable[[list, list], PyTree]]:
     )
 
 
-def require_no_sums(algorithm: Algorithm, hparams: PyTree, server: PyTree, upload: PyTree) -> None:
-    """Raise ``ValueError`` if the server's step depends on ``fraction``, as sums of uploads do.
+def require_fitting(
+    uplink: Uplink, algorithm: Algorithm, hparams: PyTree, server: PyTree, upload: PyTree
+) -> None:
+    """Raise ``ValueError`` if an algorithm cannot have the feedback of an uplink.
+
+    An estimate of the mean over all clients is wrong where the server's step depends on
+    ``fraction``, as sums of uploads do.
 
     Args:
+      uplink: the uplink.
       algorithm: the algorithm.
       hparams: its hyperparameters.
       server: the server's state, or its shapes.
       upload: the shapes of an upload.
     """
+
+    if uplink.feeds_back and not algorithm.same_uploads:
+        raise ValueError(
+            "the uplink adds what it left out of an upload to later ones, which mean another thing "
+            "in this algorithm; pass an uplink without feedback, such as uploads.compressed(...)."
+        )
+    if not uplink.of_population:
+        return
 
     def step(fraction, hparams, server, upload):
         return algorithm.server_update(hparams, server, upload, fraction, jax.random.key(0))
