@@ -15,12 +15,12 @@ import sys
 from typing import Any, NamedTuple
 
 from absl import app, flags
-from ml_collections import ConfigDict
 
 from experiments.config import config_file
 from experiments.config.config_file import ConfigFile
 from experiments.report import tables
-from experiments.study import Sweep, remarks
+from experiments.report.claims import NOT_DECIDED
+from experiments.study import Sweep
 
 FLAGS = flags.FLAGS
 _ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -111,7 +111,6 @@ def section(run: Run, workdir: pathlib.Path, figures: str) -> str:
         *tables.edge_warnings(summary),
         _claims("what the source says", tables.claims(summary, source=True)),
         _claims("what we expect", tables.claims(summary, source=False)),
-        remarks(experiment, ConfigDict(known["config"]), run.file.get_config()),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -145,7 +144,7 @@ def _claims(heading: str, found: list[dict[str, Any]]) -> str:
     return _table(
         [
             {
-                heading: entry["claim"] if entry["holds"] is True else f"**{entry['claim']}**",
+                heading: f"**{entry['claim']}**" if entry["holds"] is False else entry["claim"],
                 **{key: entry[key] for key in ("measured", "95 % interval", "needed")},
                 "holds": entry["holds"],
             }
@@ -174,23 +173,25 @@ def _cell(value: Any) -> str:
 
 def index(folder: pathlib.Path) -> str:
     """Return the page that links the pages in ``folder`` and counts the claims that hold."""
-    lines, total, holding = [], 0, 0
+    lines, total = [], []
     names = [name for name in _CONFIGS if (folder / f"{name}.md").exists()]
     for name in names:
         text = (folder / f"{name}.md").read_text("utf-8")
         of_source = re.findall(r"\| what the source says \|.*\n((?:\|.*\n?)+)", text)
-        verdicts = re.findall(r"\| (yes|\*\*no\*\*) \|$", "\n".join(of_source), re.M)
+        words = rf"\| (yes|\*\*no\*\*|{NOT_DECIDED}) \|$"
+        verdicts = re.findall(words, "\n".join(of_source), re.M)
         dates = re.findall(r"^(\d{4}-\d\d-\d\d), \d+ s\.", text, re.M)
         title = text.partition("\n")[0].removeprefix("# ")
         lines.append({
             "study": f"[{title}]({folder.name}/{name}.md)", "runs": len(dates),
             "last run": max(dates, default=""), "claims of the source": len(verdicts),
-            "that hold": verdicts.count("yes"),
+            "that hold": verdicts.count("yes"), NOT_DECIDED: verdicts.count(NOT_DECIDED),
         })  # fmt: skip
-        total, holding = total + len(verdicts), holding + verdicts.count("yes")
+        total += verdicts
     pages = "\n".join(f"{folder.name}/{name}" for name in names)
     return (
-        f"{_INTRODUCTION}\n\nOf the {total} claims {holding} hold.\n\n{_table(lines)}\n\n"
+        f"{_INTRODUCTION}\n\nOf the {len(total)} claims {total.count('yes')} hold and "
+        f"{total.count(NOT_DECIDED)} are not decided.\n\n{_table(lines)}\n\n"
         f"```{{toctree}}\n:hidden:\n{pages}\n```\n"
     )
 
@@ -243,9 +244,12 @@ def main(argv: list[str]) -> None:
 
 
 def write_page(path: pathlib.Path, runs: list[Run], sections: dict[str, str]) -> None:
-    """Write a config's page: its title, and the sections of its runs in their order."""
+    """Write a config's page: its title, the sections of its runs, and its remarks, once."""
     texts = [sections[run.heading] for run in runs if run.heading in sections]
     if texts:
+        experiment = runs[0].file.experiment
+        remarks = "\n\n".join(filter(None, (experiment.notes, experiment.remarks)))
+        texts += [f"## Remarks\n\n{remarks}"] if remarks else []
         path.write_text("\n\n".join([f"# {runs[0].file.experiment.title}", *texts]) + "\n", "utf-8")
 
 
@@ -260,7 +264,8 @@ What we expect ourselves is in a separate table.
 Where seeds differ, the interval is Student's for the mean of the paired differences, and the \
 whole interval has to be beyond the threshold: \
 two methods with equal results are not better than each other.
-Claims that do **not** hold are in bold, with the reason below the table if it is known."""
+One or two seeds decide nothing: such claims are not decided.
+Claims that do **not** hold are in bold, with the reason in the remarks if it is known."""
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import numpy as np
 from scipy import stats
 
 _CONFIDENCE = 0.95
+NEEDS_THE_FULL_RUN, NOT_DECIDED = "needs the full run", "not decided"
+_FEWEST_SEEDS = 3  # that decide anything
 
 
 class Claim(NamedTuple):
@@ -23,6 +25,8 @@ class Claim(NamedTuple):
         other.
       source: whether a source makes the claim; ``False`` for an expectation of ours.
       quick: whether a run with ``--quick`` can decide it.
+      seeds: the seeds that the number is a mean over; ``None`` if nothing in it is random. One or
+        two decide nothing.
     """
 
     text: str
@@ -32,6 +36,7 @@ class Claim(NamedTuple):
     interval: tuple[float, float] | None = None
     source: bool = True
     quick: bool = True
+    seeds: int | None = None
 
     @property
     def margin(self) -> float:
@@ -48,6 +53,11 @@ class Claim(NamedTuple):
         return math.isfinite(self.margin) and (self.margin > 0 or equal)
 
     @property
+    def decided(self) -> bool:
+        """Whether there are seeds enough to decide it, if it rests on seeds at all."""
+        return self.seeds is None or self.seeds >= _FEWEST_SEEDS
+
+    @property
     def relation(self) -> str:
         """The comparison that the number has to satisfy, in words."""
         if self.interval is None:
@@ -55,17 +65,22 @@ class Claim(NamedTuple):
         return "above" if self.at_least else "below"
 
     def as_json(self, quick: bool = False) -> dict[str, Any]:
-        """Return the claim for a summary; ``holds`` is ``None`` if a quick run cannot decide.
+        """Return the claim for a summary; ``holds`` is ``None`` for one that is ``open``, and why.
 
         Example:
           >>> Claim("two is large", 2.0, 1.5).as_json()["holds"]
           True
+          >>> Claim("two is large", 2.0, 1.5, seeds=2).as_json()["open"]
+          'not decided'
         """
+        reason = None if self.decided else NOT_DECIDED
+        if quick and not self.quick:
+            reason = NEEDS_THE_FULL_RUN
         return {
             "claim": self.text, "measured": _number(self.measured),
             "interval": self.interval and [_number(end) for end in self.interval],
             "relation": self.relation, "needed": self.needed,
-            "holds": None if quick and not self.quick else self.holds,
+            "holds": None if reason else self.holds, "open": reason,
             "margin": _number(self.margin), "source": self.source,
         }  # fmt: skip
 
@@ -81,7 +96,7 @@ def over_seeds(
     """Return a claim about a mean over seeds: its 95 % interval has to clear the threshold.
 
     Pass the paired differences to compare two methods: with one seed both have the same cohorts and
-    minibatches, whose common effect cancels. The interval is Student's; one seed decides nothing.
+    minibatches, whose common effect cancels. The interval is Student's.
 
     Example:
       >>> claim = over_seeds("a is larger than b", [0.2, 0.3, 0.25], 0.0)
@@ -98,7 +113,7 @@ def over_seeds(
         error = float(values.std(ddof=1)) / math.sqrt(len(values))
         half = error * float(stats.t.ppf((1 + _CONFIDENCE) / 2, len(values) - 1))
         interval = (mean - half, mean + half)
-    return Claim(text, mean, needed, at_least, interval, source, quick=False)
+    return Claim(text, mean, needed, at_least, interval, source, quick=False, seeds=len(values))
 
 
 def _number(value: float) -> float | None:

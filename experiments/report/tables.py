@@ -1,10 +1,13 @@
 """Rows of tables from a summary, for the page and for results in Markdown."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
+from experiments.report.claims import NEEDS_THE_FULL_RUN
 from experiments.report.names import words
 from experiments.report.plots import style
+from experiments.report.rows import Row, select
+from experiments.report.summary import edges
 
 _COUNTS = ("participants", "dropped", "lost", "refused")
 
@@ -73,15 +76,42 @@ def relation(entry: dict[str, Any]) -> str:
 
 def _claim(entry: dict[str, Any]) -> dict[str, Any]:
     holds = entry["holds"]
+    reason = entry.get("open", NEEDS_THE_FULL_RUN)  # runs before 0.3 do not say
     interval = entry.get("interval")
     shown = "-" if not interval or None in interval else f"{interval[0]:.4g} to {interval[1]:.4g}"
     return {
         "claim": entry["claim"],
         # The second column, visible on a narrow screen.
-        "holds": "needs the full run" if holds is None else holds,
+        "holds": reason if holds is None else holds,
         "measured": entry["measured"],
         "95 % interval": shown,
         "needed": relation(entry),
+    }
+
+
+def marked(value: float, tried: Sequence[float]) -> str:
+    """Return a value of a grid, with a star if it is the smallest or largest of several.
+
+    Example:
+      >>> marked(0.1, (0.01, 0.1)), marked(0.1, (0.1,))
+      ('0.1*', '0.1')
+    """
+    found = edges({"value": value}, [(one,) for one in tried])
+    return _starred("value", value, {"edges": found})
+
+
+def best_point(points: Sequence[Row], fields: Iterable[str]) -> dict[str, str]:
+    """Return the fields of a study's best point, starred at the edges of what was tried.
+
+    Args:
+      points: rows of the points of one grid, one of which is ``best``.
+      fields: the fields to show; those that no point has are left out.
+    """
+    [best] = select(points, best=True)
+    return {
+        words(field): marked(best[field], [row[field] for row in points])
+        for field in fields
+        if best.get(field) is not None
     }
 
 

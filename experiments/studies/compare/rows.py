@@ -9,6 +9,7 @@ import numpy as np
 
 import fcojax
 from experiments.report.rows import Row, Summary, select
+from experiments.report.tables import best_point
 from experiments.studies.compare.methods import METHODS
 from experiments.studies.compare.problem import PENALTY, Task, lasso
 from experiments.study import Config
@@ -130,14 +131,20 @@ def _observe(hparams: Any, model: Array, optimum: Array) -> dict[str, Array]:
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
     """Return, by problem and method, the limits and the best point of the grid."""
-    tables = {}
+    tables: Summary = {"best": []}
     for problem in config.problems:
         own = select(rows, problem=problem)
         [facts] = select(own, part="problem")
         tables[problem] = {"problem": facts, "methods": {}}
         for name in config.methods:
             far, near = select(own, method=name, part="limit")
-            [best] = select(own, method=name, part="point", best=True)
+            grid = select(own, method=name, part="point")
+            [best] = select(grid, best=True)
+            tables["best"].append(
+                {"problem": problem, "method": METHODS[name].text}
+                | best_point(grid, _TUNED)
+                | {"exchanges": best["rounds"], "limit": far["distance"]}
+            )
             tables[problem]["methods"][METHODS[name].text] = {
                 "limit": far["distance"],
                 "limit at half the step": near["distance"],
@@ -147,3 +154,4 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
 
 
 _KEYS = ("part", "problem", "method", "best")
+_TUNED = ("client_lr", "server_lr", "prox_step", "pull_scale")

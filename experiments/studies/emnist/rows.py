@@ -10,6 +10,7 @@ import numpy as np
 import fcojax
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, column, select
+from experiments.report.tables import best_point
 from experiments.studies.emnist.problem import SYNTHETIC, Task, data, task
 from experiments.study import Config
 from fcojax import algorithms
@@ -132,8 +133,9 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             failed = sum(not finite(point["score"]) for point in points)
             table.append(
                 setting
-                | {"algorithm": style(name)[0], "client rate": best["client_lr"]}
-                | {"server rate": best["server_lr"], "score": best["score"]}
+                | {"algorithm": style(name)[0]}
+                | best_point(points, ("client_lr", "server_lr"))
+                | {"score": best["score"]}
                 | {measure: float(np.mean(column(last, measure))) for measure in MEASURES}
                 | {"failed points": f"{failed}/{len(points)}"}
             )

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fcojax
-from experiments.report.rows import Row, Summary
+from experiments.report.rows import Row, Summary, by_seed
 from experiments.studies.kpca.problem import MANIFOLD, Split, moment_loss, splits
 from experiments.study import Config
 from fcojax import algorithms
@@ -181,6 +181,11 @@ def curves(rows: list[Row], part: str, *fields: str) -> Curves:
 def rounds_to(level: float, curve: list[Row]) -> int | None:
     """Return the first round whose gradient norm is at most ``level``."""
     return next((row["round"] for row in curve if row["grad_norm"] <= level), None)
+
+
+def floors(curve: list[Row]) -> np.ndarray:
+    """Return the late mean squared gradient norm of each seed, in the order of the seeds."""
+    return np.array([late_mean_square(own) for own in by_seed(curve).values()])
 
 
 def late_mean_square(curve: list[Row]) -> float:

@@ -79,4 +79,4 @@ def _larger_rates(
         good[name] = np.mean(table >= table.max(axis=0) - _NEAR, axis=0)
     rival = np.max([good[name] for name in others], axis=0)
     text = f"and more rates are good for it (share of the grid within {_NEAR} of the best F1, lead)"
-    return [*found, over_seeds(text, good["fed_dual_avg"] - rival, 0.0)]
+    return [*found, over_seeds(text, good["fed_dual_avg"] - rival, 0.0, source=False)]

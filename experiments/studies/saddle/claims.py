@@ -12,7 +12,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return the claims on gaps, shares of nonzero entries and ranks at the last round."""
     found = []
     for name, table in summary.items():
-        if not isinstance(table, list):
+        if not name.startswith(tuple(config.cases)):
             continue
         entries = {entry["method"]: entry for entry in table}
         case = name.partition(",")[0]
@@ -20,7 +20,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         if by_key["fe_dual_ex"] is None:
             continue
         found += (_vectors if case == "vectors" else _matrices)(config, name, by_key)
-    return [claim._replace(quick=False) for claim in found]
+    return [claim._replace(quick=False, seeds=len(config.seeds)) for claim in found]
 
 
 def _vectors(config: Config, name: str, entries: dict[str, Any]) -> list[Claim]:

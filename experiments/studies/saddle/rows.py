@@ -10,6 +10,7 @@ import numpy as np
 
 import fcojax
 from experiments.report.rows import Row, Summary, select
+from experiments.report.tables import best_point
 from experiments.studies.saddle.methods import METHODS, mirror
 from experiments.study import Config
 from fcojax import algorithms
@@ -82,8 +83,8 @@ def _curves(config: Config, history: dict[str, np.ndarray], place: Row) -> Itera
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
-    """Return, by case, every method's last measures, averaged over the seeds."""
-    tables = {}
+    """Return every method's rates and last measures, averaged over the seeds; by case as well."""
+    tables: Summary = {"best": []}
     for case in config.cases:
         for num_steps in config[case].num_steps:
             table = tables[f"{case}, K = {num_steps}"] = []
@@ -94,8 +95,13 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
                 [best] = select(own, part="point", best=True)
                 entry: Row = {"method": METHODS[name].text}
                 entry |= {rate: best[rate] for rate in ("client_lr", "server_lr")}
-                for measure in ("gap", "density", "rank_x", "rank_y"):
-                    if measure in last[0]:
-                        entry[measure] = float(np.mean([row[measure] for row in last]))
-                table.append(entry)
+                ends = {
+                    measure: float(np.mean([row[measure] for row in last]))
+                    for measure in ("gap", "density", "rank_x", "rank_y")
+                    if measure in last[0]
+                }
+                table.append(entry | ends)
+                rates = best_point(select(own, part="point"), ("client_lr", "server_lr"))
+                where = {"case": case, "K": num_steps, "method": METHODS[name].text}
+                tables["best"].append(where | rates | ends)
     return tables

@@ -27,3 +27,19 @@ def test_equal_results_do_not_beat_each_other():
     assert not tie.holds and tie.as_json()["relation"] == "above"
     assert over_seeds("it is faster", [0.1, 0.1, 0.1], 0.0).holds
     assert over_seeds("it is close behind", [0.0, 0.0], 0.05, at_least=False).holds
+
+
+def test_one_or_two_seeds_decide_nothing():
+    clear = [1.0, 1.0, 1.0]
+    for count, holds, reason in (
+        (1, None, "not decided"),
+        (2, None, "not decided"),
+        (3, True, None),
+    ):
+        entry = over_seeds("it is larger", clear[:count], 0.0).as_json()
+        assert (entry["holds"], entry["open"]) == (holds, reason)
+        of_means = Claim("a mean is larger", 1.0, 0.0, seeds=count)
+        assert of_means.as_json()["holds"] is holds
+    assert (
+        over_seeds("it is larger", clear, 0.0).as_json(quick=True)["open"] == "needs the full run"
+    )

@@ -2,28 +2,43 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.studies.recovery.claims import digits
 from tests.experiments.studies.quick_sweeps import quick_config
 
 
 def rows_of(name, errors, client_lr):
-    point = {"algorithm": name, "client_lr": client_lr, "seed": 0}
-    return [point | {"round": 20 * k, "error": error} for k, error in enumerate(errors)]
+    return [
+        {"algorithm": name, "client_lr": client_lr, "seed": seed, "round": 20 * k}
+        | {"error": error + 0.01 * seed, "validation_loss": error, "accuracy": -error}
+        for seed in range(3)
+        for k, error in enumerate(errors)
+    ]
 
 
-def test_claims_compare_rounds_and_ends_at_both_kinds_of_rates():
+@pytest.mark.parametrize("num_seeds", [2, 3])
+def test_claims_compare_rounds_and_ends_at_both_kinds_of_rates(num_seeds):
     sweep, config = quick_config("recovery_lasso")
-    config.target_error, config.source_lr = 1.0, {"fed_mid": 0.1, "fed_dual_avg": 0.1}
+    config.target_error, config.source_lr = 1.05, {"fed_mid": 0.1, "fed_dual_avg": 0.1}
     curves = {"fed_mid": (3, 2, 0.9), "fed_dual_avg": (3, 0.9, 0.8),
               "fast_fed_dual_avg": (3, 0.7, 0.6), "c_fed_dual_avg": (3, 2, 0.6),
               "mc_fed_dual_avg": (3, 2, 0.7)}  # fmt: skip
     rows = [row for name, errors in curves.items() for row in rows_of(name, errors, 0.2)]
     rows += [row for name in ("fed_mid", "fed_dual_avg") for row in rows_of(name, (3, 2, 1.5), 0.1)]
+    rows = [row for row in rows if row["seed"] < num_seeds]
     summary = {"algorithms": {name: {"best": {"client_lr": 0.2}} for name in curves}}
     claims = sweep.claims(config, rows, summary)
-    assert [claim.measured for claim in claims] == 2 * [20, 0.6, 40, 0.7, 40]
-    assert [claim.needed for claim in claims[:2]] == [config.num_rounds, 1.5]
-    assert [claim.needed for claim in claims[5:7]] == [20, 0.8]
-    assert not claims[7].holds
+    never = config.num_rounds
+    expected = [never - 20, 0.9, never - 40, 0.8, 0, 0, 0.2, -20, 0.1, 0]
+    assert [claim.measured for claim in claims] == pytest.approx(expected)
+    # What the source does not claim is an expectation of ours.
+    assert [claim.source for claim in claims] == 5 * [True] + 5 * [False]
+    verdicts = [claim.as_json()["holds"] for claim in claims]
+    holds = [True, True, True, True, False, False, True, False, True, False]
+    assert verdicts == (holds if num_seeds == 3 else 10 * [None])
+    ends = digits(config, rows, summary)
+    assert [claim.measured for claim in ends] == pytest.approx(
+        [0.9, 0.9, 0.8, 0.8, 0.2, 0.2, 0.1, 0.1]
+    )
 
 
 @pytest.mark.slow
