@@ -2,7 +2,7 @@ r"""Principal components over the Stiefel manifold: Zhang, Hu, So and Johansson 
 
     fcojax run kpca --workdir=runs/kpca
     fcojax run kpca --workdir=runs/kpca_mnist \
-        --config.data_dir=DIR --config.num_rounds=500
+        --config.data_dir=DIR --config.num_steps=20 --config.num_rounds=250
 
 Their method against RFedAvg, RFedProx and RFedSVRG (Li and Ma, 2023), all at the same local rate:
 the gradient norm and the suboptimality over rounds, over floats sent and over seconds; then the
@@ -47,7 +47,7 @@ def get_config():
     config.server_relative_lr = 0.1
     config.crowds = (5, 10, 20, 40)
     config.crowd_batch = 5
-    config.seeds = (0, 1, 2)
+    config.seeds = (0, 1, 2, 3, 4)
     config.tolerance = 1e-5
 
     config.num_examples = 60

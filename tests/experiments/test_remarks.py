@@ -18,7 +18,7 @@ CASES = [
     ("lasso", {"momentum": 0.5}, False),
     ("compare", {"own.scale": 0.7}, False),
     ("kpca", {}, False),
-    ("kpca", {"data_dir": ANY, "num_rounds": 500}, True),
+    ("kpca", {"data_dir": ANY, "num_rounds": 250, "num_steps": 20, "seeds": (0, 1, 2)}, True),
     ("kpca", {"data_dir": ANY}, False),
     ("fmri", {}, True),
     ("fmri", {"data_dir": ANY, "cohort_size": 9}, True),

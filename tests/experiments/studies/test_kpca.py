@@ -8,7 +8,8 @@ pytestmark = pytest.mark.long
 def test_all_claims_hold_on_a_quick_run(found):
     study, *rest = found
     claims = study.claims(*rest)
-    assert len(claims) == 3
+    # Two seeds leave the floor of batches open; the quick run has one size of them.
+    assert len(claims) == 8
     assert [claim.text for claim in claims if not claim.holds] == []
 
 
