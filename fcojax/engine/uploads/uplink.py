@@ -141,7 +141,6 @@ def require_fitting(
       server: the server's state, or its shapes.
       upload: the shapes of an upload.
     """
-
     if uplink.feeds_back and not algorithm.same_uploads:
         raise ValueError(
             "the uplink adds what it left out of an upload to later ones, which mean another thing "
