@@ -8,6 +8,7 @@ import collections
 import contextlib
 import ctypes
 import functools
+import itertools
 import os
 import pickle
 import re
@@ -98,10 +99,13 @@ def is_first() -> bool:
 
 
 def refuse(*, several_cannot: dict[str, bool]) -> None:
-    """Refuse what several processes cannot do together."""
-    for what, asked in several_cannot.items():
-        if asked and jax.process_count() > 1:
-            raise UserError(f"several processes cannot {what} together; start one.")
+    """Refuse in all processes what several cannot do together, if any was asked to."""
+    if jax.process_count() == 1:
+        return
+    asked = max_over_processes(*map(int, several_cannot.values()))
+    for what in itertools.compress(several_cannot, asked):
+        leave()
+        raise UserError(f"several processes cannot {what} together; start one.")
 
 
 def broadcast_from_first(function: Callable[[], Result]) -> Result:

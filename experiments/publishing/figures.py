@@ -28,6 +28,7 @@ from experiments.report.look import Look, looking
 from experiments.report.names import words
 from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, at_best
+from experiments.storage.workdir import is_sealed, sealed
 from experiments.study import Study, Sweep, remarks
 
 
@@ -172,13 +173,14 @@ def _facts(run: dict, summary: Summary) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-_ADDED = ("claims", "rows", "finished")
+_ADDED = ("claims", "rows", "finished", "fingerprint")
 
 
 def judge(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, quick: bool) -> None:
     """Write the claims, and a study's tables, of the rows into the summary."""
     path = workdir / "summary.json"
     summary = json.loads(path.read_text("utf-8"))
+    is_intact = is_sealed(summary)  # what somebody edited stays an edit
     # Entries that a finished run adds after its claims are judged.
     known = {name: value for name, value in summary.items() if name not in _ADDED}
     rows = tidy.load(workdir / "rows.jsonl")
@@ -187,7 +189,7 @@ def judge(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, quick: bo
     claims = file.experiment.claims(config, rows, known)
     added = {name: summary[name] for name in _ADDED if name in summary}
     summary = known | added | {"claims": [claim.as_json(quick) for claim in claims]}
-    tidy.write_json(path, summary)
+    tidy.write_json(path, sealed(summary) if is_intact else summary)
 
 
 def compare(

@@ -13,11 +13,28 @@ from experiments.process.errors import UserError
 from experiments.report import rows as tidy
 from experiments.storage import lock
 from experiments.storage.provenance import change_of_code, difference, remarks
-from experiments.storage.row_store import RowStore
+from experiments.storage.row_store import RowStore, fingerprint
 
 # All that a run writes; nothing else is ever removed.
 _FILES = ("config.json", "rows.jsonl", "summary.json", "chunks.json", "index.html")
 _FOLDERS = ("checkpoints", "models", "figures", "tensorboard", "profile")
+
+
+def sealed(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return a summary with a fingerprint of all its other entries.
+
+    Example:
+      >>> summary = sealed({"algorithms": {"fed_avg": {"score": 0.5}}})
+      >>> is_sealed(summary), is_sealed(summary | {"algorithms": {}})
+      (True, False)
+    """
+    content = {name: value for name, value in summary.items() if name != "fingerprint"}
+    return content | {"fingerprint": fingerprint([tidy.plain(content)])}
+
+
+def is_sealed(summary: dict[str, Any]) -> bool:
+    """Return whether a summary is as ``sealed`` left it."""
+    return summary.get("fingerprint") == sealed(summary)["fingerprint"]
 
 
 class Workdir:
@@ -33,6 +50,7 @@ class Workdir:
         """Refuse what can never be a folder; ``say`` is called with remarks for the user."""
         self.path = pathlib.Path(path).expanduser()
         self.overwrite, self.resume, self._say = overwrite, resume, say
+        self._is_told = False  # that the summary was changed
         try:
             path.encode()
         except UnicodeEncodeError:
@@ -133,7 +151,7 @@ class Workdir:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write the summary so far."""
-        tidy.write_json(self.path / "summary.json", summary)
+        tidy.write_json(self.path / "summary.json", sealed(summary))
 
     def _known(self) -> dict[str, Any] | None:
         """Return the provenance of the folder's run; ``None`` if there is none."""
@@ -158,13 +176,14 @@ class Workdir:
             return {}
         try:
             summary = {} | json.loads(file.read_text("utf-8"))
-            entries = summary.get("algorithms", {})
-            if not isinstance(entries, dict) or any(type(e) is not dict for e in entries.values()):
-                raise TypeError
-            return summary
+            if is_sealed(summary):
+                return summary
         except (ValueError, TypeError):
-            self._say(f"{file} is damaged and is written again from the rows.")
-            return {}
+            pass
+        if not self._is_told:
+            self._say(f"{file} is not as the run left it; it is written again from the rows.")
+        self._is_told = True
+        return {}
 
     def _note_resumption(self, ours: dict[str, Any]) -> None:
         """Record that the run is resumed, and report what differs from the last time."""

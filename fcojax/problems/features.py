@@ -13,6 +13,7 @@ from fcojax.types import Count, NonNegative, Positive, Seed
 
 
 @validated
+@np.errstate(over="ignore", invalid="ignore")
 def feature_skew(
     features: np.ndarray,
     partition: Partition,
@@ -71,6 +72,11 @@ def feature_skew(
         rotated[:, first] = np.cos(angle) * scaled[:, first] - np.sin(angle) * scaled[:, second]
         rotated[:, second] = np.sin(angle) * scaled[:, first] + np.cos(angle) * scaled[:, second]
         skewed[mine] = rotated + shift * offset
+    if np.isfinite(rows).all() and not np.isfinite(skewed).all():
+        raise ValueError(
+            f"shift is {shift:g}, scale {scale:g} and rotation {rotation:g}, with which features "
+            f"are not finite in {rows.dtype}; pass smaller ones."
+        )
     return skewed.reshape(features.shape)
 
 

@@ -141,6 +141,7 @@ def test_several_processes_give_the_model_of_one(tmp_path, alone, number):
             ["was started unlike process 1; start all of them with", "with algorithms = "],
         ),
         ([], 1, ["have 2, 1 devices; give all equally many"] * 2),
+        (["--debug_nans"], 2, ["several processes cannot look for --debug_nans"] * 2),
     ],
 )  # fmt: skip
 def test_processes_that_are_unlike_are_refused(tmp_path, flags, devices, messages):

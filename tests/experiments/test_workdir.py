@@ -125,7 +125,7 @@ def test_damaged_notes_of_a_run_are_told(tmp_path, text):
     folder, said = begun(tmp_path / "w"), []
     (folder / "summary.json").write_text(text)
     assert workdir(folder, said).look(OURS) == {}
-    assert "summary.json is damaged and is written again" in said[0]
+    assert "summary.json is not as the run left it; it is written again" in said[0]
     (folder / "config.json").write_text("{")
     with pytest.raises(UserError, match="config.json is damaged"):
         workdir(folder).look(OURS)

@@ -139,3 +139,10 @@ def test_impossible_skews_are_refused_in_a_sentence(features, changes, message):
     with pytest.raises(ValueError) as error:
         feature_skew(features, iid(4, 2), **changes)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("strength", [{"scale": 1e300}, {"shift": 1.7e308}, {"rotation": 1.7e308}])
+def test_strengths_that_overflow_are_refused(strength):
+    features = np.full((4, 30), 1e9)
+    with pytest.raises(ValueError, match="pass smaller ones"):
+        feature_skew(features, iid(4, 2), **strength)
