@@ -1,5 +1,6 @@
 """Laws that every algorithm obeys, checked on any: ``fcojax check my_module:my_algorithm``."""
 
+from fcojax.check.compressors import compressor_laws
 from fcojax.check.facts import Facts, facts
 from fcojax.check.laws import LAWS
 from fcojax.check.limits import Limit, limit, limits
@@ -11,6 +12,7 @@ __all__ = [
     "Finding",
     "Limit",
     "Subject",
+    "compressor_laws",
     "facts",
     "limit",
     "limits",

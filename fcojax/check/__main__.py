@@ -1,9 +1,11 @@
-"""Check the laws on an algorithm, and report its limit and its costs.
+"""Check the laws on an algorithm, and report its limit and its costs; or on a compressor.
 
     fcojax check my_module:my_algorithm [--FIELD=NUMBER ...] [--rounds=6000] [--laws]
+    fcojax check my_module:my_compressor [--size=64]
 
 FIELD is a hyperparameter of the algorithm, and NUMBER its value; ``--laws`` leaves out the limit,
-which takes most of the time. The exit code is 1 if a law does not hold.
+which takes most of the time. A compressor is checked on vectors of ``size`` entries. The exit code
+is 1 if a law does not hold.
 """
 
 import os
@@ -13,6 +15,7 @@ from typing import Any
 import jax
 from absl import flags
 
+from fcojax.check.compressors import compressor_laws
 from fcojax.check.facts import Facts, facts
 from fcojax.check.laws import LAWS, contract
 from fcojax.check.limits import limits
@@ -21,9 +24,11 @@ from fcojax.check.subject import (
     Subject,
     check_buildable,
     found_factory,
+    found_piece,
     located,
     subject_of,
 )
+from fcojax.uploads import Compressor
 
 _MARKS = {True: "holds", False: "FAILS", None: "-"}
 
@@ -35,6 +40,8 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         name, given, numbers = _parse(arguments)
+        if isinstance(compressor := found_piece(name), Compressor):
+            return _check_compressor(compressor, given)
         num_rounds: Any = given["rounds"].value
         if num_rounds % 2:
             raise ValueError(f"--rounds is {num_rounds}; pass an even number.")
@@ -71,6 +78,16 @@ def main(arguments: list[str]) -> int:
     return int(failed > 0)
 
 
+def _check_compressor(compressor: Compressor, given: flags.FlagValues) -> int:
+    """Check the laws on a compressor; return the exit code."""
+    print(f"{compressor.name}\n")
+    size: Any = given["size"].value
+    found = compressor_laws(compressor, size)
+    for law_name, finding in found.items():
+        print(f"  {_MARKS[finding.holds]:7}{law_name:19}{finding.sentence}")
+    return int(any(finding.holds is False for finding in found.values()))
+
+
 def sentences(found: Facts) -> dict[str, str]:
     """Return the costs in words."""
     return {
@@ -92,6 +109,10 @@ def _parse(arguments: list[str]) -> tuple[str, flags.FlagValues, dict[str, Any]]
     names = [word for word in words if not word.startswith("-")]
     if len(names) != 1:
         raise ValueError(f"pass one MODULE:FACTORY, not {len(names)}; --help shows how.")
+    if isinstance(found_piece(names[0]), Compressor):
+        flags.DEFINE_integer("size", 64, "Entries.", lower_bound=1, flag_values=given)
+        given(["check", *arguments])
+        return names[0], given, {}
     fields = found_factory(names[0]).Hparams._fields
     for field in fields:
         flags.DEFINE_float(field, None, "A hyperparameter.", flag_values=given)

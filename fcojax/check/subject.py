@@ -147,8 +147,8 @@ def _with_named_prox(piece: Any) -> Any:
     return piece._replace(**{field: jax.jit(prox)})
 
 
-def found_factory(name: str) -> Factory:
-    """Return the factory named in ``fcojax.algorithms``, or by ``MODULE:FACTORY``."""
+def found_piece(name: str) -> Any:
+    """Return what is named in ``fcojax.algorithms``, or by ``MODULE:NAME``."""
     module_name, colon, attribute = name.rpartition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -162,11 +162,16 @@ def found_factory(name: str) -> Factory:
         own = "" if colon else " For one of your own pass MODULE:FACTORY, as in mine:scaffold."
         advice = f"did you mean {close[0]}?" if close else "pass one of its factories."
         raise ValueError(f"{module.__name__} has no {attribute}; {advice}{own}")
-    factory = getattr(module, attribute)
+    return getattr(module, attribute)
+
+
+def found_factory(name: str) -> Factory:
+    """Return the factory named in ``fcojax.algorithms``, or by ``MODULE:FACTORY``."""
+    factory = found_piece(name)
     if not callable(factory) or not hasattr(getattr(factory, "Hparams", None), "_fields"):
         raise ValueError(
             f"{name} is {shown(factory)}; pass a factory, a function (loss, ...) -> Algorithm that "
-            "is decorated with fcojax.algorithms.takes(HPARAMS)."
+            "is decorated with fcojax.algorithms.takes(HPARAMS), or a fcojax.uploads.Compressor."
         )
     return factory  # pyright: ignore[reportReturnType]
 

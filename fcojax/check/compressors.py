@@ -1,0 +1,189 @@
+"""Laws of compressors: what one states about its error and its bytes, checked by simulation."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax.arguments import validated
+from fcojax.check.subject import Finding, located
+from fcojax.types import Count
+from fcojax.uploads import coding
+from fcojax.uploads.compressor import Compressor
+
+_DRAWS, _DEVIATIONS, _RARE, _ROUNDING = 4000, 5, 12, 1e-9
+
+
+class Compression(NamedTuple):
+    """A compressor with what it made of a few vectors.
+
+    Attributes:
+      compressor: the compressor.
+      vectors: [vectors, size], of every shape that a bound may be wrong for.
+      decoded: [draws, vectors, size], of independent keys.
+    """
+
+    compressor: Compressor
+    vectors: np.ndarray
+    decoded: np.ndarray
+
+    @property
+    def errors(self) -> np.ndarray:
+        """[draws, vectors], the squared errors relative to the squared norms."""
+        squares = np.sum((self.decoded - self.vectors) ** 2, axis=-1)
+        return squares / np.sum(self.vectors**2, axis=-1)
+
+
+@validated
+def compressor_laws(compressor: Compressor, size: Count = 64) -> dict[str, Finding]:
+    """Return for each law of compressors whether it holds.
+
+    What is stated of the error is compared with 4000 draws of a few vectors of float64: of normal
+    entries, of heavy tails, large and small, of equal entries, of a single one.
+
+    Args:
+      compressor: the compressor.
+      size: the number of entries of the vectors.
+
+    Example:
+      >>> from fcojax import check, uploads
+      >>> boasts = uploads.top_k(2)._replace(contraction=lambda hparams, like: 0.5)
+      >>> found = check.compressor_laws(boasts, size=16)
+      >>> [name for name, finding in found.items() if finding.holds is False]
+      ['contraction']
+    """
+    with jax.enable_x64(True):
+        try:
+            form = _form(compressor, size)
+        except Exception as error:  # code of the user may raise anything
+            form = Finding(False, located(error))
+        if not form.holds:
+            return {"form": form}
+        vectors = _vectors(size)
+        subject = Compression(compressor, vectors, _decoded(compressor, vectors))
+        return {"form": form} | {name: law(subject) for name, law in _LAWS.items()}
+
+
+def _vectors(size: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    normal, place = rng.standard_normal((2, size)), np.arange(size)
+    return np.stack([
+        normal[0], normal[1] ** 3, 1e3 * normal[0], 1e-3 * normal[1], np.ones(size),
+        -1.0 * (place == size // 3), 1.0 + place, 1 / (1.0 + place) ** 2,
+    ])  # fmt: skip
+
+
+def _once(compressor: Compressor, x: Any, key: Any) -> Any:
+    """Return C(x), decoded by somebody who sees the shape of x and no more."""
+    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return compressor.decode(None, compressor.encode(None, x, key), key, like)
+
+
+def _decoded(compressor: Compressor, vectors: np.ndarray) -> np.ndarray:
+    keys = jax.random.split(jax.random.key(0), _DRAWS)
+    one = functools.partial(_once, compressor)
+    over_vectors = jax.vmap(one, in_axes=(0, None))
+    return np.asarray(jax.jit(jax.vmap(over_vectors, in_axes=(None, 0)))(vectors, keys))
+
+
+def _form(compressor: Compressor, size: int) -> Finding:
+    """What is decoded has the shape and the dtype of the vector, and zero stays zero."""
+    for dtype in (jnp.float64, jnp.float32):
+        zeros = jnp.zeros(size, dtype)
+        encoded = compressor.encode(None, zeros, jax.random.key(0))
+        if not all(hasattr(leaf, "dtype") for leaf in jax.tree.leaves(encoded)):
+            return Finding(False, "what is encoded has parts that are no arrays")
+        found = _once(compressor, zeros, jax.random.key(0))
+        if jnp.shape(found) != zeros.shape or jnp.result_type(found) != dtype:
+            kind = f"{jnp.result_type(found)}{list(jnp.shape(found))}"
+            return Finding(False, f"of {zeros.dtype}{[size]} it decodes {kind}")
+        if not np.all(np.asarray(found) == 0):
+            return Finding(False, "zeros are decoded as something else")
+    return Finding(True, "vectors keep their shape and dtype, and zeros stay zero")
+
+
+def _eager(subject: Compression) -> Finding:
+    """What is compiled has the results of what is not."""
+    key = jax.random.split(jax.random.key(0), _DRAWS)[0]
+    found = np.stack([_once(subject.compressor, jnp.asarray(x), key) for x in subject.vectors])
+    off = np.abs(found - subject.decoded[0]).max() / np.abs(subject.vectors).max()
+    if off <= _ROUNDING:
+        return Finding(True, "the same key gives the same result, compiled or not")
+    return Finding(False, f"the same key gives another result when it is compiled, by {off:.2g}")
+
+
+def _unbiased(subject: Compression) -> Finding:
+    """The mean over draws of a compressor that states a variance is the vector."""
+    if subject.compressor.variance is None:
+        return Finding(None, "it states no variance, so it need not be unbiased")
+    size = np.linalg.norm(subject.vectors, axis=-1, keepdims=True)
+    units = subject.vectors / size
+    along = np.sum(subject.decoded / size * units, axis=-1, keepdims=True)  # small errors add up
+    found = np.concatenate([subject.decoded / size, along], axis=-1)
+    expected = np.concatenate([units, np.ones_like(size)], axis=-1)
+    off, deviation = np.abs(found.mean(axis=0) - expected), found.std(axis=0)
+    # Of an entry that is rarely sent the deviation is not known; a few draws may have it or not.
+    rare = _RARE * np.abs(found).max(axis=(0, 2))[:, None] * np.ones_like(off)
+    rare[:, -1] *= deviation[:, -1] > _ROUNDING
+    if np.all(off <= _DEVIATIONS * deviation / np.sqrt(_DRAWS) + rare / _DRAWS + _ROUNDING):
+        return Finding(True, f"the mean of {_DRAWS} draws is the vector")
+    return Finding(False, f"the mean of {_DRAWS} draws is off by {off.max():.2g} of the norm")
+
+
+def _within(subject: Compression, stated: Callable | None, most: Callable, what: str) -> Finding:
+    if stated is None:
+        return Finding(None, f"it states no {what}")
+    number = float(stated(None, jax.ShapeDtypeStruct(subject.vectors.shape[1:], jnp.float64)))
+    errors = subject.errors
+    mean = errors.mean(axis=0)
+    allowed = _DEVIATIONS * errors.std(axis=0) / np.sqrt(_DRAWS) + _ROUNDING
+    if np.all(mean <= most(number) + allowed):
+        return Finding(
+            True, f"stated {number:.4g}; errors are at most {mean.max():.4g} of the norm squared"
+        )
+    return Finding(
+        False, f"stated {number:.4g}, but an error is {mean.max():.4g} of the norm squared"
+    )
+
+
+def _variance(subject: Compression) -> Finding:
+    """The error of an unbiased compressor is at most w."""
+    return _within(subject, subject.compressor.variance, lambda w: w, "variance")
+
+
+def _contraction(subject: Compression) -> Finding:
+    """The error of a contractive compressor is at most 1 - a, and a is above 0."""
+    stated = subject.compressor.contraction
+    found = _within(subject, stated, lambda a: 1 - a, "contraction, so ef14 and ef21 refuse it")
+    if stated is None or found.holds is False:
+        return found
+    number = float(stated(None, jax.ShapeDtypeStruct(subject.vectors.shape[1:], jnp.float64)))
+    if 0 < number <= 1:
+        return found
+    return Finding(False, f"stated {number:.4g}; a is above 0 and at most 1")
+
+
+def _bytes(subject: Compression) -> Finding:
+    """Bytes are those of the arrays that are sent, or stated and not more."""
+    size = subject.vectors.shape[1]
+    like, key = jax.ShapeDtypeStruct((size,), jnp.float32), jax.random.key(0)
+    encoded = jax.eval_shape(lambda x: coding.encode(subject.compressor, None, [x], key), like)
+    arrays = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(encoded.sent))
+    counted = float(coding.num_bytes(subject.compressor, None, encoded))
+    if subject.compressor.num_bytes is None:
+        return Finding(True, f"{arrays} for {size} numbers of float32, which take {4 * size}")
+    if 0 <= counted <= arrays:
+        return Finding(True, f"states {counted:g}, of arrays of {arrays} that may be partly empty")
+    return Finding(False, f"states {counted:g}, but the arrays that are sent have {arrays}")
+
+
+_LAWS: dict[str, Callable[[Compression], Finding]] = {
+    "compiled": _eager,
+    "unbiased": _unbiased,
+    "variance": _variance,
+    "contraction": _contraction,
+    "bytes": _bytes,
+}

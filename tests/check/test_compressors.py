@@ -1,0 +1,105 @@
+"""The laws of compressors hold for those of the library, and detect what is stated wrongly."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fcojax import check, uploads
+from fcojax.check.__main__ import main
+from tests.laws.test_upload_laws import ROWS
+
+SIZE = 64
+RANDOM, TOP, SIGNS = uploads.rand_k(4), uploads.top_k(4), uploads.sign()
+OFTEN = ("rand_k", "top_k", "qsgd, 1 level", "drive")
+
+
+def failed(compressor, size=SIZE):
+    found = check.compressor_laws(compressor, size)
+    return [name for name, finding in found.items() if finding.holds is False]
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in ROWS]
+)
+def test_compressors_of_the_library_are_what_they_state(name):
+    assert failed(ROWS[name].compressor) == []
+
+
+def decoded_times(compressor, factor):
+    def decode(hparams, encoded, key, like):
+        return (factor * compressor.decode(hparams, encoded, key, like)).astype(like.dtype)
+
+    return compressor._replace(decode=decode)
+
+
+def with_bits_of_the_vector(compressor):
+    """Decoded by somebody who has looked at the vector, whose shape is all that there is."""
+    return compressor._replace(decode=lambda hparams, encoded, key, like: 1.0 * like)
+
+
+def stating(compressor, **numbers):
+    functions = {name: lambda hparams, like, n=n: n for name, n in numbers.items()}
+    return compressor._replace(**functions)
+
+
+def draws_outside_of_the_key(compressor):
+    rng = np.random.default_rng(0)
+
+    def decode(hparams, encoded, key, like):
+        return (1 + rng.uniform(0, 1e-3)) * compressor.decode(hparams, encoded, key, like)
+
+    return compressor._replace(decode=decode)
+
+
+WRONG = {
+    "a shape": (TOP._replace(decode=lambda h, encoded, key, like: encoded.values), ["form"]),
+    "a dtype": (TOP._replace(decode=lambda *given: TOP.decode(*given).astype(float)), ["form"]),
+    "the vector itself": (with_bits_of_the_vector(TOP), ["form"]),
+    "no arrays": (TOP._replace(encode=lambda h, x, key: 1.0), ["form"]),
+    "zeros": (TOP._replace(decode=lambda *given: 1 + TOP.decode(*given)), ["form"]),
+    "zeros over zeros": (
+        SIGNS._replace(encode=lambda h, x, key: SIGNS.encode(h, x / jnp.abs(x).max(), key)),
+        ["form"],
+    ),
+    "other draws": (draws_outside_of_the_key(SIGNS), ["compiled"]),
+    "a little bias": (decoded_times(RANDOM, 0.99), ["unbiased"]),
+    "bias": (stating(TOP, variance=1.0), ["unbiased"]),
+    "too small a variance": (stating(RANDOM, variance=10.0), ["variance"]),
+    "too large a contraction": (stating(TOP, contraction=0.2), ["contraction"]),
+    "a contraction of zero": (stating(TOP, contraction=0.0), ["contraction"]),
+    "more bytes than arrays": (stating(TOP, num_bytes=1000), ["bytes"]),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_stated_wrongly_is_detected(what):
+    compressor, laws = WRONG[what]
+    assert failed(compressor) == laws
+
+
+def test_a_factor_of_equal_entries_is_detected_where_the_deviation_is_larger():
+    """One of 64 entries times 64 deviates by eight norms, but their sum is always right."""
+    found = check.compressor_laws(decoded_times(uploads.rand_k(1), 0.9))["unbiased"]
+    assert found.holds is False
+
+
+def test_the_command_reports_a_compressor(tmp_path, monkeypatch, capsys):
+    (tmp_path / "compressor_to_check.py").write_text(
+        "from fcojax import uploads\n"
+        "good = uploads.top_k(0.1)\n"
+        "bad = good._replace(contraction=lambda hparams, like: 0.9)\n"
+        "broken = good._replace(encode=lambda hparams, x, key: x.reshape(7, -1))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["compressor_to_check:good", "--size=100"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("top_k(0.1)\n") and "FAILS" not in printed
+    assert "holds  contraction        stated 0.1; errors are at most 0.9" in printed
+    assert main(["compressor_to_check:bad"]) == 1
+    assert "FAILS  contraction        stated 0.9, but an error is" in capsys.readouterr().out
+    assert main(["compressor_to_check:broken"]) == 1
+    assert "FAILS  form               TypeError in compressor_to_check.py, line 4: " in (
+        capsys.readouterr().out
+    )
+    assert main(["compressor_to_check:good", "--laws", "--rate=1"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
