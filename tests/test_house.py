@@ -39,6 +39,7 @@ GROUPS = (
     "algorithms",
     "engine",
     "uploads",
+    "robust",
     "grid",
     "devices",
     "rows",

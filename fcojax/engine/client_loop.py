@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult
 from fcojax.algorithms.local import Local
 from fcojax.algorithms.work import Work
@@ -20,8 +19,9 @@ from fcojax.engine import padding
 from fcojax.engine.participation.samplers import Draw
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import BATCHES, CLIENT, ENCODE, purpose_key
+from fcojax.engine.tally import Tally, added, empty_tally, merged
 from fcojax.engine.uploads.nonfinite import guarded
-from fcojax.engine.uploads.uplink import require_fitting, split
+from fcojax.engine.uploads.uplink import NO_UPLINK, Uplink, require_fitting, split
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
 from fcojax.xla.conditionals import batch_max
@@ -39,6 +39,7 @@ class RoundContext(NamedTuple):
       key: PRNG key of the run.
       index: index of the round, from 0.
       bound: the largest norm of an upload that is no outlier; ``()`` without an outlier rule.
+      memory: what the uplink keeps on the server.
     """
 
     algorithm: Algorithm
@@ -48,6 +49,12 @@ class RoundContext(NamedTuple):
     key: Key
     index: Array
     bound: Any = ()
+    memory: PyTree = ()
+
+    @property
+    def uplink(self) -> Uplink:
+        """The uplink of the plan, or one that does nothing."""
+        return self.plan.uplink or NO_UPLINK
 
 
 class Slots(NamedTuple):
@@ -55,6 +62,7 @@ class Slots(NamedTuple):
 
     Attributes:
       rows: row of each member in this device's arrays.
+      places: place of each member in the draw.
       weights: weight p_m of each member, 0 if it is absent.
       arrives: whether each upload reaches the server, or ``None`` if all do.
       first_client: index of the client in this device's first row.
@@ -62,6 +70,7 @@ class Slots(NamedTuple):
     """
 
     rows: Array
+    places: Array
     weights: Array
     arrives: Array | None
     first_client: Array | int
@@ -75,39 +84,17 @@ class Rows(NamedTuple):
     residuals: PyTree
 
 
-class Tally(NamedTuple):
-    """Sums over the clients so far.
-
-    Attributes:
-      weighted: uploads and metrics, each times its client's weight.
-      weight: the weights of counted clients.
-      participants: number of clients that worked.
-      dropped: number of those whose results are not finite.
-      lost: number of those whose finite upload did not arrive.
-      outliers: number of those whose upload arrived and was refused.
-    """
-
-    weighted: tuple[PyTree, dict]
-    weight: Array
-    participants: Array
-    dropped: Array
-    lost: Array
-    outliers: Array
-
-
 OneClient = Callable[..., tuple[ClientResult, Array]]  # (row, rows before, max_size)
 
 
 def slots_of(context: RoundContext, cohort: Draw) -> Slots:
     """Return the members of the cohort that this device computes, with their weights."""
     data = context.data
-    members, present, arrives = cohort
     if data.num_shards > 1:
-        members, present, arrives, first_client = _on_this_shard(data, cohort)
-    elif members is None:
-        members, first_client = jnp.arange(data.num_clients, dtype=jnp.int32), 0
+        cohort, places, first_client = _on_this_shard(data, cohort)
     else:
-        first_client = 0
+        places, first_client = jnp.arange(cohort.present.shape[0], dtype=jnp.int32), 0
+    members, (_, present, arrives) = cohort.indices, cohort
     if data.held is None:
         rows = members - first_client
     else:  # a block of a population on disk holds some clients only
@@ -116,23 +103,28 @@ def slots_of(context: RoundContext, cohort: Draw) -> Slots:
     each = jax.vmap(lambda row: small_slice(data.weights, row, 1)[0])(rows)
     weights = jnp.where(present, each, 0)
     can_be_empty = context.plan.cohort.can_be_absent or data.num_shards > 1
-    return Slots(rows, weights, arrives, first_client, can_be_empty)
+    return Slots(rows, places, weights, arrives, first_client, can_be_empty)
 
 
-def _on_this_shard(data: ClientData, cohort: Draw) -> tuple[Array, Array, Array | None, Array]:
-    """Return members, presence and arrival with this device's own members first."""
-    members, present, arrives = cohort
+def _on_this_shard(data: ClientData, cohort: Draw) -> tuple[Draw, Array, Array]:
+    """Return the draw with this device's own members first, their places, and its first client."""
     first_client = jax.lax.axis_index("clients") * data.clients_per_shard
-    if members is None:
-        members = first_client + jnp.arange(data.clients_per_shard, dtype=jnp.int32)
-        present = present.at[members].get(mode="fill", fill_value=False)
-        if arrives is not None:
-            arrives = arrives.at[members].get(mode="fill", fill_value=False)
-    own = (members >= first_client) & (members < first_client + data.clients_per_shard)
-    # The chunks after a device's own members are empty and skipped.
-    order = jnp.argsort(~own)
-    arrives = None if arrives is None else arrives[order]
-    return members[order], (present & own)[order], arrives, first_client
+    if cohort.members is None:
+        places = first_client + jnp.arange(data.clients_per_shard, dtype=jnp.int32)
+        own = True
+    else:
+        first, after = first_client, first_client + data.clients_per_shard
+        own = (cohort.members >= first) & (cohort.members < after)
+        # The chunks after a device's own members are empty and skipped.
+        places = jnp.argsort(~own).astype(jnp.int32)
+        own = own[places]
+
+    def here(part):
+        return part.at[places].get(mode="fill", fill_value=False)
+
+    arrives = None if cohort.arrives is None else here(cohort.arrives)
+    members = places if cohort.members is None else cohort.members[places]
+    return Draw(members, here(cohort.present) & own, arrives), places, first_client
 
 
 def run_clients(
@@ -160,18 +152,21 @@ def run_clients(
         order = padding.order_by_size(sizes)
         slots = slots._replace(
             rows=slots.rows[order],
+            places=slots.places[order],
             weights=slots.weights[order],
             arrives=None if slots.arrives is None else slots.arrives[order],
         )
 
     def one_chunk(carry, chunk):
         tally, all_rows = carry
-        members, weights, arrives = chunk
+        members, places, weights, arrives = chunk
         before = jax.tree.map(lambda leaf: leaf[members], all_rows)
         result, finite = _chunk_results(
             context, one_client, slots.can_be_empty, members, weights, before
         )
-        tally, counted = _add(tally, result, finite, arrives, _admitted(context, result), weights)
+        terms = jax.vmap(functools.partial(received, context))(result)
+        verdicts = finite, arrives, _admitted(context, result)
+        tally, counted = added(context.uplink, tally, terms, verdicts, weights, places)
         # Writes beyond the last row are dropped: clients that are not counted keep their state.
         target = jnp.where(counted, members, context.data.clients_per_shard)
         after = jax.tree.map(
@@ -179,10 +174,12 @@ def run_clients(
         )
         return (tally, after), None
 
-    start = (_empty_tally(shapes, slots.weights.dtype), rows)
+    num_places = context.plan.cohort.size(context.data.num_clients)
+    terms = jax.eval_shape(functools.partial(received, context), shapes)
+    start = (empty_tally(context.uplink, terms, num_places, slots.weights.dtype), rows)
     chunks = jax.tree.map(
         lambda column: column.reshape(num_chunks, per_chunk),
-        (slots.rows, slots.weights, slots.arrives),
+        (slots.rows, slots.places, slots.weights, slots.arrives),
     )
     if num_chunks == 1:
         return one_chunk(start, jax.tree.map(lambda leaf: leaf[0], chunks))[0]
@@ -194,6 +191,7 @@ def _padded(slots: Slots, num_empty: int) -> Slots:
     arrives = None if slots.arrives is None else jnp.pad(slots.arrives, (0, num_empty))
     return slots._replace(
         rows=jnp.pad(slots.rows, (0, num_empty)),
+        places=jnp.pad(slots.places, (0, num_empty)),
         weights=jnp.pad(slots.weights, (0, num_empty)),
         arrives=arrives,
         can_be_empty=slots.can_be_empty or num_empty > 0,
@@ -269,27 +267,38 @@ def local_handle(
     )
 
 
+def received(context: RoundContext, result: ClientResult) -> tuple[PyTree, list, dict[str, Array]]:
+    """Return what is collected of one client: its term, its public parts, and its metrics."""
+    payload, public, _ = split(result.upload)
+    term, measures = context.uplink.receive(context.hparams, payload, context.memory)
+    return term, public, merged(result.metrics, measures, "client_update of the algorithm")
+
+
 def first_of_uplink(
     algorithm: Algorithm, plan: Plan, hparams: PyTree, states: tuple, data: ClientData
-) -> tuple[PyTree, PyTree]:
-    """Return the state of one client's encoder and the server's memory, before any upload."""
-    if plan.uplink is None:
-        return (), ()
+) -> tuple[PyTree, PyTree, PyTree]:
+    """Return one client's encoder, the server's memory, and the collected, before any upload."""
+    uplink = plan.uplink
+    if uplink is None:
+        return (), (), ()
+    server, client = states
 
-    def upload(hparams, states, data):
-        server, client = states
+    def upload(hparams, server, client, data):
         key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)
         local = local_handle(data.local(), plan.work, key, zero, zero, zero)
         message = algorithm.broadcast(hparams, server)
         return algorithm.client_update(hparams, message, client, local, key).upload
 
-    shapes = jax.eval_shape(upload, hparams, states, data)
-    require_fitting(plan.uplink, algorithm, hparams, states[0], shapes)
+    shapes = jax.eval_shape(upload, hparams, server, client, data)
+    require_fitting(uplink, algorithm, hparams, server, shapes)
     payload, _, _ = split(shapes)
     zeros = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in payload]
-    residual, key = plan.uplink.init(zeros), jax.random.key(0)
-    jax.eval_shape(plan.uplink.encode, hparams, zeros, residual, key)  # a k beyond d is refused now
-    return residual, plan.uplink.memory(zeros)
+    residual, memory = uplink.init(zeros), uplink.memory(zeros)
+    # A k beyond d is refused now.
+    jax.eval_shape(uplink.encode, hparams, zeros, residual, jax.random.key(0))
+    term, _ = jax.eval_shape(uplink.receive, hparams, zeros, memory)
+    collected = uplink.collector.start(term, plan.cohort.size(data.num_clients))
+    return residual, memory, collected
 
 
 def require_same_form(function: str, before: PyTree, after: PyTree, noun: str = "state") -> None:
@@ -346,51 +355,8 @@ def _chunk_results(
     return jax.lax.cond(needed, results, lambda rows, before: zeros, rows, before)
 
 
-def _empty_tally(result: ClientResult, dtype) -> Tally:
-    weighted = jax.tree.map(
-        lambda leaf: jnp.zeros(leaf.shape, tree.mean_dtype(leaf.dtype)),
-        (result.upload, result.metrics),
-    )
-    zero = jnp.zeros((), jnp.int32)
-    return Tally(weighted, jnp.zeros((), dtype), zero, zero, zero, zero)
-
-
 def _admitted(context: RoundContext, result: ClientResult) -> Array | None:
     """Return which uploads are no outliers; ``None`` without an outlier rule."""
     if context.plan.outliers is None:
         return None
     return jax.vmap(context.plan.outliers.admits, in_axes=(0, None))(result.upload, context.bound)
-
-
-def _add(
-    tally: Tally,
-    result: ClientResult,
-    finite: Array,
-    arrives: Array | None,
-    admitted: Array | None,
-    weights: Array,
-) -> tuple[Tally, Array]:
-    """Return the tally with one more chunk in it, and which of its clients are counted."""
-    present = weights > 0
-    sound = present & finite
-    arrived = sound if arrives is None else sound & arrives
-    counted = arrived if admitted is None else arrived & admitted
-    weights = jnp.where(counted, weights, 0)
-
-    def accumulate(total, terms):
-        columns = (-1, *(1,) * (terms.ndim - 1))
-        # Masked before it is multiplied, because zero times NaN is NaN.
-        masked = jnp.where(counted.reshape(columns), terms.astype(total.dtype), 0)
-        return total + jnp.sum(weights.astype(total.dtype).reshape(columns) * masked, axis=0)
-
-    def count(which):
-        return jnp.sum(which, dtype=jnp.int32)
-
-    return Tally(
-        jax.tree.map(accumulate, tally.weighted, (result.upload, result.metrics)),
-        tally.weight + jnp.sum(weights),
-        tally.participants + count(present),
-        tally.dropped + count(present & ~finite),
-        tally.lost + count(sound & ~arrived),
-        tally.outliers + count(arrived & ~counted),
-    ), counted

@@ -4,6 +4,8 @@ The weighted mean of the uploads is the only thing that crosses clients. With a 
 the only thing that crosses devices.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -12,13 +14,14 @@ from fcojax.algorithms.base import ClientResult
 from fcojax.engine.client_loop import (
     RoundContext,
     Rows,
-    Tally,
     client_function,
+    received,
     require_same_form,
     run_clients,
     slots_of,
 )
 from fcojax.engine.randomness import FINISH, SERVER, draw_cohort, purpose_key
+from fcojax.engine.tally import Tally, merged
 from fcojax.engine.uploads.nonfinite import guarded
 from fcojax.engine.uploads.uplink import RoundWeights, plain_mean, split
 from fcojax.problems.clients import ClientData
@@ -30,7 +33,7 @@ TRAFFIC = ("bytes_down", "bytes_up")
 
 
 def one_round(
-    context: RoundContext, server: PyTree, rows: Rows, memory: PyTree = ()
+    context: RoundContext, server: PyTree, rows: Rows
 ) -> tuple[PyTree, Rows, PyTree, dict[str, Array]]:
     """Compute one round.
 
@@ -42,13 +45,12 @@ def one_round(
       context: what is constant in this round.
       server: the server's state.
       rows: the clients' states.
-      memory: what the uplink keeps on the server.
 
     Returns:
       The new states of the server and of the clients, the uplink's new memory, and the round's
       metrics and counts.
     """
-    data, uplink = context.data, context.plan.uplink
+    data = context.data
     cohort = draw_cohort(context.plan, data, context.key, context.index)
     message = context.algorithm.broadcast(context.hparams, server)
     slots = slots_of(context, cohort)
@@ -63,12 +65,12 @@ def one_round(
     count = tally.participants - tally.dropped - tally.lost - tally.outliers
     round_weights = RoundWeights(tally.weight, cohort_weight, population_weight, count)
     fraction = tally.weight * (cohort_weight / population_weight)
-    mean_upload, metrics, memory = _means(context, tally, round_weights, shapes, memory, fraction)
+    mean_upload, metrics, memory = _means(context, tally, round_weights, shapes, fraction)
     step = guarded(context.algorithm.server_update, lambda server: server)
     server_key = purpose_key(context.key, SERVER, context.index)
     stepped, finite = step(context.hparams, server, mean_upload, fraction, server_key)
     require_same_form("server_update", server, stepped)
-    attempted = (count > 0) | (uplink is not None and uplink.steps_when_empty)
+    attempted = (count > 0) | context.uplink.steps_when_empty
     after = tree.where(attempted & finite, stepped, server)
     refused = jnp.where(attempted & ~finite, 1, 0).astype(jnp.int32)
     counts = (tally.participants, tally.dropped, tally.lost, refused, tally.outliers)
@@ -77,23 +79,6 @@ def one_round(
     if context.plan.outliers is None:
         del ours["outliers"]
     return after, rows, memory, merged(metrics, ours, "client_update of the algorithm")
-
-
-def merged(theirs: dict[str, Array], ours: dict[str, Array], function: str) -> dict[str, Array]:
-    """Merge the user's measures with the engine's; raise ``ValueError`` for a name in both.
-
-    Args:
-      theirs: measures that the user's function returned.
-      ours: the engine's.
-      function: name of the user's function.
-    """
-    taken = sorted(set(theirs) & set(ours))
-    if taken:
-        raise ValueError(
-            f"{function} returns a measure called {taken[0]}, which the engine counts itself; "
-            "choose another name."
-        )
-    return theirs | ours
 
 
 def reduced_over_rounds(metrics: dict[str, Array]) -> dict[str, Array]:
@@ -115,25 +100,21 @@ def _means(
     tally: Tally,
     weights: RoundWeights,
     shapes: ClientResult,
-    memory: PyTree,
     fraction: Array,
 ) -> tuple[PyTree, dict[str, Array], PyTree]:
     """Return the mean upload, as the uplink returns it, the mean metrics, and the new memory."""
-    total, metrics = tally.weighted
+    hparams, uplink, (total, public, metrics) = context.hparams, context.uplink, tally.collected
+    payload, _, join = split(shapes.upload)
+    _, _, measured = jax.eval_shape(functools.partial(received, context), shapes)
     key = purpose_key(context.key, FINISH, context.index)
-    if context.plan.uplink is None:
-        mean = plain_mean(context.hparams, total, weights, key)
-    else:
-        payload, public, join = split(total)
-        finished = context.plan.uplink.finish(context.hparams, payload, weights, key)
-        require_same_form("finish of the uplink", payload, finished, "payload")
-        recalled, after = context.plan.uplink.recall(context.hparams, finished, memory, fraction)
-        require_same_form("recall of the uplink", payload, recalled, "payload")
-        require_same_form("recall of the uplink", memory, after, "memory")
-        memory = after
-        mean = join(recalled, plain_mean(context.hparams, public, weights, key))
-    metrics = plain_mean(context.hparams, metrics, weights, key)
-    metrics = tree.cast_means(metrics, shapes.metrics)
+    finished = uplink.finish(hparams, total, weights, key)
+    mean, memory = uplink.recall(hparams, finished, context.memory, fraction)
+    sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, tree.mean_dtype(leaf.dtype)), payload)
+    require_same_form("finish and recall of the uplink", sums, mean, "payload")
+    require_same_form("recall of the uplink", context.memory, memory, "memory")
+    mean = join(mean, plain_mean(hparams, public, weights, key))
+    metrics = plain_mean(hparams, metrics, weights, key)
+    metrics = tree.cast_means(metrics, measured)
     return tree.cast_means(mean, shapes.upload), metrics, memory
 
 

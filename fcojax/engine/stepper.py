@@ -21,7 +21,7 @@ from fcojax.engine.placement.chunk_size import with_chunk_size
 from fcojax.engine.placement.mesh import with_auto_axes
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.program import Program
-from fcojax.engine.round import merged, one_round, reduced_over_rounds
+from fcojax.engine.round import one_round, reduced_over_rounds
 from fcojax.engine.state import (
     PER_POINT,
     PER_RUN,
@@ -34,6 +34,7 @@ from fcojax.engine.state import (
     on_mesh,
     over_grid,
 )
+from fcojax.engine.tally import merged
 from fcojax.engine.uploads.outliers import bound_after
 from fcojax.engine.validation import (
     as_first_states,
@@ -226,7 +227,7 @@ def start_traced(algorithm, plan, init, hparams, params, data, key) -> State:
         now = at_round(hparams, 0)
         point = params if init is None else as_params(init(key))
         server, client = as_first_states(algorithm.init(now, point))
-        residual, memory = first_of_uplink(algorithm, plan, now, (server, client), data)
+        residual, memory, _ = first_of_uplink(algorithm, plan, now, (server, client), data)
         num_rows = data.clients_per_shard * data.num_shards
         clients, residuals = jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (num_rows, *jnp.shape(leaf))), (client, residual)
@@ -280,11 +281,12 @@ def _rounds(
     def scan(hparams, data, state):
         def body(state, _):
             now = at_round(hparams, state.round)
+            memories = state.bound, state.memory
             context = RoundContext(
-                program.algorithm, program.plan, now, data, state.key, state.round, state.bound
+                program.algorithm, program.plan, now, data, state.key, state.round, *memories
             )
             rows = Rows(state.clients, state.residuals)
-            server, rows, memory, metrics = one_round(context, state.server, rows, state.memory)
+            server, rows, memory, metrics = one_round(context, state.server, rows)
             bound = bound_after(outliers, state.bound, metrics)
             after = State(server, *rows, state.round + 1, state.key, bound, memory)
             return after, metrics

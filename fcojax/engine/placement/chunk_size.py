@@ -65,11 +65,13 @@ def sized(
     points = plan.point_chunk_size
     if points is None:
         states = server, client
-        first = jax.eval_shape(lambda: first_of_uplink(algorithm, plan, now, states, data))
-        rows = num_seeds * data.num_clients * tree.num_bytes((client, first[0]))
+        residual, memory, collected = jax.eval_shape(
+            lambda: first_of_uplink(algorithm, plan, now, states, data)
+        )
+        rows = data.num_clients * tree.num_bytes((client, residual)) + tree.num_bytes(collected)
         shards = data.num_sweep_shards
         fit = points_that_fit(
-            -(-num_points // shards), num_seeds * tree.num_bytes((server, first[1])), rows
+            -(-num_points // shards), num_seeds * tree.num_bytes((server, memory)), num_seeds * rows
         )
         points = min(num_points, fit * shards)
     chunk = plan.client_chunk_size

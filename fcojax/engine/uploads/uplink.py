@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, Public
+from fcojax.engine.uploads.collect import WEIGHTED_SUM, Collector
 from fcojax.types import Array, Key, PyTree, Scalar
 from fcojax.xla.jaxprs import uses_first_argument
 
@@ -57,6 +58,12 @@ def forgetful(hparams: Any, mean: PyTree, memory: PyTree, fraction: Array) -> tu
     return mean, memory
 
 
+def unchanged(hparams: Any, payload: PyTree, memory: PyTree) -> tuple[PyTree, dict[str, Array]]:
+    """Return the payload as it is, and no measures."""
+    del hparams, memory
+    return payload, {}
+
+
 class Uplink(NamedTuple):
     """An encoding of uploads, as pure functions; numbers are passed as ``hparams``.
 
@@ -68,7 +75,7 @@ class Uplink(NamedTuple):
       decode: ``(encoded) -> payload``, before the mean.
       finish: ``(hparams, total, weights, key) -> mean``, with ``total`` the sum of decoded
         payloads, each times its client's share of the cohort's weight, and ``weights`` a
-        ``RoundWeights``.
+        ``RoundWeights``. With another ``collector`` or ``receive``, ``total`` is what these make.
       steps_when_empty: whether the server steps in rounds in which no client counts, with what
         ``finish`` returns for a sum of zero; noise must not reveal whether anybody took part.
       num_bytes: ``(hparams, encoded) -> bytes``, where ``encoded`` holds shapes; by default those
@@ -83,6 +90,11 @@ class Uplink(NamedTuple):
         algorithm whose server adds up its uploads in proportion to ``fraction`` is then refused.
       feeds_back: whether what was left out of an upload is added to later ones. An algorithm whose
         uploads mean something else in the next round is then refused.
+      receive: ``(hparams, payload, memory) -> (term, measures)`` for one client, after ``decode``:
+        what of it is collected, of any form that ``finish`` and ``recall`` make a mean of, and
+        scalars for the history, averaged as the clients' metrics are.
+      collector: ``WEIGHTED_SUM``, or ``WHOLE_COHORT`` for a rule that needs all terms at once:
+        ``total`` is then a ``Cohort`` of them, which takes the memory of all uploads of a round.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp
@@ -108,6 +120,15 @@ class Uplink(NamedTuple):
     recall: Callable[[Any, PyTree, PyTree, Array], tuple[PyTree, PyTree]] = forgetful
     of_population: bool = False
     feeds_back: bool = False
+    receive: Callable[[Any, PyTree, PyTree], tuple[PyTree, dict[str, Array]]] = unchanged
+    collector: Collector = WEIGHTED_SUM
+
+
+NO_UPLINK = Uplink(
+    init=lambda payload: (),
+    encode=lambda hparams, payload, residual, key: (payload, residual),
+    decode=lambda encoded: encoded,
+)
 
 
 def split(upload: PyTree) -> tuple[list, list, Callable[[list, list], PyTree]]:

@@ -1,0 +1,85 @@
+"""Weighted order statistics: what part of each point's weight lies in a range of mass."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fcojax.types import Array
+
+
+def number(hparams: Any, given: Any) -> Any:
+    """Return a number, or what a function of the hyperparameters makes it."""
+    return given(hparams) if callable(given) else given
+
+
+def ordered(values: Array, *others: Array) -> tuple[Array, ...]:
+    """Sort along the first axis by the values, and the others along with them."""
+    others = tuple(jnp.broadcast_to(_column(other, values), values.shape) for other in others)
+    return jax.lax.sort((values, *others), dimension=0, num_keys=1)
+
+
+def between(weights: Array, low: Any, high: Any) -> Array:
+    """Return the part of each weight between two masses, where weights are sorted by value.
+
+    A weight of 3 is treated as three weights of 1 would be, one after the other.
+
+    Args:
+      weights: along the first axis.
+      low: mass before which nothing counts.
+      high: mass after which nothing counts.
+    """
+    after = jnp.cumsum(weights, axis=0)
+    return jnp.maximum(jnp.minimum(after, high) - jnp.maximum(after - weights, low), 0)
+
+
+def weighted_median(values: Array, weights: Array) -> Array:
+    """Return the weighted median along the first axis.
+
+    It is the midpoint of all medians where these are an interval, as of an even number of equal
+    weights.
+
+    Args:
+      values: of shape [n, ...].
+      weights: of shape [n], with the sum 1; values of weight 0 have no effect.
+    """
+    values, weights = ordered(values, weights)
+    mass = jnp.cumsum(weights, axis=0)
+    # Sums of n rounded weights that are one half on paper.
+    slack = 4 * values.shape[0] * jnp.finfo(mass.dtype).eps
+    lower = jnp.min(jnp.where(mass >= 0.5 - slack, values, jnp.inf), axis=0)
+    upper = jnp.min(jnp.where(mass > 0.5 + slack, values, jnp.inf), axis=0)
+    return 0.5 * (lower + upper)
+
+
+def distances(points: Array) -> Array:
+    """Return the Euclidean distances of all pairs of points, one row after the other."""
+
+    def from_one(point):
+        return jnp.sqrt(jnp.sum((points - point[None]) ** 2, axis=1))
+
+    return jax.lax.map(from_one, points)
+
+
+def nearest(points: Array, weights: Array, mass: Any) -> tuple[Array, Array]:
+    """Return the distances of all pairs, and which part of each weight is among the nearest.
+
+    Args:
+      points: of shape [n, d].
+      weights: of shape [n].
+      mass: of the nearest points to each, itself included.
+
+    Returns:
+      Two arrays of shape [n, n], a row for each point.
+    """
+    apart = distances(points)
+
+    def of_one(row):
+        row, weight, index = ordered(row, weights, jnp.arange(row.shape[0], dtype=jnp.int32))
+        return jnp.zeros_like(weight).at[index].set(between(weight, 0, mass))
+
+    return apart, jax.vmap(of_one)(jnp.where(weights > 0, apart, jnp.inf))
+
+
+def _column(other: Array, like: Array) -> Array:
+    return other.reshape(*other.shape, *(1,) * (like.ndim - other.ndim))

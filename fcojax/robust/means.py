@@ -1,0 +1,269 @@
+"""Robust means, weighted: integer weights are treated as that many copies of a point.
+
+``share`` is the weight that may be bad. Any number but that of steps may be a function of the
+hyperparameters, as in ``lambda h: h.share``, so that it can be swept.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.arguments import checked_value
+from fcojax.robust.mass import between, nearest, number, ordered, weighted_median
+from fcojax.robust.rule import Rule
+from fcojax.types import Array, Count, Positive, Probability, Real
+from fcojax.uploads.compressor import factory
+
+
+@factory
+def median() -> Rule:
+    """Return the median of each coordinate.
+
+    The midpoint where half of the weight lies on each side. Breaks down at half of the weight.
+
+    Example:
+      >>> median().mean(None, jnp.array([[0.0], [1.0], [9.0]]), jnp.array([0.2, 0.2, 0.6])).tolist()
+      [9.0]
+
+    References:
+      Yin, Chen, Ramchandran and Bartlett, "Byzantine-robust distributed learning", ICML 2018.
+    """
+    return Rule("median()", "cohort", lambda hparams, x, w: weighted_median(x, w))
+
+
+@factory
+def trimmed_mean(share: Any) -> Rule:
+    """Return the mean of each coordinate without its smallest and its largest values.
+
+    Args:
+      share: weight that is cut off on each side; below 1/2.
+
+    Example:
+      >>> points = jnp.array([[0.0], [1.0], [2.0], [90.0]])
+      >>> trimmed_mean(0.25).mean(None, points, jnp.ones(4) / 4).tolist()
+      [1.5]
+
+    References:
+      Yin, Chen, Ramchandran and Bartlett, ICML 2018.
+    """
+    _require_minority(share)
+
+    def mean(hparams, points, weights):
+        cut = number(hparams, share)
+        points, weights = ordered(points, weights)
+        return _total(between(weights, cut, 1 - cut), points)
+
+    return Rule(f"trimmed_mean({share})", "cohort", mean)
+
+
+@factory
+def mean_around_median(share: Any) -> Rule:
+    """Return the mean of each coordinate without the values farthest from its median.
+
+    Args:
+      share: weight that is cut off; below 1/2.
+
+    Example:
+      >>> points = jnp.array([[0.0], [1.0], [2.0], [90.0]])
+      >>> mean_around_median(0.25).mean(None, points, jnp.ones(4) / 4).tolist()
+      [1.0]
+
+    References:
+      Xie, Koyejo and Gupta, "Generalized Byzantine-tolerant SGD", 2018.
+    """
+    _require_minority(share)
+
+    def mean(hparams, points, weights):
+        far = jnp.where(
+            weights[:, None] > 0, jnp.abs(points - weighted_median(points, weights)[None]), jnp.inf
+        )
+        _, weights, points = ordered(far, weights, points)
+        return _total(between(weights, 0, 1 - number(hparams, share)), points)
+
+    return Rule(f"mean_around_median({share})", "cohort", mean)
+
+
+@factory
+def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
+    r"""Return the point with the least weighted sum of distances, by Weiszfeld's iteration.
+
+    .. math:: z \leftarrow \sum_i b_i x_i / \sum_i b_i, \quad b_i = w_i / \max(\nu, |x_i - z|)
+
+    from the mean. Where all points lie within :math:`\nu` of the mean it is the mean, so take
+    :math:`\nu` small against the distances of uploads.
+
+    Args:
+      steps: passes over the uploads.
+      smoothing: :math:`\nu`.
+
+    Example:
+      >>> points = jnp.array([[0.0, 1.0], [0.0, -1.0], [1.0, 0.0], [1e6, 0.0]])
+      >>> found = geometric_median(100).mean(None, points, jnp.array([0.3, 0.3, 0.3, 0.1]))
+      >>> bool(jnp.linalg.norm(found) < 1.0)
+      True
+
+    References:
+      Pillutla, Kakade and Harchaoui, "Robust aggregation for federated learning", IEEE Trans.
+      Signal Process. 2022, algorithm 2.
+    """
+
+    def mean(hparams, points, weights):
+        def step(_, centre):
+            apart = jnp.sqrt(jnp.sum((points - centre[None]) ** 2, axis=1))
+            return _total(weights / jnp.maximum(apart, smoothing), points)
+
+        return jax.lax.fori_loop(0, steps, step, _total(weights, points))
+
+    return Rule(f"geometric_median({steps}, {smoothing})", "passes", mean)
+
+
+@factory
+def krum(share: Any) -> Rule:
+    """Return the point with the least sum of squared distances to its nearest neighbours.
+
+    Args:
+      share: weight that is not among the neighbours; below 1/2.
+
+    Example:
+      >>> points = jnp.array([[0.0], [1.0], [1.5], [90.0]])
+      >>> krum(0.25).mean(None, points, jnp.ones(4) / 4).tolist()
+      [1.0]
+
+    References:
+      Blanchard, El Mhamdi, Guerraoui and Stainer, NeurIPS 2017. Of n equal weights they sum over
+      n - f - 2 neighbours, and here it is n - f - 1, as weights know no single neighbour.
+    """
+    _require_minority(share)
+
+    def mean(hparams, points, weights):
+        return points[jnp.argmin(_scores(points, weights, number(hparams, share)))]
+
+    return Rule(f"krum({share})", "cohort", mean)
+
+
+@factory
+def multi_krum(share: Any) -> Rule:
+    """Return the mean of the points that ``krum`` likes best.
+
+    Args:
+      share: weight that is not among the neighbours, and not in the mean; below 1/2.
+
+    Example:
+      >>> points = jnp.array([[0.0], [1.0], [2.0], [90.0]])
+      >>> multi_krum(0.25).mean(None, points, jnp.ones(4) / 4).tolist()
+      [1.0]
+
+    References:
+      Blanchard, El Mhamdi, Guerraoui and Stainer, NeurIPS 2017.
+    """
+    _require_minority(share)
+
+    def mean(hparams, points, weights):
+        bad = number(hparams, share)
+        index = jnp.arange(points.shape[0], dtype=jnp.int32)
+        _, kept, index = ordered(_scores(points, weights, bad), weights, index)
+        return _total(between(kept, 0, 1 - bad), points[index])
+
+    return Rule(f"multi_krum({share})", "cohort", mean)
+
+
+@factory
+def clipped_mean(radius: Any) -> Rule:
+    """Return the mean of points that are scaled down to a norm.
+
+    Args:
+      radius: the largest norm; infinity for the mean.
+
+    Example:
+      >>> clipped_mean(1.0).mean(None, jnp.array([[3.0], [-0.5]]), jnp.ones(2) / 2).tolist()
+      [0.25]
+    """
+    return _clipping(f"clipped_mean({radius})", radius)
+
+
+@factory
+def centred_clipping(radius: Any, steps: Count = 1) -> Rule:
+    r"""Return the centre moved by offsets that are scaled down to a norm.
+
+    .. math:: v \leftarrow v + \sum_i w_i (x_i - v) \min(1, \tau / |x_i - v|)
+
+    In a run the centre is the result of the round before, and with one step a round is one sum.
+
+    Args:
+      radius: :math:`\tau`; infinity for the mean.
+      steps: passes over the uploads of a round. With more than one the centre starts at zero.
+
+    Example:
+      >>> points = jnp.array([[1.0], [3.0], [90.0]])
+      >>> centred_clipping(1.0, steps=20).mean(None, points, jnp.ones(3) / 3).round(2).tolist()
+      [3.0]
+
+    References:
+      Karimireddy, He and Jaggi, "Learning from history for Byzantine robust optimization", ICML
+      2021, equation (CC).
+    """
+    name = f"centred_clipping({radius}, {steps})"
+    if steps == 1:
+        return _clipping(name, radius)._replace(keeps_centre=True)
+    one = _clipping(name, radius).mean
+
+    def mean(hparams, points, weights):
+        def step(_, centre):
+            return centre + one(hparams, points - centre[None], weights)
+
+        return jax.lax.fori_loop(0, steps, step, jnp.zeros_like(points[0]))
+
+    return Rule(name, "passes", mean)
+
+
+def clip(vector: Any, radius: Any) -> tuple[Any, Array]:
+    """Return a vector, or a list of arrays, scaled down to a norm; and whether it was longer.
+
+    Args:
+      vector: arrays; finite ones, whose norm may overflow.
+      radius: the largest norm, 0 or more.
+    """
+    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(x), initial=0) for x in jax.tree.leaves(vector)]))
+    unit = jnp.where(largest > 0, largest, 1)
+    norm = tree.norm(tree.scale(1 / unit, vector))  # neither overflows nor vanishes
+    longer = norm * unit > radius
+    factor = jnp.where(longer, radius / unit / jnp.where(norm > 0, norm, 1), 1)
+    return tree.scale(factor, vector), longer
+
+
+def _clipping(name: str, radius: Any) -> Rule:
+    if not callable(radius) and radius != float("inf"):
+        checked_value("radius", radius, Positive)
+
+    def term(hparams, offset):
+        return clip(offset, number(hparams, radius))[0]
+
+    def mean(hparams, points, weights):
+        return weights @ jax.vmap(lambda point: term(hparams, point))(points)
+
+    return Rule(name, "sum", mean, term)
+
+
+def _scores(points: Array, weights: Array, share: Real) -> Array:
+    apart, near = nearest(points, weights, 1 - share)
+    scores = jnp.sum(jnp.where(near > 0, near * apart**2, 0), axis=1)
+    return jnp.where(weights > 0, scores, jnp.inf)
+
+
+def _total(weights: Array, points: Array) -> Array:
+    """Return the mean with weights of any sum; zero if they are all zero."""
+    weights = jnp.broadcast_to(
+        weights.reshape(*weights.shape, *(1,) * (points.ndim - weights.ndim)), points.shape
+    )
+    mass = jnp.sum(weights, axis=0)
+    return jnp.sum(weights * points, axis=0) / jnp.where(mass > 0, mass, 1)
+
+
+def _require_minority(share: Any) -> None:
+    if callable(share):
+        return
+    checked_value("share", share, Probability, single=True)
+    if share >= 0.5:
+        raise ValueError(f"share is {share}; pass a number below 0.5, as the majority is right.")

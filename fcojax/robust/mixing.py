@@ -1,0 +1,129 @@
+"""Steps before a robust mean, which make uploads of honest clients more alike."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fcojax.arguments import checked_value
+from fcojax.robust.mass import nearest, number
+from fcojax.robust.means import clip
+from fcojax.robust.rule import Mixing
+from fcojax.types import Count, Positive, Probability
+from fcojax.uploads.compressor import factory
+
+
+@factory
+def bucketing(size: Count) -> Mixing:
+    """Return the step that replaces random groups of points by their means.
+
+    Args:
+      size: points in a group; the last group may be smaller.
+
+    Example:
+      >>> mixed, _ = bucketing(2).mix(
+      ...     None, jnp.array([[0.0], [2.0]]), jnp.array([0.75, 0.25]), jax.random.key(0))
+      >>> mixed.tolist()
+      [[0.5]]
+
+    References:
+      Karimireddy, He and Jaggi, "Byzantine-robust learning on heterogeneous datasets via
+      bucketing", ICLR 2022.
+    """
+
+    def mix(hparams, points, weights, key):
+        n = points.shape[0]
+        order = jax.random.permutation(key, n)
+        order = order[jnp.argsort(weights[order] <= 0)]  # those that are present come first
+        group = jnp.zeros(n, jnp.int32).at[order].set(jnp.arange(n, dtype=jnp.int32) // size)
+        num_groups = -(-n // size)
+        mass = jnp.zeros(num_groups, weights.dtype).at[group].add(weights)
+        sums = jnp.zeros((num_groups, points.shape[1]), points.dtype)
+        sums = sums.at[group].add(weights[:, None] * points)
+        return sums / jnp.where(mass > 0, mass, 1)[:, None], mass
+
+    return Mixing(f"bucketing({size})", mix)
+
+
+@factory
+def nearest_neighbour_mixing(share: Any) -> Mixing:
+    """Return the step that replaces each point by the mean of those nearest to it.
+
+    Args:
+      share: weight that is not among the nearest.
+
+    Example:
+      >>> points = jnp.array([[0.0], [1.0], [2.0], [9.0]])
+      >>> mixed, _ = nearest_neighbour_mixing(0.25).mix(None, points, jnp.ones(4) / 4, None)
+      >>> mixed.tolist()
+      [[1.0], [1.0], [1.0], [4.0]]
+
+    References:
+      Allouah, Farhadkhani, Guerraoui, Gupta, Pinot and Stephan, "Fixing by mixing", AISTATS 2023.
+    """
+    _require_share(share)
+
+    def mix(hparams, points, weights, key):
+        _, near = nearest(points, weights, 1 - number(hparams, share))
+        mass = jnp.sum(near, axis=1, keepdims=True)
+        return near @ points / jnp.where(mass > 0, mass, 1), weights
+
+    return Mixing(f"nearest_neighbour_mixing({share})", mix)
+
+
+@factory
+def norm_clipping(radius: Any) -> Mixing:
+    """Return the step that scales points down to a norm.
+
+    Args:
+      radius: the largest norm.
+
+    Example:
+      >>> norm_clipping(2.0).mix(None, jnp.array([[6.0]]), jnp.ones(1), None)[0].tolist()
+      [[2.0]]
+    """
+    if not callable(radius):
+        checked_value("radius", radius, Positive)
+
+    def mix(hparams, points, weights, key):
+        return jax.vmap(lambda x: clip(x, number(hparams, radius))[0])(points), weights
+
+    return Mixing(f"norm_clipping({radius})", mix)
+
+
+@factory
+def adaptive_clipping(share: Any) -> Mixing:
+    """Return the step that scales the longest points down to the length of the others (ARC).
+
+    With b the share that may be bad, points of the weight 2 b (1 - b) are scaled down to the norm
+    of the longest one that is left.
+
+    Args:
+      share: b.
+
+    Example:
+      >>> points = jnp.array([[1.0], [-2.0], [3.0], [50.0]])
+      >>> adaptive_clipping(0.25).mix(None, points, jnp.ones(4) / 4, None)[0].tolist()
+      [[1.0], [-2.0], [3.0], [3.0]]
+
+    References:
+      Allouah, Guerraoui, Gupta, Jellouli, Rizk and Stephan, "Adaptive gradient clipping for robust
+      federated learning", ICLR 2025, algorithm 2.
+    """
+    _require_share(share)
+
+    def mix(hparams, points, weights, key):
+        bad = number(hparams, share)
+        norms = jnp.sqrt(jnp.sum(points**2, axis=1))
+        slack = 4 * norms.shape[0] * jnp.finfo(norms.dtype).eps
+        beyond = jnp.sum(jnp.where(norms[None] > norms[:, None], weights[None], 0), axis=1)
+        allowed = (beyond <= 2 * bad * (1 - bad) + slack) & (weights > 0)
+        radius = jnp.min(jnp.where(allowed, norms, jnp.inf))
+        return jax.vmap(lambda x: clip(x, radius)[0])(points), weights
+
+    return Mixing(f"adaptive_clipping({share})", mix)
+
+
+def _require_share(share: Any) -> None:
+    if not callable(share):
+        checked_value("share", share, Probability, single=True)

@@ -1,0 +1,164 @@
+"""Robust means of weighted points, and the uplink that takes one in place of the mean.
+
+A rule knows neither clients nor rounds. ``averaged`` makes an uplink of it, for ``fcojax.Plan``.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.engine.uploads.collect import WHOLE_COHORT, Cohort
+from fcojax.engine.uploads.uplink import (
+    NO_UPLINK,
+    Uplink,
+    forgetful,
+    no_memory,
+    plain_mean,
+    unchanged,
+)
+from fcojax.types import Array, Key, PyTree
+from fcojax.uploads.compressor import factory
+
+
+class Rule(NamedTuple):
+    """A mean of weighted points that a few bad ones cannot move far.
+
+    Attributes:
+      name: how it is made, for error messages.
+      needs: ``"sum"`` if one sum over the clients is enough; ``"passes"`` if it is a few sums, each
+        of which needs the one before; ``"cohort"`` if it compares the points. For the last two the
+        uploads of a round are kept until its end.
+      mean: ``(hparams, points, weights) -> point``, for points of shape [n, d] and weights that sum
+        to 1; a point of weight 0 has no effect.
+      term: ``(hparams, offset) -> term`` of a rule that is a sum: how far an upload that lies at
+        this offset from the centre, a list of arrays, moves it.
+      keeps_centre: whether the result is the centre of the next round; otherwise it is zero.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax import robust
+      >>> points, weights = jnp.array([[1.0], [2.0], [9.0]]), jnp.array([0.4, 0.4, 0.2])
+      >>> robust.median().mean(None, points, weights).tolist()
+      [2.0]
+    """
+
+    name: str
+    needs: Literal["sum", "passes", "cohort"]
+    mean: Callable[[Any, Array, Array], Array]
+    term: Callable[[Any, list], list] | None = None
+    keeps_centre: bool = False
+
+    example = "robust.median()"
+
+
+class Mixing(NamedTuple):
+    """A step before a rule, which makes other points of the points.
+
+    Attributes:
+      name: how it is made.
+      mix: ``(hparams, points, weights, key) -> (points, weights)``.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax import robust
+      >>> points, weights = jnp.array([[0.0], [1.0], [9.0]]), jnp.ones(3) / 3
+      >>> mixed, _ = robust.nearest_neighbour_mixing(1 / 3).mix(None, points, weights, None)
+      >>> mixed.round(3).tolist()  # each is the mean of the two points that are nearest
+      [[0.5], [0.5], [5.0]]
+    """
+
+    name: str
+    mix: Callable[[Any, Array, Array, Key], tuple[Array, Array]]
+
+    example = "robust.bucketing(2)"
+
+
+@factory
+def averaged(rule: Rule, *, before: Mixing | tuple = (), uplink: Uplink | None = None) -> Uplink:
+    """Return the uplink that takes a robust mean of the uploads.
+
+    Clients weigh what they weigh in the mean. The rule sees the parts of an upload together, as one
+    vector; ``Public`` parts pass by. A round without uploads changes nothing.
+
+    Args:
+      rule: the robust mean.
+      before: what is done with the uploads before: a ``Mixing``, or a tuple of several.
+      uplink: how uploads are encoded, such as ``uploads.compressed(...)``; it may have residuals on
+        the clients, and no memory and no mean of its own.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> from fcojax import robust
+      >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 3.0, 1e6)])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uplink=averaged(robust.median()))
+      >>> model, _ = fcojax.run(
+      ...     fed_avg, fed_avg.hparams_type(client_lr=0.5), jnp.array(0.0), data,
+      ...     jax.random.key(0), plan, num_rounds=60)
+      >>> round(float(model), 3)  # and 250001.5 with the mean
+      2.5
+    """
+    base, mixing = uplink or NO_UPLINK, (before,) if isinstance(before, Mixing) else before
+    own = base.finish is not plain_mean or base.receive is not unchanged
+    if own or base.memory is not no_memory or base.recall is not forgetful:
+        raise ValueError(
+            "the uplink has a mean or a memory of its own, which a robust mean would make wrong; "
+            "pass one that only encodes, such as uploads.compressed(...)."
+        )
+    if rule.term is None or mixing:
+        return base._replace(collector=WHOLE_COHORT, finish=_of_cohort(rule, mixing))
+    if rule.keeps_centre:
+        return base._replace(
+            memory=lambda zeros: jax.tree.map(_accumulated, zeros),
+            receive=lambda hparams, payload, centre: (
+                _term(rule, hparams, tree.sub(_wide(payload), centre)), {},
+            ),
+            recall=lambda hparams, mean, centre, fraction: (tree.add(centre, mean),) * 2,
+        )  # fmt: skip
+    return base._replace(
+        receive=lambda hparams, payload, memory: (_term(rule, hparams, _wide(payload)), {})
+    )
+
+
+def _accumulated(leaf: Array) -> Array:
+    return leaf.astype(tree.mean_dtype(leaf.dtype))
+
+
+def _wide(payload: PyTree) -> PyTree:
+    return jax.tree.map(_accumulated, payload)
+
+
+def _term(rule: Rule, hparams: Any, offset: list) -> list:
+    assert rule.term is not None
+    return rule.term(hparams, offset)
+
+
+def _of_cohort(rule: Rule, mixing: tuple[Mixing, ...]) -> Callable:
+    """Return the ``finish`` of an uplink that collects whole cohorts."""
+
+    def finish(hparams, cohort: Cohort, weights, key):
+        leaves, form = jax.tree.flatten(cohort.uploads)
+        if not leaves:
+            return cohort.uploads
+        dtype = jnp.result_type(*leaves)
+        points = jnp.concatenate(
+            [leaf.reshape(leaf.shape[0], -1).astype(dtype) for leaf in leaves], axis=1
+        )
+        shares = (cohort.shares / jnp.where(weights.share > 0, weights.share, 1)).astype(dtype)
+        for index, step in enumerate(mixing):
+            points, shares = step.mix(hparams, points, shares, jax.random.fold_in(key, index))
+        found = rule.mean(hparams, points, shares)
+        ends = [0]
+        for leaf in leaves:
+            ends.append(ends[-1] + math.prod(leaf.shape[1:]))
+        parts = [
+            found[first:end].reshape(leaf.shape[1:]).astype(leaf.dtype)
+            for leaf, first, end in zip(leaves, ends[:-1], ends[1:], strict=True)
+        ]
+        return jax.tree.unflatten(form, parts)
+
+    return finish

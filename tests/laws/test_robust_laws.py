@@ -1,0 +1,226 @@
+"""Laws of robust means: copies, permutations, limits, breakdown, and slow oracles."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+
+from fcojax import robust
+
+SHARE = 0.2
+RULES = {
+    "median": robust.median(),
+    "trimmed_mean": robust.trimmed_mean(SHARE),
+    "mean_around_median": robust.mean_around_median(SHARE),
+    "geometric_median": robust.geometric_median(10),
+    "krum": robust.krum(SHARE),
+    "multi_krum": robust.multi_krum(SHARE),
+    "clipped_mean": robust.clipped_mean(2.0),
+    "centred_clipping": robust.centred_clipping(1.0, steps=3),
+}
+# Their weighted mean, with nobody bad or no radius.
+LIMITS = {
+    "trimmed_mean": robust.trimmed_mean(0.0),
+    "mean_around_median": robust.mean_around_median(0.0),
+    "geometric_median": robust.geometric_median(3, 1e6),
+    "multi_krum": robust.multi_krum(0.0),
+    "clipped_mean": robust.clipped_mean(np.inf),
+    "centred_clipping": robust.centred_clipping(np.inf),
+}
+MIXINGS = {
+    "nearest_neighbour_mixing": robust.nearest_neighbour_mixing(SHARE),
+    "norm_clipping": robust.norm_clipping(1.5),
+    "adaptive_clipping": robust.adaptive_clipping(SHARE),
+}
+
+
+@functools.cache
+def compiled(rule):
+    return jax.jit(functools.partial(rule.mean, None))
+
+
+def mean(rule, points, weights):
+    points, weights = jnp.asarray(points), jnp.asarray(weights)
+    return np.asarray(compiled(rule)(points, weights / weights.sum()))
+
+
+def mixed(step, points, weights, key=None):
+    points, weights = step.mix(None, jnp.asarray(points), jnp.asarray(weights / weights.sum()), key)
+    return np.asarray(points), np.asarray(weights)
+
+
+def cloud(seed=0, n=7, dim=3):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, dim)) + 0.5, rng.integers(1, 4, n).astype(float)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_weight_is_that_many_copies(name):
+    points, weights = cloud()
+    copies = np.repeat(points, weights.astype(int), axis=0)
+    once = mean(RULES[name], points, weights)
+    np.testing.assert_allclose(once, mean(RULES[name], copies, np.ones(len(copies))), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", MIXINGS)
+def test_a_weight_is_that_many_copies_before_a_rule_too(name):
+    points, weights = cloud(1)
+    once, _ = mixed(MIXINGS[name], points, weights)
+    counts = weights.astype(int)
+    copies, _ = mixed(MIXINGS[name], np.repeat(points, counts, axis=0), np.ones(counts.sum()))
+    np.testing.assert_allclose(np.repeat(once, counts, axis=0), copies, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_order_places_and_scale_do_not_matter(name):
+    """Permutations, points without weight, and units of the weights."""
+    points, weights = cloud(2)
+    expected = mean(RULES[name], points, weights)
+    order = np.random.default_rng(0).permutation(len(points))
+    np.testing.assert_allclose(mean(RULES[name], points[order], weights[order]), expected)
+    nobody = np.full((2, points.shape[1]), 1e3)
+    more, shares = np.vstack([points, nobody]), np.append(weights, [0.0, 0.0])
+    np.testing.assert_allclose(mean(RULES[name], more, shares), expected, rtol=1e-12)
+    np.testing.assert_allclose(mean(RULES[name], points, 3 * weights), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_nobody_bad_is_the_weighted_mean(name):
+    points, weights = cloud(3)
+    expected = np.average(points, axis=0, weights=weights)
+    np.testing.assert_allclose(mean(LIMITS[name], points, weights), expected, rtol=1e-12)
+
+
+def test_medians_are_those_of_numpy_and_of_the_definition():
+    rng = np.random.default_rng(4)
+    for n in (1, 2, 5, 6):
+        points = rng.standard_normal((n, 4))
+        np.testing.assert_allclose(
+            mean(robust.median(), points, np.ones(n)), np.median(points, axis=0), rtol=1e-14
+        )
+    points, weights = cloud(5)
+    found = mean(robust.median(), points, weights)
+    for column, middle in zip(points.T, found, strict=True):
+        assert weights[column < middle].sum() <= weights.sum() / 2
+        assert weights[column > middle].sum() <= weights.sum() / 2
+
+
+def test_ten_equal_shares_have_the_median_of_ten():
+    """In float32 five tenths do not add up to one half."""
+    points = np.arange(10, dtype=np.float32)[:, None] ** 2
+    assert mean(robust.median(), points, np.full(10, 0.1, np.float32)) == [20.5]
+
+
+def test_the_geometric_median_is_the_minimiser_and_in_one_dimension_the_median():
+    points, weights = cloud(6)
+    many = robust.geometric_median(2000, 1e-9)
+
+    def objective(z):
+        return weights @ np.linalg.norm(points - z, axis=1)
+
+    options = {"xatol": 1e-10, "fatol": 1e-14, "maxiter": 4000}
+    best = scipy.optimize.minimize(
+        objective, points.mean(axis=0), method="Nelder-Mead", options=options
+    )
+    assert objective(mean(many, points, weights)) <= best.fun * (1 + 1e-9)
+    line, odd = points[:, :1], np.array([1, 1, 2, 1, 1, 2, 1.0])
+    np.testing.assert_allclose(mean(many, line, odd), mean(robust.median(), line, odd), atol=1e-6)
+
+
+def test_krum_and_its_relatives_by_hand():
+    """Equal weights, f = 1 of 6, against loops over subsets."""
+    points, _ = cloud(7, n=6)
+    squares = np.sum((points[:, None] - points[None]) ** 2, axis=-1)
+    scores = np.sort(squares, axis=1)[:, :5].sum(axis=1)  # itself and four neighbours
+    ones, share = np.ones(6), 1 / 6
+    np.testing.assert_allclose(mean(robust.krum(share), points, ones), points[scores.argmin()])
+    best = points[np.argsort(scores)[:5]].mean(axis=0)
+    np.testing.assert_allclose(mean(robust.multi_krum(share), points, ones), best, rtol=1e-12)
+    nearest = points[np.argsort(squares, axis=1)[:, :5]].mean(axis=1)
+    found, _ = mixed(robust.nearest_neighbour_mixing(share), points, ones)
+    np.testing.assert_allclose(found, nearest, rtol=1e-12)
+    trimmed = np.sort(points, axis=0)[1:-1].mean(axis=0)
+    np.testing.assert_allclose(mean(robust.trimmed_mean(share), points, ones), trimmed, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("n", "f"), [(10, 1), (10, 3), (7, 2)])
+def test_adaptive_clipping_clips_as_many_as_the_source(n, f):
+    points, _ = cloud(8, n=n)
+    norms = np.linalg.norm(points, axis=1)
+    number = int(2 * f / n * (n - f))
+    radius = np.sort(norms)[::-1][number]
+    found, _ = mixed(robust.adaptive_clipping(f / n), points, np.ones(n))
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), np.minimum(norms, radius), rtol=1e-12)
+
+
+def test_buckets_keep_the_mean_and_their_weights():
+    points, weights = cloud(9)
+    means = set()
+    for seed in range(3):
+        groups, mass = mixed(robust.bucketing(2), points, weights, jax.random.key(seed))
+        assert groups.shape == (4, 3)
+        np.testing.assert_allclose(mass @ groups, np.average(points, axis=0, weights=weights))
+        means.add(round(float(groups[0, 0]), 6))
+    assert len(means) > 1
+    alone, mass = mixed(robust.bucketing(2), points, np.eye(7)[3], jax.random.key(0))
+    np.testing.assert_allclose(alone[mass > 0], points[3:4], rtol=1e-14)
+
+
+BREAKING = ("median", "trimmed_mean", "mean_around_median", "geometric_median", "krum")
+
+
+@pytest.mark.parametrize("name", BREAKING)
+def test_breakdown_is_just_under_half_of_the_weight(name):
+    """Of the weight and not of the number: one heavy point against eight light ones."""
+    points, _ = cloud(10, n=9)
+    points[0] = 1e6
+    rules = {
+        "median": robust.median(),
+        "trimmed_mean": robust.trimmed_mean(0.49),
+        "mean_around_median": robust.mean_around_median(0.49),
+        "geometric_median": robust.geometric_median(200),
+        "krum": robust.krum(0.49),
+    }
+    for heavy, holds in ((0.45, True), (0.55, False)):
+        weights = np.append(heavy, np.full(8, (1 - heavy) / 8))
+        found = mean(rules[name], points, weights)
+        assert (np.linalg.norm(found) < 20) == holds
+
+
+def site_with_little_data(seed=11):
+    """Forty clients that agree to a fifth; one with 0.6 per cent sends a thousandfold."""
+    rng = np.random.default_rng(seed)
+    honest = np.zeros(50)
+    honest[0] = 1.0
+    points = honest + 0.2 * rng.standard_normal((40, 50)) / np.sqrt(50)
+    weights = np.append(rng.uniform(0.5, 1.5, 39), 0.0)
+    weights[-1] = 0.006 / 0.994 * weights.sum()
+    points[-1] *= -1000
+    return points, weights, np.average(points[:-1], axis=0, weights=weights[:-1])
+
+
+def test_a_site_with_little_data_that_sends_a_thousandfold():
+    points, weights, honest = site_with_little_data()
+    size = np.linalg.norm(honest)
+    moved = np.average(points, axis=0, weights=weights) - honest
+    assert 5 < np.linalg.norm(moved) / size < 7
+    clipping = {"clipped_mean": robust.clipped_mean(1.5 * size)}
+    clipping["centred_clipping"] = robust.centred_clipping(1.5 * size, steps=3)
+    for name, rule in {**RULES, **clipping}.items():
+        if name == "krum":  # one client's upload, with its own noise
+            continue
+        moved = mean(rule, points, weights) - honest
+        assert np.linalg.norm(moved) <= 0.1 * size, name
+    alone = mean(RULES["krum"], points, weights)
+    assert np.linalg.norm(points[:-1] - alone, axis=1).min() < 1e-12
+
+
+def test_shares_of_a_half_and_more_are_refused():
+    factories = (robust.trimmed_mean, robust.krum, robust.multi_krum, robust.mean_around_median)
+    for factory, share in itertools.product(factories, (0.5, -0.1, "some")):
+        with pytest.raises(ValueError, match="share"):
+            factory(share)
