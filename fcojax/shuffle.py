@@ -12,7 +12,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fcojax.types import Array, Key
+from fcojax.types import Array, Key, PyTree
+from fcojax.xla.rules import rules
 
 # A round keeps the distance of two positions unless exactly one of them is swapped, which has
 # probability 1/2. The initial random shift makes a single position exactly uniform.
@@ -55,7 +56,7 @@ def permuted(key: Key | Seed, size: Array | int, stream: Array, position: Array)
     # One row per round and stream; the barrier keeps XLA from recomputing them per position.
     rounds = jnp.arange(_NUM_ROUNDS + 1, dtype=jnp.uint32).reshape(-1, *(1,) * stream.ndim)
     salts = _mix(stream[None] + rounds * jnp.uint32(0x85EBCA6B))
-    salts, sums = jax.lax.optimization_barrier((salts, _scaled(salts, size) + size))
+    salts, sums = _apart((salts, _scaled(salts, size) + size))
     x = _wrapped(jnp.minimum(position.astype(jnp.uint32), size - 1) + (sums[0] - size), size)
     for salt, total in zip(salts[1:], sums[1:], strict=True):
         partner = _wrapped(total - x, size)
@@ -65,6 +66,11 @@ def permuted(key: Key | Seed, size: Array | int, stream: Array, position: Array)
     # Not fused with the gather that reads at this index: LLVM's vectoriser follows every path from
     # a value to an address in the same loop, and through sixteen rounds there are billions.
     return jax.lax.optimization_barrier(x.astype(jnp.int32))
+
+
+def _apart(x: PyTree) -> PyTree:
+    """Keep XLA from computing these arrays again in every loop that reads them."""
+    return x if rules().few_kernels else jax.lax.optimization_barrier(x)
 
 
 def _scaled(bits: Array, size: Array) -> Array:

@@ -317,6 +317,10 @@ def mean_gradient(loss: Loss) -> Callable[[Params, Batch], Params]:
 
     def gradient(params, batch):
         require_floats(params)
+        if rules.rules().few_kernels:
+            # Stored once: XLA would compute the model again for each example that reads it, or copy
+            # all examples to avoid that.
+            params = jax.lax.optimization_barrier(params)
         return derivative(params, batch)
 
     return gradient

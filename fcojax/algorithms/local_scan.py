@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.types import Array, PyTree
 from fcojax.xla import rules
+from fcojax.xla.jaxprs import num_equations
 
 # Steps are grouped into at most this many blocks; indices are drawn per block, and a chunk of
 # clients may stop early only between blocks.
@@ -36,7 +37,7 @@ def full_batches(
             return step(carry, batch)
         return _step_if(index < taken, lambda carry: step(carry, batch), carry)
 
-    return jax.lax.scan(one_step, carry, jnp.arange(max_steps, dtype=jnp.int32))
+    return _scan(one_step, carry, jnp.arange(max_steps, dtype=jnp.int32))
 
 
 def all_minibatches(
@@ -46,7 +47,7 @@ def all_minibatches(
     steps = jnp.arange(max_steps, dtype=jnp.int32)
     indices, weights = draw(steps)
     drawn = steps, offset + indices, weights
-    return jax.lax.scan(lambda carry, drawn: step(carry, gather(*drawn)), carry, drawn)
+    return _scan(lambda carry, drawn: step(carry, gather(*drawn)), carry, drawn)
 
 
 def some_minibatches(
@@ -82,7 +83,7 @@ def some_minibatches(
         indices, weights = draw(steps)
         # Compared here: XLA would divide once more for every entry of the carry.
         drawn = steps, steps < taken, steps, offset + indices, weights
-        return jax.lax.scan(take_if_needed, carry, drawn)
+        return _scan(take_if_needed, carry, drawn)
 
     def take_block_if_needed(carry, steps):
         return _branch(steps[0] < longest, take_block, carry, steps)
@@ -92,6 +93,15 @@ def some_minibatches(
     carry, emitted = jax.lax.scan(take_block_if_needed, carry, steps.reshape(-1, block_size))
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:max_steps], emitted)
     return carry, flat
+
+
+def _scan(step: Step, carry: PyTree, each: PyTree) -> tuple[PyTree, PyTree]:
+    """``jax.lax.scan`` over the steps, as many of them written out as the device prefers."""
+    limit, unroll = rules.rules().unrolled_equations, 1
+    if limit > 0:
+        first = jax.tree.map(lambda leaf: leaf[0], each)
+        unroll = max(1, limit // num_equations(step, carry, first))
+    return jax.lax.scan(step, carry, each, unroll=unroll)
 
 
 def _step_if(condition: Array, step: Step, carry: PyTree, *args: PyTree) -> tuple[PyTree, PyTree]:

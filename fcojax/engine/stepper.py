@@ -52,6 +52,7 @@ from fcojax.engine.validation import (
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
+from fcojax.xla import stacking
 from fcojax.xla.rewriting import fast_inside_loops
 from fcojax.xla.rules import in_full_precision
 
@@ -261,7 +262,7 @@ def advance_traced(
                 measures = _evaluate(program.algorithm, program.observe, hparams, state, context)
             return state, merged(measures, metrics | {"round": state.round}, "observe")
 
-        return jax.lax.scan(to_next_evaluation, state, length=program.num_evaluations)
+        return stacking.scan(to_next_evaluation, state, program.num_evaluations)
 
     if not is_sweep(state.key):
         return one(hparams, state)
@@ -291,7 +292,7 @@ def _rounds(
             after = State(server, *rows, state.round + 1, state.key, bound, memory)
             return after, metrics
 
-        state, metrics = jax.lax.scan(body, state, length=program.rounds_per_evaluation)
+        state, metrics = stacking.scan(body, state, program.rounds_per_evaluation)
         return state, reduced_over_rounds(metrics)
 
     if data.mesh is None:

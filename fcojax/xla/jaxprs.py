@@ -1,4 +1,4 @@
-"""Inspection of jaxprs: the inner jaxprs of an equation, and the largest intermediate array."""
+"""Inspection of jaxprs: the inner jaxprs of an equation, its work, and the largest intermediate."""
 
 import math
 from collections.abc import Callable
@@ -29,6 +29,22 @@ def largest_result(function: Callable, *args: Any) -> int:
     return _largest(jax.make_jaxpr(function)(*args).jaxpr)
 
 
+def num_equations(function: Callable, *args: Any) -> int:
+    """Return the number of equations that ``function`` evaluates, with its scans multiplied out.
+
+    Args:
+      function: any function that JAX can trace.
+      *args: its arguments; arrays or ``jax.ShapeDtypeStruct``.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> powers = lambda x: jax.lax.scan(lambda x, _: (2 * x, None), x, length=10)[0]
+      >>> num_equations(powers, 1.0)
+      11
+    """
+    return _count(jax.make_jaxpr(function)(*args).jaxpr)
+
+
 def uses_first_argument(function: Callable, *args: Any) -> bool:
     """Return whether the result of a function depends on its first argument, an array.
 
@@ -55,6 +71,15 @@ def _largest(program: Any) -> int:
     ]
     inside = [_largest(inner) for equation in program.eqns for inner in inner_programs(equation)]
     return max(sizes + inside, default=0)
+
+
+def _count(program: Any) -> int:
+    inside = [
+        equation.params.get("length", 1) * _count(inner)
+        for equation in program.eqns
+        for inner in inner_programs(equation)
+    ]
+    return len(program.eqns) + sum(inside)
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -34,6 +34,8 @@ class Rules(NamedTuple):
       slices: whether convolutions and pooling are slices and products instead of XLA's own ops.
       factors_singly: whether a batch of matrices is factorised one after the other.
       gathers_by_source: whether the cost of a gather grows with the size of its source array.
+      unrolled_equations: equations of the local steps that are written out one after the other.
+      few_kernels: whether launching a kernel costs more than computing a small array again.
     """
 
     chunk_bytes: int | None
@@ -45,6 +47,8 @@ class Rules(NamedTuple):
     slices: bool
     factors_singly: bool
     gathers_by_source: bool
+    unrolled_equations: int
+    few_kernels: bool
 
 
 _CPU = Rules(
@@ -66,6 +70,9 @@ _CPU = Rules(
     factors_singly=True,
     # XLA runs a gather from a long array on all cores, however few rows it reads; see slicing.
     gathers_by_source=True,
+    # A loop costs next to nothing, and its body is compiled once.
+    unrolled_equations=0,
+    few_kernels=False,
 )
 _ACCELERATOR = Rules(
     # One client's kernel leaves most of the device idle; a batch of all takes one launch.
@@ -83,6 +90,10 @@ _ACCELERATOR = Rules(
     slices=False,
     factors_singly=False,
     gathers_by_source=False,
+    # A loop's counter and its other scalars take a launch each in every step. Compiling what is
+    # written out takes time in proportion.
+    unrolled_equations=1000,
+    few_kernels=True,
 )
 
 

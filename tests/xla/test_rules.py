@@ -7,7 +7,7 @@ import pytest
 
 import fcojax
 from fcojax import transforms
-from fcojax.xla import rules
+from fcojax.xla import rules, stacking
 from tests.support import federations
 
 V = np.random.default_rng(0).standard_normal(5000)
@@ -62,3 +62,60 @@ def test_masked_steps_equal_conditional_steps(work):
     expected = model()
     with rules.pretend("cuda"):
         np.testing.assert_allclose(model(), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "work"),
+    [
+        pytest.param("fed_dual_avg", fcojax.local_steps(3, 2), id="written out"),
+        pytest.param("fed_mid", fcojax.local_steps(3), id="full steps", marks=pytest.mark.slow),
+        pytest.param("fed_avg", fcojax.local_steps(19, 2), id="many", marks=pytest.mark.slow),
+    ],
+)
+def test_few_kernels_compute_the_same_model_and_history(name, work):
+    data = fcojax.from_clients(federations.clients())
+    plan = fcojax.Plan(work, fcojax.uniform_cohort(cohort_size=3))
+    given = federations.algorithm(name), federations.hparams(name), federations.start(), data
+
+    def ends():
+        model, history = fcojax.run(
+            *given, jax.random.key(1), plan, num_rounds=6, eval_every=2,
+            observe=lambda hparams, w, context: {"w": w},
+        )  # fmt: skip
+        return federations.as_vector(model), history
+
+    model, history = ends()
+    with rules.pretend("cuda"):
+        found, found_history = ends()
+    np.testing.assert_allclose(found, model, rtol=1e-12)
+    assert jax.tree.structure(history) == jax.tree.structure(found_history)
+    for name in ("participants", "bytes_up", "round"):
+        np.testing.assert_array_equal(found_history[name], history[name])
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_a_loop_returns_scalars_of_every_dtype_and_arrays(kind):
+    def body(carry, _):
+        return carry + 1, {
+            "integer": carry, "real": carry.astype(float) / 2, "fact": carry > 1,
+            "row": jnp.stack([carry] * 2), "half": carry.astype(jnp.float16),
+            "key": jax.random.key(carry),
+        }  # fmt: skip
+
+    with rules.pretend(kind):
+        last, found = jax.jit(lambda: stacking.scan(body, jnp.int32(0), 3))()
+    assert int(last) == 3
+    assert found["integer"].tolist() == [0, 1, 2] and found["real"].tolist() == [0, 0.5, 1]
+    assert found["fact"].tolist() == [False, False, True] and found["half"].dtype == jnp.float16
+    assert found["row"].tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert jax.random.key_data(found["key"]).shape == (3, 2)
+
+
+def test_scalars_of_one_dtype_are_stored_together():
+    def rounds():
+        return stacking.scan(lambda n, _: (n + 1, (n, 2 * n, n > 1, 3 * n)), jnp.int32(0), 4)
+
+    with rules.pretend("cuda"):
+        outputs = str(jax.make_jaxpr(rounds)())
+    assert "i32[4,3]" in outputs and "bool[4,1]" in outputs
+    assert "i32[4,3]" not in str(jax.make_jaxpr(rounds)())

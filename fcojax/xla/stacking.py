@@ -1,0 +1,88 @@
+"""Loops that store their scalar results together.
+
+On an accelerator each output of a loop takes a kernel in every iteration, however small it is.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fcojax.types import Array, PyTree
+from fcojax.xla.rules import rules
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["vectors", "others"],
+    meta_fields=["places", "structure"],
+)
+@dataclasses.dataclass(frozen=True)
+class _Packed:
+    """A pytree with its scalars in one vector per dtype.
+
+    Attributes:
+      vectors: the scalars by dtype.
+      others: the leaves that are arrays.
+      places: for each leaf the dtype and the index in ``vectors``, or ``None`` and that in
+        ``others``.
+      structure: of the pytree.
+    """
+
+    vectors: dict[str, Array]
+    others: list[Array]
+    places: tuple[tuple[str | None, int], ...]
+    structure: Any
+
+
+def scan(body: Callable, carry: PyTree, length: int) -> tuple[PyTree, PyTree]:
+    """Run ``jax.lax.scan`` without inputs; where kernels are dear, scalars are stored together.
+
+    Args:
+      body: ``(carry, None) -> (carry, outputs)``.
+      carry: the value before the first iteration.
+      length: number of iterations.
+
+    Example:
+      >>> body = lambda number, _: (number + 1, {"number": number, "square": number**2})
+      >>> number, outputs = scan(body, jnp.int32(1), 3)
+      >>> int(number), outputs["square"].tolist()
+      (4, [1, 4, 9])
+    """
+    if not rules().few_kernels:
+        return jax.lax.scan(body, carry, length=length)
+
+    def packed_body(carry, _):
+        carry, outputs = body(carry, None)
+        return carry, _packed(outputs)
+
+    carry, packed = jax.lax.scan(packed_body, carry, length=length)
+    return carry, _unpacked(packed)
+
+
+def _packed(outputs: PyTree) -> _Packed:
+    leaves, structure = jax.tree.flatten(outputs)
+    scalars: dict[str, list[Array]] = {}
+    others, places = [], []
+    for leaf in map(jnp.asarray, leaves):
+        if leaf.ndim == 0 and not jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
+            kind = str(leaf.dtype)
+            places.append((kind, len(scalars.setdefault(kind, []))))
+            scalars[kind].append(leaf)
+        else:
+            places.append((None, len(others)))
+            others.append(leaf)
+    vectors = {kind: jnp.stack(each) for kind, each in scalars.items()}
+    return _Packed(vectors, others, tuple(places), structure)
+
+
+def _unpacked(packed: _Packed) -> PyTree:
+    """Return the outputs of all iterations, with their leading axis."""
+    leaves = [
+        packed.others[index] if kind is None else packed.vectors[kind][:, index]
+        for kind, index in packed.places
+    ]
+    return jax.tree.unflatten(packed.structure, leaves)
