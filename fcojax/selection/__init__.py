@@ -3,14 +3,18 @@
 from fcojax.selection.criteria import Criterion, aic, bic, ebic
 from fcojax.selection.folds import Folds, Split, by_client, by_example, hold_out
 from fcojax.selection.ledger import Ledger
+from fcojax.selection.nonzeros import Nonzeros, nonzeros
 from fcojax.selection.path import Path, path
+from fcojax.selection.search import Search
 from fcojax.selection.select import Selection, select
 
 __all__ = [
     "Criterion",
     "Folds",
     "Ledger",
+    "Nonzeros",
     "Path",
+    "Search",
     "Selection",
     "Split",
     "aic",
@@ -19,6 +23,7 @@ __all__ = [
     "by_example",
     "ebic",
     "hold_out",
+    "nonzeros",
     "path",
     "select",
 ]

@@ -1,6 +1,5 @@
 """Regularisation paths: a model for each strength, warm-started, as one compiled program."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -17,16 +16,27 @@ from fcojax.engine.hparams import as_arrays
 from fcojax.engine.optimality import kkt, pooled_gradient
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.program import Program
-from fcojax.engine.solve import Outcome, solve_traced
+from fcojax.engine.solve import Outcome
 from fcojax.engine.validation import as_params, require_algorithm, require_run
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
-from fcojax.problems.problem import Loss, Problem, population_loss
+from fcojax.problems.problem import Loss, Problem
 from fcojax.selection.folds import Fraction
-from fcojax.selection.ledger import Exchanges, Ledger, client_names, entry_of_solves
+from fcojax.selection.ledger import Entry, Exchanges, Ledger, client_names, entry_of_solves
+from fcojax.selection.nonzeros import Counter, Nonzeros, range_of
+from fcojax.selection.nonzeros import nonzeros as target_of
+from fcojax.selection.search import End, Search, search_traced
 from fcojax.selection.show import draw_path, table_of
+from fcojax.selection.solves import (
+    FIRST_ITERATIONS,
+    LATER_ITERATIONS,
+    Fits,
+    Setup,
+    null_model,
+    warm_started_path,
+)
 from fcojax.selection.summary import traffic_of_all, usable_summary
-from fcojax.transforms import Penalty, euclidean, flat
+from fcojax.transforms import Penalty, euclidean
 from fcojax.types import Array, Count, Key, NonNegative, Numbers, Params, PyTree
 from fcojax.xla.rules import in_full_precision
 
@@ -35,27 +45,6 @@ Method = Callable[[Loss], Algorithm]
 _Strengths = Annotated[
     Any, Numbers("finite numbers of at least 0, or how many", lambda values: values >= 0)
 ]
-
-# Power iterations for the curvature: from a random direction, and from the last strength's.
-FIRST_ITERATIONS, _LATER_ITERATIONS = 30, 3
-
-
-class Setup(NamedTuple):
-    """What is fixed while a path is compiled."""
-
-    program: Program  # of a solve, with the violation as what is evaluated
-    loss: Loss
-    penalty: Penalty
-    max_rounds: int
-    finds_rate: bool
-    summary: Callable[[ClientData], ClientData] | None = None
-
-    def with_loss(self, loss: Loss, algorithm: Algorithm) -> "Setup":
-        """Replace the loss, and the algorithm that minimises it."""
-        observe = kkt(loss, self.penalty)
-        return self._replace(
-            loss=loss, program=self.program._replace(algorithm=algorithm, observe=observe)
-        )
 
 
 class Path(NamedTuple):
@@ -67,6 +56,7 @@ class Path(NamedTuple):
       objective: [strengths], F + psi of each model.
       outcome: how each solve ended, with a leading axis of strengths.
       ledger: the traffic.
+      search: for a number of nonzeros in place of strengths, what was tried.
 
     Example:
       >>> import jax.numpy as jnp
@@ -84,6 +74,7 @@ class Path(NamedTuple):
     objective: Array
     outcome: Outcome
     ledger: Ledger
+    search: Search | None = None
 
     @property
     def num_nonzero(self) -> Array:
@@ -95,7 +86,7 @@ class Path(NamedTuple):
         return tree.total(jax.tree.map(count, self.models))
 
     def __str__(self) -> str:
-        return table_of(self)
+        return table_of(self) + ("" if self.search is None else f"\n{self.search}")
 
     def plot(self, axes: Any = None) -> Any:
         """Draw every parameter over the strength with matplotlib; return the axes.
@@ -104,14 +95,6 @@ class Path(NamedTuple):
           axes: to draw in; ``None`` for those of a new figure.
         """
         return draw_path(self, axes)
-
-
-class Fits(NamedTuple):
-    """Models, objectives and outcomes with a leading axis of strengths."""
-
-    models: Params
-    objective: Array
-    outcome: Outcome
 
 
 class TracedPath(NamedTuple):
@@ -129,6 +112,7 @@ def path(
     penalty: Penalty,
     *,
     strengths: int | Sequence[float] | np.ndarray = 50,
+    nonzeros: Count | Nonzeros | None = None,
     least: Fraction = 1e-2,
     key: Key | None = None,
     method: Method | None = None,
@@ -145,6 +129,9 @@ def path(
     which all penalised parameters are zero. The grid descends from there geometrically; each solve
     starts at the model of the strength before and stops once it is solved.
 
+    With ``nonzeros`` it searches for the strength whose model is as sparse as asked, and returns
+    that one alone; where no strength has such a model, its two neighbours, the sparser first.
+
     With the default method and plan, the server needs only the mean of the clients' gradients.
     Where the problem has a ``summary``, as ``problems.linear`` has, the simulation computes that
     mean from it: the models are the same to rounding, and the ledger counts what the clients of the
@@ -154,7 +141,10 @@ def path(
       problem: the loss, the clients and the start point, of which only the shapes are used.
       penalty: psi; it needs ``scale_max``, unless the strengths are given.
       strengths: how many, or the strengths themselves, in the order in which they are solved.
-      least: the last strength as a share of the first, if ``strengths`` is a number.
+      nonzeros: in place of ``strengths``, how many penalised parameters shall not be zero, or
+        ``selection.nonzeros(50, per="row")`` and the like for rows, groups and ranks.
+      least: the last strength as a share of the first, if ``strengths`` is a number; a search for
+        ``nonzeros`` ends there.
       key: PRNG key, the only source of randomness; ``None`` for ``jax.random.key(0)``.
       method: ``loss -> algorithm``; by default FedMiD-OSP, which with one full-batch step of
         everybody a round is proximal gradient descent on F + psi and gives exact zeros.
@@ -179,6 +169,10 @@ def path(
       >>> [(strength, round(w[0], 3)) for strength, w in
       ...  zip(found.strengths.tolist(), found.models.tolist())]
       [(2.0, 0.0), (1.0, 1.0), (0.5, 1.5)]
+      >>> found = fcojax.path(
+      ...     fcojax.problems.least_squares(data), fcojax.transforms.l1(), nonzeros=1)
+      >>> found.num_nonzero.tolist()
+      [1]
     """
     data = problem.train
     setup, hparams, params, key = prepared(
@@ -187,9 +181,60 @@ def path(
     if method is None and (summary := usable_summary(problem, setup.program.plan)):
         setup = setup.with_loss(summary.loss, default_method(penalty)(summary.loss))
         setup = setup._replace(summary=summary.client)
+    if nonzeros is not None:
+        return _searched(setup, nonzeros, hparams, params, data, key, least, tolerance)
     grid, relative = grid_of(penalty, strengths, least)
     found = _path(setup, relative, hparams, params, data, key, grid, tolerance)
     return as_path(setup, found, data)
+
+
+def _searched(
+    setup: Setup, nonzeros: int | Nonzeros, hparams, params, data: ClientData, key, least, tolerance
+) -> Path:
+    """Search for a strength, and return the models that answer."""
+    require_first_strength(setup.penalty)
+    target = nonzeros if isinstance(nonzeros, Nonzeros) else target_of(nonzeros)
+    goal, leaves = range_of(target, setup.penalty, params)
+    counter = Counter(target.number, leaves)
+    found = _search(setup, counter, goal, hparams, params, data, key, least, tolerance)
+    null_outcome, step, is_hit, last, ends, tried = found
+    if is_hit:
+        answers = [last]
+    else:
+        answers = [end for end in ends if np.isfinite(end.precision)]
+    strengths = jnp.exp(jnp.stack([answer.log_strength for answer in answers]))
+    fits = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(answer.fit for answer in answers))
+    units = goal.highest / target.count
+    numbers = np.array([int(answer.count) / units for answer in answers])
+    columns = {name: np.asarray(leaf)[: int(step)] for name, leaf in tried.columns.items()}
+    search = Search(target.name, bool(is_hit), numbers=numbers, **columns)
+    rates = exchanges_of_rates(setup, int(step))
+    one_model = tree.num_bytes(params)
+    entries = (
+        rates.entry("rates", one_model, np.asarray(data.weights)),
+        entry_of_solves("start", null_outcome),
+        Entry("search", np.asarray(tried.bytes_down), np.asarray(tried.bytes_up)),
+    )
+    ledger = Ledger(entries, client_names(data))
+    return Path(strengths, fits.models, fits.objective, fits.outcome, ledger, search)
+
+
+@jit_per(2, kept=16)
+@in_full_precision
+def _search(setup, counter, goal, hparams, params, data, key, least, tolerance):
+    counts = data.weights[: data.num_clients] > 0
+    data = data if setup.summary is None else setup.summary(data)
+    null, found = search_traced(setup, counter, goal, hparams, params, data, key, least, tolerance)
+    last = End(found.log_strength, found.count, found.precision, found.fit)
+
+    def billed(end):
+        outcome = traffic_of_all(end.fit.outcome, counts)
+        return end._replace(fit=end.fit._replace(outcome=outcome))
+
+    tried = traffic_of_all(found.tried, counts)
+    ends = billed(found.sparser), billed(found.denser)
+    null_outcome = traffic_of_all(null.outcome, counts)
+    return null_outcome, found.step, found.is_hit, billed(last), ends, tried
 
 
 def prepared(
@@ -239,16 +284,21 @@ def grid_of(
     """Return the strengths, or their ratios to the first one, and whether they are ratios."""
     if isinstance(strengths, int | np.integer):
         count = checked_value("strengths", strengths, Count)
-        if penalty.scale_max is None:
-            raise ValueError(
-                "the penalty has no scale_max, so the first strength of its path is unknown; pass "
-                "strengths= as a list."
-            )
+        require_first_strength(penalty)
         return np.geomspace(1.0, least, count), True
     values = np.asarray(checked_value("strengths", strengths, _Strengths), float)
     if values.ndim != 1 or not values.size:
         raise ValueError(f"strengths is {shown(strengths)}; pass a list of them, or how many.")
     return values, False
+
+
+def require_first_strength(penalty: Penalty) -> None:
+    """Raise ``ValueError`` if a penalty does not say where its path begins."""
+    if penalty.scale_max is None:
+        raise ValueError(
+            "the penalty has no scale_max, so the first strength of its path is unknown; pass "
+            "strengths= as a list."
+        )
 
 
 @jit_per(2, kept=16)
@@ -270,81 +320,18 @@ def path_traced(
     it is optimal, the first one of a relative grid. A penalty without ``scale_max`` has no such
     strength: then the path starts at ``params``, and the grid must not be relative.
     """
-    scale_max = setup.penalty.scale_max
-    gradient = pooled_gradient(setup.loss, params, data)
-    if scale_max is None:
+    if setup.penalty.scale_max is None:
+        gradient = pooled_gradient(setup.loss, params, data)
         start, first = params, jnp.ones((), jax.tree.leaves(gradient)[0].dtype)
         null_outcome = _no_solve(first, data)
     else:
-        guess = scale_max(gradient)
-        beyond = jnp.asarray(jnp.finfo(guess.dtype).max ** 0.25, guess.dtype)
-        null = warm_started_path(
-            setup, hparams, params, beyond[None], data, key, tolerance * guess, FIRST_ITERATIONS
-        )
-        start, null_outcome = jax.tree.map(lambda leaf: leaf[0], (null.models, null.outcome))
-        first = scale_max(pooled_gradient(setup.loss, start, data))
+        start, null_outcome, first, _ = null_model(setup, hparams, params, data, key, tolerance)
     strengths = jnp.asarray(grid, first.dtype) * (first if relative else 1)
     if unit is None:
         tiny = jnp.finfo(first.dtype).tiny
         unit = first if relative else jnp.maximum(jnp.max(strengths), tiny)
     fits = warm_started_path(setup, hparams, start, strengths, data, key, tolerance * unit)
     return TracedPath(strengths, fits, null_outcome, unit)
-
-
-def warm_started_path(
-    setup: Setup, hparams, params, strengths, data, key, tolerance, num_iterations=_LATER_ITERATIONS
-) -> Fits:
-    """Solve for one strength after the other, each from the model of the one before."""
-    is_quadratic = setup.summary is not None
-
-    def solve_one(carry, inputs):
-        start, curvature = carry
-        index, strength = inputs
-        now = hparams._replace(penalty_scale=_cast_like(strength, hparams.penalty_scale))
-        if setup.finds_rate:
-            if not is_quadratic:
-                curvature = curvature_at(setup.loss, start, data, curvature[1], num_iterations)
-            now = now._replace(client_lr=_cast_like(1 / curvature[0], now.client_lr))
-        solve_key = jax.random.fold_in(key, index)
-        model, outcome = solve_traced(
-            setup.program, setup.max_rounds, now, start, data, solve_key, tolerance
-        )
-        fit = population_loss(setup.loss, model, data)
-        objective = fit + setup.penalty.value(model, strength).astype(fit.dtype)
-        # Starting from a model that is not finite would spoil all strengths after it.
-        is_sound = ~outcome.diverged & tree.all_finite(model)
-        next_start = tree.where(is_sound, model, start)
-        return (next_start, curvature), Fits(model, objective, outcome)
-
-    curvature = ()
-    if setup.finds_rate:
-        direction = flat().random_point(params, key)
-        number = FIRST_ITERATIONS if is_quadratic else FIRST_ITERATIONS - num_iterations
-        curvature = curvature_at(setup.loss, params, data, direction, number)
-    index = jnp.arange(strengths.shape[0], dtype=jnp.int32)
-    return jax.lax.scan(solve_one, (params, curvature), (index, strengths))[1]
-
-
-def curvature_at(
-    loss: Loss, params: Params, data: ClientData, direction: Params, num_iterations: int
-) -> tuple[Array, Params]:
-    """Estimate the largest curvature of F at a point by power iterations; return its direction too.
-
-    Power iterations converge from below, so a tenth is added.
-    """
-
-    def iterate(_, carry):
-        direction, _ = carry
-        gradient = functools.partial(pooled_gradient, loss, data=data)
-        image = jax.jvp(gradient, (params,), (direction,))[1]
-        size = tree.norm(image)
-        is_flat = ~(size > 0)  # F has no curvature in this direction
-        unit = tree.scale(1 / jnp.where(is_flat, 1, size), image)
-        return tree.where(is_flat, direction, unit), jnp.where(is_flat, 1, size)
-
-    start = direction, jnp.ones_like(tree.norm(direction))
-    direction, size = jax.lax.fori_loop(0, num_iterations, iterate, start)
-    return 1.1 * size, direction
 
 
 def _no_solve(zero: Array, data: ClientData) -> Outcome:
@@ -369,10 +356,6 @@ def as_path(setup: Setup, found: TracedPath, data: ClientData) -> Path:
 def exchanges_of_rates(setup: Setup, num_strengths: int) -> Exchanges:
     """Return a path's exchanges for the first strength (two gradients) and for the curvature."""
     has_null = setup.penalty.scale_max is not None
-    later = 0 if setup.summary else _LATER_ITERATIONS  # a quadratic has the same curvature anywhere
+    later = 0 if setup.summary else LATER_ITERATIONS  # a quadratic has the same curvature anywhere
     iterations = FIRST_ITERATIONS * (1 + has_null) + later * (num_strengths - 1)
     return Exchanges(2 * has_null, iterations if setup.finds_rate else 0)
-
-
-def _cast_like(number: Array, other: Array) -> Array:
-    return number.astype(jnp.asarray(other).dtype)

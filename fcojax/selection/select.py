@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
@@ -29,16 +28,14 @@ from fcojax.selection.folds import (
 )
 from fcojax.selection.ledger import (
     Entry,
-    Exchanges,
     Ledger,
     entry_of_solves,
     shown_bytes,
 )
+from fcojax.selection.nonzeros import Nonzeros
 from fcojax.selection.path import (
-    FIRST_ITERATIONS,
     Method,
     Path,
-    Setup,
     TracedPath,
     as_path,
     default_method,
@@ -46,10 +43,12 @@ from fcojax.selection.path import (
     grid_of,
     path_traced,
     prepared,
-    warm_started_path,
 )
+from fcojax.selection.path import path as path_of
+from fcojax.selection.refit import refit_of
 from fcojax.selection.show import draw_path, draw_scores
-from fcojax.transforms import Penalty, box
+from fcojax.selection.solves import Setup
+from fcojax.transforms import Penalty
 from fcojax.types import Count, Key, NonNegative, Params, PyTree
 from fcojax.xla.rules import in_full_precision
 
@@ -157,7 +156,7 @@ def select(
     problem: Problem,
     penalty: Penalty,
     *,
-    by: Split | Criterion | None = None,
+    by: Split | Criterion | Nonzeros | None = None,
     one_standard_error: bool = True,
     num_draws: Count = 1,
     refit: bool = True,
@@ -182,7 +181,7 @@ def select(
       by: folds or a criterion: ``selection.by_client()`` leaves one client out and is the default,
         ``by_client(k)`` leaves out groups of clients, ``by_example(k)`` groups of each client's
         rows, ``hold_out(share)`` has one fold; ``selection.bic()``, ``aic()`` and ``ebic()`` are
-        criteria.
+        criteria; ``selection.nonzeros(5)`` asks for a model as sparse as that, whatever it scores.
       one_standard_error: whether to choose the strongest penalty whose mean score is within one
         standard error of the least; otherwise the least. Of equal scores the sparser model wins.
       num_draws: how often the folds are drawn, if they are random.
@@ -213,6 +212,12 @@ def select(
       >>> found.path.strengths.tolist(), found.path.num_nonzero.tolist(), found.chosen
       ([2.0, 1.0, 0.5], [0, 1, 1], 2)
     """
+    if isinstance(by, Nonzeros):
+        path = path_of(
+            problem, penalty, nonzeros=by, least=least, key=key, method=method, hparams=hparams,
+            plan=plan, tolerance=tolerance, eval_every=eval_every, max_rounds=max_rounds,
+        )  # fmt: skip
+        return _of_target(problem, by, path, refit, key, tolerance, eval_every, max_rounds)
     setup, hparams, params, key = prepared(
         problem, penalty, key, method, hparams, plan, eval_every, max_rounds
     )
@@ -242,8 +247,10 @@ def select(
     entries = _tuning_entries(setup, path, model, folds, fold_results)
     refitted, refit_outcome = None, None
     if refit:
-        refitted, refit_outcome = _refitted(problem, setup, model, key, tolerance)
-        entries.append(_refit_entry(refit_outcome, model, np.asarray(data.weights)))
+        refitted, refit_outcome, entry = refit_of(
+            problem, model, key, tolerance, eval_every, max_rounds
+        )
+        entries.append(entry)
     ledger = path.ledger._replace(entries=(*path.ledger.entries, *entries))
     return Selection(
         path._replace(ledger=ledger), score_name, scores, mean, error, best, chosen, model,
@@ -257,6 +264,25 @@ class FoldResults(NamedTuple):
     null_outcome: Outcome
     outcome: Outcome
     scores: jax.Array
+
+
+def _of_target(
+    problem: Problem, by: Nonzeros, path: Path, refit: bool, key: Key | None, *limits: Any
+) -> Selection:
+    """Return the sparser of the models that a search has found, scored by how far it is off."""
+    assert path.search is not None
+    model = jax.tree.map(lambda leaf: leaf[0], path.models)
+    refitted, refit_outcome, entries = None, None, path.ledger.entries
+    if refit:
+        key = jax.random.key(0) if key is None else key
+        refitted, refit_outcome, entry = refit_of(problem, model, key, *limits)
+        entries = (*entries, entry)
+    ledger = path.ledger._replace(entries=entries)
+    off = np.abs(path.search.numbers - by.count).astype(float)
+    return Selection(
+        path._replace(ledger=ledger), by.name, off[None], off, np.full(off.shape, np.nan), 0, 0,
+        model, refitted, refit_outcome, ledger,
+    )  # fmt: skip
 
 
 def _draw_folds(split: Split, data: ClientData, key: Key, num_draws: int) -> Folds:
@@ -346,29 +372,6 @@ def _choice(
     return best, strongest(mean <= mean[best] + margin)
 
 
-def _refitted(
-    problem: Problem, setup: Setup, model: Params, key: Key, tolerance
-) -> tuple[Params, Outcome]:
-    """Fit the model without the penalty, with its zeros fixed."""
-    low, high = (
-        jax.tree.map(lambda leaf, end=end: np.where(np.asarray(leaf) != 0, end, 0.0), model)
-        for end in (-np.inf, np.inf)
-    )
-    refit_setup, hparams, _, _ = prepared(
-        problem, box(low, high), key, None, None, None, setup.program.rounds_per_evaluation,
-        setup.max_rounds,
-    )  # fmt: skip
-    fits = _refit(refit_setup, hparams, model, problem.train, key, tolerance)
-    return jax.tree.map(lambda leaf: leaf[0], (fits.models, fits.outcome))
-
-
-@jit_per(1)
-@in_full_precision
-def _refit(setup, hparams, model, data, key, tolerance):
-    dtype = jax.tree.leaves(model)[0].dtype
-    return warm_started_path(setup, hparams, model, jnp.zeros(1, dtype), data, key, tolerance)
-
-
 def _tuning_entries(
     setup: Setup, path: Path, model: Params, folds: Folds | None, results: FoldResults | None
 ) -> list[Entry]:
@@ -385,9 +388,3 @@ def _tuning_entries(
         entry_of_solves("tune paths", results.outcome),
         Entry("validation", num_models * one_model, num_models * number_bytes),
     ]
-
-
-def _refit_entry(outcome: Outcome, model: Params, weights: np.ndarray) -> Entry:
-    solve = entry_of_solves("refit", outcome)
-    rate = Exchanges(0, FIRST_ITERATIONS).entry("refit", tree.num_bytes(model), weights)
-    return Entry("refit", solve.down + rate.down, solve.up + rate.up)

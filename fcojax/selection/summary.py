@@ -1,5 +1,7 @@
 """One client in place of all, for algorithms that use only the mean of the clients' gradients."""
 
+from typing import TypeVar
+
 import jax
 import jax.numpy as jnp
 
@@ -8,7 +10,10 @@ from fcojax.engine.participation.samplers import Everyone
 from fcojax.engine.plan import Plan
 from fcojax.engine.solve import Outcome
 from fcojax.problems.problem import Problem, Summary
+from fcojax.selection.search import Tried
 from fcojax.types import Array
+
+Traffic = TypeVar("Traffic", Outcome, Tried)
 
 
 def usable_summary(problem: Problem, plan: Plan) -> Summary | None:
@@ -25,7 +30,7 @@ def usable_summary(problem: Problem, plan: Plan) -> Summary | None:
     return problem.summary if is_smaller else None
 
 
-def traffic_of_all(outcome: Outcome, counts: Array) -> Outcome:
+def traffic_of_all(outcome: Traffic, counts: Array) -> Traffic:
     """Bill the traffic of the one summary client to each client whose weight is not 0."""
 
     def by_client(sent):

@@ -161,7 +161,8 @@ class Groups(NamedTuple):
         return euclidean_norm(jax.tree.map(group_distance, sizes, nonzero, at_zero))
 
 
-def _groups(axis, labels):
+def grouped(axis: int | tuple[int, ...] | None, labels: PyTree) -> Groups:
+    """Return the groups of a penalty, from one of its two arguments."""
     if (axis is None) == (labels is None):
         raise ValueError(
             f"axis is {axis} and labels is {labels}; pass one of them and leave the other out."
@@ -214,7 +215,7 @@ def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
       Yuan and Lin, Model selection and estimation in regression with grouped variables, 2006,
       with identity kernels, and without weights by group size.
     """
-    groups = _groups(axis, labels)
+    groups = grouped(axis, labels)
 
     def value(x, scale):
         return times_scale(scale, tree.total(jax.tree.map(jnp.sum, groups.norms(x))))
@@ -261,7 +262,7 @@ def sparse_group(
     References:
       Simon, Friedman, Hastie and Tibshirani, A sparse-group lasso, 2013.
     """
-    groups = _groups(axis, labels)
+    groups = grouped(axis, labels)
 
     def value(x, scale):
         absolute = l1_norm(x)

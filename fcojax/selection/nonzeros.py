@@ -1,0 +1,173 @@
+"""How sparse a model shall be: numbers of nonzero entries, rows' means, groups, or ranks."""
+
+import itertools
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax import tree
+from fcojax.arguments import validated
+from fcojax.memo import memoised
+from fcojax.selection.solves import beyond_all
+from fcojax.transforms import Penalty
+from fcojax.transforms.penalties.norms import grouped
+from fcojax.types import Array, Count, Params, PyTree
+
+Number = Callable[[Params], Array]
+
+
+class Nonzeros(NamedTuple):
+    """A target for the sparsity of a model.
+
+    Attributes:
+      name: what is asked for, in words.
+      count: how many.
+      number: ``(penalised parameters) -> how many there are``, in all.
+      units: ``(penalised parameters) -> how many rows or columns`` share them; 1 without ``per``.
+      most: ``(penalised parameters) -> the largest number`` there can be.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from fcojax.selection import nonzeros
+      >>> target = nonzeros(2, per="row")
+      >>> target.name, int(target.number(jnp.array([[1.0, 0.0, 3.0], [0.0, 0.0, 2.0]])))
+      ('2 nonzeros per row', 3)
+    """
+
+    example = 'nonzeros(50, per="row")'  # for error messages
+
+    name: str
+    count: int
+    number: Number
+    units: Callable[[Params], int]
+    most: Callable[[Params], int]
+
+
+@memoised
+@validated
+def nonzeros(
+    count: Count,
+    *,
+    per: Literal["model", "row", "column"] = "model",
+    of: Literal["entries", "groups", "rank"] = "entries",
+    axis: int | tuple[int, ...] | None = None,
+    labels: PyTree = None,
+) -> Nonzeros:
+    """Ask for a model with a number of nonzero entries or groups, or of a rank.
+
+    Parameters that the penalty leaves free, such as a bias, do not count. Per row or column it is
+    the mean that counts: one of at most ``count``, and above ``count`` minus one half.
+
+    Args:
+      count: how many.
+      per: of the whole model, or the mean over the rows or the columns of its matrices.
+      of: entries, groups, or the rank, which is summed over matrices.
+      axis: for groups, that each is a slice along this axis (or these), as for ``group_l2``.
+      labels: alternatively, the index of each penalised entry's group: a list with one array for
+        each penalised leaf.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> kernel = jnp.array([[1.0, 0.0, 3.0], [0.0, 0.0, 0.0]])
+      >>> [int(target.number([kernel])) for target in (nonzeros(1), nonzeros(1, of="rank"),
+      ...                                               nonzeros(1, of="groups", axis=1))]
+      [2, 1, 1]
+    """
+    if of != "groups" and (axis is not None or labels is not None):
+        raise ValueError(f'of is {of!r} but there are groups; pass of="groups".')
+    if of != "entries" and per != "model":
+        raise ValueError(f"per is {per!r} but of is {of!r}; pass per for entries alone.")
+    number = _number_of(of, axis, labels)
+
+    def units(model):
+        if per == "model":
+            return 1
+        axis = 0 if per == "row" else -1
+        return sum(np.shape(leaf)[axis] for leaf in _matrices(model))
+
+    def most(model):
+        if of == "rank":
+            return sum(min(np.shape(leaf)) for leaf in _matrices(model))
+        return int(number(model))
+
+    things = {"entries": "nonzeros", "groups": "nonzero groups", "rank": "as the rank"}[of]
+    name = f"{count} {things}" + ("" if per == "model" else f" per {per}")
+    return Nonzeros(name, count, number, units, most)
+
+
+@memoised
+def _number_of(of: str, axis: int | tuple[int, ...] | None, labels: PyTree) -> Number:
+    """Return the function that counts, the same one for every count: it is compiled."""
+    if of == "entries":
+        return _num_nonzero
+    if of == "rank":
+        return lambda model: tree.total([_rank(leaf) for leaf in _matrices(model)])
+    groups = grouped(axis, labels)
+    return lambda leaves: _num_nonzero(groups.norms(leaves))
+
+
+class Range(NamedTuple):
+    """The numbers in all that reach a target, and the most there can be."""
+
+    fewest: int
+    highest: int
+    most: int
+
+
+def range_of(target: Nonzeros, penalty: Penalty, params: Params) -> tuple[Range, tuple[bool, ...]]:
+    """Return the numbers that reach a target, and which leaves of the parameters are penalised."""
+    where = jax.tree.leaves(penalised(penalty, params))
+    touched = [leaf.astype(float) for leaf in where if np.any(leaf)]
+    units, most = target.units(touched), target.most(touched)
+    highest = target.count * units
+    if highest > most:
+        raise ValueError(
+            f"nonzeros is {target.name} but the penalty acts on {most} in all; pass at most "
+            f"{most // max(units, 1)}."
+        )
+    leaves = tuple(bool(np.any(leaf)) for leaf in where)
+    return Range(highest - (units - 1) // 2, highest, most), leaves
+
+
+def penalised(penalty: Penalty, params: Params) -> PyTree:
+    """Return which entries the penalty sets to zero if it is strong enough."""
+    ones = jax.tree.map(jnp.ones_like, params)
+    dtype = jax.tree.leaves(ones)[0].dtype
+    return jax.tree.map(lambda leaf: leaf == 0, penalty.prox(ones, 1.0, beyond_all(dtype)))
+
+
+class Counter(NamedTuple):
+    """What is counted, and in which leaves; static."""
+
+    number: Number
+    leaves: tuple[bool, ...]
+
+    def __call__(self, penalty: Penalty, model: Params) -> Array:
+        """Return how many a model has among the penalised entries."""
+        where = penalised(penalty, model)
+        kept = jax.tree.map(lambda leaf, kept: jnp.where(kept, leaf, 0), model, where)
+        return self.number(list(itertools.compress(jax.tree.leaves(kept), self.leaves)))
+
+
+def _num_nonzero(model: Params) -> Array:
+    return tree.total(jax.tree.map(lambda leaf: jnp.sum(leaf != 0, dtype=jnp.int32), model)).astype(
+        jnp.int32
+    )
+
+
+def _matrices(model: Params) -> list:
+    """Return the leaves as matrices; a vector is one row."""
+    return [
+        jnp.reshape(leaf, (1, -1)) if jnp.ndim(leaf) < 2 else leaf
+        for leaf in jax.tree.leaves(model)
+    ]
+
+
+def _rank(leaf: Array) -> Array:
+    """Return the number of singular values above the rounding error of the largest one."""
+    values = jnp.linalg.svd(leaf, compute_uv=False)
+    rounding = max(leaf.shape[-2:]) * jnp.finfo(leaf.dtype).eps * jnp.max(values, initial=0.0)
+    return jnp.sum(values > rounding, dtype=jnp.int32)

@@ -1,0 +1,215 @@
+"""The strength at which a model is as sparse as asked, by bisection with warm starts.
+
+The number of nonzero entries falls with the strength in tendency only, and jumps where several
+entries enter at once. So two strengths are kept, one whose model is too sparse and one whose model
+is too dense, and their distance on a logarithmic scale shrinks by at least a fifth in each step. A
+step is solved no more precisely than that distance needs: a model with violation v is the exact
+one of a problem whose gradients differ by v. Where the two have met, they are solved to the end.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax import tree
+from fcojax.problems.clients import ClientData
+from fcojax.selection.nonzeros import Counter, Range
+from fcojax.selection.solves import Fits, Null, Setup, Start, first_start, null_model, solve_from
+from fcojax.transforms.penalty import least_scale
+from fcojax.types import Array, Key
+
+_MAX_STEPS = 60
+_NARROW = 1e-4  # of the logarithm: closer strengths are neighbours
+_PART = 0.1  # of the distance to the nearer of the two, to which a step is solved
+
+
+class Search(NamedTuple):
+    """What was asked for and the strengths that were tried.
+
+    Attributes:
+      target: in words.
+      reached: whether a model is as sparse as asked; otherwise the path has the two neighbours.
+      strengths: [tried], in order; one is tried again to solve it more precisely.
+      counts: [tried], how many nonzero entries (groups, or ranks) the models had.
+      rounds: [tried], of each solve.
+      checks: [tried], evaluations of the optimality conditions in each.
+      numbers: [strengths of the path], what the models that answer have, as it was asked for.
+
+    Example:
+      >>> import numpy as np
+      >>> from fcojax.selection import Search
+      >>> tried = np.array([[0.5, 0.2], [1, 2], [10, 20], [2, 3]])
+      >>> print(Search("2 nonzeros", True, *tried, numbers=np.array([2])))
+      2 nonzeros: reached by 2 solves in 30 rounds and 5 checks
+    """
+
+    target: str
+    reached: bool
+    strengths: np.ndarray
+    counts: np.ndarray
+    rounds: np.ndarray
+    checks: np.ndarray
+    numbers: np.ndarray
+
+    def __str__(self) -> str:
+        verdict = "reached" if self.reached else "not reached, but the neighbours found"
+        return (
+            f"{self.target}: {verdict} by {len(self.strengths)} solves in "
+            f"{int(np.sum(self.rounds))} rounds and {int(np.sum(self.checks))} checks"
+        )
+
+
+class End(NamedTuple):
+    """A strength whose model is too sparse or too dense; ``precision`` infinite if not solved."""
+
+    log_strength: Array
+    count: Array
+    precision: Array
+    fit: Fits
+
+
+class Tried(NamedTuple):
+    """Columns of a ``Search``, [steps], and the bytes of all steps together."""
+
+    columns: dict[str, Array]
+    bytes_down: Array
+    bytes_up: Array
+
+
+class Progress(NamedTuple):
+    """The next strength and its precision, the two ends, and the last fit with its count."""
+
+    step: Array
+    log_strength: Array
+    precision: Array
+    start: Start
+    sparser: End
+    denser: End
+    fit: Fits
+    count: Array
+    is_hit: Array
+    is_done: Array
+    tried: Tried
+
+
+def search_traced(
+    setup: Setup, counter: Counter, goal: Range, hparams, params, data, key, least, tolerance
+) -> tuple[Null, Progress]:
+    """Search from within a program; ``least`` is a share of the first strength."""
+    null = null_model(setup, hparams, params, data, key, tolerance)
+    tolerance = tolerance * null.first
+    first = jnp.log(null.first)
+    floor = first + jnp.log(jnp.asarray(least, first.dtype))
+    begin = _begin(setup, counter, goal, null, data, key, floor, tolerance)
+
+    def step(now):
+        start, fit = solve_from(
+            setup, hparams, now.start, jnp.exp(now.log_strength), data,
+            jax.random.fold_in(key, now.step), now.precision,
+        )  # fmt: skip
+        count = counter(setup.penalty, fit.models)
+        row = {
+            "strengths": jnp.exp(now.log_strength),
+            "counts": count,
+            "rounds": fit.outcome.rounds,
+            "checks": fit.outcome.checks,
+        }
+        columns = {
+            name: column.at[now.step].set(row[name].astype(column.dtype))
+            for name, column in now.tried.columns.items()
+        }
+        tried = Tried(
+            columns,
+            now.tried.bytes_down + fit.outcome.bytes_down,
+            now.tried.bytes_up + fit.outcome.bytes_up,
+        )
+        now = now._replace(step=now.step + 1, start=start, fit=fit, count=count, tried=tried)
+        return _after(now, goal, first, floor, tolerance)
+
+    def unfinished(now):
+        return ~now.is_done & (now.step < _MAX_STEPS)
+
+    return null, jax.lax.while_loop(unfinished, step, begin)
+
+
+def _begin(
+    setup: Setup, counter: Counter, goal: Range, null: Null, data: ClientData, key: Key, floor,
+    tolerance,
+) -> Progress:  # fmt: skip
+    """Return the search before its first step; the null model is its sparser end."""
+    first, no = jnp.log(null.first), jnp.zeros((), bool)
+
+    # As if the features were uncorrelated: one step from the null model, which costs no exchange.
+    def is_sparse(strength):
+        moved = tree.sub(null.model, null.gradient)
+        guess = setup.penalty.prox(moved, 1.0, strength)
+        return counter(setup.penalty, guess) < goal.fewest
+
+    guess = jnp.log(least_scale(is_sparse, null.first))
+    zero = jnp.zeros((), jnp.int32)
+    fit = Fits(null.model, jnp.full_like(first, jnp.nan), null.outcome)
+    sparser = End(first, zero, jnp.asarray(tolerance, first.dtype), fit)
+    denser = End(floor, zero + goal.most, jnp.full_like(first, jnp.inf), fit)
+    sent = jnp.zeros_like(null.outcome.bytes_down)
+    columns = {"strengths": jnp.zeros(_MAX_STEPS, first.dtype)}
+    columns |= {name: jnp.zeros(_MAX_STEPS, jnp.int32) for name in ("counts", "rounds", "checks")}
+    x = jnp.clip(guess, floor, first + jnp.log(jnp.asarray(0.95, first.dtype)))
+    return Progress(
+        zero, x, _precision(x, sparser, denser, tolerance),
+        first_start(setup, null.model, data, key), sparser, denser, fit, zero, no, no,
+        Tried(columns, sent, sent),
+    )  # fmt: skip
+
+
+def _precision(x: Array, sparser: End, denser: End, tolerance: Array) -> Array:
+    distance = jnp.minimum(
+        jnp.exp(sparser.log_strength) - jnp.exp(x), jnp.exp(x) - jnp.exp(denser.log_strength)
+    )
+    return jnp.maximum(_PART * distance, tolerance)
+
+
+def _after(now: Progress, goal: Range, first, floor, tolerance) -> Progress:
+    """Update the ends with the model of a step, and choose the next strength."""
+    x, precision, count = now.log_strength, now.precision, now.count
+    too_sparse, too_dense = count < goal.fewest, count > goal.highest
+    here = End(x, count, precision, now.fit)
+    sparser = tree.where(too_sparse, here, now.sparser)
+    denser = tree.where(too_dense, here, now.denser)
+
+    def opened(end, away):
+        """Move an end away whose model, solved more precisely, was on the other side."""
+        return end._replace(log_strength=away, precision=jnp.full_like(end.precision, jnp.inf))
+
+    crossed = sparser.log_strength <= denser.log_strength
+    denser = tree.where(
+        crossed & too_sparse, opened(denser, jnp.maximum(x - 16 * _NARROW, floor)), denser
+    )
+    sparser = tree.where(
+        crossed & too_dense, opened(sparser, jnp.minimum(x + 16 * _NARROW, first)), sparser
+    )
+    width = sparser.log_strength - denser.log_strength
+    middle = jnp.asarray(goal.fewest + goal.highest, width.dtype) / 2
+    low, high = (end.count.astype(width.dtype) for end in (sparser, denser))
+    share = jnp.clip((middle - low) / jnp.maximum(high - low, 1), 0.2, 0.8)
+    between = sparser.log_strength - share * width
+    # Neighbours: solve the two to the end, the sparser first.
+    loose, also = sparser.precision > tolerance, denser.precision > tolerance
+    exists = denser.log_strength < sparser.log_strength
+    is_narrow = width <= _NARROW
+    is_hit = ~too_sparse & ~too_dense
+    next_x = jnp.where(
+        is_hit,
+        x,
+        jnp.where(is_narrow, jnp.where(loose, sparser.log_strength, denser.log_strength), between),
+    )
+    next_precision = jnp.where(
+        is_hit | is_narrow, tolerance, _precision(between, sparser, denser, tolerance)
+    )
+    failed = now.fit.outcome.diverged | (precision <= tolerance) & ~now.fit.outcome.solved
+    done = failed | jnp.where(is_hit, precision <= tolerance, is_narrow & ~loose & ~(also & exists))
+    return now._replace(
+        log_strength=next_x, precision=next_precision, sparser=sparser, denser=denser,
+        is_hit=is_hit & ~now.fit.outcome.diverged, is_done=done,
+    )  # fmt: skip

@@ -1,0 +1,149 @@
+"""Strengths for models as sparse as asked: every count reached, or its neighbours, and the cost."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.linear_model import Lasso
+
+import fcojax
+from fcojax import problems
+from fcojax.selection import nonzeros
+from fcojax.selection.nonzeros import Counter, range_of
+from fcojax.transforms import group_l2, l1, named, nuclear, on_subtree
+from tests.selection.test_path import PENALTY, matrices, population
+
+
+def drawn(seed, num_rows=60, dim=24):
+    """Return correlated features of two sites, and a truth of random size."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(num_rows, dim)) + 0.5 * rng.normal(size=(num_rows, 1))
+    truth = np.where(rng.random(dim) < rng.uniform(0.1, 0.6), rng.normal(size=dim), 0.0)
+    y = x @ truth + rng.uniform(0.1, 1.0) * rng.normal(size=num_rows)
+    return fcojax.from_rows({"x": x, "y": y}, [num_rows // 2] * 2, weights="examples")
+
+
+def exchanges(found):
+    """Return the rounds and checks of a path, or of its search."""
+    source = found.outcome if found.search is None else found.search
+    return int(np.sum(source.rounds) + np.sum(source.checks))
+
+
+@pytest.mark.slow
+def test_thirty_problems_reach_their_number_or_give_both_neighbours_at_little_cost():
+    """At most 4 times the exchanges, and the bytes, of one solve at the strength that is found."""
+    ratios, num_reached = [], 0
+    for seed in range(30):
+        problem, count = problems.linear(drawn(seed)), 1 + seed % 12
+        found = fcojax.path(problem, PENALTY, nonzeros=count)
+        assert found.search is not None and bool(found.outcome.solved.all())
+        x, y = (np.asarray(problem.train.examples[name]) for name in "xy")
+        counts = []
+        for strength, model in zip(
+            found.strengths.tolist(), np.asarray(found.models["kernel"]), strict=True
+        ):
+            answer = Lasso(alpha=strength, tol=1e-12, max_iter=100_000).fit(x, y).coef_
+            np.testing.assert_allclose(model, answer, atol=1e-4)
+            counts.append(np.count_nonzero(model))
+        np.testing.assert_array_equal(counts, found.search.numbers)
+        if found.search.reached:
+            num_reached += 1
+            assert counts == [count]
+        else:
+            assert counts[0] < count < counts[1]
+            assert found.strengths[0] / found.strengths[1] < 1.001
+        alone = fcojax.path(problem, PENALTY, strengths=[float(found.strengths[-1])])
+        sent = [path.ledger.bytes_down + path.ledger.bytes_up for path in (found, alone)]
+        ratios.append((exchanges(found) / exchanges(alone), sent[0] / sent[1]))
+    assert np.max(ratios) <= 4 and num_reached >= 25
+
+
+TARGETS = {
+    "rows": (nonzeros(2, per="row"), l1(), lambda w: (w != 0).sum() / 4, 1.5, 2),
+    "columns": (nonzeros(1, per="column"), l1(), lambda w: (w != 0).sum() / 3, 0.5, 1),
+    "groups": (
+        nonzeros(2, of="groups", axis=1), group_l2(axis=1),
+        lambda w: (w != 0).any(axis=1).sum(), 1.5, 2,
+    ),
+    "rank": (nonzeros(2, of="rank"), nuclear(), np.linalg.matrix_rank, 1.5, 2),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+def test_counts_by_row_column_and_group_and_ranks(name):
+    target, penalty, number, above, highest = TARGETS[name]
+    found = fcojax.path(matrices(), penalty, nonzeros=target)
+    assert found.search is not None and found.search.reached
+    assert above < number(np.asarray(found.models[0])) <= highest
+    assert number(np.asarray(found.models[0])) == pytest.approx(found.search.numbers[0])
+
+
+def test_entries_that_enter_at_once_give_two_neighbours_and_the_sparser_is_chosen():
+    """Two orthogonal features with equal gradients: 1 and 3 nonzeros, and never 2."""
+    data = fcojax.from_rows({"x": 2 * np.eye(4), "y": np.array([4.0, 2.0, 2.0, 0.5])}, [2, 2])
+    problem = problems.least_squares(data)
+    path = fcojax.path(problem, l1(), nonzeros=2)
+    assert path.search is not None and not path.search.reached
+    assert path.num_nonzero.tolist() == [1, 3] and "the neighbours found" in str(path)
+    np.testing.assert_allclose(path.strengths, 1.0, rtol=2e-4)
+    chosen = fcojax.select(problem, l1(), by=nonzeros(2))
+    assert chosen.by == "2 nonzeros" and chosen.mean.tolist() == [1.0, 1.0]
+    np.testing.assert_allclose(chosen.refit, [2.0, 0.0, 0.0, 0.0], atol=1e-4)
+    assert [entry.part for entry in chosen.ledger.entries] == ["rates", "start", "search", "refit"]
+    # No strength down to the least one has a fourth nonzero: the densest model is the answer.
+    least = fcojax.path(problem, l1(), nonzeros=4, least=0.3)
+    assert least.num_nonzero.tolist() == [3]
+    np.testing.assert_allclose(least.strengths, 0.3 * 2, rtol=1e-6)
+
+
+def test_the_ledger_of_a_search_counts_rounds_and_checks():
+    found = fcojax.path(problems.linear(population()), PENALTY, nonzeros=3)
+    entry = found.ledger.entries[2]
+    # A model is seven floats; a round sends the number of steps, too.
+    np.testing.assert_array_equal(entry.down, np.full(3, 56 * exchanges(found)))
+    rounds = int(found.search.rounds.sum())
+    np.testing.assert_array_equal(entry.up, 56 * exchanges(found) + 8 * rounds)
+    assert found.num_nonzero.tolist() == [4]  # with the bias, which does not count
+    assert found.search.numbers.tolist() == [3]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (
+            {"nonzeros": 7},
+            "nonzeros is 7 nonzeros but the penalty acts on 6 in all; pass at most 6",
+        ),
+        ({"nonzeros": 0}, "nonzeros is 0; pass a whole number of at least 1 or a Nonzeros, as in"),
+        ({"nonzeros": 1.5}, "nonzeros is 1.5"),
+        ({"nonzeros": nonzeros(2, of="groups", labels=[np.zeros(5, int)])}, "labels of the groups"),
+        ({"nonzeros": 2, "penalty": fcojax.transforms.monotone()}, "no scale_max"),
+    ],
+)
+def test_refusals(arguments, message):
+    arguments = {"problem": problems.linear(population()), "penalty": PENALTY} | arguments
+    with pytest.raises(ValueError, match=message):
+        fcojax.path(**arguments)
+
+
+def test_targets_that_contradict_themselves():
+    with pytest.raises(ValueError, match="pass per for entries alone"):
+        nonzeros(2, per="row", of="rank")
+    with pytest.raises(ValueError, match="of is 'entries' but there are groups"):
+        nonzeros(2, axis=0)
+    with pytest.raises(ValueError, match="per is 'class'; pass one of"):
+        nonzeros(2, per="class")
+
+
+def test_free_parameters_do_not_count():
+    params = {"bias": jnp.ones(2), "kernel": jnp.ones((2, 3))}
+    for penalty in (
+        on_subtree(l1(), named("kernel")),
+        on_subtree(group_l2(axis=0), named("kernel")),
+    ):
+        goal, leaves = range_of(nonzeros(2, per="row"), penalty, params)
+        assert (goal.fewest, goal.highest, goal.most) == (4, 4, 6) and leaves == (False, True)
+        assert int(Counter(nonzeros(1).number, leaves)(penalty, params)) == 6
+    goal, _ = range_of(nonzeros(2, per="row"), l1(), jnp.ones((5, 3)))
+    assert goal.fewest == 8  # above a mean of 1.5
+    assert nonzeros(3).number is nonzeros(4).number  # what is compiled does not depend on it
