@@ -17,7 +17,7 @@ CASES = [
     ("lasso", {"seeds": (0,)}, False),
     ("lasso", {"momentum": 0.5}, False),
     ("compare", {"own.scale": 0.7}, False),
-    ("kpca", {}, False),
+    ("kpca", {}, True),
     ("kpca", {"data_dir": ANY, "num_rounds": 250, "num_steps": 20, "seeds": (0, 1, 2)}, True),
     ("kpca", {"data_dir": ANY}, False),
     ("fmri", {}, True),
