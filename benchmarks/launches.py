@@ -177,9 +177,9 @@ def _of_one(computations, body, each: Instruction, known) -> tuple[Launches, flo
         return Launches(), 1
     if each.op == "while":
         inner = _of(computations, _called(each, "body")[0], known)
-        trips = re.search(r'known_trip_count":\{"n":"(\d+)"', each.rest)
-        if trips:
-            return inner, int(trips.group(1))
+        trips = _trips(computations, each)
+        if trips is not None:
+            return inner, trips
         return inner.plus(_of(computations, _called(each, "condition")[0], known))._replace(
             waits=inner.waits + 1
         ), 1
@@ -199,6 +199,24 @@ def _of_one(computations, body, each: Instruction, known) -> tuple[Launches, flo
     if _CROSSING.match(each.op):
         crossing[each.op.removesuffix("-start")] = num_bytes(each.type)
     return Launches(1, size, calls, crossing), 1
+
+
+def _trips(computations, loop: Instruction) -> int | None:
+    """Return how often a loop runs; ``None`` if that depends on data.
+
+    XLA for GPUs writes it down. Elsewhere it is the number below which a counter from zero stays.
+    """
+    written = re.search(r'known_trip_count":\{"n":"(\d+)"', loop.rest)
+    if written:
+        return int(written.group(1))
+    condition = computations.get(*_called(loop, "condition"), {})
+    compared = [each for each in condition.values() if each.op == "compare"]
+    if len(compared) != 1 or "direction=LT" not in compared[0].rest:
+        return None
+    bound = condition.get(compared[0].operands[1])
+    if bound is None or bound.op != "constant" or not bound.operands[0].isdigit():
+        return None
+    return int(bound.operands[0])
 
 
 def _called(each: Instruction, names: str) -> list[str]:

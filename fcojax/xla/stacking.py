@@ -14,6 +14,9 @@ import jax.numpy as jnp
 from fcojax.types import Array, PyTree
 from fcojax.xla.rules import rules
 
+# Entries of an array that takes less time to read than a kernel takes to launch.
+_SMALL = 1 << 17
+
 
 @functools.partial(
     jax.tree_util.register_dataclass,
@@ -86,3 +89,19 @@ def _unpacked(packed: _Packed) -> PyTree:
         for kind, index in packed.places
     ]
     return jax.tree.unflatten(packed.structure, leaves)
+
+
+def joined(leaves: list[Array]) -> list[Array]:
+    """Return the leaves, where kernels are dear with the small ones of a dtype in one vector.
+
+    Args:
+      leaves: arrays whose entries are reduced by one function, in any order.
+    """
+    small: dict[str, list[Array]] = {}
+    others = []
+    for leaf in leaves:
+        if rules().few_kernels and leaf.size <= _SMALL:
+            small.setdefault(str(leaf.dtype), []).append(leaf.reshape(-1))
+        else:
+            others.append(leaf)
+    return [jnp.concatenate(each) for each in small.values()] + others

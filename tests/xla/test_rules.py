@@ -7,6 +7,7 @@ import pytest
 
 import fcojax
 from fcojax import transforms
+from fcojax.engine.client_loop import local_handle
 from fcojax.xla import rules, stacking
 from tests.support import federations
 
@@ -119,3 +120,42 @@ def test_scalars_of_one_dtype_are_stored_together():
         outputs = str(jax.make_jaxpr(rounds)())
     assert "i32[4,3]" in outputs and "bool[4,1]" in outputs
     assert "i32[4,3]" not in str(jax.make_jaxpr(rounds)())
+
+
+def test_steps_that_are_written_out_emit_what_a_loop_emits():
+    """Until they are too long: then they are written out in part."""
+    work = fcojax.local_steps(7, 2)
+    data = fcojax.from_clients(federations.clients())
+
+    def outputs(limit):
+        def one(row):
+            local = local_handle(data, work, jax.random.key(0), jnp.int32(0), row, row)
+            step = lambda carry, batch: carry + jnp.sum(batch.examples["x"])  # noqa: E731
+            return local.scan(step, jnp.zeros(()), emit=lambda carry, batch: (carry, batch.step))
+
+        with pytest.MonkeyPatch.context() as patch:
+            row = rules._ACCELERATOR._replace(unrolled_equations=limit)
+            patch.setattr(rules, "_ACCELERATOR", row)
+            with rules.pretend("cuda"):
+                return jax.jit(lambda: jax.vmap(one)(jnp.arange(5, dtype=jnp.int32)))()
+
+    expected = outputs(0)
+    for limit in (50, 10_000):
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), outputs(limit), expected
+        )
+    assert expected[1][1].tolist() == [list(range(7))] * 5
+
+
+def test_arrays_that_are_joined_keep_their_entries():
+    small, half, large = jnp.arange(3.0), jnp.ones(2, jnp.float16), jnp.zeros(1 << 18)
+    assert [leaf.size for leaf in stacking.joined([small, half, large, small])] == [
+        3,
+        2,
+        1 << 18,
+        3,
+    ]
+    with rules.pretend("cuda"):
+        found = stacking.joined([small, half, large, small])
+    assert [leaf.size for leaf in found] == [6, 2, 1 << 18]
+    assert found[0].tolist() == [0, 1, 2] * 2 and found[1].dtype == jnp.float16
