@@ -33,8 +33,9 @@ from experiments.study import Study, Sweep, remarks
 
 
 def draw(
-    workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, measures: Sequence[str] = ()
-) -> list[pathlib.Path]:
+    workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, measures: Sequence[str] = (),
+    over: plots.Over = "round",
+) -> list[pathlib.Path]:  # fmt: skip
     """Draw all figures of a finished run and its page; return the paths of the figures.
 
     Args:
@@ -42,6 +43,7 @@ def draw(
       file: its config file.
       config: its numbers.
       measures: the measures whose curves are drawn; by default those of the experiment.
+      over: the horizontal axis of the curves.
     """
     experiment = file.experiment
     summary = json.loads((workdir / "summary.json").read_text("utf-8"))
@@ -50,9 +52,9 @@ def draw(
     directory.mkdir(exist_ok=True)
     drawn = []
     if isinstance(experiment, Sweep):
-        drawn += _draw_sweep(directory, experiment, rows, summary, measures)
-    elif measures:
-        raise UserError("--panels is for sweeps; a study draws its own figures.")
+        drawn += _draw_sweep(directory, experiment, rows, summary, measures, over)
+    elif measures or over != "round":
+        raise UserError("--panels and --over are for sweeps; a study draws its own figures.")
     drawn += experiment.figures(config, rows, summary, directory)
     drawn = [figure for figure in drawn if figure.exists()]
     run = json.loads((workdir / "config.json").read_text("utf-8"))
@@ -89,7 +91,7 @@ _CAPTIONS = {
 
 def _draw_sweep(
     directory: pathlib.Path, sweep: Sweep, rows: list[Row], summary: Summary,
-    measures: Sequence[str] = (),
+    measures: Sequence[str] = (), over: plots.Over = "round",
 ) -> list[pathlib.Path]:  # fmt: skip
     """Draw the curves at the best points, and the score over the two rates."""
     known = {panel.measure: panel for panel in sweep.panels}
@@ -101,6 +103,8 @@ def _draw_sweep(
         known.get(name, plots.Panel(name, words(name), name == "suboptimality"))
         for name in measures or known
     ]
+    if over != "round":
+        panels = [panel._replace(over=over) for panel in panels]
     entries = summary["algorithms"]
     best = {name: entry["best"] for name, entry in entries.items()}
     by_name = {name: [row for row in rows if row["algorithm"] == name] for name in entries}
@@ -197,12 +201,14 @@ def compare(
     file: ConfigFile,
     folder: pathlib.Path,
     measures: Sequence[str] = (),
+    over: plots.Over = "round",
 ) -> list[pathlib.Path]:
     """Draw runs of one sweep together; return the paths of figures and page."""
     comparison.check_comparable(workdirs, file)
     rows, summary = comparison.gather(workdirs)
     (folder / "figures").mkdir(parents=True, exist_ok=True)
-    drawn = _draw_sweep(folder / "figures", cast(Sweep, file.experiment), rows, summary, measures)
+    sweep = cast(Sweep, file.experiment)
+    drawn = _draw_sweep(folder / "figures", sweep, rows, summary, measures, over)
     return [*drawn, comparison.write(folder, workdirs, file, drawn, summary)]
 
 
@@ -254,11 +260,13 @@ def _drawn(workdirs: list[pathlib.Path]) -> list[pathlib.Path]:
             raise UserError(
                 "several runs are drawn into a folder of their own; pass --into=FOLDER."
             )
-        return compare(workdirs, file, pathlib.Path(flags.FLAGS.into), flags.FLAGS.panels)
+        return compare(
+            workdirs, file, pathlib.Path(flags.FLAGS.into), flags.FLAGS.panels, flags.FLAGS.over
+        )
     run = json.loads((workdirs[0] / "config.json").read_text("utf-8"))
     config = ConfigDict(run["config"])
     judge(workdirs[0], file, config, "--quick" in run["command"])
-    return draw(workdirs[0], file, config, flags.FLAGS.panels)
+    return draw(workdirs[0], file, config, flags.FLAGS.panels, flags.FLAGS.over)
 
 
 def _look() -> Look:
@@ -295,6 +303,9 @@ if __name__ == "__main__":
     flags.DEFINE_string("into", "", "The folder for figures and page of several runs.")
     flags.DEFINE_list("labels", [], "Names of methods, as fed_avg=Ours,fed_mid=Theirs.")
     flags.DEFINE_list("panels", [], "The measures whose curves are drawn, as f1,suboptimality.")
+    flags.DEFINE_enum(
+        "over", "round", ["round", "bytes_up", "bytes_down"], "The horizontal axis of the curves."
+    )
     flags.DEFINE_string("size", None, "Width and height of each figure in inches, as 7x3.")
     flags.DEFINE_string("font", None, "The family of the font, as serif.")
     flags.DEFINE_float(

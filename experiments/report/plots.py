@@ -2,7 +2,7 @@
 
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -56,20 +56,25 @@ _SPARE_COLOURS = ("#009E73", "#CC79A7", "#E69F00", "#882255", "#44AA99", "#33228
 _SPARE_LINES = ("-.", ":")
 
 
+Over = Literal["round", "bytes_up", "bytes_down"]
+
+
 class Panel(NamedTuple):
-    """One set of axes: a column of the rows over the rounds.
+    """One set of axes: a column of the rows over the rounds, or over what was sent.
 
     Attributes:
       measure: the column.
       label: the label of the vertical axis, with the unit if there is one.
       log: whether the vertical axis is logarithmic.
       whole: whether ticks are whole numbers, as for counts.
+      over: the column of the horizontal axis; bytes are drawn as megabytes of all clients.
     """
 
     measure: str
     label: str
     log: bool = False
     whole: bool = False
+    over: Over = "round"
 
 
 def style(algorithm: str, among: Iterable[str] = ()) -> tuple[str, str, str]:
@@ -126,31 +131,41 @@ def over_rounds(
             own = [
                 f"{symbol(field)} = {rows[0][field]:g}" for field in names if field not in shared
             ]
-            rounds, values = _stacked(rows, names, panel.measure)
+            across, values = _stacked(rows, names, panel)
             label = f"{name} ({', '.join(own)})" if own else name
-            axes.band(axis, rounds, values, line, color=colour, label=label, linewidth=width)
-            _mark_divergence(axis, rows, panel.measure, colour)
+            axes.band(axis, across, values, line, color=colour, label=label, linewidth=width)
+            _mark_divergence(axis, rows, panel, colour)
         if optimum and optimum.get(panel.measure) is not None:
             axis.axhline(
                 optimum[panel.measure], color="#555555", linestyle=":", linewidth=1.2,
                 label="optimum",
             )  # fmt: skip
-        log = "y" if panel.log else ""
-        axes.describe(axis, "communication round", panel.label, log=log, whole=panel.whole)
+        across, log = "communication round", "y" * panel.log
+        if panel.over != "round":  # methods differ by orders of magnitude
+            across, log = _MEGABYTES[panel.over], log + "x"
+        axes.describe(axis, across, panel.label, log=log, whole=panel.whole)
     seeds = len({row["seed"] for rows in best_rows.values() for row in rows})
     given = [f"{symbol(field)} = {value:g}" for field, value in shared.items()]
     given.append(f"mean and range of {seeds} seeds" if seeds > 1 else "one seed")
     return axes.finish(figure, path, f"{title} ({', '.join(given)})", num_columns=2)
 
 
-def _mark_divergence(axis: Any, rows: Sequence[Row], measure: str, colour: str) -> None:
+_MEGABYTES = {"bytes_up": "megabytes sent up", "bytes_down": "megabytes sent down"}
+
+
+def _across(rows: Iterable[Row], panel: Panel) -> np.ndarray:
+    """Return the horizontal places of rows."""
+    return column(rows, panel.over) * (1 if panel.over == "round" else 1e-6)
+
+
+def _mark_divergence(axis: Any, rows: Sequence[Row], panel: Panel, colour: str) -> None:
     """Draw a cross at the last finite number of each seed that diverged."""
     for curve in by_seed(rows).values():
         curve.sort(key=lambda row: row["round"])
-        finite = [row for row in curve if row.get(measure) is not None]
+        finite = [row for row in curve if row.get(panel.measure) is not None]
         if finite and str(curve[-1]["status"]).startswith("diverged"):
-            last = finite[-1]
-            axis.plot(last["round"], last[measure], "x", color=colour, markersize=7)
+            place, last = _across(finite[-1:], panel)[0], finite[-1][panel.measure]
+            axis.plot(place, last, "x", color=colour, markersize=7)
 
 
 def _shared_hparams(
@@ -167,9 +182,11 @@ def _shared_hparams(
 
 
 def _stacked(
-    rows: Sequence[Row], fields: Sequence[str], measure: str
+    rows: Sequence[Row], fields: Sequence[str], panel: Panel
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rounds, and the values with axes [seeds, rounds], NaN where they were null."""
+    """Return the places, and the values with axes [seeds, places], NaN where they were null."""
     (seeds,) = curves(rows, fields).values()
-    lines = [column(curve, measure) for curve in seeds.values()]
-    return column(next(iter(seeds.values())), "round"), np.array(lines)
+    lines = [column(curve, panel.measure) for curve in seeds.values()]
+    # Seeds draw cohorts of their own, so the bytes of a round may differ.
+    across = np.mean([_across(curve, panel) for curve in seeds.values()], axis=0)
+    return across, np.array(lines)

@@ -184,7 +184,8 @@ def test_figures_are_drawn_as_asked_for(finished, tmp_path, flag, message):
     shutil.copytree(finished[0], workdir)
     call = [sys.executable, "-m", "fcojax", "figures", "lasso", f"--workdir={workdir}"]
     done = subprocess.run(
-        [*call, "--panels=f1,suboptimality", "--size=8x2.5", "--font_size=9", flag],
+        [*call, "--panels=f1,suboptimality", "--over=bytes_up", "--size=8x2.5", "--font_size=9",
+         flag],
         cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     if message is not None:

@@ -8,7 +8,7 @@ import pytest
 from sklearn.linear_model import Lasso, LogisticRegression
 
 import fcojax
-from fcojax import problems
+from fcojax import problems, uploads
 from fcojax.algorithms import fed_dual_avg, fed_mid_osp
 from fcojax.problems.linear_models import half_square
 from fcojax.selection.summary import usable_summary
@@ -216,6 +216,29 @@ def test_second_moments_in_place_of_all_rows_give_the_same_path(make):
     less, more = (found.ledger.entries[0].up[0] for found in (ours, plain))
     num_bytes = sum(leaf[0].nbytes for leaf in jax.tree.leaves(ours.models))
     assert more - less == 3 * 3 * num_bytes  # three power iterations at each further strength
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("choose", [fcojax.path, fcojax.select])
+def test_two_entries_of_each_upload_with_feedback_give_the_same_models(choose):
+    """The ledger counts them as they are encoded, and gradients of certificates as they are."""
+    problem = problems.linear(population())
+    given = {"strengths": 3, "least": 0.05, "tolerance": 1e-9}
+    uplink = uploads.ef21(uploads.top_k(2))
+    plain, found = (
+        choose(problem, PENALTY, plan=fcojax.Plan(fcojax.local_steps(1), uplink=one), **given)
+        for one in (None, uplink)
+    )
+    paths = [getattr(each, "path", each) for each in (plain, found)]
+    for leaf, wanted in zip(*(jax.tree.leaves(path.models) for path in paths), strict=True):
+        np.testing.assert_allclose(leaf, wanted, atol=1e-7)
+    outcome = paths[1].outcome
+    assert bool(outcome.solved.all())
+    rounds, checks = int(np.sum(outcome.rounds)), int(np.sum(outcome.checks))
+    sent = {entry.part: entry for entry in found.ledger.entries}["path"]
+    each = 2 * 8 + 1 + 8  # two entries of seven, their places in three bits, the step's length
+    np.testing.assert_array_equal(sent.up, np.full(3, each * rounds + 56 * checks))
+    np.testing.assert_array_equal(sent.down, np.full(3, 56 * (rounds + checks)))
 
 
 def test_a_summary_is_used_only_where_the_server_needs_nothing_but_gradients():

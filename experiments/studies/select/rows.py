@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 import fcojax
+from experiments.config.uploads import uplink
 from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.select.problem import Scaling, penalty, split, task
 from experiments.study import Config
@@ -34,10 +35,14 @@ def study(config: Config) -> Iterator[Row]:
     sites = ids_of(problem.train).tolist()
     for name, size in zip(sites, np.asarray(problem.train.sizes).tolist(), strict=True):
         yield {"part": "site", "site": name, "examples": size}
+    plan = fcojax.Plan(
+        fcojax.local_steps(1), uplink=None if config.uplink is None else uplink(config.uplink)
+    )
     found = fcojax.select(
-        problem, penalty(config), by=split(config), one_standard_error=config.one_standard_error,
-        strengths=config.num_strengths, least=config.least, num_draws=config.num_draws,
-        key=jax.random.key(config.seed), tolerance=config.tolerance, max_rounds=config.max_rounds,
+        problem, penalty(config), plan=plan, by=split(config),
+        one_standard_error=config.one_standard_error, strengths=config.num_strengths,
+        least=config.least, num_draws=config.num_draws, key=jax.random.key(config.seed),
+        tolerance=config.tolerance, max_rounds=config.max_rounds,
     )  # fmt: skip
     shown = np.flatnonzero(np.any(np.asarray(found.path.models["kernel"]) != 0, axis=0))
     yield from _path(found, shown)
