@@ -9,11 +9,11 @@ from ml_collections import ConfigDict
 
 import fcojax
 from experiments.config.algorithms import find
-from experiments.config.uploads import uplink
 from experiments.process.errors import suggest
 from experiments.report.rows import points_of
 from experiments.report.summary import Criterion
 from experiments.study import Sweep
+from fcojax import uploads
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
 from fcojax.engine.grid import product
@@ -120,7 +120,7 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
             _whole_or_none(config, "cohort_size"),
             _number(config, "dropout_probability", 0.0),
         ),
-        None if config.get("uplink") is None else uplink(str(config.uplink)),
+        None if config.get("uplink") is None else uploads.from_text(str(config.uplink)),
         client_chunk_size=_whole_or_none(config, "client_chunk_size"),
         point_chunk_size=_whole_or_none(config, "point_chunk_size"),
         outliers=_outliers(config),

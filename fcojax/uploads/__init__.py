@@ -7,9 +7,11 @@ from fcojax.uploads.coding import Facts, compressed, facts
 from fcojax.uploads.compressor import Compressor, compose, contractive, identity, per_leaf
 from fcojax.uploads.feedback import diana, econtrol, ef14, ef21, ef21_sgdm
 from fcojax.uploads.low_rank import power
+from fcojax.uploads.modular import modular_sum
 from fcojax.uploads.quantise import half, natural, qsgd, sign, terngrad
 from fcojax.uploads.rotation import drive, eden
 from fcojax.uploads.sparse import rand_k, top_k
+from fcojax.uploads.text import from_text
 
 __all__ = [
     # compressors
@@ -39,4 +41,6 @@ __all__ = [
     "ef14",
     "ef21",
     "ef21_sgdm",
+    "from_text",
+    "modular_sum",
 ]

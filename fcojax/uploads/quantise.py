@@ -60,7 +60,7 @@ def qsgd(levels: Levels) -> Compressor:
         wide = _wide(x)
         s = num_levels(hparams, wide.dtype)
         norm = tree.norm(wide)
-        steps = _rounded(jnp.minimum(s * jnp.abs(wide) / _not_zero(norm), s), key)
+        steps = rounded(jnp.minimum(s * jnp.abs(wide) / _not_zero(norm), s), key)
         signed = jnp.where(wide < 0, -steps, steps)
         if callable(levels):
             return Quantised(norm, signed)
@@ -113,7 +113,7 @@ def terngrad(clip: Positive | None = None) -> Compressor:
             bound = clip * jnp.std(wide)
             wide = jnp.clip(wide, -bound, bound)
         largest = jnp.max(jnp.abs(wide))
-        kept = _rounded(jnp.abs(wide) / _not_zero(largest), key)
+        kept = rounded(jnp.abs(wide) / _not_zero(largest), key)
         codes = jnp.where(wide < 0, -kept, kept) + 1
         return Quantised(largest, packed(codes.reshape(-1), 2))
 
@@ -147,7 +147,7 @@ def natural() -> Compressor:
     def encode(hparams, x, key):
         wide = _wide(x).reshape(-1)
         half, exponent = jnp.frexp(jnp.abs(wide))  # half is in [1/2, 1)
-        power = exponent + _rounded(2 * half - 1, key).astype(exponent.dtype) - 1
+        power = exponent + rounded(2 * half - 1, key).astype(exponent.dtype) - 1
         codes = jnp.where((wide == 0) | (power < -126), 0, jnp.clip(power, -126, 127) + 127)
         return codes.astype(jnp.uint8), jnp.packbits(wide < 0)
 
@@ -228,8 +228,13 @@ def _not_zero(scale: Array) -> Array:
     return jnp.where(scale == 0, 1, scale)
 
 
-def _rounded(x: Array, key: Any) -> Array:
-    """Round each entry up with the probability of its fraction, else down."""
+def rounded(x: Array, key: Any) -> Array:
+    """Round each entry up with the probability of its fraction, else down.
+
+    Args:
+      x: floats.
+      key: PRNG key.
+    """
     below = jnp.floor(x)
     up = jax.random.uniform(key, x.shape, x.dtype) < x - below
     return below + up.astype(x.dtype)

@@ -6,9 +6,9 @@ from configs import lasso
 from experiments.config import config_file
 from experiments.config.algorithms import library
 from experiments.config.settings import participation, resolve, set_precision
-from experiments.config.uploads import _COMPRESSORS, _FEEDBACK
 from experiments.execution.jobs import build
 from fcojax import uploads
+from fcojax.uploads.text import _COMPRESSORS, _FEEDBACK
 
 SWEEP = lasso.EXPERIMENT
 
@@ -58,6 +58,7 @@ def test_laws_of_participation_are_the_samplers(size):
 
 UPLINKS = {
     "top_k:3": uploads.compressed(uploads.top_k(3)),
+    "rand_k:0.5,ef21": uploads.ef21(uploads.contractive(uploads.rand_k(0.5))),
     "rand_k:0.5,diana:0.1": uploads.diana(uploads.rand_k(0.5), 0.1),
     "drive:least_error, ef14": uploads.ef14(uploads.drive("least error")),
     "top_k:0.1+half,ef21_sgdm:0.5": uploads.ef21_sgdm(
@@ -81,6 +82,7 @@ def test_an_uplink_that_an_algorithm_cannot_have_is_refused_before_any_runs():
 def test_every_compressor_and_feedback_has_a_text():
     chosen = {name for name in uploads.__all__ if name.islower()}
     chosen -= {"compose", "contractive", "per_leaf", "facts", "compressed", "identity"}
+    chosen -= {"from_text", "modular_sum"}  # the sum takes two numbers
     assert chosen == _COMPRESSORS.keys() | _FEEDBACK.keys()
 
 

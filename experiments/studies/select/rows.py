@@ -7,10 +7,10 @@ import jax
 import numpy as np
 
 import fcojax
-from experiments.config.uploads import uplink
 from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.select.problem import Scaling, penalty, split, task
 from experiments.study import Config
+from fcojax import uploads
 from fcojax.problems.clients import ids_of
 from fcojax.selection import Selection
 
@@ -35,9 +35,8 @@ def study(config: Config) -> Iterator[Row]:
     sites = ids_of(problem.train).tolist()
     for name, size in zip(sites, np.asarray(problem.train.sizes).tolist(), strict=True):
         yield {"part": "site", "site": name, "examples": size}
-    plan = fcojax.Plan(
-        fcojax.local_steps(1), uplink=None if config.uplink is None else uplink(config.uplink)
-    )
+    uplink = None if config.uplink is None else uploads.from_text(config.uplink)
+    plan = fcojax.Plan(fcojax.local_steps(1), uplink=uplink)
     found = fcojax.select(
         problem, penalty(config), plan=plan, by=split(config),
         one_standard_error=config.one_standard_error, strengths=config.num_strengths,

@@ -1,0 +1,105 @@
+"""Stochastic rounding to a grid, and sums modulo a power of two, as secure aggregation takes them.
+
+Bonawitz, Salehi, Konecny, McMahan and Gruteser, "Federated learning with autotuned
+communication-efficient secure aggregation", Asilomar 2019.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+
+from fcojax.engine.uploads.uplink import Uplink
+from fcojax.types import Array, Numbers, Positive
+from fcojax.uploads.compressor import factory
+from fcojax.uploads.quantise import rounded
+
+# Beyond, sums of whole numbers are not exact in float32.
+Bits = Annotated[
+    int, Numbers("a whole number from 2 to 24", lambda bits: (bits >= 2) & (bits <= 24), True)
+]
+_WHOLE = 0.25  # how far the rounding errors of a sum may be from a whole number
+
+
+@factory
+def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> Uplink:
+    r"""Return an uplink that rounds at random to a grid and adds modulo :math:`2^b`.
+
+    .. math:: q_i = \lfloor u_i / s + \mathrm{uniform}(0, 1) \rfloor, \qquad
+              g = \frac{s}{n} \sum_i q_i, \qquad -2^{b-1} \le \sum_i q_i < 2^{b-1}.
+
+    Each q is unbiased, with an error of at most :math:`s^2 / 4` an entry. Only the sum is needed,
+    modulo :math:`2^b`, so a secure aggregation can hide the summands, which may be beyond the range
+    themselves. A sum that would wrap is refused: the round changes nothing and is counted in
+    ``history["refused"]``, where a server that sees the remainder alone would go astray. Whole
+    numbers add up exactly, so the mean is the same bit for bit on any chunk and any device.
+
+    Clients have to have equal weights, as sums of whole numbers have no weights; with others every
+    round is refused.
+
+    Args:
+      step: s; or ``hparams -> s``, to sweep it in one program.
+      bits: b, of an entry on the wire.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> from fcojax import uploads
+      >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, sizes=[1, 1])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: (w - rows["a"]) ** 2 / 2)
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uplink=uploads.modular_sum(0.25, bits=5))
+      >>> w, history = fcojax.run(  # uploads 0.5 and 1.5 are 2 and 6 steps, of at most 15 together
+      ...     fed_avg, fed_avg.hparams_type(client_lr=0.5), jnp.array(0.0), data,
+      ...     jax.random.key(0), plan, num_rounds=1)
+      >>> float(w), int(history["refused"][0]), float(history["bytes_up"][0])
+      (1.0, 0, 2.0)
+    """
+
+    def grid(hparams: Any) -> Any:
+        return step(hparams) if callable(step) else step
+
+    def encode(hparams, payload, residual, key):
+        leaves, structure = jax.tree.flatten(payload)
+        codes = [
+            rounded(leaf / jnp.asarray(grid(hparams), leaf.dtype), jax.random.fold_in(key, index))
+            for index, leaf in enumerate(map(_checked, leaves))
+        ]
+        return jax.tree.unflatten(structure, codes), residual
+
+    def finish(hparams, total, weights, key):
+        number = jnp.maximum(weights.count, 1)
+
+        def mean(leaf):
+            own = number.astype(leaf.dtype)
+            share = jnp.where(weights.share > 0, weights.share, 1).astype(leaf.dtype)
+            summed = leaf * own / share
+            whole = jnp.round(summed)
+            is_sum = jnp.abs(summed - whole) <= _WHOLE
+            in_range = (whole >= -(2 ** (bits - 1))) & (whole < 2 ** (bits - 1))
+            value = whole * jnp.asarray(grid(hparams), leaf.dtype) / own
+            return value, jnp.all(is_sum & in_range)
+
+        leaves, structure = jax.tree.flatten(total)
+        means, sound = zip(*map(mean, leaves), strict=True) if leaves else ((), ())
+        all_sound = jnp.all(jnp.array(sound, bool))
+        return jax.tree.unflatten(structure, [jnp.where(all_sound, m, jnp.nan) for m in means])
+
+    return Uplink(
+        init=lambda payload: (),
+        encode=encode,
+        decode=lambda encoded: encoded,
+        finish=finish,
+        num_bytes=lambda hparams, encoded: sum(
+            -(-math.prod(leaf.shape) * bits // 8) for leaf in jax.tree.leaves(encoded)
+        ),
+    )
+
+
+def _checked(leaf: Array) -> Array:
+    if not jnp.issubdtype(leaf.dtype, jnp.floating) or leaf.dtype.itemsize < 4:
+        raise ValueError(
+            f"an upload has a leaf of {leaf.dtype}, whose sums are not exact on a grid; wrap it in "
+            "fcojax.algorithms.Public, or upload floats of 32 or 64 bits."
+        )
+    return leaf

@@ -1,0 +1,90 @@
+"""An uplink from a text, as a config writes it, ``top_k:0.01,ef21``: a compressor and feedback."""
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from fcojax.engine.uploads.uplink import Uplink
+from fcojax.uploads import feedback, low_rank, quantise, rotation, sparse
+from fcojax.uploads.coding import compressed
+from fcojax.uploads.compressor import Compressor, compose, contractive
+
+
+def _count_or_share(text: str) -> int | float:
+    return int(text) if text.isdigit() else float(text)
+
+
+def _words(text: str) -> str:
+    return text.replace("_", " ")
+
+
+# How each compressor is written, the type of its argument, and its factory.
+_COMPRESSORS: dict[str, tuple[str, Callable[[str], Any] | None, Callable[..., Compressor]]] = {
+    "rand_k": ("rand_k:NUMBER or rand_k:SHARE", _count_or_share, sparse.rand_k),
+    "top_k": ("top_k:NUMBER or top_k:SHARE", _count_or_share, sparse.top_k),
+    "qsgd": ("qsgd:LEVELS", int, quantise.qsgd),
+    "terngrad": ("terngrad", None, quantise.terngrad),
+    "natural": ("natural", None, quantise.natural),
+    "sign": ("sign", None, quantise.sign),
+    "drive": ("drive:unbiased or drive:least_error", _words, rotation.drive),
+    "eden": ("eden:BITS", int, rotation.eden),
+    "power": ("power:RANK", int, low_rank.power),
+    "half": ("half", None, quantise.half),
+}
+_FEEDBACK: dict[str, tuple[str, Callable[[str], Any] | None, Callable[..., Uplink]]] = {
+    "ef14": ("ef14", None, feedback.ef14),
+    "ef21": ("ef21", None, feedback.ef21),
+    "ef21_sgdm": ("ef21_sgdm:MOMENTUM", float, feedback.ef21_sgdm),
+    "econtrol": ("econtrol:RATE", float, feedback.econtrol),
+    "diana": ("diana:RATE", float, feedback.diana),
+}
+
+
+def from_text(text: str) -> Uplink:
+    """Return the uplink that a text names.
+
+    Args:
+      text: a compressor, or two joined by ``+``, and behind a comma the error feedback. An unbiased
+        compressor is made ``contractive`` for a feedback that needs it.
+
+    Example:
+      >>> from fcojax import uploads
+      >>> from_text("top_k:0.01+half,ef21") is uploads.ef21(
+      ...     uploads.compose(uploads.top_k(0.01), uploads.half()))
+      True
+    """
+    chain, comma, remedy = text.partition(",")
+    first, plus, second = chain.partition("+")
+    compressor = _made(first, _COMPRESSORS, "compressor", text)
+    if plus and not first.strip().startswith(("top_k", "rand_k")):
+        raise ValueError(f"uplink is {text!r}; the first of two is top_k or rand_k.")
+    if plus:
+        compressor = compose(compressor, _made(second, _COMPRESSORS, "compressor", text))
+    if not comma:
+        return compressed(compressor)
+    if compressor.variance is not None and not remedy.strip().startswith("diana"):
+        compressor = contractive(compressor)
+    return _made(remedy, _FEEDBACK, "error feedback", text, compressor)
+
+
+def _made(text: str, known: dict[str, Any], what: str, whole: str, *given: Compressor) -> Any:
+    """Call the factory that a part of the text names."""
+    name, colon, argument = text.strip().partition(":")
+    if name not in known:
+        close = difflib.get_close_matches(name, list(known), n=1)
+        advice = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known))}."
+        raise ValueError(f"uplink is {whole!r}: there is no {what} {name!r}; {advice}")
+    form, kind, factory = known[name]
+    wrong = ValueError(f"uplink is {whole!r}; write {form}.")
+    if not colon:
+        try:
+            return factory(*given)
+        except TypeError:
+            raise wrong from None
+    if kind is None:
+        raise wrong
+    try:
+        value = kind(argument)
+    except ValueError:
+        raise wrong from None
+    return factory(*given, value)

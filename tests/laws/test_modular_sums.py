@@ -1,0 +1,134 @@
+"""Sums modulo a power of two: against whole numbers that wrap, the grid's error, refusals."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import uploads
+from fcojax.engine.uploads.uplink import RoundWeights
+from tests.support import federations
+
+KEY, STEP, BITS = jax.random.key(4), 0.125, 8
+UPLINK = uploads.modular_sum(STEP, BITS)
+
+
+def mean_of(vectors, uplink=UPLINK, key=KEY, hparams=None):
+    """What the server receives of clients of equal weight, and the whole numbers they sent."""
+    codes = [
+        uplink.encode(hparams, [jnp.asarray(x)], (), jax.random.fold_in(key, index))[0][0]
+        for index, x in enumerate(vectors)
+    ]
+    share = jnp.asarray(1 / len(vectors))
+    weights = RoundWeights(jnp.ones(()), jnp.ones(()), jnp.ones(()), jnp.array(len(vectors)))
+    total = [sum(share * uplink.decode(code) for code in codes)]
+    return np.asarray(uplink.finish(hparams, total, weights, KEY)[0]), np.array(codes)
+
+
+def test_the_mean_is_that_of_sums_that_wrap():
+    """Of a server that adds remainders, each summand wrapped by itself; and so is each of these."""
+    vectors = np.random.default_rng(0).uniform(-40, 40, (6, 50))  # 320 steps, of a range of 128
+    vectors[-1] = -vectors[:-1].sum(axis=0) + np.linspace(-10, 10, 50)
+    found, codes = mean_of(vectors)
+    wire = np.mod(codes.astype(np.int64), 2**BITS)
+    remainder = np.mod(wire.sum(axis=0), 2**BITS)
+    signed = np.where(remainder >= 2 ** (BITS - 1), remainder - 2**BITS, remainder)
+    np.testing.assert_allclose(found, STEP * signed / 6, rtol=1e-15)
+    assert np.abs(codes).max() > 2**BITS
+
+
+def test_one_sum_beyond_the_range_spoils_the_round():
+    """At -128 it is in the range, at 128 it is not."""
+    low, high = np.full((4, 3), -4.0), np.full((4, 3), 4.0)
+    np.testing.assert_array_equal(mean_of(low)[0], low[0])
+    assert np.isnan(mean_of(high)[0]).all()
+    one = np.zeros((4, 3))
+    one[:, 1] = 4.0
+    assert np.isnan(mean_of(one)[0]).all()
+
+
+def test_rounding_is_unbiased_with_the_error_of_the_grid():
+    x = np.random.default_rng(1).standard_normal(20)
+
+    @jax.jit
+    def rounded(key):
+        return STEP * UPLINK.encode(None, [jnp.asarray(x)], (), key)[0][0]
+
+    found = np.asarray(jax.vmap(rounded)(jax.random.split(KEY, 20_000)))
+    deviation = found.std(axis=0) / np.sqrt(len(found))
+    assert np.all(np.abs(found.mean(axis=0) - x) < 5 * deviation + 1e-12)
+    share = x / STEP % 1
+    squares = (found - x) ** 2
+    expected, spread = STEP**2 * share * (1 - share), squares.std(axis=0) / np.sqrt(len(found))
+    assert np.all(np.abs(squares.mean(axis=0) - expected) < 5 * spread + 1e-12)
+
+
+@functools.cache
+def data(weights=None):
+    return fcojax.from_clients(federations.clients(), weights=weights)
+
+
+def run(uplink, data=data, cohort=None, chunk=None, rates=None, num_rounds=5):
+    plan = fcojax.Plan(
+        fcojax.local_steps(2, 2), cohort or fcojax.everyone(), uplink, client_chunk_size=chunk
+    )
+    chosen = federations.algorithm("fed_avg")
+    model, history = fcojax.run(
+        chosen, rates or federations.hparams("fed_avg"), federations.start(), data(), KEY, plan,
+        num_rounds=num_rounds,
+    )  # fmt: skip
+    return federations.as_vector(model), history
+
+
+@pytest.mark.slow
+def test_runs_are_the_same_bit_for_bit_on_any_chunk_and_two_devices():
+    """Whole numbers add up exactly, in any order; also with absent clients and lost uploads."""
+    lossy = fcojax.dropout(fcojax.uniform_cohort(cohort_size=4), 0.3)
+    uplink = uploads.modular_sum(1e-3, 24)
+    expected, history = run(uplink, cohort=lossy)
+    assert int(np.sum(history["lost"])) > 0 and not np.any(history["refused"])
+    for chunk in (1, 2):
+        np.testing.assert_array_equal(run(uplink, cohort=lossy, chunk=chunk)[0], expected)
+    mesh = fcojax.devices.client_mesh(2)
+    spread = fcojax.devices.shard_clients(data(), mesh)
+    np.testing.assert_array_equal(run(uplink, lambda: spread, lossy)[0], expected)
+
+
+@pytest.mark.slow
+def test_a_fine_grid_is_no_uplink_and_bytes_are_bits():
+    found, history = run(uploads.modular_sum(1e-5, 24))
+    expected, plain = run(None)
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+    assert np.any(found != expected)
+    assert history["bytes_up"][0] == 5 * (4 * 3 + 1 * 3) and plain["bytes_up"][0] == 5 * 5 * 8
+
+
+@pytest.mark.slow
+def test_rounds_that_would_wrap_or_have_unlike_weights_are_refused():
+    start = federations.as_vector(federations.start())
+    for uplink, clients in (
+        (uploads.modular_sum(1e-3, 4), data),
+        (uploads.modular_sum(1e-3, 24), lambda: data((1.0, 2.0, 0.5, 3.0, 1.5))),
+    ):
+        with pytest.warns(UserWarning, match="became non-finite"):
+            found, history = run(uplink, clients)
+        np.testing.assert_array_equal(found, start)
+        np.testing.assert_array_equal(history["refused"], 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: uploads.modular_sum(0.0, 8), r"step is 0\.0; pass a .*number above 0"),
+        (lambda: uploads.modular_sum(0.1, 0), "bits is 0; pass a whole number from 2 to 24"),
+        (lambda: uploads.modular_sum(0.1, 25), "bits is 25; pass"),
+        (lambda: mean_of(np.zeros((2, 3), np.float16)), "a leaf of float16, whose sums are not"),
+        (lambda: mean_of(np.zeros((2, 3), int)), "a leaf of int64, whose sums are not exact"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        call()
