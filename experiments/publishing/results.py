@@ -81,6 +81,7 @@ RUNS = (
     Run("fedpd_feddyn", "fedpd_feddyn"),
     Run("theory", "theory"),
     Run("compare", "compare"),
+    Run("compress", "compress"),
     Run("saddle", "saddle"),
     Run("sites", "sites"),
 )

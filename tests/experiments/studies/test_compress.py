@@ -1,0 +1,36 @@
+"""The study of compressed uploads: what it counts, on two steps and few rounds."""
+
+import pytest
+
+from configs import compress
+from experiments.studies.compress import claims
+from experiments.studies.compress.rows import METHODS, _uplink
+from fcojax import uploads
+from tests.experiments.studies.quick_studies import draw_figures, quick_study
+
+
+@pytest.mark.slow
+def test_bytes_are_rounds_times_those_of_all_clients(tmp_path):
+    found = quick_study("compress", tmp_path)
+    _, config, rows, summary = found
+    # Eight clients, each with 20 numbers or two with their places, and the number of steps.
+    each = {"whole": 8 * (160 + 8), "top_k:0.1": 8 * (18 + 8), "top_k:0.1, alone": 8 * (18 + 8)}
+    for row in rows:
+        if row["part"] == "curve":
+            assert row["bytes_up"] == row["round"] * each[row["uplink"]]
+    best = {row["uplink"]: row for row in summary["best"]}
+    whole, top = best["whole"], best["top_k:0.1"]
+    assert whole["kB up to 1e-06"] == whole["rounds to 1e-06"] * each["whole"] / 1e3
+    assert top["times fewer to 1e-06"] == whole["kB up to 1e-06"] / top["kB up to 1e-06"]
+    assert best["top_k:0.1, alone"]["rounds to 1e-06"] is None
+    assert [claim.quick for claim in claims.claims(config, rows, summary)] == [False] * 5
+    assert draw_figures(found, tmp_path) == ["curves.png"]
+
+
+def test_every_uplink_has_the_feedback_of_its_method():
+    for name in compress.get_config().uplinks[1:]:
+        for method in METHODS.values():
+            assert _uplink(name, method.feedback).feeds_back
+        assert not _uplink(f"{name}, alone", "ef14").feeds_back
+    assert _uplink("whole", "ef21") is None
+    assert _uplink("qsgd:7", "ef21") is uploads.ef21(uploads.contractive(uploads.qsgd(7)))
