@@ -60,6 +60,22 @@ def test_the_mean_squared_measure_falls_at_least_like_one_over_the_rounds():
     means = np.cumsum(np.asarray(measures) ** 2) / np.arange(1, 101)
     slope = np.log(means[99] / means[49]) / np.log(2)
     assert slope == pytest.approx(-1, abs=1e-3)
+    gap = subspaces.objective(subspaces.start()) - subspaces.optimum()[0]
+    bounds = [theory.stationarity_bound(gap, 0.2, num_rounds) for num_rounds in range(1, 101)]
+    assert (means <= bounds).all() and means[99] > bounds[99] / 50  # and not vacuous
+
+
+def test_the_bound_has_a_term_for_the_start_and_one_for_the_noise():
+    start = theory.stationarity_bound(3.0, 0.5, 100)
+    assert start == 8 * 3 / 50
+    noisy = functools.partial(theory.stationarity_bound, 3.0, 0.5, variance=2.0)
+    floor = noisy(100, num_clients=4) - start
+    assert floor == pytest.approx(64 * 2 / 4)
+    # Clients, steps and examples lower the floor alike, and rounds do not.
+    for more in ({"num_steps": 5}, {"batch_size": 5}):
+        assert noisy(100, num_clients=4, **more) - start == pytest.approx(floor / 5)
+    assert noisy(10**9, num_clients=4) == pytest.approx(floor)
+    assert theory.stationarity_bound(3.0, 0.5, 100, leading=(1.0, 0.0)) == 3 / 50
 
 
 @pytest.mark.slow

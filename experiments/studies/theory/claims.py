@@ -26,11 +26,12 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     local = [row for row in select(rows, part="bound", setting="l1") if row["num_steps"] > 1]
     ratios = column(local, "discrepancy_bound") / column(local, "discrepancy")
     found.append(Claim("l1: Lemma 4.5 is above the discrepancy (ratio)", float(ratios.min()), 1))
-    for name in SMALL_STEPS:
-        own = select(rows, part="small steps", algorithm=name)
-        ratio = float((column(own, "theorem") / column(own, "gap")).min())
-        text = f"l1, small steps: Theorem 4.1 is above the gap of {style(name)[0]} (ratio)"
-        found.append(Claim(text, ratio, 1, source=name != "fed_mid_osp"))
+    for setting, names in SMALL_STEPS.items():
+        for name in names:
+            own = select(rows, part="small steps", setting=setting, algorithm=name)
+            ratio = float((column(own, "theorem") / column(own, "gap")).min())
+            text = f"small steps: Theorem 4.1 is above the gap of {style(name)[0]} (ratio)"
+            found.append(Claim(f"{setting}, {text}", ratio, 1, source=name != "fed_mid_osp"))
     sparse = summary["density with l1 at the end"]
     averaged, dual = (
         next(line for line in sparse if line["algorithm"] == style(name)[0])

@@ -81,15 +81,16 @@ def _draw_sparsity(rows: list[Row], path: Path) -> Path:
 
 
 def _draw_small_steps(config: Config, rows: list[Row], path: Path) -> Path:
-    figure, (axis,) = axes.panels(1, height=3.0)
-    for algorithm in SMALL_STEPS:
-        name, colour, line = style(algorithm)
-        own = select(rows, part="small steps", algorithm=algorithm)
-        axes.curve(axis, own, "round", "gap", line, color=colour, label=name)
-        axes.quantiles(axis, own, "round", colour)
-    axes.curve(axis, own, "round", "theorem", ":", color="#333333", label="Theorem 4.1")
-    axes.describe(
-        axis, "communication round", r"$\Phi(\bar w_R) - \Phi^*$, mean of the models", log="xy"
-    )
+    figure, panels = axes.panels(len(SMALL_STEPS), height=3.0)
+    for axis, (setting, algorithms) in zip(panels, SMALL_STEPS.items(), strict=True):
+        for algorithm in algorithms:
+            name, colour, line = style(algorithm)
+            own = select(rows, part="small steps", setting=setting, algorithm=algorithm)
+            axes.curve(axis, own, "round", "gap", line, color=colour, label=name)
+            axes.quantiles(axis, own, "round", colour)
+        axes.curve(axis, own, "round", "theorem", ":", color="#333333", label="Theorem 4.1")
+        what = r"$\Phi(\bar w_R) - \Phi^*$, mean of the models" if setting == "l1" else ""
+        title = SETTINGS[setting][0]
+        axes.describe(axis, "communication round", what, title=title, log="xy")
     seeds = f"mean and 10 to 90 per cent of {config.seeds} seeds"
-    return axes.finish(figure, path, f"Small client rates, l1 ({seeds})", 4)
+    return axes.finish(figure, path, f"Small client rates ({seeds})", 4)

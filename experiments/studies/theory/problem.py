@@ -19,8 +19,11 @@ SETTINGS = {
     "ball": ("unit ball, own Hessians", "Theorem 4.2"),
 }
 
-# The methods of Theorem 4.1, and FedMiD-OSP, for which it holds with a finite penalty.
-SMALL_STEPS = ("fed_dual_avg", "fed_mid_osp", "fed_mid")
+# The methods of Theorem 4.1, and FedMiD-OSP, for which it holds with a finite penalty as well.
+SMALL_STEPS = {
+    "l1": ("fed_dual_avg", "fed_mid_osp", "fed_mid"),
+    "ball": ("fed_dual_avg", "fed_mid"),
+}
 
 
 class Task(NamedTuple):

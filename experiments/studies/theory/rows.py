@@ -29,7 +29,8 @@ def study(config: Config) -> Iterator[Row]:
         for num_steps in config[f"{setting}_num_steps"]:
             yield from bounds(config, setting, task, num_steps)
     yield from curse(config, task)
-    yield from small_steps(config, l1_task(config))
+    yield from small_steps(config, "l1", l1_task(config))
+    yield from small_steps(config, "ball", task)
     yield from sparsity(config)
 
 
@@ -84,12 +85,12 @@ def curse(config: Config, task: Task) -> Iterator[Row]:
             }  # fmt: skip
 
 
-def small_steps(config: Config, task: Task) -> Iterator[Row]:
+def small_steps(config: Config, setting: str, task: Task) -> Iterator[Row]:
     """Yield the gap of the mean model at a small client rate, and its bound by Theorem 4.1."""
     constants, num_steps, client_lr = task.constants, config.small_num_steps, config.small_client_lr
     round_lr = fco.best_round_lr(constants, num_steps, config.small_rounds)
     keys = jax.random.split(jax.random.key(1), config.seeds)
-    for name in SMALL_STEPS:
+    for name in SMALL_STEPS[setting]:
         factory = getattr(algorithms, name)
         models = _observed(
             task, averages.average_of_rounds(factory(loss, task.mirror)),
@@ -104,6 +105,7 @@ def small_steps(config: Config, task: Task) -> Iterator[Row]:
             num_rounds = (k + 1) * config.small_eval_every
             yield {
                 "part": "small steps",
+                "setting": setting,
                 "algorithm": name,
                 "round": num_rounds,
                 **_spread(values),
