@@ -16,6 +16,7 @@ from fcojax import (
     reference,
     robust,
     rows,
+    safetensors,
     selection,
     theory,
     transforms,
@@ -51,7 +52,7 @@ from fcojax.selection.path import path
 from fcojax.selection.select import select
 
 if TYPE_CHECKING:
-    from fcojax import check, networks
+    from fcojax import check, flower, networks
 
 __version__ = "0.3.0.dev0"
 
@@ -61,12 +62,14 @@ __all__ = [
     "check",
     "datasets",
     "devices",
+    "flower",
     "grid",
     "networks",
     "problems",
     "reference",
     "robust",
     "rows",
+    "safetensors",
     "selection",
     "theory",
     "transforms",
@@ -118,6 +121,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("check", "networks"):  # imported on first use
+    if name in ("check", "flower", "networks"):  # imported on first use
         return importlib.import_module(f"fcojax.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

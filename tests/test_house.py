@@ -43,6 +43,8 @@ GROUPS = (
     "grid",
     "devices",
     "rows",
+    "safetensors",
+    "flower",
     "selection",
     "theory",
     "check",

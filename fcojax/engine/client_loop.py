@@ -165,7 +165,7 @@ def run_clients(
             context, one_client, slots.can_be_empty, members, weights, before
         )
         terms = jax.vmap(functools.partial(received, context))(result)
-        verdicts = finite, arrives, _admitted(context, result)
+        verdicts = finite, arrives, is_admitted(context, result)
         tally, counted = added(context.uplink, tally, terms, verdicts, weights, places)
         # Writes beyond the last row are dropped: clients that are not counted keep their state.
         target = jnp.where(counted, members, context.data.clients_per_shard)
@@ -355,7 +355,7 @@ def _chunk_results(
     return jax.lax.cond(needed, results, lambda rows, before: zeros, rows, before)
 
 
-def _admitted(context: RoundContext, result: ClientResult) -> Array | None:
+def is_admitted(context: RoundContext, result: ClientResult) -> Array | None:
     """Return which uploads are no outliers; ``None`` without an outlier rule."""
     if context.plan.outliers is None:
         return None

@@ -51,7 +51,19 @@ def kkt_violation(
       >>> [float(kkt_violation(loss, l1, 0.5, jnp.array(w), data)) for w in (0.0, 1.0, 1.5)]
       [1.5, 0.5, 0.0]
     """
-    slope = tree.scale(-1, pooled_gradient(loss, params, data))
+    return violation_at(pooled_gradient(loss, params, data), penalty, scale, params)
+
+
+def violation_at(gradient: Params, penalty: Penalty, scale: Scalar, params: Params) -> Array:
+    """Return the violation at a point where the gradient of F is known.
+
+    Args:
+      gradient: the gradient of F at the point.
+      penalty: psi.
+      scale: lambda, its strength.
+      params: the point w.
+    """
+    slope = tree.scale(-1, gradient)
     if penalty.subdiff_distance is not None:
         return penalty.subdiff_distance(params, slope, scale)
     moved = penalty.prox(tree.add(params, slope), 1.0, scale)

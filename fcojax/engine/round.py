@@ -62,6 +62,33 @@ def one_round(
     shares = slots.weights / jnp.where(cohort_weight > 0, cohort_weight, 1)
     tally, rows = run_clients(context, one_client, shapes, slots._replace(weights=shares), rows)
     tally = _over_devices(data, tally)
+    totals = cohort_weight, population_weight
+    after, memory, metrics, counts = server_step(context, server, tally, totals, shapes)
+    traffic = _traffic(context, (server, after), (message, shapes), tally.participants)
+    ours = counts | dict(zip(TRAFFIC, traffic, strict=True))
+    return after, rows, memory, merged(metrics, ours, "client_update of the algorithm")
+
+
+def server_step(
+    context: RoundContext,
+    server: PyTree,
+    tally: Tally,
+    totals: tuple[Array, Array],
+    shapes: ClientResult,
+) -> tuple[PyTree, PyTree, dict[str, Array], dict[str, Array]]:
+    """Compute the server's part of a round, from the sums over its clients.
+
+    Args:
+      context: what is constant in this round.
+      server: the server's state.
+      tally: the sums; each client's weight in them is its share of the cohort's.
+      totals: the weights of the cohort and of the population.
+      shapes: shapes of one client's result.
+
+    Returns:
+      The new state of the server, the uplink's new memory, the mean metrics and the counts.
+    """
+    cohort_weight, population_weight = totals
     count = tally.participants - tally.dropped - tally.lost - tally.outliers
     round_weights = RoundWeights(tally.weight, cohort_weight, population_weight, count)
     fraction = tally.weight * (cohort_weight / population_weight)
@@ -73,12 +100,11 @@ def one_round(
     attempted = (count > 0) | context.uplink.steps_when_empty
     after = tree.where(attempted & finite, stepped, server)
     refused = jnp.where(attempted & ~finite, 1, 0).astype(jnp.int32)
-    counts = (tally.participants, tally.dropped, tally.lost, refused, tally.outliers)
-    traffic = _traffic(context, (server, after), (message, shapes), tally.participants)
-    ours: dict[str, Array] = dict(zip((*COUNTS, *TRAFFIC), (*counts, *traffic), strict=True))
+    numbers = (tally.participants, tally.dropped, tally.lost, refused, tally.outliers)
+    counts: dict[str, Array] = dict(zip(COUNTS, numbers, strict=True))
     if context.plan.outliers is None:
-        del ours["outliers"]
-    return after, rows, memory, merged(metrics, ours, "client_update of the algorithm")
+        del counts["outliers"]
+    return after, memory, metrics, counts
 
 
 def reduced_over_rounds(metrics: dict[str, Array]) -> dict[str, Array]:

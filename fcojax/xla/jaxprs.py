@@ -63,6 +63,27 @@ def uses_first_argument(function: Callable, *args: Any) -> bool:
     return any(variable is first for variable in [*used, *program.outvars])
 
 
+def depend_on_first(function: Callable, first: Any, *others: Any) -> list[bool]:
+    """Return for each array that a function returns whether it may depend on its first argument.
+
+    Args:
+      function: any function that JAX can trace.
+      first: the first argument, a pytree of arrays or of their shapes.
+      *others: the other arguments.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> depend_on_first(lambda x, y: (x + y, 2 * y), jnp.zeros(()), jnp.zeros(()))
+      [True, False]
+    """
+    program = jax.make_jaxpr(function)(first, *others).jaxpr
+    depending = {id(variable) for variable in program.invars[: len(jax.tree.leaves(first))]}
+    for equation in program.eqns:
+        if any(id(variable) in depending for variable in equation.invars):
+            depending |= {id(variable) for variable in equation.outvars}
+    return [id(variable) in depending for variable in program.outvars]
+
+
 def _largest(program: Any) -> int:
     sizes = [
         math.prod(result.aval.shape) * result.aval.dtype.itemsize

@@ -1,0 +1,25 @@
+"""Federations of real sites: an algorithm, a plan and hyperparameters as Flower's two apps.
+
+What works in ``fcojax.run`` works at sites: the same algorithm, plan and hyperparameters. Messages
+are bytes, so everything but the two apps also runs without Flower, in one process.
+"""
+
+from fcojax.flower.apps import client_app, server_app
+from fcojax.flower.federation import Federation
+from fcojax.flower.joining import admitted, invitation
+from fcojax.flower.loop import Transport, coordinate, in_process
+from fcojax.flower.server import Server
+from fcojax.flower.site import answer
+
+__all__ = [
+    "Federation",
+    "Server",
+    "Transport",
+    "admitted",
+    "answer",
+    "client_app",
+    "coordinate",
+    "in_process",
+    "invitation",
+    "server_app",
+]

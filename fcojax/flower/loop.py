@@ -1,0 +1,161 @@
+"""The loop over the rounds of a federation, over any way in which messages travel."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fcojax.arguments import validated
+from fcojax.engine.optimality import VIOLATION
+from fcojax.flower import checkpoints as saved
+from fcojax.flower.federation import Federation
+from fcojax.flower.joining import admitted, invitation
+from fcojax.flower.server import Progress, Server
+from fcojax.flower.site import answer
+from fcojax.types import Count, Key, NonNegative, Params, PyTree
+
+Report = Callable[[dict[str, float]], Any]
+
+
+class Transport(NamedTuple):
+    """How messages travel.
+
+    Attributes:
+      join: ``(message) -> replies``: sends one message to every site and waits for all that are
+        expected.
+      exchange: ``(messages) -> replies``: sends a message to each of these sites, by name, and
+        returns the answers that came in time, by name.
+
+    Example:
+      >>> from fcojax.flower import Transport
+      >>> silent = Transport(join=lambda message: [], exchange=lambda messages: {})
+    """
+
+    join: Callable[[bytes], list[bytes]]
+    exchange: Callable[[dict[str, bytes]], dict[str, bytes]]
+
+
+@validated
+def coordinate(
+    federation: Federation,
+    transport: Transport,
+    key: Key,
+    *,
+    num_rounds: Count,
+    run: str = "run",
+    eval_every: Count = 1,
+    tolerance: NonNegative | None = None,
+    checkpoints: str | os.PathLike | None = None,
+    progress: Report | None = None,
+) -> tuple[Params, list[dict[str, float]]]:
+    """Run the rounds of a federation.
+
+    Args:
+      federation: what is agreed on.
+      transport: how messages travel.
+      key: PRNG key, the only source of randomness. With the same key, rows and cohorts the result
+        is that of ``fcojax.run``.
+      num_rounds: the largest number of rounds.
+      run: a name of the run; sites keep their states by it.
+      eval_every: rounds between two exchanges for the certificate.
+      tolerance: stop when the violation is at most this; needs the federation's loss and penalty.
+      checkpoints: a folder for the progress after every round, from which a run goes on.
+      progress: called with the metrics of every round.
+
+    Returns:
+      The model, and one dict for each round: metrics and counts as in a history, the bytes of all
+      messages as ``bytes_down`` and ``bytes_up``, ``seconds``, and where the certificate was
+      evaluated ``objective`` and ``violation``.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> from fcojax import flower
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> federation = flower.Federation(
+      ...     fed_avg, fcojax.local_steps(1), fed_avg.hparams_type(client_lr=0.5), jnp.array(0.0))
+      >>> rows = {"Ghent": {"a": np.array([1.0])}, "Lima": {"a": np.array([3.0])}}
+      >>> model, history = flower.coordinate(
+      ...     federation, flower.in_process(federation, rows), jax.random.key(0), num_rounds=30)
+      >>> round(float(model), 5), history[-1]["participants"]
+      (2.0, 2.0)
+    """
+    if tolerance is not None and federation.loss is None:
+        raise ValueError(
+            "tolerance needs a certificate; pass Federation(..., loss=loss, penalty=penalty)."
+        )
+    sites = [admitted(federation, reply) for reply in transport.join(invitation(federation, run))]
+    if not sites:
+        raise ValueError("no site has answered; start the sites, or wait for them longer.")
+    if checkpoints is not None:
+        run = saved.run_of(checkpoints, sorted(site.name for site in sites), run)
+    server = Server(federation, sites, run)
+    now = server.start(key)
+    if checkpoints is not None:
+        now = saved.restored(checkpoints, now)
+    history: list[dict[str, float]] = []
+    if tolerance is not None and now.round < num_rounds:
+        measures, traffic = _certificate(server, transport, now)
+        if measures.get(VIOLATION, tolerance + 1) <= tolerance:
+            return server.model(now), [measures | traffic | {"round": float(now.round)}]
+    while now.round < num_rounds:
+        begin = time.monotonic()
+        messages = server.ask(now)
+        replies = transport.exchange(messages)
+        now, measures = server.step(now, replies)
+        if checkpoints is not None:
+            saved.save(checkpoints, now)
+        traffic = _traffic(messages, replies)
+        if federation.loss is not None and now.round % eval_every == 0:
+            found, more = _certificate(server, transport, now)
+            measures |= found
+            traffic = {name: traffic[name] + more[name] for name in traffic}
+        rows = {"round": float(now.round), "seconds": time.monotonic() - begin}
+        history.append(measures | traffic | rows)
+        if progress is not None:
+            progress(history[-1])
+        if tolerance is not None and measures.get(VIOLATION, tolerance + 1) <= tolerance:
+            break
+    return server.model(now), history
+
+
+def in_process(federation: Federation, rows: dict[str, PyTree]) -> Transport:
+    """Return a transport to sites in this process, to try a federation before there is one.
+
+    Args:
+      federation: what is agreed on.
+      rows: the rows of each site, by its name.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> from fcojax import flower
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: (w - rows["a"]) ** 2)
+      >>> federation = flower.Federation(
+      ...     fed_avg, fcojax.local_steps(1), fed_avg.hparams_type(), jnp.array(0.0))
+      >>> transport = flower.in_process(federation, {"Ghent": {"a": np.ones(2)}})
+      >>> len(transport.join(flower.invitation(federation, "run 1")))
+      1
+    """
+    kept: dict[str, bytes | None] = dict.fromkeys(rows)
+
+    def at(name: str, message: bytes) -> bytes:
+        reply, kept[name] = answer(federation, name, rows[name], kept[name], message)
+        return reply
+
+    return Transport(
+        join=lambda message: [at(name, message) for name in rows],
+        exchange=lambda messages: {name: at(name, one) for name, one in messages.items()},
+    )
+
+
+def _certificate(
+    server: Server, transport: Transport, now: Progress
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the certificate, and the bytes of its exchange."""
+    messages = server.ask_certificate(now)
+    replies = transport.exchange(messages)
+    return server.certificate(now, replies), _traffic(messages, replies)
+
+
+def _traffic(messages: dict[str, bytes], replies: dict[str, bytes]) -> dict[str, float]:
+    down, up = (float(sum(map(len, each.values()))) for each in (messages, replies))
+    return {"bytes_down": down, "bytes_up": up}

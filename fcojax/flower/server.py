@@ -1,0 +1,339 @@
+"""The server's side: messages to the sites, and a round from their answers.
+
+The server's step is the engine's own, on uploads that came as bytes instead of from a loop over
+clients.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax import safetensors
+from fcojax.algorithms.base import ClientResult
+from fcojax.engine.client_loop import RoundContext, is_admitted, received
+from fcojax.engine.optimality import VIOLATION, violation_at
+from fcojax.engine.participation.samplers import Draw
+from fcojax.engine.plan import Plan
+from fcojax.engine.randomness import BATCHES, CLIENT, ENCODE, draw_cohort, purpose_key
+from fcojax.engine.round import server_step
+from fcojax.engine.tally import added, empty_tally, merged
+from fcojax.engine.uploads.outliers import bound_after
+from fcojax.engine.uploads.uplink import NO_UPLINK, require_fitting, split
+from fcojax.engine.validation import as_first_states
+from fcojax.flower.federation import Federation
+from fcojax.flower.joining import Site
+from fcojax.flower.site import Forms, Keys, Sent, forms, own_leaves
+from fcojax.memo import jit_per
+from fcojax.problems.clients import ClientData
+from fcojax.problems.weights import checked_weights, in_range
+from fcojax.types import Array, Key, PyTree
+from fcojax.xla.rules import in_full_precision
+
+PURPOSES = CLIENT, BATCHES, ENCODE  # of the keys in ``Keys``
+
+
+class Progress(NamedTuple):
+    """Everything that the server needs to continue.
+
+    Attributes:
+      server: the algorithm's server state.
+      memory: what the uplink keeps on the server.
+      bound: the largest norm of an upload that is no outlier; ``()`` without an outlier rule.
+      key: PRNG key of the run.
+      round: number of rounds so far.
+      counted: for each site the index of the round whose upload counted last, -1 if there is none.
+    """
+
+    server: PyTree
+    memory: PyTree
+    bound: Any
+    key: Key
+    round: int
+    counted: np.ndarray
+
+
+class Server:
+    """The server of a federation: pure functions of its ``Progress``.
+
+    Attributes:
+      sites: the sites, sorted by name; their order is that of the clients.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> from fcojax import flower
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> federation = flower.Federation(
+      ...     fed_avg, fcojax.local_steps(1), fed_avg.hparams_type(client_lr=0.5), jnp.array(0.0))
+      >>> transport = flower.in_process(federation, {"Ghent": {"a": np.array([4.0])}})
+      >>> replies = transport.join(flower.invitation(federation, "run 1"))
+      >>> server = flower.Server(
+      ...     federation, [flower.admitted(federation, reply) for reply in replies], "run 1")
+      >>> progress = server.start(jax.random.key(0))
+      >>> for _ in range(2):
+      ...     replies = transport.exchange(server.ask(progress))
+      ...     progress, measures = server.step(progress, replies)
+      >>> float(server.model(progress)), measures["participants"]
+      (3.0, 1.0)
+    """
+
+    def __init__(self, federation: Federation, sites: list[Site], run: str):
+        """Fix who takes part.
+
+        Args:
+          federation: what is agreed on.
+          sites: those that introduced themselves.
+          run: a name of the run; what sites kept of another one does not count.
+        """
+        self.sites = sorted(sites, key=lambda site: site.name)
+        names = np.array([site.name for site in self.sites])
+        if len({site.name for site in sites}) < len(sites):
+            raise ValueError(f"two sites have one name among {names.tolist()}; rename one.")
+        columns = {str(jax.tree.map(lambda x: (x.shape[1:], x.dtype), s.columns)) for s in sites}
+        if len(columns) > 1:
+            raise ValueError(f"the sites have different columns: {' and '.join(sorted(columns))}.")
+        self._federation, self._run = federation, run
+        self._plan: Plan = federation.plan
+        sizes = np.array([site.num_examples for site in self.sites])
+        self._weights = jnp.asarray(
+            in_range(checked_weights(federation.weights, sizes), names), jnp.result_type(float)
+        )
+        self._data = ClientData(
+            examples=(),
+            offsets=jnp.asarray(np.concatenate([[0], np.cumsum(sizes)]), jnp.int32),
+            weights=self._weights,
+            num_clients=len(sites),
+            min_size=int(sizes.min()),
+            max_size=int(sizes.max()),
+            size_bounds=(int(sizes.max()),),
+        )
+        self._plan.cohort.size(len(sites))  # a cohort beyond the population is refused now
+
+    @functools.cached_property
+    def _forms(self) -> Forms:
+        return forms(self._federation, self.sites[0].columns)
+
+    def start(self, key: Key) -> Progress:
+        """Return the progress before the first round.
+
+        Args:
+          key: PRNG key, the only source of randomness.
+        """
+        federation, plan = self._federation, self._plan
+        hparams = federation.hparams_at(0)
+        server, _ = as_first_states(federation.algorithm.init(hparams, federation.params))
+        memory = ()
+        if plan.uplink is not None:
+            upload = self._forms.result.upload
+            require_fitting(plan.uplink, federation.algorithm, hparams, server, upload)
+            memory = plan.uplink.memory(self._forms.payload())
+        bound = () if plan.outliers is None else plan.outliers.first()
+        return Progress(server, memory, bound, key, 0, np.full(len(self.sites), -1))
+
+    def ask(self, progress: Progress) -> dict[str, bytes]:
+        """Return the messages of a round, by the names of the sites that take part in it.
+
+        Args:
+          progress: the progress before the round.
+        """
+        federation = self._federation
+        hparams = federation.hparams_at(progress.round)
+        draw, asked = self._asked(progress)
+        members = np.asarray(draw.indices)
+        message, keys = _ask_compiled(
+            federation.algorithm, hparams, progress.server, progress.key,
+            jnp.int32(progress.round), members,
+        )  # fmt: skip
+        first = ()
+        if (progress.counted < 0).any():
+            first = federation.algorithm.init(federation.hparams_at(0), federation.params)[1]
+        found = {}
+        for place in np.flatnonzero(asked):
+            client = int(members[place])
+            own = jax.tree.map(lambda key, place=place: key[place], keys)
+            content = {"message": message, "hparams": tuple(hparams), "keys": own}
+            if progress.counted[client] < 0:
+                content["client"] = first
+            facts = {
+                "kind": "round",
+                "run": self._run,
+                "federation": federation.digest,
+                "round": str(progress.round),
+                "counted": str(progress.counted[client]),
+                "client": str(client),
+                "keys": str(jax.random.key_impl(progress.key)),
+            }
+            found[self.sites[client].name] = safetensors.dumps(content, facts)
+        return found
+
+    def step(
+        self, progress: Progress, replies: dict[str, bytes]
+    ) -> tuple[Progress, dict[str, float]]:
+        """Return the progress after a round, and its metrics and counts.
+
+        An answer that is missing, or that belongs to an earlier round, is a lost upload.
+
+        Args:
+          progress: the progress before the round.
+          replies: the answers to the messages of ``ask``, by the names of the sites.
+        """
+        draw, asked = self._asked(progress)
+        members = np.asarray(draw.indices)
+        result = self._forms.result
+        zeros = jax.tree.map(
+            lambda leaf: np.zeros(leaf.shape, leaf.dtype), (result.upload, result.metrics)
+        )
+        found = [self._read(progress, client, replies) for client in members]
+        arrives = np.array([one is not None for one in found])
+        if draw.arrives is not None:
+            arrives &= np.asarray(draw.arrives)
+        finite = np.array([one is None or one != () for one in found])
+        uploads, metrics = jax.tree.map(
+            lambda *leaves: jnp.stack(leaves), *(one or zeros for one in found)
+        )
+        index = jnp.int32(progress.round)
+        hparams = self._federation.hparams_at(progress.round)
+        weights = jnp.where(asked, self._weights[members], 0)
+        results = ClientResult((), uploads, metrics)
+        server, memory, bound, counted, measures = _step_compiled(
+            self._federation.algorithm, self._plan, hparams, progress.server, progress.memory,
+            progress.bound, progress.key, index, results,
+            (weights, jnp.sum(self._weights), arrives, finite),
+        )  # fmt: skip
+        last = progress.counted.copy()
+        last[members[np.asarray(counted)]] = progress.round
+        after = Progress(server, memory, bound, progress.key, progress.round + 1, last)
+        return after, {name: float(value) for name, value in measures.items()}
+
+    def model(self, progress: Progress) -> PyTree:
+        """Return the current model.
+
+        Args:
+          progress: the progress.
+        """
+        hparams = self._federation.hparams_at(max(progress.round - 1, 0))
+        return self._federation.algorithm.model(hparams, progress.server)
+
+    def ask_certificate(self, progress: Progress) -> dict[str, bytes]:
+        """Return the messages that ask each site for its loss and gradient at the model.
+
+        Args:
+          progress: the progress.
+        """
+        facts = {"kind": "certificate", "federation": self._federation.digest}
+        message = safetensors.dumps(
+            {"params": self.model(progress)}, facts | {"round": str(progress.round)}
+        )
+        return {site.name: message for site in self.sites}
+
+    def certificate(self, progress: Progress, replies: dict[str, bytes]) -> dict[str, float]:
+        """Return the objective and the violation, or nothing if the answer of a site is missing.
+
+        Args:
+          progress: the progress.
+          replies: the answers to the messages of ``ask_certificate``.
+        """
+        penalty, params = self._federation.penalty, self.model(progress)
+        assert penalty is not None
+        scalar = jax.ShapeDtypeStruct((), jnp.result_type(float))
+        like, found = {"loss": scalar, "gradient": params}, []
+        for site in self.sites:
+            arrays = self._answered(site.name, replies, str(progress.round))
+            if arrays is None:
+                return {}
+            found.append(safetensors.filled(like, arrays[0]))
+        shares = self._weights / jnp.sum(self._weights)
+        mean = jax.tree.map(
+            lambda *leaves: jnp.tensordot(shares.astype(leaves[0].dtype), jnp.stack(leaves), 1),
+            *found,
+        )
+        hparams = self._federation.hparams_at(max(progress.round - 1, 0))
+        scale = getattr(hparams, "penalty_scale", 0.0)
+        return {
+            "objective": float(mean["loss"] + penalty.value(params, scale)),
+            VIOLATION: float(violation_at(mean["gradient"], penalty, scale, params)),
+        }
+
+    def _asked(self, progress: Progress) -> tuple[Draw, np.ndarray]:
+        """Return the cohort of a round, and which of its places are asked for an upload."""
+        draw = draw_cohort(self._plan, self._data, progress.key, jnp.int32(progress.round))
+        weights = np.asarray(self._weights)[np.asarray(draw.indices)]
+        return draw, np.asarray(draw.present) & (weights > 0)
+
+    def _answered(
+        self, name: str, replies: dict[str, bytes], index: str
+    ) -> tuple[dict[str, np.ndarray], dict[str, str]] | None:
+        """Return the answer of a site in a round; raise ``ValueError`` for a refusal."""
+        if name not in replies:
+            return None
+        arrays, facts = safetensors.loads(replies[name])
+        if "refused" in facts:
+            raise ValueError(facts["refused"])
+        return (arrays, facts) if (facts["site"], facts["round"]) == (name, index) else None
+
+    def _read(self, progress: Progress, client: int, replies: dict[str, bytes]) -> Any:
+        """Return a site's upload and metrics; ``()`` if they are not finite, ``None`` if lost."""
+        answered = self._answered(self.sites[client].name, replies, str(progress.round))
+        if answered is None:
+            return None
+        arrays, facts = answered
+        if facts["finite"] != "True":
+            return ()
+        sent = safetensors.filled(self._forms.sent, arrays)
+        hparams = self._federation.hparams_at(progress.round)
+        key = purpose_key(progress.key, ENCODE, jnp.int32(progress.round))
+        form = self._forms.result.upload, self._forms.rows.residuals
+        like, residual = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), form)
+        key = jax.random.fold_in(key, client)
+        return _decode_compiled(self._plan, hparams, sent, like, residual, key), sent.metrics
+
+
+@jit_per(1)
+@in_full_precision
+def _ask_compiled(algorithm, hparams, server, key, index, members) -> tuple[PyTree, Keys]:
+    """Return the message of a round, and the data of the keys of its sites."""
+
+    def own(purpose, client):
+        return jax.random.key_data(jax.random.fold_in(purpose_key(key, purpose, index), client))
+
+    of_purpose = (jax.vmap(functools.partial(own, purpose))(members) for purpose in PURPOSES)
+    return algorithm.broadcast(hparams, server), Keys(*of_purpose)
+
+
+@jit_per(1)
+@in_full_precision
+def _decode_compiled(plan: Plan, hparams, sent: Sent, like, residual, key) -> PyTree:
+    """Return the upload of a site; what is known here of its encoding did not travel."""
+    uplink = plan.uplink or NO_UPLINK
+    payload, _, join = split(like)
+    encoded, _ = uplink.encode(hparams, payload, residual, key)
+    leaves, structure = jax.tree.flatten(encoded)
+    is_own, own = own_leaves(uplink, hparams, payload, residual, key), iter(sent.own)
+    leaves = [next(own) if kept else leaf for leaf, kept in zip(leaves, is_own, strict=True)]
+    return join(uplink.decode(jax.tree.unflatten(structure, leaves)), sent.public)
+
+
+@jit_per(2)
+@in_full_precision
+def _step_compiled(
+    algorithm, plan, hparams, server, memory, bound, key, index, results: ClientResult, cohort
+) -> tuple[PyTree, PyTree, Any, Array, dict[str, Array]]:
+    """Return the server's state, memory and bound, which sites count, and metrics and counts."""
+    weights, population_weight, arrives, finite = cohort
+    cohort_weight = jnp.sum(weights)
+    shares = weights / jnp.where(cohort_weight > 0, cohort_weight, 1)
+    no_data: Any = None
+    context = RoundContext(algorithm, plan, hparams, no_data, key, index, bound, memory)
+    shapes = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], results))
+    terms = jax.vmap(functools.partial(received, context))(results)
+    form = jax.eval_shape(functools.partial(received, context), shapes)
+    places = jnp.arange(weights.shape[0], dtype=jnp.int32)
+    verdicts = finite, arrives, is_admitted(context, results)
+    empty = empty_tally(context.uplink, form, places.size, shares.dtype)
+    tally, counted = added(context.uplink, empty, terms, verdicts, shares, places)
+    totals = cohort_weight, population_weight
+    server, memory, metrics, counts = server_step(context, server, tally, totals, shapes)
+    bound = bound_after(plan.outliers, bound, counts)
+    return server, memory, bound, counted, merged(metrics, counts, "client_update")

@@ -1,0 +1,263 @@
+"""A site: from a message of the server to its answer, with rows and states that stay here.
+
+A site does not know whether its upload arrived. So it keeps two states, the one before the upload
+and the one after it, until the server's next message says which of its uploads counted last.
+"""
+
+import functools
+import json
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax import safetensors, tree
+from fcojax.algorithms.base import Algorithm, ClientResult
+from fcojax.algorithms.local import Local
+from fcojax.engine.client_loop import Rows
+from fcojax.engine.optimality import pooled_gradient
+from fcojax.engine.plan import Plan
+from fcojax.engine.uploads.uplink import NO_UPLINK, Uplink, split
+from fcojax.flower.federation import Federation, program_hash
+from fcojax.memo import jit_per
+from fcojax.problems.clients import ClientData, from_rows
+from fcojax.problems.problem import population_loss
+from fcojax.types import Array, PyTree
+from fcojax.xla.jaxprs import depend_on_first
+from fcojax.xla.rules import in_full_precision
+
+
+class Keys(NamedTuple):
+    """The keys of one site in one round.
+
+    Of the run's own key a site learns nothing, nor of the other sites' keys.
+    """
+
+    client: Any  # keys, their data, or their shapes
+    batches: Any
+    encode: Any
+
+
+class Sent(NamedTuple):
+    """What travels from a site to the server: the upload, encoded, and its metrics.
+
+    Attributes:
+      own: the arrays of the encoded payload that depend on the payload; the others, such as a key,
+        are known to the server.
+      public: the public parts of the upload.
+      metrics: scalars.
+    """
+
+    own: list
+    public: list
+    metrics: dict[str, Array]
+
+
+def site_traced(
+    algorithm: Algorithm, plan: Plan, hparams, message, before: Rows, examples, keys: Keys, client
+) -> tuple[Sent, Rows, Array]:
+    """Compute one site's round: what is sent, its new state, and whether all of it is finite."""
+    result = _update(algorithm, plan, hparams, message, before.states, examples, keys, client)
+    uplink = plan.uplink or NO_UPLINK
+    payload, public, join = split(result.upload)
+    encoded, residual = uplink.encode(hparams, payload, before.residuals, keys.encode)
+    is_own = own_leaves(uplink, hparams, payload, before.residuals, keys.encode)
+    leaves = jax.tree.leaves(encoded)
+    own = [leaf for leaf, kept in zip(leaves, is_own, strict=True) if kept]
+    after = Rows(result.state, residual)
+    finite = tree.all_finite((join(uplink.decode(encoded), public), after))
+    return Sent(own, public, result.metrics), after, finite
+
+
+site_compiled = jit_per(2)(in_full_precision(site_traced))
+
+
+def own_leaves(uplink: Uplink, hparams, payload, residual, key) -> list[bool]:
+    """Return for each array of an encoded payload whether it depends on the payload."""
+
+    def encode(given, hparams, key):
+        payload, residual = given
+        return jax.tree.leaves(uplink.encode(hparams, payload, residual, key)[0])
+
+    return depend_on_first(encode, (payload, residual), hparams, key)
+
+
+class Forms(NamedTuple):
+    """The shapes of what a site with given columns receives, computes, keeps and sends."""
+
+    message: PyTree
+    result: ClientResult
+    rows: Rows
+    sent: Sent
+
+    def payload(self) -> list:
+        """Return zeros in the form of the part of an upload that is encoded."""
+        private, _, _ = split(self.result.upload)
+        return [jnp.zeros(leaf.shape, leaf.dtype) for leaf in private]
+
+
+def forms(federation: Federation, examples: PyTree) -> Forms:
+    """Return the shapes for a site.
+
+    Args:
+      federation: what is agreed on.
+      examples: the rows of the site, or their shapes.
+    """
+    leaves, structure = jax.tree.flatten(examples)
+    shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
+    return _forms(federation, structure, shapes)
+
+
+@functools.lru_cache(16)
+def _forms(federation: Federation, structure: Any, shapes: tuple) -> Forms:
+    algorithm, plan, hparams = federation.algorithm, federation.plan, federation.hparams_at(0)
+    server, client = jax.eval_shape(algorithm.init, hparams, federation.params)
+    message = jax.eval_shape(algorithm.broadcast, hparams, server)
+    examples = jax.tree.unflatten(structure, shapes)
+    where = examples, Keys(*(_key(),) * 3), jax.ShapeDtypeStruct((), jnp.int32)
+    update = functools.partial(_update, algorithm, plan)
+    result = jax.eval_shape(update, hparams, message, client, *where)
+    payload = split(result.upload)[0]
+    rows = Rows(client, jax.eval_shape((plan.uplink or NO_UPLINK).init, payload))
+    step = functools.partial(site_traced, algorithm, plan)
+    sent, _, _ = jax.eval_shape(step, hparams, message, rows, *where)
+    return Forms(message, result, rows, sent)
+
+
+def site_hash(federation: Federation, examples: PyTree) -> str:
+    """Return the hash of the program that a site with these rows runs."""
+    form = forms(federation, examples)
+    given = federation.hparams_at(0), form.message, form.rows, examples, Keys(*(_key(),) * 3)
+    step = functools.partial(site_traced, federation.algorithm, federation.plan)
+    return program_hash(step, *given, jax.ShapeDtypeStruct((), jnp.int32))
+
+
+def answer(
+    federation: Federation, name: str, examples: PyTree, kept: bytes | None, message: bytes
+) -> tuple[bytes, bytes | None]:
+    """Return a site's answer to a message, and what the site has to keep until the next one.
+
+    Neither rows nor states are in the answer.
+
+    Args:
+      federation: what is agreed on.
+      name: the site's name.
+      examples: a pytree of arrays, one row per example, as for ``fcojax.from_rows``.
+      kept: what the last call returned; ``None`` at first.
+      message: the server's message.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, numpy as np
+      >>> from fcojax import flower
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> federation = flower.Federation(
+      ...     fed_avg, fcojax.local_steps(1), fed_avg.hparams_type(client_lr=0.5), jnp.array(0.0))
+      >>> reply, kept = flower.answer(
+      ...     federation, "Ghent", {"a": np.ones(3)}, None, flower.invitation(federation, "run 1"))
+      >>> flower.admitted(federation, reply).num_examples
+      3
+    """
+    sent, facts = safetensors.loads(message)
+    data = from_rows(examples, [jax.tree.leaves(examples)[0].shape[0]], ids=[name])
+    own = {"site": name, "kind": facts["kind"], "round": facts.get("round", "")}
+    if facts["kind"] == "join":
+        return safetensors.dumps({}, own | _introduction(federation, data)), kept
+    if facts["federation"] != federation.digest:
+        sentence = f"site {name} runs another federation than the server; start both anew."
+        return safetensors.dumps({}, own | {"refused": sentence}), kept
+    if facts["kind"] == "certificate":
+        params = safetensors.filled({"params": federation.params}, sent)["params"]
+        found = _gradient_compiled(federation.loss, params, data)
+        return safetensors.dumps(found, own), kept
+    return _round(federation, data, kept, sent, facts, own)
+
+
+@jit_per(1)
+def _gradient_compiled(loss, params, data) -> dict[str, PyTree]:
+    """Return the loss and the gradient of a site at a point."""
+    return {
+        "loss": population_loss(loss, params, data),
+        "gradient": pooled_gradient(loss, params, data),
+    }
+
+
+def _introduction(federation: Federation, data: ClientData) -> dict[str, str]:
+    shapes = jax.tree.map(lambda leaf: [str(leaf.dtype), *leaf.shape[1:]], data.examples)
+    return {
+        "num_examples": str(data.max_size),
+        "columns": json.dumps(shapes),
+        "description": json.dumps(federation.description),
+        "program": site_hash(federation, data.examples),
+    }
+
+
+def _round(
+    federation: Federation, data: ClientData, kept: bytes | None, sent, facts, own
+) -> tuple[bytes, bytes | None]:
+    """Answer a message that asks for a round."""
+    plan: Plan = federation.plan
+    form = forms(federation, data.examples)
+    hparams = federation.hparams_at(0)
+    key_form = np.asarray(jax.random.key_data(jax.random.key(0, impl=facts["keys"])))
+    like = {"message": form.message, "hparams": tuple(hparams), "keys": Keys(*(key_form,) * 3)}
+    counted = int(facts["counted"])
+    if counted < 0:
+        like["client"] = form.rows.states
+    given = safetensors.filled(like, sent)
+    try:
+        before = _state_before(plan, form, kept, facts["run"], counted, given)
+    except ValueError as error:
+        return safetensors.dumps({}, own | {"refused": f"site {own['site']}: {error}"}), kept
+    keys = Keys(*(jax.random.wrap_key_data(key, impl=facts["keys"]) for key in given["keys"]))
+    upload, after, finite = site_compiled(
+        federation.algorithm, plan, type(hparams)(*given["hparams"]), given["message"], before,
+        data.examples, keys, jnp.int32(int(facts["client"])),
+    )  # fmt: skip
+    # A site whose result is not finite keeps its state, as one whose upload is lost does.
+    states = {"counted": before, "pending": after if finite else before}
+    places = {"run": facts["run"], "counted": facts["counted"], "pending": facts["round"]}
+    reply = safetensors.dumps(upload if finite else {}, own | {"finite": str(bool(finite))})
+    return reply, safetensors.dumps(states, places)
+
+
+def _state_before(
+    plan: Plan, form: Forms, kept: bytes | None, run: str, counted: int, given: dict
+) -> Rows:
+    """Return the state that belongs to the last upload of this site that counted."""
+    if counted < 0:
+        return Rows(given["client"], (plan.uplink or NO_UPLINK).init(form.payload()))
+    if not jax.tree.leaves(form.rows):
+        return form.rows
+    states, places = ({}, {}) if kept is None else safetensors.loads(kept)
+    if places.get("run") == run:
+        both = safetensors.filled({"counted": form.rows, "pending": form.rows}, states)
+        for name in ("pending", "counted"):
+            if int(places[name]) == counted:
+                return both[name]
+    raise ValueError(
+        f"the state after round {counted + 1} is not here; restore what the site kept, or begin a "
+        "new run."
+    )
+
+
+def _update(
+    algorithm: Algorithm, plan: Plan, hparams, message, client_state, examples, keys: Keys, client
+) -> ClientResult:
+    """Call the algorithm with a handle on the rows of this site alone."""
+    size = jax.tree.leaves(examples)[0].shape[0]
+    local = Local(
+        rows=examples,
+        client=client,
+        offset=jnp.zeros((), jnp.int32),
+        num_examples=jnp.asarray(size, jnp.int32),
+        key=keys.batches,
+        work=plan.work,
+        min_size=size,
+        max_size=size,
+    )
+    return algorithm.client_update(hparams, message, client_state, local, keys.client)
+
+
+def _key() -> jax.ShapeDtypeStruct:
+    return jax.eval_shape(lambda: jax.random.key(0))

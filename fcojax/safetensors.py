@@ -1,0 +1,189 @@
+"""Models as safetensors: arrays by name in a file that every framework reads, and no code in it.
+
+A file is the length of a header, the header as JSON, and the numbers. The name of an array is the
+path to it in its pytree, as in ``layers.0.kernel``.
+"""
+
+import json
+import math
+import os
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax.arguments import shown
+from fcojax.types import PyTree
+
+_CODES = {
+    "bool": "BOOL", "bfloat16": "BF16", "complex64": "C64",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+    **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
+    **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+_DTYPES = {code: jnp.dtype(name) for name, code in _CODES.items()}
+_METADATA = "__metadata__"
+
+
+def dumps(params: PyTree, metadata: dict[str, str] | None = None) -> bytes:
+    """Return the arrays of a pytree as the bytes of a safetensors file.
+
+    Args:
+      params: a pytree of arrays. Sparse matrices and typed keys are refused.
+      metadata: strings by name, kept in the header.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> data = fcojax.safetensors.dumps({"w": jnp.zeros(3, "float32")}, {"algorithm": "fed_avg"})
+      >>> arrays, metadata = fcojax.safetensors.loads(data)
+      >>> arrays["w"].shape, metadata["algorithm"]
+      ((3,), 'fed_avg')
+    """
+    arrays = {name: np.asarray(leaf) for name, leaf in _named(params).items()}
+    header: dict[str, Any] = {} if metadata is None else {_METADATA: metadata}
+    # The widest first, so that every array is aligned to its numbers.
+    ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
+    end = 0
+    for name, array in ordered:
+        if array.dtype.name not in _CODES:
+            raise ValueError(
+                f"{name} has dtype {array.dtype}, which safetensors do not have; pass {_listed()}."
+            )
+        begin, end = end, end + array.nbytes
+        header[name] = {
+            "dtype": _CODES[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    numbers = (np.ascontiguousarray(array).tobytes() for _, array in ordered)
+    return b"".join([len(text).to_bytes(8, "little"), text, *numbers])
+
+
+def loads(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Return the arrays by name, and the metadata, of the bytes of a safetensors file.
+
+    Args:
+      data: the bytes. They may come from anywhere: nothing in them is run, and what is no
+        safetensors file is refused.
+
+    Example:
+      >>> import fcojax
+      >>> fcojax.safetensors.loads(b"PK")
+      Traceback (most recent call last):
+      ValueError: these 2 bytes are no safetensors file: the header is cut off.
+    """
+    size = int.from_bytes(data[:8], "little")
+    try:
+        if len(data) < 8 or size > len(data) - 8:
+            raise ValueError("the header is cut off")
+        header = json.loads(data[8 : 8 + size].decode())
+        metadata = header.pop(_METADATA, {})
+        body = memoryview(data)[8 + size :]
+        arrays = {name: _array(body, **entry) for name, entry in header.items()}
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"these {len(data)} bytes are no safetensors file: {error}.") from error
+    return arrays, metadata
+
+
+def filled(like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
+    """Return a pytree of the form of another one with these arrays in it.
+
+    Args:
+      like: a pytree of arrays, or of their shapes.
+      arrays: by name, as from ``loads``.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> fcojax.safetensors.filled({"a": [np.zeros(2)]}, {"a.0": np.array([1.0, 2.0])})
+      {'a': [array([1., 2.])]}
+    """
+    wanted = _named(like)
+    if wanted.keys() != arrays.keys():
+        missing, extra = sorted(wanted.keys() - arrays.keys()), sorted(arrays.keys() - wanted)
+        which = f"no {missing[0]}" if missing else f"{extra[0]}, which is not among those expected"
+        raise ValueError(f"the arrays are of another model: they have {which}.")
+    for name, leaf in wanted.items():
+        expected, found = (
+            f"{jnp.result_type(array)}{list(np.shape(array))}" for array in (leaf, arrays[name])
+        )
+        if expected != found:
+            raise ValueError(
+                f"the arrays are of another model: {name} is {found} and not {expected}."
+            )
+    return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in wanted])
+
+
+def save(path: str | os.PathLike, params: PyTree, metadata: dict[str, str] | None = None) -> None:
+    """Write a model to a safetensors file, which is complete or not there.
+
+    Args:
+      path: the file, replaced if it exists.
+      params: a pytree of arrays.
+      metadata: strings by name, kept in the header.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, tempfile
+      >>> path = tempfile.mkdtemp() + "/model.safetensors"
+      >>> fcojax.safetensors.save(path, {"w": jnp.arange(3, dtype="float32")})
+      >>> fcojax.safetensors.load(path)
+      {'w': array([0., 1., 2.], dtype=float32)}
+    """
+    path = pathlib.Path(path)
+    unfinished = path.with_name(f".{path.name}.unfinished-{os.getpid()}")
+    try:
+        unfinished.write_bytes(dumps(params, metadata))
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def load(path: str | os.PathLike, like: PyTree = None) -> PyTree:
+    """Read a model from a safetensors file.
+
+    Args:
+      path: the file.
+      like: a model of the same form, or its shapes; ``None`` for a dict of arrays by name.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp, tempfile
+      >>> path, model = tempfile.mkdtemp() + "/model.safetensors", [jnp.ones(2), jnp.zeros(())]
+      >>> fcojax.safetensors.save(path, model)
+      >>> [leaf.tolist() for leaf in fcojax.safetensors.load(path, like=model)]
+      [[1.0, 1.0], 0.0]
+    """
+    try:
+        arrays, _ = loads(pathlib.Path(path).read_bytes())
+        return arrays if like is None else filled(like, arrays)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _array(body: memoryview, dtype: str, shape: list[int], data_offsets: list[int]) -> np.ndarray:
+    if dtype not in _DTYPES:
+        raise ValueError(f"the dtype {shown(dtype)} is none of {_listed()}")
+    begin, end = data_offsets
+    size = math.prod(shape) * _DTYPES[dtype].itemsize
+    if not 0 <= begin <= end <= len(body) or end - begin != size or min([0, *shape]) < 0:
+        raise ValueError(f"an array of shape {shape} has its numbers at {begin} to {end}")
+    return np.frombuffer(body[begin:end], _DTYPES[dtype]).reshape(shape)
+
+
+def _named(params: PyTree) -> dict[str, Any]:
+    """Return the leaves by the names of their paths, in the order of the pytree."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(params)
+    names = [
+        jax.tree_util.keystr(path, simple=True, separator=".") or "params" for path, _ in leaves
+    ]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"two arrays have the name {twice}; rename one of the fields.")
+    return dict(zip(names, (leaf for _, leaf in leaves), strict=True))
+
+
+def _listed() -> str:
+    return ", ".join(_CODES)

@@ -1,0 +1,239 @@
+"""A federation of sites is the simulation: the same model, through faults and restarts."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import flower, safetensors
+from fcojax.transforms import euclidean, group_l2, l1
+from tests.flower.federations import (
+    ALGORITHMS,
+    FAULTS,
+    NAMES,
+    NUM_ROUNDS,
+    Sites,
+    federation_of,
+    loss,
+    rows_of,
+    simulated,
+)
+
+KEY = jax.random.key(5)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "accuracy"),
+    [
+        ("fed_dual_avg", "float64", 1e-12),
+        ("scaffold", "float64", 1e-12),
+        *(
+            pytest.param(name, dtype, accuracy, marks=pytest.mark.slow)
+            for dtype, accuracy in (("float64", 1e-12), ("float32", 1e-6))
+            for name in ALGORITHMS
+            if dtype == "float32" or name not in ("fed_dual_avg", "scaffold")
+        ),
+    ],
+)
+def test_the_model_is_that_of_the_simulation(name, dtype, accuracy):
+    federation = federation_of(name, dtype)
+    sites = Sites(federation, dtype, **FAULTS)
+    model, history = flower.coordinate(federation, sites.transport, KEY, num_rounds=NUM_ROUNDS)
+    expected, of_simulation = simulated(federation, KEY, sites.lost, dtype=dtype)
+    np.testing.assert_allclose(model, expected, rtol=0, atol=accuracy)
+    assert model.dtype == expected.dtype == dtype and np.abs(model).max() > 0.1
+    for count in ("participants", "lost", "dropped", "refused"):
+        assert [row[count] for row in history] == of_simulation[count].tolist()
+
+
+@pytest.mark.slow
+def test_cohorts_weights_and_schedules_are_those_of_the_simulation():
+    federation = federation_of("fed_dyn", weights="examples")
+    plan = federation.plan._replace(cohort=fcojax.uniform_cohort(cohort_size=2))
+    schedule = fcojax.schedule(np.linspace(0.05, 0.01, NUM_ROUNDS))
+    hparams = federation.hparams._replace(client_lr=schedule)
+    federation = dataclasses.replace(federation, plan=plan, hparams=hparams)
+    sites = Sites(federation, **FAULTS)
+    model, history = flower.coordinate(federation, sites.transport, KEY, num_rounds=NUM_ROUNDS)
+    expected, of_simulation = simulated(federation, KEY, sites.lost)
+    np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
+    assert [row["lost"] for row in history] == of_simulation["lost"].tolist()
+    assert {row["participants"] for row in history} == {2.0}
+
+
+@pytest.mark.slow
+def test_an_upload_that_is_not_finite_is_dropped_and_an_outlier_refused():
+    federation = federation_of("scaffold")
+    plan = federation.plan._replace(outliers=fcojax.norm_quantile(0.7, start=1.0))
+    federation = dataclasses.replace(federation, plan=plan)
+    sites = Sites(federation)
+    sites.rows["Cork"]["y"] = np.full(9, 1e300)  # its steps overflow
+    model, history = flower.coordinate(federation, sites.transport, KEY, num_rounds=NUM_ROUNDS)
+    data = fcojax.from_clients([sites.rows[name] for name in NAMES])
+    expected, of_simulation = fcojax.run(
+        federation.algorithm, federation.hparams, federation.params, data, KEY, plan,
+        num_rounds=NUM_ROUNDS,
+    )  # fmt: skip
+    np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
+    for count in ("dropped", "outliers"):
+        assert [row[count] for row in history] == of_simulation[count].tolist()
+    assert sum(row["dropped"] + row["outliers"] for row in history) >= NUM_ROUNDS
+
+
+@pytest.mark.slow
+def test_a_server_that_was_killed_goes_on_from_its_last_round(tmp_path):
+    federation = federation_of("scaffold")
+    sites = Sites(federation, **FAULTS)
+
+    class Killed(Exception):
+        pass
+
+    def killed(messages):
+        replies = sites.exchange(messages)
+        if safetensors.loads(messages["Cork"])[1]["round"] == "9":
+            raise Killed  # the sites have answered, and nothing of it is kept
+        return replies
+
+    given = {"num_rounds": NUM_ROUNDS, "checkpoints": tmp_path / "run"}
+    with pytest.raises(Killed):
+        flower.coordinate(federation, flower.Transport(sites.join, killed), KEY, **given)
+    model, history = flower.coordinate(
+        federation, sites.transport, jax.random.key(0), run="another name", **given
+    )
+    np.testing.assert_allclose(model, simulated(federation, KEY, sites.lost)[0], rtol=0, atol=1e-12)
+    assert [row["round"] for row in history] == list(range(10, NUM_ROUNDS + 1))
+    with pytest.raises(ValueError, match="sites"):
+        alone = flower.in_process(federation, {"Bern": rows_of()["Bern"]})
+        flower.coordinate(federation, alone, KEY, **given)
+
+
+def test_a_site_that_has_lost_its_state_says_so():
+    federation = federation_of("scaffold")
+    sites = Sites(federation)
+
+    def forget(row):
+        if row["round"] == 4:
+            sites.kept["Bern"] = None
+
+    with pytest.raises(ValueError, match="site Bern: the state after round 4 is not here; restore"):
+        flower.coordinate(federation, sites.transport, KEY, num_rounds=NUM_ROUNDS, progress=forget)
+
+
+def test_the_certificate_stops_the_run_where_it_holds():
+    other = {"loss": loss, "penalty": l1()}
+    federation = federation_of("composite_fl", **other)
+    hparams = federation.hparams._replace(client_lr=jnp.array(0.2))
+    federation = dataclasses.replace(federation, plan=fcojax.local_steps(1), hparams=hparams)
+    transport = flower.in_process(federation, rows_of())
+    model, history = flower.coordinate(
+        federation, transport, KEY, num_rounds=1000, eval_every=5, tolerance=0.3
+    )
+    data = fcojax.from_clients([rows_of()[name] for name in NAMES])
+    violation = fcojax.kkt_violation(loss, l1(), 0.1, model, data)
+    assert history[-1]["violation"] == pytest.approx(float(violation), abs=1e-12)
+    assert history[-1]["violation"] <= 0.3 and 5 < len(history) < 1000 and len(history) % 5 == 0
+    assert all(row["violation"] > 0.3 for row in history[:-1] if "violation" in row)
+    with pytest.raises(ValueError, match="tolerance needs a certificate"):
+        flower.coordinate(federation_of("fed_avg"), transport, KEY, num_rounds=1, tolerance=0.1)
+
+
+def other_loss(w, rows):
+    return jnp.abs(rows["x"] @ w - rows["y"])
+
+
+other_loss.__qualname__ = "loss"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "sentence"),
+    [
+        (
+            lambda: fcojax.algorithms.fed_mid(loss, euclidean(l1())),
+            r"federation: algorithm.* is .*fed_mid",
+        ),
+        (
+            lambda: fcojax.algorithms.fed_dual_avg(loss, euclidean(group_l2(axis=0))),
+            r"federation: algorithm.* is .*group_l2.* there and .*l1.* at the server",
+        ),
+        (
+            lambda: fcojax.algorithms.fed_dual_avg(other_loss, euclidean(l1())),
+            "another program of the same name",
+        ),
+    ],
+    ids=["algorithm", "penalty", "loss"],
+)
+def test_a_wrong_peer_is_refused_in_a_sentence(algorithm, sentence):
+    federation = federation_of("fed_dual_avg")
+    made = algorithm()
+    hparams = made.hparams_type(*federation.hparams)
+    wrong = dataclasses.replace(federation, algorithm=made, hparams=hparams)
+    transport = flower.in_process(wrong, rows_of())
+    with pytest.raises(ValueError, match=f"site Antwerp runs.*{sentence}"):
+        flower.coordinate(federation, transport, KEY, num_rounds=1)
+
+
+def test_a_peer_of_another_version_is_refused_in_a_sentence(monkeypatch):
+    federation, old = federation_of("fed_dual_avg"), federation_of("fed_dual_avg")
+    with monkeypatch.context() as patch:
+        patch.setattr(fcojax, "__version__", "0.1")
+        assert old.description["fcojax"] == "0.1"
+    with pytest.raises(ValueError, match=r"site Antwerp .*: fcojax is '0.1' there and '0.3"):
+        flower.coordinate(federation, flower.in_process(old, rows_of()), KEY, num_rounds=1)
+    # A site that was exchanged during the run refuses to work.
+    sites = Sites(federation)
+
+    def exchange(row):
+        sites.federation = old
+
+    with pytest.raises(ValueError, match="site Antwerp runs another federation than the server"):
+        flower.coordinate(federation, sites.transport, KEY, num_rounds=3, progress=exchange)
+
+
+@pytest.mark.parametrize("name", ["scaffold", "rand_k"])
+def test_rows_and_states_do_not_travel(name):
+    federation = federation_of(name)
+    sites = Sites(federation)
+    flower.coordinate(federation, sites.transport, KEY, num_rounds=4)
+    for site in NAMES:
+        kept, _ = safetensors.loads(sites.kept[site])
+        residuals = [array for place, array in kept.items() if "residuals" in place]
+        assert len(residuals) == (2 if name == "scaffold" else 0)
+        secret = [*sites.rows[site].values(), *residuals]
+        numbers = {number.tobytes() for array in secret for number in array.ravel() if number}
+        for reply in sites.seen[site]:
+            arrays, _ = safetensors.loads(reply)
+            assert not [array for array in arrays if array.startswith(("states", "residuals"))]
+            body = reply[8 + int.from_bytes(reply[:8], "little") :]
+            sent = {body[place : place + 8] for place in range(0, len(body), 8)}
+            assert not sent & numbers
+
+
+def test_the_key_of_the_run_does_not_travel_and_encodings_are_short():
+    federation = federation_of("rand_k")
+    sites, messages = Sites(federation), []
+
+    def exchange(given):
+        messages.extend(given.values())
+        return sites.exchange(given)
+
+    flower.coordinate(federation, flower.Transport(sites.join, exchange), KEY, num_rounds=2)
+    secret = np.asarray(jax.random.key_data(KEY)).tobytes()
+    assert len(messages) == 6 and not [message for message in messages if secret in message]
+    arrays, _ = safetensors.loads(sites.seen["Bern"][-1])
+    # Three of six numbers, whose places both sides draw, and whether they are finite.
+    assert sorted(array.nbytes for array in arrays.values()) == [1, 24]
+
+
+def test_messages_that_are_damaged_are_refused():
+    federation = federation_of("fed_dual_avg")
+    transport = flower.in_process(federation, rows_of())
+    joined = [flower.admitted(federation, reply) for reply in transport.join(
+        flower.invitation(federation, "run"))]  # fmt: skip
+    server = flower.Server(federation, joined, "run")
+    message = server.ask(server.start(KEY))["Bern"]
+    for damaged in (b"", message[:20], message[:-3], b"PK" + message):
+        with pytest.raises(ValueError, match="no safetensors file"):
+            flower.answer(federation, "Bern", rows_of()["Bern"], None, damaged)
