@@ -29,6 +29,7 @@ from fcojax.algorithms.r_fed_svrg import r_fed_svrg
 from fcojax.algorithms.riemannian import r_fed_avg, r_fed_prox
 from fcojax.algorithms.scaffold import scaffold
 from fcojax.algorithms.server_optimisers import fed_adagrad, fed_adam, fed_avg_m, fed_yogi
+from fcojax.algorithms.tamuna import tamuna
 from fcojax.algorithms.work import Work, local_epochs, local_steps
 
 __all__ = [
@@ -81,4 +82,5 @@ __all__ = [
     "r_fed_svrg",
     "scaffold",
     "takes",
+    "tamuna",
 ]

@@ -70,6 +70,7 @@ ROWS = {
     "scaffold": Row(l1()),
     "fed_normal_map": Row(l1()),
     "prox_skip": Row(l1()),
+    "tamuna": Row(),
     "fed_exp": Row(l1(), descends=False),
     "mime": Row(l1()),
     "fed_fw": Row(number="penalty_scale", descends=False),

@@ -1,0 +1,153 @@
+r"""TAMUNA: local steps with control variates, where every client sends some coordinates only.
+
+Condat, Agarsky, Malinovsky and Richtarik, "TAMUNA: doubly accelerated distributed optimization with
+local training, compression, and partial participation", 2023 (arXiv 2302.09832), Algorithm 1.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.algorithms.base import Algorithm, ClientResult, takes
+from fcojax.algorithms.local import mean_gradient
+from fcojax.problems.problem import Loss
+from fcojax.types import Array, Count, Params, Positive, PyTree
+
+
+class TamunaHparams(NamedTuple):
+    """``client_lr`` is gamma."""
+
+    client_lr: Positive = 0.01
+
+
+class Center(NamedTuple):
+    """The model, and what the owners of this round are drawn from, or ``()``."""
+
+    center: Params
+    seed: PyTree
+
+
+class TamunaClient(NamedTuple):
+    """A control variate h, and of the last round the point and the coordinates that were sent."""
+
+    control: Params
+    point: Params
+    owned: PyTree
+
+
+class Sent(NamedTuple):
+    """The displacement where the client owns it, and where that is, which the server knows."""
+
+    moved: Params
+    owned: PyTree
+
+
+@takes(TamunaHparams)
+def tamuna(
+    loss: Loss, *, num_clients: Count | None = None, num_owners: Count | None = None
+) -> Algorithm:
+    r"""Minimise the mean loss exactly, with K local steps and q / n of the coordinates sent.
+
+    In each round every coordinate is owned by q of the n clients, drawn as a permutation of the
+    clients; :math:`m_i` is 1 where client i is an owner. From the model w clients take K steps
+    :math:`x_i \leftarrow x_i - \gamma (\nabla f_i(x_i) - h_i)`, and
+
+    .. math:: w^+ = \frac{\sum_i p_i m_i x_i}{\sum_i p_i m_i}, \qquad
+              h_i \leftarrow h_i + \frac{\chi}{\gamma K} m_i (w^+ - x_i), \qquad
+              \chi = \frac{n (q - 1)}{q (n - 1)},
+
+    so :math:`\sum_i p_i h_i = 0` at all times. With q = n it is ``prox_skip`` without a penalty,
+    also known as Scaffnew. Steps are below 2 / L. Who owns what is drawn from a number in the
+    message, so it costs nothing on the way up.
+
+    The second update rides in the next message, so everyone has to take part: after an absence the
+    message would be another one. The paper's clients may be absent, since they wait for the reply.
+
+    Args:
+      loss: one loss per example.
+      num_clients: n; needed with ``num_owners``.
+      num_owners: q, from 2 to n; ``None`` for n.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> data = fcojax.from_clients([{"h": np.full((1, 1), h)} for h in (1.0, 2.0, 3.0)])
+      >>> loss = lambda x, rows: jnp.sum(rows["h"] / 2 * (x[None] - rows["h"]) ** 2, axis=1)
+      >>> algorithm = fcojax.algorithms.tamuna(loss, num_clients=3, num_owners=2)
+      >>> plan, hparams = fcojax.local_steps(3), algorithm.hparams_type(client_lr=0.2)
+      >>> x, history = fcojax.run(
+      ...     algorithm, hparams, jnp.zeros(3), data, jax.random.key(0), plan, num_rounds=200)
+      >>> np.round(x, 3).tolist(), round(float(history["bytes_up"][0]))  # 14 / 6; 6 of 9 numbers
+      ([2.333, 2.333, 2.333], 48)
+    """
+    gradient, owners = mean_gradient(loss), num_owners
+    if owners is not None and (num_clients is None or not 2 <= owners <= num_clients):
+        raise ValueError(
+            f"num_owners is {owners} and num_clients {num_clients}; pass the number of clients, "
+            "and from 2 owners to that many."
+        )
+    n, q = (num_clients or 1, owners or 1) if owners else (1, 1)
+    chi = n * (q - 1) / (q * (n - 1)) if owners and n > 1 else 1.0
+
+    def owned_by(seed: Array, client: Array, like: Params) -> Params:
+        """Return 1 where this client is one of the q owners of a coordinate, else 0."""
+        place = jax.random.permutation(jax.random.key(seed), jnp.arange(n, dtype=jnp.int32))[client]
+        leaves, structure = jax.tree.flatten(like)
+        masks, first = [], 0
+        for leaf in leaves:
+            index = first + jnp.arange(leaf.size, dtype=jnp.int32).reshape(leaf.shape)
+            masks.append(((place - q * (index % n)) % n < q).astype(leaf.dtype))
+            first += leaf.size
+        return jax.tree.unflatten(structure, masks)
+
+    def times(mask: PyTree, x: Params) -> Params:
+        return x if owners is None else jax.tree.map(jnp.multiply, mask, x)
+
+    def init(hparams, params):
+        seed = () if owners is None else jnp.zeros((), jnp.uint32)
+        owned = () if owners is None else tree.zeros_like(params)
+        return Center(params, seed), TamunaClient(tree.zeros_like(params), params, owned)
+
+    def broadcast(hparams, server):
+        return server
+
+    def client_update(hparams, message, client, local, key):
+        if not local.all_steps_equal:
+            raise ValueError(
+                "clients take different numbers of steps, but tamuna needs the same of all; pass "
+                "local_steps(K)."
+            )
+        num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)
+        missed = times(client.owned, tree.sub(message.center, client.point))
+        rate = chi / (hparams.client_lr * num_steps)
+        control = tree.add_scaled(client.control, rate, missed)
+
+        def step(x, batch):
+            return tree.add_scaled(x, -hparams.client_lr, tree.sub(gradient(x, batch), control))
+
+        end = local.scan(step, message.center)
+        moved = tree.sub(end, message.center)
+        if owners is None:
+            return ClientResult(TamunaClient(control, end, ()), Sent(moved, ()), {})
+        owned = owned_by(message.seed, local.client, end)
+        return ClientResult(TamunaClient(control, end, owned), Sent(times(owned, moved), owned), {})
+
+    def server_update(hparams, server, mean_upload, fraction, key):
+        moved, seed = mean_upload.moved, ()
+        if owners is not None:
+            moved = jax.tree.map(jnp.divide, moved, mean_upload.owned)
+            seed = jax.random.bits(key, (), jnp.uint32)
+        return Center(tree.add(server.center, moved), seed)
+
+    def model(hparams, server):
+        return server.center
+
+    def sent(hparams, before, after):
+        # Of the two arrays of an upload one is known, and q / n of the other is sent.
+        return 1, 1 if owners is None else q / (2 * n)
+
+    return Algorithm(
+        init, broadcast, client_update, server_update, model, needs_everyone=True, sent=sent,
+        needs_whole_uploads=True,
+    )  # fmt: skip

@@ -1,0 +1,144 @@
+"""TAMUNA: owners, the printed loop in numpy, Scaffnew, and exactness with some of the numbers."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import uploads
+from fcojax.algorithms import prox_skip, tamuna
+
+KEY, DIM, CLIENTS, STEPS = jax.random.key(1), 7, 5, 3
+RATES = tamuna.Hparams(client_lr=0.05)
+
+
+@functools.cache
+def clients():
+    rng = np.random.default_rng(0)
+    return [
+        {"A": np.eye(DIM) * rng.uniform(0.5, 3.0, DIM), "c": rng.standard_normal(DIM)}
+        for _ in range(CLIENTS)
+    ]
+
+
+def loss(w, rows):
+    return jnp.einsum("nij,i,j->n", rows["A"], w, w) / 2 - rows["c"] @ w
+
+
+@functools.cache
+def data(weights=None):
+    rows = [{name: value[None] for name, value in client.items()} for client in clients()]
+    return fcojax.from_clients(rows, weights=weights)
+
+
+def chosen(owners):
+    return tamuna(loss, num_clients=CLIENTS, num_owners=owners)
+
+
+def states(owners, num_rounds, weights=None):
+    """The states after every round."""
+    plan = fcojax.Plan(fcojax.local_steps(STEPS))
+    algorithm = chosen(owners)
+    found = [fcojax.start(algorithm, RATES, jnp.ones(DIM), data(weights), KEY, plan)]
+    for _ in range(num_rounds):
+        state, _ = fcojax.advance(algorithm, RATES, found[-1], data(weights), plan, num_rounds=1)
+        found.append(state)
+    return found
+
+
+def shares(weights):
+    weights = np.ones(CLIENTS) if weights is None else np.array(weights)
+    return weights / weights.sum()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", [None, (1.0, 2.0, 0.5, 3.0, 1.5)])
+@pytest.mark.parametrize("owners", [2, 3, 5])
+def test_it_is_the_printed_loop_and_controls_add_up_to_zero(owners, weights):
+    """With the owners that the run drew, each coordinate's exactly q."""
+    found, share = states(owners, 6, weights), shares(weights)
+    hessians, slopes = (np.stack([client[name] for client in clients()]) for name in "Ac")
+    gamma, n = RATES.client_lr, CLIENTS
+    chi = n * (owners - 1) / (owners * (n - 1))
+    model, control = np.ones(DIM), np.zeros((n, DIM))
+    for after in found[1:]:
+        owned = np.asarray(after.clients.owned)
+        np.testing.assert_array_equal(owned.sum(axis=0), owners)
+        assert np.all(np.abs(owned.sum(axis=1) - DIM * owners / n) <= owners)
+        x = np.tile(model, (n, 1))
+        np.testing.assert_allclose(after.clients.control, control, atol=1e-12)
+        for _ in range(STEPS):
+            x = x - gamma * (np.einsum("mij,mj->mi", hessians, x) - slopes - control)
+        model = (share @ (owned * x)) / (share @ owned)
+        control = control + chi / (gamma * STEPS) * owned * (model - x)
+        np.testing.assert_allclose(after.server.center, model, atol=1e-12)
+        np.testing.assert_allclose(share @ control, 0, atol=1e-11)
+    assert len({np.asarray(state.clients.owned).tobytes() for state in found[1:]}) > 1 or (
+        owners == n
+    )
+
+
+@pytest.mark.slow
+def test_with_everyone_an_owner_it_is_scaffnew():
+    plan, runs = fcojax.Plan(fcojax.local_steps(STEPS)), []
+    for algorithm in (chosen(CLIENTS), tamuna(loss), prox_skip(loss)):
+        hparams = algorithm.hparams_type(client_lr=0.05)
+        model, history = fcojax.run(
+            algorithm, hparams, jnp.ones(DIM), data(), KEY, plan, num_rounds=9
+        )
+        runs.append((model, float(history["bytes_up"][0])))
+    for model, _ in runs[:2]:
+        np.testing.assert_allclose(model, runs[2][0], rtol=1e-12)
+    assert runs[0][1] == runs[1][1] == CLIENTS * DIM * 8
+
+
+@pytest.mark.slow
+def test_two_owners_of_each_coordinate_end_at_the_solution():
+    """With two fifths of the numbers; an uplink that sends as many is stuck."""
+    plan = fcojax.Plan(fcojax.local_steps(STEPS))
+    model, history = fcojax.run(
+        chosen(2), RATES, jnp.ones(DIM), data(), KEY, plan, num_rounds=600, eval_every=600
+    )
+    hessians, slopes = (np.mean([client[name] for client in clients()], axis=0) for name in "Ac")
+    best = np.linalg.solve(hessians, slopes)
+    np.testing.assert_allclose(model, best, atol=1e-10)
+    assert float(history["bytes_up"][0]) == pytest.approx(600 * 2 * DIM * 8)
+    lossy = plan._replace(uplink=uploads.compressed(uploads.top_k(3)))
+    plain = prox_skip(loss)
+    stuck, _ = fcojax.run(
+        plain, plain.hparams_type(client_lr=0.05), jnp.ones(DIM), data(), KEY, lossy,
+        num_rounds=600, eval_every=600,
+    )  # fmt: skip
+    assert np.linalg.norm(stuck - best) > 1e-3 * np.linalg.norm(best)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: tamuna(loss, num_clients=5, num_owners=1), "from 2 owners to that many"),
+        (lambda: tamuna(loss, num_clients=5, num_owners=6), "num_owners is 6 and num_clients 5"),
+        (lambda: tamuna(loss, num_owners=2), "num_clients None; pass the number of clients"),
+        (
+            lambda: fcojax.start(
+                chosen(2), RATES, jnp.ones(DIM), data(), KEY,
+                fcojax.Plan(
+                    fcojax.local_steps(2), uplink=uploads.ef14(uploads.top_k(2))
+                ),
+            ),
+            "needs uploads as they were sent; pass uplink=None",
+        ),
+        (
+            lambda: fcojax.start(
+                chosen(2), RATES, jnp.ones(DIM), data(), KEY,
+                fcojax.Plan(fcojax.local_steps(2), fcojax.uniform_cohort(cohort_size=2)),
+            ),
+            "needs each of them in every round",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused_in_a_sentence(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        call()
