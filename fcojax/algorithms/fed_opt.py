@@ -71,7 +71,8 @@ def fed_opt(
     default both sides take gradient steps of ``client_lr`` and ``server_lr``, which is FedAvg.
 
     Psi enters by a prox in the metric of the optimiser, which therefore has to be one of
-    ``fcojax.algorithms.optimisers``; with one rate per entry, psi has to be a sum over entries.
+    ``fcojax.algorithms.optimisers``; with one rate per entry, psi has to be a sum over entries, or
+    a norm, group norm or ball of l2.
     On the server its weight is :math:`\sum_m p_m \eta_c K_m`, with the momentum of the gradient, so
     with one full local step and everyone the model converges to the minimiser of F + psi. A prox on
     both sides applies psi twice, as in ``fed_mid``.

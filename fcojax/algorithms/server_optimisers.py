@@ -11,7 +11,7 @@ from fcojax.algorithms import optimisers
 from fcojax.algorithms.base import Algorithm, takes
 from fcojax.algorithms.fed_opt import fed_opt
 from fcojax.problems.problem import Loss
-from fcojax.transforms.calculus.per_entry import sum_over_entries
+from fcojax.transforms.calculus.per_entry import prox_per_entry
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import NonNegative, Positive, Probability
 
@@ -90,7 +90,8 @@ def fed_adagrad(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
 
     Args:
       loss: one loss per example.
-      penalty: psi, a sum over entries, applied on the server; none by default.
+      penalty: psi, a sum over entries or a norm or ball of l2, applied on the server; none by
+        default.
 
     Example:
       >>> import fcojax
@@ -102,7 +103,7 @@ def fed_adagrad(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
           ...
       ValueError: the penalty of fed_adagrad couples entries, ...
     """
-    penalty = _separable(penalty, "fed_adagrad")
+    _require_diagonal_prox(penalty, "fed_adagrad")
     return fed_opt(loss, penalty, server=_adagrad, hparams_type=FedAdagradHparams)
 
 
@@ -120,7 +121,7 @@ def fed_adam(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
     from m = 0 and v = tau^2, as printed; for ``optax.adam``, which also corrects the bias of the
     first steps, use ``fed_opt(loss, server=lambda h: optax.adam(h.server_lr), ...)``.
 
-    With a penalty, a sum over entries, the server's step is the prox in the metric of s,
+    With a penalty the server's step is the prox in the metric of s,
 
     .. math:: w_{r+1} = \arg\min_x \; -\langle m_{r+1}, x \rangle + t_{r+1} \psi(x)
                         + \sum_j (x_j - w_{r,j})^2 / 2 s_j, \qquad
@@ -131,7 +132,8 @@ def fed_adam(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
 
     Args:
       loss: one loss per example.
-      penalty: psi, a sum over entries, applied on the server; none by default.
+      penalty: psi, a sum over entries or a norm or ball of l2, applied on the server; none by
+        default.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -144,7 +146,7 @@ def fed_adam(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
       >>> print(np.asarray(w).round(2))
       [1.5 0. ]
     """
-    penalty = _separable(penalty, "fed_adam")
+    _require_diagonal_prox(penalty, "fed_adam")
     return fed_opt(loss, penalty, server=_adam, hparams_type=FedAdamHparams)
 
 
@@ -156,7 +158,8 @@ def fed_yogi(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
 
     Args:
       loss: one loss per example.
-      penalty: psi, a sum over entries, applied on the server; none by default.
+      penalty: psi, a sum over entries or a norm or ball of l2, applied on the server; none by
+        default.
 
     Example:
       >>> import fcojax
@@ -164,12 +167,13 @@ def fed_yogi(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
       FedAdamHparams(client_lr=0.01, server_lr=0.03, b1=0.9, b2=0.99, adaptivity=0.001,
                      penalty_scale=0.1)
     """
-    penalty = _separable(penalty, "fed_yogi")
+    _require_diagonal_prox(penalty, "fed_yogi")
     return fed_opt(loss, penalty, server=_yogi, hparams_type=FedAdamHparams)
 
 
-def _separable(penalty: Penalty | None, name: str) -> Penalty | None:
-    return None if penalty is None else sum_over_entries(penalty, name)
+def _require_diagonal_prox(penalty: Penalty | None, name: str) -> None:
+    if penalty is not None:
+        prox_per_entry(penalty, name)
 
 
 def _heavy_ball(hparams):

@@ -14,7 +14,7 @@ import optax
 from fcojax import tree
 from fcojax.algorithms.optimisers import Optimiser, from_optax
 from fcojax.arguments import shown
-from fcojax.transforms.calculus.per_entry import sum_over_entries
+from fcojax.transforms.calculus.per_entry import prox_per_entry
 from fcojax.transforms.penalty import Penalty, steps_like
 from fcojax.types import Params, PyTree, Scalar
 
@@ -36,10 +36,10 @@ class Side(NamedTuple):
 
     def init(self, hparams: Any, params: Params) -> PyTree:
         """The state of the optimiser before its first step."""
-        dtype = _dtype_of(params)
+        dtype = widest_dtype(params)
         optimiser = self._optimiser(hparams, dtype)
         self._prox(optimiser)
-        return optimiser.init(_cast(params, dtype))
+        return optimiser.init(cast(params, dtype))
 
     def step(
         self, hparams: Any, w: Params, gradient: Params, weight: Scalar, state: PyTree
@@ -53,9 +53,9 @@ class Side(NamedTuple):
           weight: the weight of psi against the gradient.
           state: the optimiser's state.
         """
-        dtype = _dtype_of(w)
+        dtype = widest_dtype(w)
         optimiser = self._optimiser(hparams, dtype)
-        wide, gradient, weight = _cast((w, gradient, weight), dtype)
+        wide, gradient, weight = cast((w, gradient, weight), dtype)
         step, state = optimiser.update(gradient, weight, state, wide)
         rates = steps_like(wide, step.rates)
         moved = jax.tree.map(lambda x, s, m: x - s * m, wide, rates, step.direction)
@@ -67,7 +67,7 @@ class Side(NamedTuple):
     def _optimiser(self, hparams: Any, dtype: Any) -> Optimiser:
         chosen = self.choose
         if callable(chosen):
-            chosen = chosen(_cast_floats(hparams, dtype))
+            chosen = chosen(cast_floats(hparams, dtype))
         if isinstance(chosen, optax.GradientTransformation):
             return from_optax(chosen)
         if not isinstance(chosen, Optimiser):
@@ -90,20 +90,21 @@ class Side(NamedTuple):
             )
         if optimiser.metric == "scalar":
             return self.penalty.prox
-        return sum_over_entries(self.penalty, f"the optimiser of the {self.name}").prox
+        return prox_per_entry(self.penalty, f"the optimiser of the {self.name}")
 
 
-def _dtype_of(params: Params) -> Any:
+def widest_dtype(params: Params) -> Any:
     """The widest dtype of a model's leaves, at least float32."""
     dtypes = [tree.mean_dtype(jnp.result_type(leaf)) for leaf in jax.tree.leaves(params)]
     return max(dtypes, key=lambda dtype: jnp.finfo(dtype).bits)
 
 
-def _cast(numbers: PyTree, dtype: Any) -> PyTree:
+def cast(numbers: PyTree, dtype: Any) -> PyTree:
+    """Return the numbers in a dtype."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), numbers)
 
 
-def _cast_floats(numbers: PyTree, dtype: Any) -> PyTree:
+def cast_floats(numbers: PyTree, dtype: Any) -> PyTree:
     """The numbers, with floating-point ones in the given dtype."""
 
     def cast(number):

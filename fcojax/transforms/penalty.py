@@ -42,6 +42,8 @@ class Penalty(NamedTuple):
         psi at x`` (for a set, from its normal cone), or ``None`` if not implemented. If v is minus
         a gradient of f, it is zero exactly where x minimises f + psi. Zeros, ties and active
         bounds of x have to be exact, as those of a prox are.
+      diagonal_prox: for a psi that is no sum over entries, the prox with a step t_i for each entry:
+        ``(v, steps, scale)`` with steps like ``v``, or ``None`` if it has no known form.
 
     Example:
       >>> import jax.numpy as jnp
@@ -61,6 +63,7 @@ class Penalty(NamedTuple):
     convex: bool = True
     separable: bool = False
     subdiff_distance: Callable[[Params, Params, Scalar], jax.Array] | None = None
+    diagonal_prox: Callable[[Params, PyTree, Scalar], Params] | None = None
 
 
 def checked(name: str, penalty: Penalty) -> Penalty:
@@ -99,8 +102,23 @@ def checked(name: str, penalty: Penalty) -> Penalty:
         assert inner_distance is not None
         return inner_distance(to_float32(x), to_float32(v), scale)
 
+    inner_diagonal = penalty.diagonal_prox
+
+    def diagonal_prox(v, steps, scale):
+        check("steps", steps, v)
+        check("scale", scale)
+        assert inner_diagonal is not None
+        wide = to_float32(v)
+        steps = jax.tree.map(
+            lambda leaf, step: jnp.broadcast_to(strength(step, leaf), leaf.shape),
+            wide,
+            steps_like(wide, steps),
+        )
+        return cast_like(inner_diagonal(wide, steps, scale), v)
+
     distance = None if inner_distance is None else subdiff_distance
-    return Penalty(value, prox, scale_max, penalty.convex, penalty.separable, distance)
+    diagonal = None if inner_diagonal is None else diagonal_prox
+    return Penalty(value, prox, scale_max, penalty.convex, penalty.separable, distance, diagonal)
 
 
 def _is_strength(number: PyTree, each: PyTree | None) -> bool:

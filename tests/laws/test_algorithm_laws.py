@@ -63,6 +63,7 @@ ROWS = {
     "r_fed_avg": Row(sphere()),
     "r_fed_prox": Row(sphere()),
     "r_fed_svrg": Row(sphere()),
+    "fed_da": Row(l1(), descends=False),
     "fed_dr": Row(l1(), descends=False),
     "fed_admm": Row(l1(), descends=False),
     "fed_split": Row(descends=False),

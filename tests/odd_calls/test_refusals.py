@@ -9,7 +9,7 @@ import pytest
 import fcojax
 from fcojax import algorithms, problems, transforms
 from fcojax import grid as grids
-from fcojax.transforms import euclidean, group_l2, l1, l2, named
+from fcojax.transforms import euclidean, group_l2, l1, named, nuclear
 from tests.odd_calls.federation import (
     CLIENTS,
     DATA,
@@ -102,7 +102,7 @@ FACTORIES = {
     "a proximal term without its strength":
         (lambda: algorithms.fed_opt(squares, proximal_term=True), "prox_scale"),
     "a penalty that couples entries for FedAdam":
-        (lambda: algorithms.fed_adam(squares, l2()), "entr"),
+        (lambda: algorithms.fed_adam(squares, nuclear()), "entr"),
     "a server that changes its shape":
         (lambda: changed(server_update=lambda h, s, u, c, k: jnp.stack([s, u])), "server_update"),
     "clients that change their shape": (

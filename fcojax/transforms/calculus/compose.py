@@ -5,6 +5,7 @@ Moreau envelope are in ``moreau``.
 """
 
 import functools
+import itertools
 from collections.abc import Callable
 
 import jax
@@ -24,6 +25,7 @@ from fcojax.transforms.penalty import (
     largest,
     require_numbers,
     require_same_shapes,
+    steps_like,
 )
 from fcojax.transforms.stable_norms import euclidean_norm, relative_rounding
 from fcojax.transforms.subdifferentials import distance_up_to_rounding
@@ -70,7 +72,18 @@ def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
         slopes, rest, _ = split_leaves(v, touches)
         return euclidean_norm([inner_distance(split_leaves(x, touches)[0], slopes, scale), *rest])
 
-    return _changed(penalty, value, prox, scale_max, distance)
+    changed = _changed(penalty, value, prox, scale_max, distance)
+    inner_diagonal = penalty.diagonal_prox
+    if inner_diagonal is None:
+        return changed
+
+    def diagonal_prox(v, steps, scale):
+        chosen, rest, join = split_leaves(v, touches)
+        kept = [touches(path, leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(v)]
+        of_chosen = list(itertools.compress(jax.tree.leaves(steps_like(v, steps)), kept))
+        return join(inner_diagonal(chosen, of_chosen, scale), rest)
+
+    return changed._replace(diagonal_prox=diagonal_prox)
 
 
 @transform
@@ -346,7 +359,9 @@ def _changed(penalty: Penalty, value, prox, scale_max, distance: Callable[..., A
     """The penalty with other functions; ``distance`` is called with its ``subdiff_distance``."""
     inner_distance = penalty.subdiff_distance
     changed = None if inner_distance is None else functools.partial(distance, inner_distance)
-    return penalty._replace(value=value, prox=prox, scale_max=scale_max, subdiff_distance=changed)
+    return penalty._replace(
+        value=value, prox=prox, scale_max=scale_max, subdiff_distance=changed, diagonal_prox=None
+    )
 
 
 def is_concrete(numbers: PyTree) -> bool:

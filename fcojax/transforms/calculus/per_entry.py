@@ -13,6 +13,7 @@ from fcojax.transforms.calculus.compose import is_concrete
 from fcojax.transforms.floats import transform
 from fcojax.transforms.penalty import Penalty, entrywise, largest
 from fcojax.transforms.stable_norms import euclidean_norm
+from fcojax.types import Params, PyTree, Scalar
 
 
 @transform
@@ -85,6 +86,21 @@ def sum_over_entries(penalty: Penalty, name: str) -> Penalty:
             if not separable:
                 raise ValueError(
                     f"the penalty of {name} couples entries, and its prox in a diagonal metric has "
-                    "no closed form; pass a sum over entries, such as l1() or per_entry(...)."
+                    "no known form; pass a sum over entries, such as l1() or per_entry(...), or a "
+                    "norm or ball such as group_l2(...) or l2_ball()."
                 )
     return per_entry(penalty)
+
+
+def prox_per_entry(penalty: Penalty, name: str) -> Callable[[Params, PyTree, Scalar], Params]:
+    r"""Return the prox with a step for each entry, ``(v, steps, scale) -> x``.
+
+    .. math:: \mathrm{argmin}_x \psi(x; \lambda) + \sum_i (x_i - v_i)^2 / 2 t_i
+
+    Args:
+      penalty: psi.
+      name: for error messages.
+    """
+    if penalty.diagonal_prox is not None:
+        return penalty.diagonal_prox
+    return sum_over_entries(penalty, name).prox

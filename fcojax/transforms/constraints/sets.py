@@ -24,6 +24,7 @@ from fcojax.transforms.penalty import (
     require_same_shapes,
     strength,
 )
+from fcojax.transforms.secular import ball_prox
 from fcojax.transforms.stable_norms import euclidean_norm, quotient
 from fcojax.transforms.subdifferentials import (
     bounds_interval,
@@ -74,7 +75,11 @@ def l2_ball() -> Penalty:
         radius = strength(scale, norm)
         return jnp.where(radius > 0, distance_to_ray(v, x, is_on_sphere(norm, radius)), 0)
 
-    return checked("l2_ball", Penalty(value, prox, subdiff_distance=subdiff_distance))
+    def diagonal_prox(v, steps, scale):
+        return ball_prox(v, strength(scale, jax.tree.leaves(v)[0]), steps)
+
+    functions = value, prox, None, True, False, subdiff_distance, diagonal_prox
+    return checked("l2_ball", Penalty(*functions))
 
 
 @transform

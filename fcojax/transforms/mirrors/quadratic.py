@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from fcojax import tree
 from fcojax.arguments import validated
 from fcojax.transforms.calculus.compose import is_concrete
-from fcojax.transforms.calculus.per_entry import sum_over_entries
+from fcojax.transforms.calculus.per_entry import prox_per_entry
 from fcojax.transforms.floats import transform
 from fcojax.transforms.mirrors.mirror import Mirror, checked
 from fcojax.transforms.penalties.separable import l2_squared
@@ -32,12 +32,13 @@ def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
                        = \mathrm{prox}_{(t/q_i) \psi}(z_i / q_i)
 
     With l1 this is soft(z, t lambda) / q, with a box clip(z / q, a, b), with the squared norm
-    z / (q + 2 t lambda). The penalty has to be a sum over entries: l1, elastic net, Huber, a power,
-    a box, the orthant. Other penalties have no closed form in this metric and raise an error.
+    z / (q + 2 t lambda). The penalty may be a sum over entries (l1, elastic net, Huber, a power, a
+    box, the orthant), or a norm, group norm or ball of l2, where the prox is a scalar root. Others
+    have no known form in this metric and raise an error.
 
     Args:
       weights: q, above 0: one number for all entries, or a pytree of arrays (or numbers) like x.
-      penalty: psi, separable.
+      penalty: psi.
 
     Example:
       >>> from fcojax.transforms.penalties.l1 import l1
@@ -51,7 +52,7 @@ def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
             raise ValueError(
                 f"the least weight is {np.min(np.asarray(leaf))}; pass weights above 0."
             )
-    psi = sum_over_entries(penalty, "diagonal")
+    prox = prox_per_entry(penalty, "diagonal")
 
     def broadcast(x):
         def one_leaf(leaf, q):
@@ -74,9 +75,9 @@ def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
 
     def to_primal(z, step, scale):
         steps = jax.tree.map(lambda q: jnp.asarray(step, q.dtype) / q, broadcast(z))
-        return psi.prox(from_dual(z), steps, scale)
+        return prox(from_dual(z), steps, scale)
 
-    return Mirror(lambda x: 0.5 * tree.vdot(x, to_dual(x)), to_dual, from_dual, to_primal, psi)
+    return Mirror(lambda x: 0.5 * tree.vdot(x, to_dual(x)), to_dual, from_dual, to_primal, penalty)
 
 
 @transform

@@ -23,6 +23,7 @@ from fcojax.transforms.penalty import (
     times_scale,
     weight,
 )
+from fcojax.transforms.secular import norm_prox
 from fcojax.transforms.stable_norms import (
     euclidean_norm,
     norms_along_axis,
@@ -75,7 +76,11 @@ def l2() -> Penalty:
             jnp.maximum(euclidean_norm(v) - threshold, 0),
         )
 
-    return checked("l2", Penalty(value, prox, euclidean_norm, subdiff_distance=subdiff_distance))
+    def diagonal_prox(v, steps, scale):
+        return norm_prox(v, tree.scale(scale, steps))
+
+    functions = value, prox, euclidean_norm, True, False, subdiff_distance, diagonal_prox
+    return checked("l2", Penalty(*functions))
 
 
 @transform
@@ -232,8 +237,11 @@ def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
     def scale_max(gradient):
         return largest(groups.norms(gradient))
 
-    distance = groups.subdiff_distance
-    return checked("group_l2", Penalty(value, prox, scale_max, subdiff_distance=distance))
+    def diagonal_prox(v, steps, scale):
+        return norm_prox(v, tree.scale(scale, steps), groups.norms, groups.scale)
+
+    functions = value, prox, scale_max, True, False, groups.subdiff_distance, diagonal_prox
+    return checked("group_l2", Penalty(*functions))
 
 
 @transform
@@ -301,6 +309,10 @@ def sparse_group(
         rest = jax.tree.map(sparse, x, v)
         return groups.subdiff_distance(x, rest, (1 - l1_fraction) * scale)
 
-    return checked(
-        "sparse_group", Penalty(value, prox, scale_max, subdiff_distance=subdiff_distance)
-    )
+    def diagonal_prox(v, steps, scale):
+        sparse = jax.tree.map(soft_threshold, v, tree.scale(l1_fraction * scale, steps))
+        thresholds = tree.scale((1 - l1_fraction) * scale, steps)
+        return norm_prox(sparse, thresholds, groups.norms, groups.scale)
+
+    functions = value, prox, scale_max, True, False, subdiff_distance, diagonal_prox
+    return checked("sparse_group", Penalty(*functions))

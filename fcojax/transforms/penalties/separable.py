@@ -261,6 +261,7 @@ def on_orthant(penalty: Penalty) -> Penalty:
         prox=prox,
         scale_max=None if inner is None else scale_max,
         subdiff_distance=None if inner_distance is None else subdiff_distance,
+        diagonal_prox=None,
     )
 
 

@@ -1,0 +1,130 @@
+"""FedDA: the methods that it contains, a slow oracle, its fixed point."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import algorithms
+from fcojax.algorithms import fed_da
+from fcojax.transforms import euclidean, group_l2, l1, nuclear
+from tests.support import federations
+from tests.support.composite_oracles import soft
+
+KEY = jax.random.key(5)
+START = jnp.array([0.5, -1.0, 0.25, 2.0])
+
+
+def data():
+    return fcojax.from_clients(federations.quadratic_clients())
+
+
+def models(algorithm, hparams, num_rounds, work, params=START):
+    observe = lambda hparams, model, context: {"model": model}  # noqa: E731
+    history = fcojax.run(
+        algorithm, hparams, params, data(), KEY, work, num_rounds=num_rounds, observe=observe
+    )[1]
+    return np.asarray(history["model"])
+
+
+@pytest.mark.parametrize("penalty, scale", [(None, 0.1), (l1(), 0.1), (group_l2(axis=0), 0.2)])
+@pytest.mark.parametrize("metric", ["adam", "adagrad"])
+def test_with_one_local_step_it_is_adam_or_adagrad_on_the_mean_gradient(metric, penalty, scale):
+    """With psi in the server's prox, whose weight has the momentum of the gradient."""
+    shared = {"b1": 0.7, "adaptivity": 1e-2, "penalty_scale": scale}
+    shared |= {"b2": 0.95} if metric == "adam" else {}
+    other = getattr(algorithms, f"fed_{metric}")
+    work = fcojax.local_steps(1)
+    for estimate, b1 in (("momentum", 0.7), ("plain", 0.0)):
+        ours = models(
+            fed_da(federations.quadratic, penalty, metric=metric, estimate=estimate),
+            fed_da.Hparams(client_lr=0.05, **shared), 15, work,
+        )  # fmt: skip
+        theirs = models(
+            other(federations.quadratic, penalty),
+            other.Hparams(client_lr=1.0, server_lr=0.05, **shared | {"b1": b1}), 15, work,
+        )  # fmt: skip
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_without_a_metric_a_round_is_one_of_fed_dual_avg_from_the_last_model():
+    rates = {"client_lr": 0.03, "server_lr": 0.8, "penalty_scale": 0.15}
+    work, w = fcojax.local_steps(4), START
+    ours = models(
+        fed_da(federations.quadratic, l1(), metric="identity"), fed_da.Hparams(**rates), 8, work
+    )
+    other = algorithms.fed_dual_avg
+    for model in ours:
+        restarted = other(federations.quadratic, euclidean(l1()))
+        w = models(restarted, other.Hparams(**rates), 1, work, w)[0]
+        np.testing.assert_allclose(model, w, rtol=0, atol=1e-12)
+
+
+def oracle(estimate, metric, hparams, num_steps, num_rounds):
+    """Clients hold x'Ax/2 - c'x; psi is lambda times the l1 norm."""
+    curvatures, slopes = federations.client_means(federations.quadratic_clients())
+    a, x = 1 - hparams.b1, np.asarray(START)
+    v, rates, n, weight = np.full(4, hparams.adaptivity**2), np.zeros(4), np.zeros(4), 0.0
+    found = []
+    for _ in range(num_rounds):
+        ends = []
+        for curvature, slope in zip(curvatures, slopes, strict=True):
+            z, elapsed, fresh, mine, share, last = np.zeros(4), 0.0, np.zeros(4), n, weight, x
+            for _ in range(num_steps):
+                moved = x - rates * z
+                w = soft(moved, rates * elapsed * hparams.penalty_scale)
+                gradient = curvature @ w - slope
+                if estimate == "momentum":
+                    mine, share = a * gradient + (1 - a) * mine, a + (1 - a) * share
+                elif estimate == "variance_reduced":
+                    before = curvature @ last - slope
+                    mine, share = gradient + (1 - a) * (mine - before), 1 + (1 - a) * (share - 1)
+                else:
+                    mine, share = gradient, 1.0
+                z, elapsed = z + hparams.client_lr * mine, elapsed + hparams.client_lr * share
+                fresh, last = fresh + gradient, w
+            ends.append((z, elapsed, fresh / num_steps, mine, share))
+        z, elapsed, mean, n, weight = (np.mean([end[i] for end in ends], axis=0) for i in range(5))
+        v = hparams.b2 * v + (1 - hparams.b2) * mean**2 if metric == "adam" else v + mean**2
+        rates = 1 / (np.sqrt(v) + hparams.adaptivity)
+        moved = x - hparams.server_lr * rates * z
+        x = soft(moved, hparams.server_lr * rates * elapsed * hparams.penalty_scale)
+        found.append(x)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("metric", ["adam", "adagrad"])
+@pytest.mark.parametrize("estimate", ["plain", "momentum", "variance_reduced"])
+def test_it_equals_a_slow_oracle(estimate, metric):
+    hparams = fed_da.Hparams(
+        client_lr=0.02, server_lr=0.9, b1=0.6, b2=0.9, adaptivity=0.05, penalty_scale=0.2
+    )
+    algorithm = fed_da(federations.quadratic, l1(), metric=metric, estimate=estimate)
+    ours = models(algorithm, hparams, 10, fcojax.local_steps(3))
+    np.testing.assert_allclose(ours, oracle(estimate, metric, hparams, 3, 10), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("estimate", ["plain", "momentum", "variance_reduced"])
+def test_with_one_full_step_of_everyone_the_limit_is_the_optimum(estimate):
+    scale = 0.1
+    curvature, slope = (
+        mean.mean(axis=0) for mean in federations.client_means(federations.quadratic_clients())
+    )
+    best = np.zeros(4)
+    for _ in range(3000):
+        best = soft(best - 0.5 * (curvature @ best - slope), 0.5 * scale)
+    assert 0 < np.count_nonzero(best) < 4
+    found = models(
+        fed_da(federations.quadratic, l1(), estimate=estimate),
+        fed_da.Hparams(client_lr=0.01, penalty_scale=scale), 4000, fcojax.local_steps(1),
+    )[-1]  # fmt: skip
+    np.testing.assert_allclose(found, best, atol=1e-8)
+    np.testing.assert_array_equal(found == 0, best == 0)
+
+
+def test_penalties_without_a_prox_in_the_metric_are_refused():
+    with pytest.raises(ValueError, match="the penalty of fed_da couples entries"):
+        fed_da(federations.quadratic, nuclear())
+    with pytest.raises(ValueError, match="metric is 'rms'; pass one of 'adagrad', 'adam'"):
+        fed_da(federations.quadratic, metric="rms")
