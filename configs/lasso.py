@@ -13,6 +13,10 @@ Rows have each measure at two cuts: the paper's, 0.01, and the reference code's,
 Proximal gradient descent, mirror descent and dual averaging on all data pooled, for reference:
 --config.algorithms=prox_gd,mirror_descent,dual_averaging --config.server_lr=1.0
 
+The strength is typed. With the paper's rule, that the pooled solver recovers the pattern, it may be
+0.05 to 0.8 (F1 1); the loss on validation is least at 0.01, where the pooled solver has an F1 of
+0.93.
+
 The paper does not say how its data are scaled. With the values here, the rates it reports as best
 for FedDualAvg have an F1 within 0.002 of the best of the grid.
 """

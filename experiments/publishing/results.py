@@ -52,6 +52,10 @@ class Run(NamedTuple):
 
 _CROWD = ("--config.num_clients=256", "--config.num_examples=32")
 _POOLED = ("--config.algorithms=prox_gd,mirror_descent,dual_averaging", "--config.server_lr=1.0")
+_FULL = (
+    "--config.grid=(40,64,64)", "--config.num_voxels=39912", "--config.effect=0.5",
+    "--config.sessions=(12,12,12,12,11,12)",
+)  # fmt: skip
 _DIGITS = ("--config.num_steps=20", "--config.num_rounds=250", "--config.seeds=(0,1,2)")
 _SLICE = Run(
     "fmri_slice", "fmri", ("--config.cohort_size=9",), "Half a slice of one subject",
@@ -67,8 +71,10 @@ RUNS = (
     Run("low_rank", "low_rank"),
     Run("low_rank_weak", "low_rank", ("--config.penalty_scale=0.1",), "Half the penalty"),
     _SLICE,
-    Run("fmri", "fmri", heading="A surrogate of the full size"),
-    Run("fmri_zero", "fmri", ("--config.start_scale=0.0",), "The surrogate, started at zero"),
+    Run("fmri_full", "fmri", _FULL, "A surrogate of the full size"),
+    Run(
+        "fmri_zero", "fmri", (*_FULL, "--config.start_scale=0.0"), "The surrogate, started at zero"
+    ),
     Run("emnist_mnist", "emnist", heading="MNIST by writer", data="mnist"),
     Run("emnist", "emnist", heading="Synthetic data"),
     Run("recovery_lasso", "recovery_lasso"),

@@ -81,7 +81,7 @@ def test_every_key_of_a_study_says_what_it_may_be(name):
             "vectors.num_rounds is (1000, 100) and vectors.num_s",
         ),
         ("fmri", "grid", (8, 8), "grid is (8, 8); pass 3 values."),
-        ("fmri", "num_voxels", 10**6, "num_voxels is 1000000 and grid is (40, 64, 64); pass num_v"),
+        ("fmri", "num_voxels", 10**6, "num_voxels is 1000000 and grid is (20, 32, 32); pass num_v"),
         ("lasso", "cuts", ("x",), "an entry of cuts is 'x'; pass a finite number, 0 or more."),
         ("matrix_completion", "shape", (4,), "shape is (4,); pass 2 values."),
         ("recovery_lasso", "target_error", float("nan"), "target_error is nan; pass a finite"),

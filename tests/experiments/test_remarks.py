@@ -9,6 +9,8 @@ from ml_collections import ConfigDict
 from experiments.study import remarks
 
 ANY = "/data"
+FULL_SIZE = {"grid": (40, 64, 64), "num_voxels": 39_912, "effect": 0.5}
+FULL_SIZE["sessions"] = (12, 12, 12, 12, 11, 12)
 CASES = [
     # config, values of the run, whether the remarks describe it
     ("lasso", {}, True),
@@ -20,7 +22,8 @@ CASES = [
     ("kpca", {}, True),
     ("kpca", {"data_dir": ANY, "num_rounds": 250, "num_steps": 20, "seeds": (0, 1, 2)}, True),
     ("kpca", {"data_dir": ANY}, False),
-    ("fmri", {}, True),
+    ("fmri", {}, False),
+    ("fmri", FULL_SIZE, True),
     ("fmri", {"data_dir": ANY, "cohort_size": 9}, True),
     ("fmri", {"cohort_size": 9}, False),
     ("saddle", {}, True),

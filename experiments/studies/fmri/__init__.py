@@ -1,6 +1,7 @@
 """Faces against houses from brain scans: Yuan, Zaheer and Reddi (ICML 2021), section 5.3."""
 
 import math
+from typing import Literal
 
 import fcojax
 from experiments.report.plots import Panel
@@ -29,6 +30,7 @@ EXPERIMENT = Sweep(
         CountOrZero: "held_out local_client",
         NonNegative: "cuts",
         Real: "start_scale",
+        Literal["slice", "wholebrain_25mm"]: "view",
     },
     requires={
         "num_voxels within the grid": lambda own: own.num_voxels <= math.prod(own.grid),
@@ -58,6 +60,14 @@ EXPERIMENT = Sweep(
         "is the most robust in the objective: for a product of 1 and that start it has 0.25, "
         "FedMiD 1.1, FedMiD-OSP and FedAvg 1.5."
     ),
-    remarked=({}, {"data_dir": ..., "cohort_size": 9}),
+    remarked=(
+        {
+            "grid": (40, 64, 64),
+            "num_voxels": 39_912,
+            "effect": 0.5,
+            "sessions": (12, 12, 12, 12, 11, 12),
+        },
+        {"data_dir": ..., "cohort_size": 9},
+    ),
     solve_optimum=False,  # with 39,912 weights it takes longer than all runs together
 )

@@ -11,7 +11,10 @@ from fcojax import datasets
 from fcojax.algorithms import Work
 from fcojax.problems import ClientData, Problem, brain_voxels, fmri_surrogate, logistic
 
-_SLICE = "haxby_subj1_slice.npz"
+
+def _packed(config: Config) -> pathlib.Path:
+    """Return the file of one subject, in the view of the config."""
+    return pathlib.Path(config.data_dir) / f"haxby_subj1_{config.view}.npz"
 
 
 def problem(config: Config) -> Problem:
@@ -27,7 +30,7 @@ def problem(config: Config) -> Problem:
 def _sessions(config: Config) -> Problem:
     if not config.data_dir:
         return from_config(fmri_surrogate, config, seed=config.data_seed)
-    packed = pathlib.Path(config.data_dir) / _SLICE
+    packed = _packed(config)
     if packed.exists():
         pooled = datasets.haxby_npz(packed).pooled
         sessions = np.unique(np.asarray(pooled.client))
@@ -48,7 +51,7 @@ def voxel_grid(config: Config) -> tuple[np.ndarray, tuple[int, ...]]:
     """Return the position of each feature in the voxel grid, and the grid's shape."""
     if not config.data_dir:
         return brain_voxels(tuple(config.grid), config.num_voxels), tuple(config.grid)
-    packed = pathlib.Path(config.data_dir) / _SLICE
+    packed = _packed(config)
     if packed.exists():
         scans = datasets.haxby_npz(packed)
         return scans.voxels, scans.grid
