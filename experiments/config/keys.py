@@ -25,6 +25,7 @@ _SHARED = (
     ("point_chunk_size", int, "points of the grid side by side; None for what memory holds"),
     ("precision", str, "of products, as jax_default_matmul_precision; None for highest"),
     ("search", "grid", "grid runs all points to the end, halving fewer and fewer"),
+    ("certificate", False, "measure the KKT violation at every evaluation, for another gradient"),
     ("extend", False, "widen the grid while the best point lies at its edge"),
     ("data_dir", "", "the folder of the data; without one they are synthetic"),
     ("data_seed", 0, "what synthetic data are drawn from"),

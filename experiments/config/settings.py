@@ -54,6 +54,7 @@ class Settings(NamedTuple):
       penalty_scales: all strengths of the penalty.
       search: ``grid`` runs all points to the end, ``halving`` fewer and fewer.
       extend: whether a grid is widened while the best point lies at its edge.
+      certificate: whether rows have the KKT violation.
     """
 
     algorithms: dict[str, Factory]
@@ -68,6 +69,7 @@ class Settings(NamedTuple):
     penalty_scales: tuple[float, ...]
     search: str
     extend: bool = False
+    certificate: bool = False
 
     def blocks(self, first: int, goal: int) -> list[tuple[int, int]]:
         """Return first and last round of the blocks between two evaluations, up to ``goal``."""
@@ -140,6 +142,7 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
         penalty_scales=_numbers("penalty_scale", config.penalty_scale),
         search=_choice(config, "search", ("grid", "halving")),
         extend=_choice(config, "extend", (False, True)),
+        certificate=_choice(config, "certificate", (False, True)),
     )
 
 

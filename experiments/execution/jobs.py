@@ -19,6 +19,7 @@ from fcojax.algorithms import Algorithm
 from fcojax.algorithms.fed_dual_avg import FedDualAvgHparams
 from fcojax.engine.compaction import padded, take_points
 from fcojax.engine.grid import num_points, take
+from fcojax.engine.optimality import VIOLATION, kkt_violation
 from fcojax.engine.placement.chunk_size import device_memory, sized
 from fcojax.engine.placement.mesh import client_mesh, decomposes_on_a_cpu, shard_clients, spread
 from fcojax.engine.plan import Plan, as_plan
@@ -249,10 +250,16 @@ def _context(job: Job, problem: Problem, data: ClientData) -> PyTree:
     return (data if job.train is train else train), problem.validation
 
 
-def observer(problem: Problem, penalty: Penalty, default_scale: float) -> Callable:
+def observer(
+    problem: Problem, penalty: Penalty, default_scale: float, certificate: bool = False
+) -> Callable:
     """Return what is measured after each block, on the training and the validation clients.
 
-    The objective of algorithms without a penalty is taken at ``default_scale``.
+    Args:
+      problem: loss and measures.
+      penalty: psi.
+      default_scale: the strength in the objective of algorithms without a penalty.
+      certificate: whether to measure the KKT violation as well, which takes a gradient.
     """
 
     def observe(hparams, params, context: tuple[ClientData, ClientData | None]):
@@ -262,6 +269,8 @@ def observer(problem: Problem, penalty: Penalty, default_scale: float) -> Callab
         seen = {"objective": loss + penalty.value(params, scale), "loss": loss}
         if validation is not None:
             seen["validation_loss"] = population_loss(problem.loss, params, validation)
+        if certificate:
+            seen[VIOLATION] = kkt_violation(problem.loss, penalty, scale, params, train)
         return seen | problem.measures(params)
 
     return observe

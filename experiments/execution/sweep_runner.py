@@ -69,7 +69,9 @@ class SweepRunner:
 
     def __post_init__(self):
         """Build the observer that all jobs share, so that they share compiled programs."""
-        self.observe = observer(self.problem, self.penalty, self.settings.penalty_scales[0])
+        self.observe = observer(
+            self.problem, self.penalty, self.settings.penalty_scales[0], self.settings.certificate
+        )
 
     def run(self, job: Job) -> dict[str, Any]:
         """Run or resume a job; return its part of the summary.

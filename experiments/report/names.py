@@ -12,6 +12,7 @@ _WORDS = {
     "error_fro": "Frobenius error",
     "rmse": "root mean squared error",
     "validation_loss": "validation loss",
+    "violation": "KKT violation",
     "suboptimality": r"$\Phi - \Phi^*$",
     "bytes_up": "bytes sent up",
     "bytes_down": "bytes sent down",

@@ -107,6 +107,24 @@ def test_early_rounds_are_evaluated_one_by_one_and_change_nothing(tmp_path, bloc
     assert {place: found[place] for place in expected} == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
+def test_rows_have_the_kkt_violation_of_the_model(tmp_path):
+    """By hand: with l1, each entry's distance of minus the slope to the subdifferential."""
+    toy = Toy(certificate=True, algorithms=("fed_mid_osp",), client_lr=(0.01,))
+    rows = toy.run(tmp_path)[1]
+    with np.load(tmp_path / "models" / "fed_mid_osp.npz") as arrays:
+        kernel, bias = arrays["kernel"].astype(float), arrays["bias"].astype(float)
+    x, y = (np.asarray(toy.problem.train.examples[name], float) for name in ("x", "y"))
+    slope = 2 * (x @ kernel.ravel() + bias - y)
+    along, strength = (x.T @ slope / len(y)).reshape(kernel.shape), 0.5
+    off = np.where(
+        kernel != 0, np.abs(along + strength * np.sign(kernel)), np.abs(along) - strength
+    )
+    expected = np.sqrt((np.maximum(off, 0) ** 2).sum() + slope.mean() ** 2)
+    assert rows[-1]["violation"] == pytest.approx(expected, rel=1e-4)
+    assert "violation" not in Toy().run(tmp_path / "without")[1][-1]
+
+
 @pytest.mark.long
 def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
     (tmp_path / "grid").mkdir()

@@ -29,7 +29,9 @@ class Toy:
         self.settings = resolve(config, sweep)
         self.problem, self.penalty = sweep.problem(config), sweep.penalty(config)
         # One for all runners, so that they share their compiled programs.
-        self.observe = observer(self.problem, self.penalty, self.settings.penalty_scales[0])
+        self.observe = observer(
+            self.problem, self.penalty, self.settings.penalty_scales[0], self.settings.certificate
+        )
         (self.job,) = build(sweep, config, self.settings, self.problem, self.penalty)
 
     def run(self, workdir, size=None, around_block=contextlib.nullcontext, grow=None):
