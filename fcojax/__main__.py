@@ -110,8 +110,7 @@ def summary(path: pathlib.Path) -> str:
 def _copy(*arguments: str) -> None:
     """Write a config to a new file, with the commands of its docstring as they are typed there."""
     if len(arguments) != 2 or not arguments[1].endswith(".py"):
-        _leave(f"copy takes a config and a new file; {len(arguments)} arguments were given; "
-               "type fcojax copy NAME FILE.py.")  # fmt: skip
+        _leave("copy takes a config and the name of a new file; type fcojax copy NAME FILE.py.")
     name, target = arguments
     text = _known(name).read_text("utf-8")
     text = text.replace(f"fcojax run {name} ", f"fcojax run {target} ")

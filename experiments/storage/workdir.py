@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import hashlib
 import json
+import os
 import pathlib
 import shutil
 from collections.abc import Callable, Iterator
@@ -68,6 +69,7 @@ class Workdir:
         Raises:
           UserError: if the folder holds something else.
         """
+        self._refuse_other_kinds()
         theirs = self._known()
         if theirs is None:
             found = list(self.path.iterdir()) if self.path.is_dir() else []
@@ -152,6 +154,17 @@ class Workdir:
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write the summary so far."""
         tidy.write_json(self.path / "summary.json", sealed(summary))
+
+    def _refuse_other_kinds(self) -> None:
+        """Refuse a run with a folder in place of a file, or the other way round."""
+        if not os.path.lexists(self.path / "config.json"):
+            return
+        for name in (*_FILES, *_FOLDERS):
+            path, needed = self.path / name, "folder" if name in _FOLDERS else "file"
+            if os.path.lexists(path) and not (
+                path.is_dir() if needed == "folder" else path.is_file()
+            ):
+                raise UserError(f"{path} is no {needed}, which has to be there; remove it.")
 
     def _known(self) -> dict[str, Any] | None:
         """Return the provenance of the folder's run; ``None`` if there is none."""

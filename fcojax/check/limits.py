@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax.algorithms.work import local_steps
+from fcojax.arguments import validated
 from fcojax.check.laws import fraction, kept
 from fcojax.check.population import Task, heterogeneous_lasso
 from fcojax.check.subject import Finding, Subject
@@ -15,6 +16,7 @@ from fcojax.engine.plan import Plan
 from fcojax.engine.sweep import sweep
 from fcojax.problems.quadratic import factored_loss
 from fcojax.transforms import l1, zero
+from fcojax.types import Count, Seed
 
 NUM_STEPS = 10
 _EXACT = 1e-10  # relative distance to the minimiser, in double precision
@@ -60,8 +62,9 @@ def task_for(subject: Subject) -> Task:
     return heterogeneous_lasso(l1() if subject.composite else zero())
 
 
+@validated
 def limit(
-    subject: Subject, cohort: Sampler | None = None, *, num_rounds: int = 6000, seed: int = 0
+    subject: Subject, cohort: Sampler | None = None, *, num_rounds: Count = 6000, seed: Seed = 0
 ) -> Limit:
     """Return the limit at client rate 1 / (K L), with K = 10 full gradient steps a round.
 
@@ -104,7 +107,8 @@ def _stable_hparams(subject: Subject, task: Task):
     return subject.hparams(client_lr=client_lr, penalty_scale=task.scale)
 
 
-def limits(subject: Subject, *, num_rounds: int = 6000) -> dict[str, Finding]:
+@validated
+def limits(subject: Subject, *, num_rounds: Count = 6000) -> dict[str, Finding]:
     """Return findings about the limit with everyone, half of the clients, and 30 % lost uploads.
 
     Args:

@@ -32,6 +32,7 @@ _BROKEN = (
     tokenize.TokenError,
     MemoryError,
 )
+_MOST_LETTERS = 160  # of another library's reason, which may quote the whole file
 
 
 class Foreign(ValueError):
@@ -62,8 +63,10 @@ def reading(path: str | os.PathLike, kind: str, *also: type[Exception]) -> Itera
         raise ValueError(f"{path} is not {kind}: {error}.") from error
     except (*_BROKEN, *also) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
+        why = reason[0].rstrip(".")
+        why = why if len(why) <= _MOST_LETTERS else why[:_MOST_LETTERS] + "..."
         raise ValueError(
-            f"{path} is not {kind}, or was cut short ({reason[0].rstrip('.')}); fetch it again."
+            f"{path} is not {kind}, or was cut short ({why}); fetch it again."
         ) from error
 
 

@@ -204,6 +204,8 @@ def from_clients(
       >>> data.num_clients, data.sizes.tolist(), data.ids.tolist()
       (2, [1, 3], ['a', 'b'])
     """
+    if not isinstance(clients, Iterable) or isinstance(clients, dict):
+        raise ValueError(f"clients is {shown(clients)}; pass a list with one pytree per client.")
     clients = list(clients)
     if not clients:
         raise ValueError("the population has no clients; pass at least one.")
@@ -369,7 +371,12 @@ def _checked_sizes(sizes: Any) -> np.ndarray:
     counts = np.asarray(sizes)
     if _is_whole(counts, "f"):
         counts = counts.astype(np.int64)
-    if counts.ndim != 1 or counts.size == 0 or counts.dtype.kind not in "iu":
+    if (
+        isinstance(sizes, np.ma.MaskedArray)
+        or counts.ndim != 1
+        or counts.size == 0
+        or counts.dtype.kind not in "iu"
+    ):
         raise ValueError(f"sizes are {shown(sizes)}; pass one whole number per client.")
     return counts.astype(np.int64)
 

@@ -56,6 +56,7 @@ class Criterion(NamedTuple):
         return num_examples * fit + price * nonzero + 2 * self.gamma * subsets
 
 
+@validated
 def aic(*, gaussian: bool = False) -> Criterion:
     """Akaike's criterion, with c = 2.
 
@@ -73,6 +74,7 @@ def aic(*, gaussian: bool = False) -> Criterion:
     return Criterion("AIC", gaussian, "2", 0.0)
 
 
+@validated
 def bic(*, gaussian: bool = False) -> Criterion:
     """Schwarz's Bayesian criterion, with c = log N.
 

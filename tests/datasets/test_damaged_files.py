@@ -159,5 +159,6 @@ def test_a_damaged_file_is_read_or_named(name, tmp_path):
         except (ValueError, OSError) as error:
             message, refused = str(error), refused + 1
             assert os.fspath(tmp_path) in message and "\n" not in message, message
+            assert len(message) < 600, message
             assert type(error) in (ValueError, FileNotFoundError, OSError), repr(error)
     assert refused > 10

@@ -120,6 +120,21 @@ def test_a_command_that_fails_before_it_has_rows_claims_nothing(tmp_path, there)
     assert (folder / "rows.jsonl").exists() and (folder / "config.json").exists()
 
 
+@pytest.mark.parametrize("name", ["summary.json", "config.json", "rows.jsonl", "models"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_in_place_of_a_file_is_told(tmp_path, name, overwrite):
+    folder = begun(tmp_path / "w")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).write_text("") if name == "models" else (folder / name).mkdir()
+    with pytest.raises(UserError, match=f"{name} is no f.*; remove it"):
+        workdir(folder, overwrite=overwrite).look(OURS)
+    if name != "models":
+        (folder / name).rmdir()
+        (folder / name).symlink_to(folder / name)
+        with pytest.raises(UserError, match=f"{name} is no file"):
+            workdir(folder, overwrite=overwrite).look(OURS)
+
+
 @pytest.mark.parametrize("text", ['{"algorithms": {', "null", '{"algorithms": -1}'])
 def test_damaged_notes_of_a_run_are_told(tmp_path, text):
     folder, said = begun(tmp_path / "w"), []

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fcojax import transforms
+from fcojax.transforms import fused_lasso, total_variation
 
 PENALTIES = {
     "zero": transforms.zero(),
@@ -195,3 +196,18 @@ def test_derivative_with_nearly_equal_singular_values_on_both_sides_of_the_kink(
         found = jax.jvp(lambda v: penalty.prox(v, 1.0, radius), (v,), (along,))[1]
         quotient = (new[0] - sign * new[1]) / (above - sign * below)
         np.testing.assert_allclose(found, quotient * along, atol=1e-12)
+
+
+@pytest.mark.parametrize("penalty", [total_variation(), fused_lasso(0.0)])
+def test_total_variation_of_any_strength_is_the_mean_and_so_is_its_derivative(penalty):
+    signals = jnp.array([[0.0, 1.0, 5.0, 4.0], [0.0, 0.0, 0.0, 0.0]], jnp.float32)
+
+    def prox(v):
+        return penalty.prox(v, 1e30, 1e30)  # their product overflows
+
+    mean = jnp.full((4, 4), 0.25, jnp.float32)
+    np.testing.assert_allclose(prox(signals), signals @ mean, rtol=1e-6)
+    one = jnp.zeros_like(signals).at[:, 1].set(1.0)
+    np.testing.assert_allclose(jax.jvp(prox, (signals,), (one,))[1], one @ mean, rtol=1e-6)
+    beside_nan = prox(signals.at[0, 2].set(jnp.nan))
+    assert jnp.isnan(beside_nan[0]).all() and (beside_nan[1] == 0).all()

@@ -105,7 +105,7 @@ def fused_lasso(l1_fraction: Fraction, axis: Axis = -1) -> Penalty:
     def prox(v, step, scale):
         smooth = variation.prox(v, (1 - l1_fraction) * step, scale)
         return jax.tree.map(
-            lambda leaf: soft_threshold(leaf, l1_fraction * weight(step, scale, leaf)), smooth
+            lambda leaf: soft_threshold(leaf, weight(l1_fraction * step, scale, leaf)), smooth
         )
 
     def scale_max(gradient):
@@ -127,6 +127,8 @@ def _variation(axis, x, scale):
 
 
 def _denoised(flat, begins, strength):
+    # Signals are constant from here on; shifts by larger strengths overflow.
+    strength = jnp.minimum(strength, 1 + 2 * jnp.nansum(jnp.abs(flat)))
     jumps = _jump_signs(jax.lax.stop_gradient(flat), begins, jax.lax.stop_gradient(strength))
     blocks = block_numbers((jumps != 0) | begins)
     level = jnp.where(strength > 0, block_means(flat, blocks), flat)  # at 0 ties are no blocks
