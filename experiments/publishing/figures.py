@@ -28,7 +28,7 @@ from experiments.report.look import Look, looking
 from experiments.report.names import words
 from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, at_best
-from experiments.storage.workdir import is_sealed, sealed
+from experiments.storage.workdir import changed, is_sealed, sealed
 from experiments.study import Study, Sweep, remarks
 
 
@@ -265,8 +265,23 @@ def _drawn(workdirs: list[pathlib.Path]) -> list[pathlib.Path]:
         )
     run = json.loads((workdirs[0] / "config.json").read_text("utf-8"))
     config = ConfigDict(run["config"])
-    judge(workdirs[0], file, config, "--quick" in run["command"])
-    return draw(workdirs[0], file, config, flags.FLAGS.panels, flags.FLAGS.over)
+    again = f"the command in {workdirs[0] / 'config.json'} makes it again"
+    try:
+        summary = {} | json.loads((workdirs[0] / "summary.json").read_text("utf-8"))
+        others = changed(workdirs[0], summary)
+    except (ValueError, TypeError):
+        raise UserError(f"{workdirs[0]} has a damaged summary.json; {again}.") from None
+    why = f"its {' and '.join(others)} was changed since the run; {again}"
+    try:
+        judge(workdirs[0], file, config, "--quick" in run["command"])
+        drawn = draw(workdirs[0], file, config, flags.FLAGS.panels, flags.FLAGS.over)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        if not others:
+            raise
+        raise UserError(f"{workdirs[0]} cannot be drawn: {why}.") from error
+    if others:
+        invocation.speak("figures", f"{workdirs[0]} is drawn, but {why}.")
+    return drawn
 
 
 def _look() -> Look:

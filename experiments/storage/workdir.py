@@ -38,6 +38,14 @@ def is_sealed(summary: dict[str, Any]) -> bool:
     return summary.get("fingerprint") == sealed(summary)["fingerprint"]
 
 
+def changed(folder: pathlib.Path, summary: dict[str, Any]) -> list[str]:
+    """Return which of a finished run's files are not as the run left them."""
+    found = [] if is_sealed(summary) else ["summary.json"]
+    rows = RowStore(folder / "rows.jsonl").fingerprints()
+    known = {} | summary.get("rows", {})
+    return found + ["rows.jsonl"] * any(rows.get(label) != known[label] for label in known)
+
+
 class Workdir:
     """Where a run goes.
 

@@ -204,11 +204,9 @@ def from_clients(
       >>> data.num_clients, data.sizes.tolist(), data.ids.tolist()
       (2, [1, 3], ['a', 'b'])
     """
-    if not isinstance(clients, Iterable) or isinstance(clients, dict):
-        raise ValueError(f"clients is {shown(clients)}; pass a list with one pytree per client.")
-    clients = list(clients)
-    if not clients:
-        raise ValueError("the population has no clients; pass at least one.")
+    many = isinstance(clients, Iterable) and not isinstance(clients, dict)
+    if not (many and (clients := list(clients))):
+        raise ValueError("the population has no clients; pass a list with one pytree for each.")
     names = _checked_ids(ids, len(clients))
     sizes = [
         fields.num_rows(client, f"client {name}")
@@ -368,15 +366,10 @@ def _population(examples, sizes, weights, ids) -> ClientData:
 
 
 def _checked_sizes(sizes: Any) -> np.ndarray:
-    counts = np.asarray(sizes)
+    counts = np.ma.filled(sizes, 0)  # a masked size is none
     if _is_whole(counts, "f"):
         counts = counts.astype(np.int64)
-    if (
-        isinstance(sizes, np.ma.MaskedArray)
-        or counts.ndim != 1
-        or counts.size == 0
-        or counts.dtype.kind not in "iu"
-    ):
+    if counts.ndim != 1 or counts.size == 0 or counts.dtype.kind not in "iu":
         raise ValueError(f"sizes are {shown(sizes)}; pass one whole number per client.")
     return counts.astype(np.int64)
 

@@ -8,7 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
 from fcojax.arguments import checked_value, shown, validated
-from fcojax.problems.clients import ClientData
+from fcojax.problems.clients import ClientData, require_one_device
 from fcojax.problems.problem import Loss, population_loss
 from fcojax.types import Array, Key, NonNegative, Params, PyTree
 from fcojax.xla.linalg import singular_values
@@ -173,3 +173,33 @@ def principal_angles(basis: Array, reference: Array) -> Array:
         sines = singular_values(basis - reference @ inner)
         cosines = singular_values(inner)
     return jnp.arctan2(sines, cosines[::-1])
+
+
+@validated
+def client_means(values: ArrayLike, data: ClientData) -> Array:
+    r"""Return the mean of each client's entries of an array with one number per example.
+
+    Args:
+      values: :math:`v_{m,i}`, one number or truth value per example, in the order of
+        ``data.examples``.
+      data: the clients, on one device.
+
+    Returns:
+      :math:`\tfrac{1}{n_m} \sum_i v_{m,i}`, one entry for each of ``data.ids``.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> data = fcojax.from_rows({"label": np.array([1, 0, 1])}, [2, 1])
+      >>> fcojax.problems.client_means(data.examples["label"] == 1, data).tolist()
+      [0.5, 1.0]
+    """
+    require_one_device(data)
+    shape, num_rows = np.shape(values), jax.tree.leaves(data.examples)[0].shape[0]
+    if shape != (num_rows,):
+        raise ValueError(f"values have shape {shape}; pass one number for each of {num_rows} rows.")
+    numbers = jnp.asarray(values)
+    if not jnp.issubdtype(numbers.dtype, jnp.floating):
+        numbers = numbers.astype(float)
+    owner = jnp.repeat(jnp.arange(data.num_clients), data.sizes, total_repeat_length=num_rows)
+    sums = jax.ops.segment_sum(numbers, owner, data.num_clients)
+    return sums / data.sizes.astype(sums.dtype)

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from experiments.storage.workdir import sealed
 from tests.experiments.test_run import ROOT, environment, one_line
 
 
@@ -15,7 +16,7 @@ def incomplete_run(tmp_path):
     point = {"algorithm": "fed_dual_avg", "seed": 0, "round": 0, "status": "improving"}
     entry = {"best": {}, "criterion": {}}
     named = dict.fromkeys(("fed_dual_avg", "fed_mid"), entry)
-    (tmp_path / "summary.json").write_text(json.dumps({"algorithms": named}))
+    (tmp_path / "summary.json").write_text(json.dumps(sealed({"algorithms": named})))
     (tmp_path / "rows.jsonl").write_text(json.dumps(point) + "\n")
     config = {"criterion_rounds": 1, "eval_every": 1, "num_rounds": 1}
     (tmp_path / "config.json").write_text(json.dumps({"config": config, "command": []}))
@@ -42,6 +43,24 @@ def test_errors_are_one_line(arguments, sentence, incomplete_run):
     done = subprocess.run(
         [sys.executable, "-m", "experiments.publishing.figures",
          f"--workdir={incomplete_run}", *arguments],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2 and sentence in one_line(done)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("summary", "sentence"),
+    [
+        ('{"algorithms": {"fed_mid": {}}}', "cannot be drawn: its summary.json was changed since"),
+        ('{"algorithms": ', "has a damaged summary.json; the command in"),
+        ("3", "has a damaged summary.json; the command in"),
+    ],
+)
+def test_a_summary_that_is_not_the_runs_is_told(incomplete_run, summary, sentence):
+    (incomplete_run / "summary.json").write_text(summary)
+    done = subprocess.run(
+        [sys.executable, "-m", "fcojax", "figures", "lasso", f"--workdir={incomplete_run}"],
         cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2 and sentence in one_line(done)

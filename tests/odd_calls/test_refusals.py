@@ -253,7 +253,7 @@ PLANS = {
 
 POPULATIONS = {
     "nothing": (lambda: fcojax.from_clients(None), "clients"),
-    "clients by name": (lambda: fcojax.from_clients({"ann": CLIENTS[0]}), "one pytree per client"),
+    "clients by name": (lambda: fcojax.from_clients({"ann": CLIENTS[0]}), "one pytree for each"),
     "no clients": (lambda: fcojax.from_clients([]), "clients"),
     "a client without rows": (lambda: clients(np.ones(2), np.ones(0)), "client 1"),
     "fields of two lengths":
@@ -263,7 +263,7 @@ POPULATIONS = {
     "a float beyond float32": (in_float32(lambda: clients(np.array([1.0, 1e300]))), "float32"),
     "floats that vanish in float32": (in_float32(lambda: clients(np.full(2, 1e-60))), "1e-60"),
     "fractional sizes": (lambda: rows([1.5, 1.5]), "sizes"),
-    "masked sizes": (lambda: rows(np.ma.masked_array([1, 2], True)), "sizes"),
+    "masked sizes": (lambda: rows(np.ma.masked_array([1, 2], [1, 0])), "client 0"),
     "truth values as sizes": (lambda: rows([True, True]), "sizes"),
     "a size of zero": (lambda: rows([3, 0]), "client 1"),
     "sizes that add up to less": (lambda: rows([1, 1]), "sizes"),

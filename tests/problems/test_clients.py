@@ -252,3 +252,31 @@ def test_rows_on_the_host_are_placed_on_a_mesh_as_they_are():
     expected = fcojax.devices.shard_clients(from_rows(rows, [3, 2, 2, 1]), mesh)
     assert jax.tree.map(np.array_equal, found, expected) == jax.tree.map(lambda _: True, expected)
     assert isinstance(on_host.to_device().examples["x"], jax.Array)
+
+
+def test_means_of_clients_are_those_of_their_rows_also_where_they_are_traced():
+    clients = rows(3, 1, 4)
+    data, w = from_clients(clients, weights="examples"), np.array([1.0, -2.0, 0.5])
+    expected = [np.mean(squared(w, mine)) for mine in clients]
+    means = fcojax.problems.client_means
+    np.testing.assert_allclose(means(squared(w, data.examples), data), expected, rtol=1e-12)
+    total = np.average(means(squared(w, data.examples), data), weights=data.weights)
+    assert float(population_loss(squared, w, data)) == pytest.approx(total, rel=1e-12)
+
+    def observe(hparams, model, context):
+        positive = data.examples["y"] > 0  # truth values
+        return {
+            "losses": means(squared(model, data.examples), data), "positive": means(positive, data)
+        }  # fmt: skip
+
+    algorithm = fcojax.algorithms.fed_avg(squared)
+    model, history = fcojax.run(
+        algorithm, algorithm.hparams_type(client_lr=0.1), jnp.zeros(3), data, jax.random.key(0),
+        fcojax.local_steps(1), num_rounds=2, observe=observe,
+    )  # fmt: skip
+    expected = [np.mean(squared(np.asarray(model), mine)) for mine in clients]
+    np.testing.assert_allclose(history["losses"][-1], expected, rtol=1e-12)
+    shares = [np.mean(mine["y"] > 0) for mine in clients]
+    np.testing.assert_allclose(history["positive"][0], shares, rtol=1e-12)
+    with pytest.raises(ValueError, match="one number for each of 8 rows"):
+        means(np.ones(3), data)

@@ -41,6 +41,11 @@ EXPERIMENT = Study(
         "as many held_out and weights as rows": lambda own: (
             len(own.rows) == len(own.held_out) == len(own.weights)
         ),
+        "as many scales, noises and correlations of each law as rows": lambda own: all(
+            len(law[name]) == len(own.rows)
+            for law in own.laws.values()
+            for name in ("scales", "noises", "correlations")
+        ),
         "weights that sum to one": lambda own: bool(np.isclose(sum(own.weights), 1)),
     },
 )
