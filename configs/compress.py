@@ -33,8 +33,8 @@ def get_config():
         "top_k:0.1+natural",
     )  # fmt: skip
     config.alone = ("top_k:0.1",)  # these also without feedback
-    config.step_factors = tuple(2.0 ** (k / 2) for k in range(-6, 6))  # of 1 / (K L)
-    config.num_rounds, config.eval_every = 3000, 2
+    config.step_factors = tuple(2.0 ** (k / 2) for k in range(-2, 10))  # of 1 / (K L)
+    config.num_rounds, config.eval_every = 1000, 2
     config.tolerances = (1e-3, 1e-6)
     return config
 
