@@ -40,6 +40,7 @@ EXPERIMENT = Study(
         Positive: "concentration tolerance",
         Share: "l1_fraction least",
         str: "data_dir features target client names drop",
+        str | None: "uplink",
         float: "positive_above",
     },
 )  # fmt: skip
