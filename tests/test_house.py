@@ -40,6 +40,7 @@ GROUPS = (
     "engine",
     "uploads",
     "robust",
+    "privacy",
     "grid",
     "devices",
     "rows",

@@ -25,6 +25,7 @@ from fcojax.engine.uploads.uplink import NO_UPLINK, Uplink, require_fitting, spl
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
 from fcojax.xla.conditionals import batch_max
+from fcojax.xla.jaxprs import depend_on_first
 from fcojax.xla.slicing import small_slice
 
 
@@ -293,6 +294,15 @@ def first_of_uplink(
     require_fitting(uplink, algorithm, hparams, server, shapes)
     payload, _, _ = split(shapes)
     zeros = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in payload]
+    if uplink.steps_when_empty and any(depend_on_first(
+        lambda seen, hparams, server: split(upload(hparams, server, *seen))[1],
+        (client, data), hparams, server,
+    )):  # fmt: skip
+        raise ValueError(
+            "the uplink adds noise, but Public parts of this algorithm's upload depend on the data "
+            "and pass without it; pass equal work to all clients, as local_steps(...) does, or an "
+            "algorithm without such parts."
+        )
     residual, memory = uplink.init(zeros), uplink.memory(zeros)
     # A k beyond d is refused now.
     jax.eval_shape(uplink.encode, hparams, zeros, residual, jax.random.key(0))

@@ -59,11 +59,19 @@ def one_round(
     population = data.weights if data.held is None else data.held.weights
     weights = jnp.sum(slots.weights), jnp.sum(population)
     cohort_weight, population_weight = _over_devices(data, weights)
+    largest = jnp.max(population, initial=0)
+    largest = jax.lax.pmax(largest, "clients") if data.num_shards > 1 else largest
+    expected = context.plan.cohort.mean_size(data.num_clients) / data.num_clients
     shares = slots.weights / jnp.where(cohort_weight > 0, cohort_weight, 1)
     tally, rows = run_clients(context, one_client, shapes, slots._replace(weights=shares), rows)
     tally = _over_devices(data, tally)
-    totals = cohort_weight, population_weight
-    after, memory, metrics, counts = server_step(context, server, tally, totals, shapes)
+    totals = cohort_weight, population_weight, expected * population_weight, largest
+    public = None
+    if context.uplink.steps_when_empty:
+        # Public parts are constants then; where nobody counts, they are those of any client.
+        result, _ = one_client(slots.rows[0], jax.tree.map(lambda leaf: leaf[0], rows))
+        _, public, _ = received(context, result)
+    after, memory, metrics, counts = server_step(context, server, tally, totals, shapes, public)
     traffic = _traffic(context, (server, after), (message, shapes), tally.participants)
     ours = counts | dict(zip(TRAFFIC, traffic, strict=True))
     return after, rows, memory, merged(metrics, ours, "client_update of the algorithm")
@@ -73,8 +81,9 @@ def server_step(
     context: RoundContext,
     server: PyTree,
     tally: Tally,
-    totals: tuple[Array, Array],
+    totals: tuple[Array, Array, Array, Array],
     shapes: ClientResult,
+    public: list | None = None,
 ) -> tuple[PyTree, PyTree, dict[str, Array], dict[str, Array]]:
     """Compute the server's part of a round, from the sums over its clients.
 
@@ -82,17 +91,21 @@ def server_step(
       context: what is constant in this round.
       server: the server's state.
       tally: the sums; each client's weight in them is its share of the cohort's.
-      totals: the weights of the cohort and of the population.
+      totals: the weights of the cohort, of the population, of a cohort on average, and of the
+        heaviest client.
       shapes: shapes of one client's result.
+      public: the public parts in a round in which no client counts; zeros by default.
 
     Returns:
       The new state of the server, the uplink's new memory, the mean metrics and the counts.
     """
-    cohort_weight, population_weight = totals
     count = tally.participants - tally.dropped - tally.lost - tally.outliers
-    round_weights = RoundWeights(tally.weight, cohort_weight, population_weight, count)
-    fraction = tally.weight * (cohort_weight / population_weight)
-    mean_upload, metrics, memory = _means(context, tally, round_weights, shapes, fraction)
+    cohort_weight, population_weight, expected_weight, largest = totals
+    round_weights = RoundWeights(
+        tally.weight, cohort_weight, population_weight, count, expected_weight, largest
+    )
+    fraction = context.uplink.fraction(round_weights)
+    mean_upload, metrics, memory = _means(context, tally, round_weights, shapes, fraction, public)
     step = guarded(context.algorithm.server_update, lambda server: server)
     server_key = purpose_key(context.key, SERVER, context.index)
     stepped, finite = step(context.hparams, server, mean_upload, fraction, server_key)
@@ -127,6 +140,7 @@ def _means(
     weights: RoundWeights,
     shapes: ClientResult,
     fraction: Array,
+    alone: list | None,
 ) -> tuple[PyTree, dict[str, Array], PyTree]:
     """Return the mean upload, as the uplink returns it, the mean metrics, and the new memory."""
     hparams, uplink, (total, public, metrics) = context.hparams, context.uplink, tally.collected
@@ -138,7 +152,12 @@ def _means(
     sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, tree.mean_dtype(leaf.dtype)), payload)
     require_same_form("finish and recall of the uplink", sums, mean, "payload")
     require_same_form("recall of the uplink", context.memory, memory, "memory")
-    mean = join(mean, plain_mean(hparams, public, weights, key))
+    public = plain_mean(hparams, public, weights, key)
+    if alone is not None:
+        public = jax.tree.map(
+            lambda a, b: jnp.where(weights.count > 0, a, b.astype(a.dtype)), public, alone
+        )
+    mean = join(mean, public)
     metrics = plain_mean(hparams, metrics, weights, key)
     metrics = tree.cast_means(metrics, measured)
     return tree.cast_means(mean, shapes.upload), metrics, memory

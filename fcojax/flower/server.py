@@ -125,6 +125,11 @@ class Server:
         hparams = federation.hparams_at(0)
         server, _ = as_first_states(federation.algorithm.init(hparams, federation.params))
         memory = ()
+        if plan.uplink is not None and plan.uplink.steps_when_empty:
+            raise ValueError(
+                "the uplink adds noise, but the weights of sites that are away, which its scale "
+                "needs, are not known here; pass an uplink without noise, or simulate."
+            )
         if plan.uplink is not None:
             upload = self._forms.result.upload
             require_fitting(plan.uplink, federation.algorithm, hparams, server, upload)
@@ -333,7 +338,8 @@ def _step_compiled(
     verdicts = finite, arrives, is_admitted(context, results)
     empty = empty_tally(context.uplink, form, places.size, shares.dtype)
     tally, counted = added(context.uplink, empty, terms, verdicts, shares, places)
-    totals = cohort_weight, population_weight
+    # The last two are for noise, which is refused.
+    totals = cohort_weight, population_weight, cohort_weight, jnp.max(weights)
     server, memory, metrics, counts = server_step(context, server, tally, totals, shapes)
     bound = bound_after(plan.outliers, bound, counts)
     return server, memory, bound, counted, merged(metrics, counts, "client_update")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax.interpreters import partial_eval
 
 
 def inner_programs(equation: Any) -> list[Any]:
@@ -77,11 +78,13 @@ def depend_on_first(function: Callable, first: Any, *others: Any) -> list[bool]:
       [True, False]
     """
     program = jax.make_jaxpr(function)(first, *others).jaxpr
-    depending = {id(variable) for variable in program.invars[: len(jax.tree.leaves(first))]}
-    for equation in program.eqns:
-        if any(id(variable) in depending for variable in equation.invars):
-            depending |= {id(variable) for variable in equation.outvars}
-    return [id(variable) in depending for variable in program.outvars]
+    size, count = len(jax.tree.leaves(first)), len(program.outvars)
+    found = []
+    for index in range(count):
+        wanted = [other == index for other in range(count)]
+        _, used = partial_eval.dce_jaxpr(program, wanted)  # looks into loops
+        found.append(any(used[:size]))
+    return found
 
 
 def _largest(program: Any) -> int:

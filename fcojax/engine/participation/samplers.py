@@ -106,6 +106,16 @@ class Sampler:
         """
         raise NotImplementedError
 
+    def mean_size(self, num_clients: int) -> float:
+        """Return the mean number of clients that take part; by default that of places.
+
+        Sums of uploads with a fixed denominator are divided by it.
+
+        Args:
+          num_clients: size of the population.
+        """
+        return self.size(num_clients)
+
 
 @dataclasses.dataclass(frozen=True)
 class Everyone(Sampler):
@@ -174,6 +184,9 @@ class CoinFlips(Sampler):
     def size(self, num_clients: int) -> int:
         return places_for(num_clients, self.probability)
 
+    def mean_size(self, num_clients: int) -> float:
+        return num_clients * self.probability
+
 
 @dataclasses.dataclass(frozen=True)
 class Dropout(Sampler):
@@ -191,6 +204,9 @@ class Dropout(Sampler):
 
     def size(self, num_clients: int) -> int:
         return self.sampler.size(num_clients)
+
+    def mean_size(self, num_clients: int) -> float:
+        return self.sampler.mean_size(num_clients)
 
     @property
     def can_be_absent(self) -> bool:

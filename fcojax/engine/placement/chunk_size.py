@@ -18,6 +18,7 @@ from fcojax.engine.grid import num_points as points_of
 from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.state import State, is_sweep
+from fcojax.engine.uploads.collect import WEIGHTED_SUM
 from fcojax.problems.clients import ClientData
 from fcojax.types import Count, Params, PyTree
 from fcojax.xla.rules import pretended_memory, rules
@@ -68,7 +69,9 @@ def sized(
         residual, memory, collected = jax.eval_shape(
             lambda: first_of_uplink(algorithm, plan, now, states, data)
         )
-        rows = data.num_clients * tree.num_bytes((client, residual)) + tree.num_bytes(collected)
+        rows = data.num_clients * tree.num_bytes((client, residual))
+        if plan.uplink is not None and plan.uplink.collector is not WEIGHTED_SUM:
+            rows += tree.num_bytes(collected)
         shards = data.num_sweep_shards
         fit = points_that_fit(
             -(-num_points // shards), num_seeds * tree.num_bytes((server, memory)), num_seeds * rows

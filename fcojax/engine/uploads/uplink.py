@@ -26,18 +26,27 @@ class RoundWeights(NamedTuple):
       cohort_weight: the sum of the weights p_m over the cohort, counted or not.
       population_weight: the same over all clients.
       count: number of counted clients.
+      expected_weight: the mean of the cohort's weight over many rounds, as the sampler has it.
+      largest: the largest weight of a client of the population.
     """
 
     share: Array
     cohort_weight: Array
     population_weight: Array
     count: Array
+    expected_weight: Array
+    largest: Array
 
 
 def plain_mean(hparams: Any, total: PyTree, weights: RoundWeights, key: Key) -> PyTree:
     """Return the weighted mean over the counted clients."""
     del hparams, key
     return tree.scale(1 / jnp.where(weights.share > 0, weights.share, 1), total)
+
+
+def counted_fraction(weights: RoundWeights) -> Array:
+    """Return the share of the population's weight that the counted clients have."""
+    return weights.share * (weights.cohort_weight / weights.population_weight)
 
 
 def bytes_of_all(hparams: Any, encoded: PyTree) -> int:
@@ -78,6 +87,7 @@ class Uplink(NamedTuple):
         ``RoundWeights``. With another ``collector`` or ``receive``, ``total`` is what these make.
       steps_when_empty: whether the server steps in rounds in which no client counts, with what
         ``finish`` returns for a sum of zero; noise must not reveal whether anybody took part.
+        ``Public`` parts that depend on the data are refused then, as they pass without noise.
       num_bytes: ``(hparams, encoded) -> bytes``, where ``encoded`` holds shapes; by default those
         of all arrays. Some may be known to the server, such as what is drawn from the key.
       memory: ``(payload) -> memory``: what the server keeps of the uploads before the first round,
@@ -95,6 +105,8 @@ class Uplink(NamedTuple):
         scalars for the history, averaged as the clients' metrics are.
       collector: ``WEIGHTED_SUM``, or ``WHOLE_COHORT`` for a rule that needs all terms at once:
         ``total`` is then a ``Cohort`` of them, which takes the memory of all uploads of a round.
+      fraction: ``(weights) -> fraction``: what the algorithm is told of the share of the
+        population's weight behind the mean; that of the mean's denominator.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp
@@ -122,6 +134,7 @@ class Uplink(NamedTuple):
     feeds_back: bool = False
     receive: Callable[[Any, PyTree, PyTree], tuple[PyTree, dict[str, Array]]] = unchanged
     collector: Collector = WEIGHTED_SUM
+    fraction: Callable[[RoundWeights], Array] = counted_fraction
 
 
 NO_UPLINK = Uplink(

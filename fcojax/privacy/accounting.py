@@ -1,0 +1,305 @@
+"""What noise on uploads costs: epsilon by the package dp-accounting, and the noise for an epsilon.
+
+The unit that is protected is a client with all of its data. What costs is a release of the model in
+every round, of each run; measures, histories and checkpoints of a simulation are not protected.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from fcojax.arguments import validated
+from fcojax.engine.participation.availability import Cyclic, Markov
+from fcojax.engine.participation.recorded import Trace
+from fcojax.engine.participation.samplers import (
+    CoinFlips,
+    Dropout,
+    Everyone,
+    Sampler,
+    UniformCohort,
+)
+from fcojax.engine.plan import Plan
+from fcojax.robust.mass import number
+from fcojax.types import Array, Count, Positive
+
+Accountant = Literal["rdp", "pld"]
+
+
+class Law(NamedTuple):
+    """How a sampler is accounted.
+
+    Attributes:
+      name: the law in words.
+      relation: which populations are neighbours: ``"add or remove"`` a client, or ``"replace"``
+        one, which changes a sum by twice the clipping norm.
+      event: ``(noise multiplier) -> DpEvent`` of one round.
+
+    Example:
+      >>> import fcojax
+      >>> fcojax.privacy.law(fcojax.uniform_cohort(cohort_size=5), num_clients=100).relation
+      'replace'
+    """
+
+    name: str
+    relation: Literal["add or remove", "replace"]
+    event: Callable[[float], Any]
+
+
+@validated
+def law(sampler: Sampler, num_clients: Count) -> Law:
+    """Return how a sampler is accounted; raise ``ValueError`` if it is not.
+
+    ``coin_flips`` is Poisson sampling. A ``uniform_cohort`` is sampling without replacement, with
+    populations that differ by the replacement of one client. For ``everyone``, ``cyclic``,
+    ``markov`` and ``from_trace`` rounds are added up without any gain from sampling, as if a client
+    took part in each. Lost uploads are accounted as if they had arrived.
+
+    Args:
+      sampler: who takes part.
+      num_clients: size of the population.
+
+    Example:
+      >>> import fcojax
+      >>> law(fcojax.coin_flips(0.1), num_clients=100).name
+      'Poisson sampling with probability 0.1'
+    """
+    if isinstance(sampler, Dropout):
+        return law(sampler.sampler, num_clients)
+    if isinstance(sampler, CoinFlips):
+        rate = sampler.probability
+        return Law(
+            f"Poisson sampling with probability {rate:g}",
+            "add or remove",
+            lambda noise: _package().PoissonSampledDpEvent(rate, _gaussian(noise)),
+        )
+    if isinstance(sampler, UniformCohort):
+        size = sampler.size(num_clients)
+        return Law(
+            f"{size} of {num_clients} clients without replacement",
+            "replace",
+            lambda noise: _package().SampledWithoutReplacementDpEvent(
+                num_clients, size, _gaussian(noise / 2)
+            ),
+        )
+    if isinstance(sampler, Everyone | Cyclic | Markov | Trace):
+        name = "every client in every round" if isinstance(sampler, Everyone) else (
+            "no gain from sampling, as if every client took part in every round"
+        )  # fmt: skip
+        return Law(name, "add or remove", _gaussian)
+    raise ValueError(
+        f"the cohort is {sampler}, whose law is not accounted, as who takes part may depend on the "
+        "data; pass coin_flips(...), uniform_cohort(...) or everyone()."
+    )
+
+
+@validated
+def epsilon(
+    plan: Plan,
+    num_clients: Count,
+    num_rounds: Count,
+    delta: Positive,
+    *,
+    hparams: Any = None,
+    num_runs: Count = 1,
+    by: Accountant = "rdp",
+) -> float:
+    """Return the epsilon of a plan after a number of rounds; infinity without noise.
+
+    Args:
+      plan: with an uplink from ``gaussian``.
+      num_clients: size of the population, which is public.
+      num_rounds: number of rounds.
+      delta: the probability that is left; below one over the number of clients.
+      hparams: the hyperparameters, if the noise is a function of them.
+      num_runs: runs of which anything is released or looked at, such as the points and seeds of a
+        sweep from which the best was taken.
+      by: ``"rdp"``, or ``"pld"``, which is tighter and slower, and has no law without replacement.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax import privacy
+      >>> plan = fcojax.Plan(
+      ...     fcojax.local_steps(1), fcojax.coin_flips(0.1), privacy.gaussian(1.0, noise=0.0))
+      >>> epsilon(plan, num_clients=100, num_rounds=10, delta=1e-3)
+      inf
+    """
+    noise = multiplier_of(plan, hparams)
+    return _epsilon(law(plan.cohort, num_clients), noise, num_rounds * num_runs, delta, by)
+
+
+def epsilons(
+    plan: Plan, num_clients: int, rounds: Array, delta: float, **options: Any
+) -> np.ndarray:
+    """Return the epsilon after each of these rounds, such as ``history["round"]``.
+
+    Args:
+      plan: with an uplink from ``gaussian``.
+      num_clients: size of the population.
+      rounds: numbers of rounds, in an array of any shape.
+      delta: the probability that is left.
+      **options: as for ``epsilon``.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax import privacy
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uplink=privacy.gaussian(1.0, noise=0.0))
+      >>> epsilons(plan, 100, np.array([1, 2]), delta=1e-3).tolist()
+      [inf, inf]
+    """
+    counts, places = np.unique(np.asarray(rounds), return_inverse=True)
+    found = [epsilon(plan, num_clients, int(count), delta, **options) for count in counts]
+    return np.array(found)[places].reshape(np.shape(rounds))
+
+
+@validated
+def noise_for(
+    target: Positive,
+    delta: Positive,
+    cohort: Sampler,
+    num_clients: Count,
+    num_rounds: Count,
+    *,
+    num_runs: Count = 1,
+    by: Accountant = "rdp",
+) -> float:
+    """Return the least noise multiplier whose epsilon is within a target.
+
+    Args:
+      target: the largest epsilon.
+      delta: the probability that is left.
+      cohort: who takes part.
+      num_clients: size of the population.
+      num_rounds: number of rounds.
+      num_runs: as for ``epsilon``.
+      by: as for ``epsilon``.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax import privacy
+      >>> noise_for(2.0, 1e-3, fcojax.weighted_cohort(cohort_size=2), 100, 10)
+      Traceback (most recent call last):
+      ValueError: the cohort is WeightedCohort(cohort_size=2, power=1.0), whose law is not ...
+    """
+    accounted = law(cohort, num_clients)
+    found = _package().calibrate_dp_mechanism(
+        lambda: _accountant(accounted, by),
+        lambda noise: _rounds(accounted, noise, num_rounds * num_runs),
+        target,
+        delta,
+        _package().LowerEndpointAndGuess(0.0, 1.0),
+    )
+    return float(found)
+
+
+@validated
+def rounds_within(
+    target: Positive,
+    delta: Positive,
+    plan: Plan,
+    num_clients: Count,
+    *,
+    hparams: Any = None,
+    num_runs: Count = 1,
+    by: Accountant = "rdp",
+) -> int:
+    """Return the largest number of rounds whose epsilon is within a budget.
+
+    It is known before the first round, so a run of as many rounds ends with the model of the last
+    one that is allowed: pass it as ``num_rounds`` of ``run``, or ``max_rounds`` of ``solve``.
+
+    Args:
+      target: the largest epsilon.
+      delta: the probability that is left.
+      plan: with an uplink from ``gaussian``.
+      num_clients: size of the population.
+      hparams: the hyperparameters, if the noise is a function of them.
+      num_runs: as for ``epsilon``.
+      by: as for ``epsilon``.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax import privacy
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uplink=privacy.gaussian(1.0, noise=0.0))
+      >>> rounds_within(2.0, 1e-3, plan, num_clients=100)
+      0
+    """
+    noise, accounted = multiplier_of(plan, hparams), law(plan.cohort, num_clients)
+
+    def allowed(num_rounds):
+        return _epsilon(accounted, noise, num_rounds * num_runs, delta, by) <= target
+
+    if not allowed(1):
+        return 0
+    least, beyond = 1, 2
+    while allowed(beyond):
+        least, beyond = beyond, 2 * beyond
+    while beyond - least > 1:
+        middle = (least + beyond) // 2
+        least, beyond = (middle, beyond) if allowed(middle) else (least, middle)
+    return least
+
+
+def multiplier_of(plan: Plan, hparams: Any) -> float:
+    """Return the noise multiplier of a plan; 0 without noise.
+
+    Args:
+      plan: how rounds are driven.
+      hparams: the hyperparameters.
+    """
+    finish = None if plan.uplink is None else plan.uplink.finish
+    noise = getattr(finish, "noise", None)
+    if noise is None:
+        raise ValueError(
+            "the plan has no noise that is accounted; pass an uplink from privacy.gaussian(...)."
+        )
+    multiplier = np.asarray(number(hparams, noise))
+    if multiplier.shape:
+        raise ValueError(
+            f"noise has shape {multiplier.shape}; pass the hyperparameters of one point, with the "
+            "same noise in all rounds."
+        )
+    return float(multiplier)
+
+
+def _epsilon(accounted: Law, noise: float, num_rounds: int, delta: float, by: Accountant) -> float:
+    if noise == 0:
+        return float("inf")
+    accountant = _accountant(accounted, by)
+    accountant.compose(accounted.event(noise), num_rounds)
+    return float(accountant.get_epsilon(delta))
+
+
+def _rounds(accounted: Law, noise: float, num_rounds: int) -> Any:
+    if noise == 0:
+        return _package().NonPrivateDpEvent()
+    return _package().SelfComposedDpEvent(accounted.event(noise), num_rounds)
+
+
+def _accountant(accounted: Law, by: Accountant) -> Any:
+    package = _package()
+    relations = package.NeighboringRelation
+    replace = accounted.relation == "replace"
+    if by == "pld" and replace:
+        raise ValueError(
+            f"by is 'pld', which has no law of {accounted.name}; pass by='rdp', or a cohort of "
+            "coin_flips(...)."
+        )
+    room = importlib.import_module(f"dp_accounting.{by}")
+    kind = room.RdpAccountant if by == "rdp" else room.PLDAccountant
+    relation = relations.REPLACE_ONE if replace else relations.ADD_OR_REMOVE_ONE
+    return kind(neighboring_relation=relation)
+
+
+def _gaussian(noise: float) -> Any:
+    return _package().GaussianDpEvent(noise)
+
+
+def _package() -> Any:
+    try:
+        return importlib.import_module("dp_accounting")
+    except ImportError as error:
+        raise ImportError(
+            "accounting needs the package dp-accounting; pip install fcojax[privacy]."
+        ) from error

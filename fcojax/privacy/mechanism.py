@@ -1,0 +1,300 @@
+"""Uplinks that clip uploads and add noise to their sum: the Gaussian mechanism in every round.
+
+Only what is sent is protected, against someone who sees every model. A client's contribution to the
+sum is at most its weight times the clipping norm, whatever the algorithm does.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.arguments import checked_value
+from fcojax.engine.uploads.uplink import (
+    NO_UPLINK,
+    RoundWeights,
+    Uplink,
+    counted_fraction,
+    forgetful,
+    no_memory,
+    plain_mean,
+    unchanged,
+)
+from fcojax.robust.mass import number
+from fcojax.robust.means import clip
+from fcojax.types import Array, Key, NonNegative, Positive, PyTree, Share
+from fcojax.uploads.compressor import factory
+
+# Folded into the key of a round's mean, which other uplinks draw from too.
+_NOISE = 0x6E6F6973
+
+
+@dataclasses.dataclass(frozen=True)
+class AdaptiveClip:
+    """See ``adaptive_clip``."""
+
+    quantile: float
+    start: float
+    rate: float
+    noise: float
+
+
+@factory
+def adaptive_clip(
+    quantile: Share = 0.5, *, start: Positive, rate: Positive = 0.2, noise: NonNegative = 0.0
+) -> AdaptiveClip:
+    r"""Return a clipping norm that follows a quantile of the norms of uploads.
+
+    .. math:: C_{r+1} = C_r \exp(-\eta (b_r - q)), \qquad b_r \text{ the share of norms} \le C_r
+
+    The share is private too: its sum gets noise of its own, and the uploads get so much more that
+    both together cost what ``noise`` of ``gaussian`` says.
+
+    Args:
+      quantile: q, the share of uploads that should not be clipped.
+      start: norm of the first round.
+      rate: :math:`\eta`.
+      noise: standard deviation of the noise on the number of uploads within the norm; a twentieth
+        of the clients of a round is usual. It must be above half of ``noise`` of ``gaussian``.
+
+    Example:
+      >>> from fcojax import privacy
+      >>> privacy.adaptive_clip(0.5, start=0.1, noise=2.5)
+      AdaptiveClip(quantile=0.5, start=0.1, rate=0.2, noise=2.5)
+
+    References:
+      Andrew, Thakkar, McMahan and Ramaswamy, "Differentially private learning with adaptive
+      clipping", NeurIPS 2021, algorithm 1 and theorem 1.
+    """
+    return AdaptiveClip(float(quantile), float(start), float(rate), float(noise))
+
+
+@dataclasses.dataclass(frozen=True)
+class NoisyMean:
+    """The sum of clipped uploads with noise, over a fixed denominator; the plain mean without.
+
+    Attributes:
+      noise: the noise multiplier.
+      clip: the clipping norm.
+    """
+
+    noise: Any
+    clip: Any
+
+    def __call__(self, hparams: Any, total: PyTree, weights: RoundWeights, key: Key) -> PyTree:
+        """Return the mean; see ``Uplink.finish``."""
+        if not is_noisy(self.noise):
+            return plain_mean(hparams, total, weights, key)
+        multiplier = number(hparams, self.noise) * number(hparams, self.clip)
+        deviation = multiplier * weights.largest
+        return with_fixed_denominator(total, deviation, weights, key_of(hparams, key))
+
+
+@dataclasses.dataclass(frozen=True)
+class NoisyUnits:
+    """The same for uploads in units of an adaptive norm, and for the share within it.
+
+    Attributes:
+      noise: the noise multiplier of both together.
+      adaptive: how the norm follows.
+    """
+
+    noise: Any
+    adaptive: AdaptiveClip
+
+    def __call__(self, hparams: Any, total: tuple, weights: RoundWeights, key: Key) -> PyTree:
+        """Return the mean upload, the share less one half, and whether there is one."""
+        if not is_noisy(self.noise):
+            return *plain_mean(hparams, total, weights, key), weights.count > 0
+        key, own = jax.random.split(key_of(hparams, key))
+        update, within = total
+        multiplier = noise_on_uploads(number(hparams, self.noise), self.adaptive.noise)
+        update = with_fixed_denominator(update, multiplier * weights.largest, weights, key)
+        deviation = self.adaptive.noise * weights.largest
+        [within] = with_fixed_denominator([within], deviation, weights, own)
+        return update, within, jnp.asarray(True)
+
+
+@factory
+def gaussian(
+    clip: Any, noise: Any = 0.0, *, per_leaf: bool = False, uplink: Uplink | None = None
+) -> Uplink:
+    r"""Return the uplink that clips each upload, and adds Gaussian noise to the sum of a round.
+
+    .. math:: \frac{1}{q W} \Big( \sum_i p_i x_i \min(1, C / |x_i|)
+        + z C \max_m p_m \, \mathcal{N}(0, I) \Big)
+
+    with qW the weight that takes part on average, which is public: the denominator must not tell
+    who takes part. For the same reason the algorithm is told that fraction in every round, and the
+    server steps in rounds without clients. Weights are taken to be public. Parts of an upload are
+    clipped jointly; ``Public`` ones pass by, and are refused if they depend on the data.
+
+    The noise is drawn from the key of the run, the round and the hyperparameters, so the points of
+    a sweep have independent noise and a resumed run repeats no noise but that of the same release.
+    The share of clients that were clipped is ``history["clipped"]``, which is not private.
+
+    Args:
+      clip: C, the largest norm of an upload; infinity for none; or ``adaptive_clip(...)``.
+      noise: z, the noise multiplier; the deviation of the noise relative to what one client adds.
+        With 0 the mean is the plain one.
+      per_leaf: whether each of L leaves is clipped to :math:`C / \sqrt{L}`.
+      uplink: how uploads are encoded, such as ``uploads.compressed(...)``; what the server decodes
+        is clipped.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> from fcojax import privacy
+      >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 900.0)])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), uplink=gaussian(clip=3.0))
+      >>> model, history = fcojax.run(
+      ...     fed_avg, fed_avg.hparams_type(client_lr=1.0), jnp.array(0.0), data,
+      ...     jax.random.key(0), plan, num_rounds=1)
+      >>> float(model), round(float(history["clipped"][0]), 3)  # (1 + 2 + 3) / 3
+      (2.0, 0.333)
+
+    References:
+      McMahan, Ramage, Talwar and Zhang, "Learning differentially private recurrent language
+      models", ICLR 2018.
+    """
+    base = uplink or NO_UPLINK
+    _require(clip, noise, base)
+    if isinstance(clip, AdaptiveClip):
+        return _adaptive(clip, noise, per_leaf, base)
+
+    def receive(hparams, payload, memory):
+        clipped, longer = _clipped(_wide(payload), number(hparams, clip), per_leaf)
+        return clipped, {"clipped": longer}
+
+    return base._replace(receive=receive, finish=NoisyMean(noise, clip), **_hidden(noise))
+
+
+def _adaptive(adaptive: AdaptiveClip, noise: Any, per_leaf: bool, base: Uplink) -> Uplink:
+    """Terms are in units of the norm, which the server multiplies back."""
+
+    def receive(hparams, payload, norm):
+        clipped, longer = _clipped(_wide(payload), norm, per_leaf)
+        within = 0.5 - longer  # plus and minus one half: one client moves the sum by a half
+        return (tree.scale(1 / norm, clipped), within), {"clipped": longer}
+
+    def recall(hparams, mean, norm, fraction):
+        update, within, known = mean
+        off = jnp.where(known, within + 0.5 - adaptive.quantile, 0)
+        return tree.scale(norm, update), norm * jnp.exp(-adaptive.rate * off).astype(norm.dtype)
+
+    return base._replace(
+        receive=receive,
+        finish=NoisyUnits(noise, adaptive),
+        recall=recall,
+        memory=lambda zeros: jnp.asarray(adaptive.start, jnp.result_type(float)),
+        **_hidden(noise),
+    )
+
+
+def noise_on_uploads(noise: Any, count_noise: float) -> Any:
+    r"""Return :math:`(z^{-2} - (2 s)^{-2})^{-1/2}`, with which both releases cost what z costs.
+
+    Args:
+      noise: z.
+      count_noise: s, the deviation of the noise on the number within the norm.
+    """
+    return (noise**-2.0 - (2 * count_noise) ** -2.0) ** -0.5
+
+
+def is_noisy(noise: Any) -> bool:
+    """Return whether there may be noise: a function of the hyperparameters, or a number above 0."""
+    return callable(noise) or noise > 0
+
+
+def key_of(hparams: Any, key: Key) -> Key:
+    """Return the key of a round's noise, which differs between hyperparameters.
+
+    The difference of two releases with the same noise has none.
+
+    Args:
+      hparams: the hyperparameters of the round.
+      key: of the mean of this round.
+    """
+    key = jax.random.fold_in(key, _NOISE)
+    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(hparams)]
+    wide = [leaf if leaf.dtype.itemsize >= 4 else leaf.astype(jnp.float32) for leaf in leaves]
+    words = [jax.lax.bitcast_convert_type(leaf, jnp.uint32).ravel() for leaf in wide]
+    if not words:
+        return key
+
+    def fold(key, word):
+        return jax.random.fold_in(key, word), None
+
+    return jax.lax.scan(fold, key, jnp.concatenate(words))[0]
+
+
+def with_fixed_denominator(total: list, deviation: Array, weights: RoundWeights, key: Key) -> list:
+    """Return the sum over clients with noise, divided by what takes part on average.
+
+    Args:
+      total: the sum, each client times its share of the cohort's weight.
+      deviation: of the noise on the sum of clients times their weights.
+      weights: of the round.
+      key: of the noise.
+    """
+
+    def one(leaf, key):
+        noise = deviation.astype(leaf.dtype) * jax.random.normal(key, leaf.shape, leaf.dtype)
+        whole = leaf * weights.cohort_weight.astype(leaf.dtype)
+        return (whole + noise) / weights.expected_weight.astype(leaf.dtype)
+
+    keys = jax.random.split(key, max(1, len(total)))
+    return [one(leaf, key) for leaf, key in zip(total, keys[: len(total)], strict=True)]
+
+
+def _expected_fraction(weights: RoundWeights) -> Array:
+    return weights.expected_weight / weights.population_weight
+
+
+def _hidden(noise: Any) -> dict[str, Any]:
+    """The fields of an uplink that do not tell who took part."""
+    noisy = is_noisy(noise)
+    return {
+        "steps_when_empty": noisy,
+        "fraction": _expected_fraction if noisy else counted_fraction,
+    }
+
+
+def _clipped(payload: list, norm: Any, per_leaf: bool) -> tuple[list, Array]:
+    """Return the parts of an upload within a joint norm, and whether it was longer, as a number."""
+    if not payload:
+        return payload, jnp.zeros(())
+    if not per_leaf:
+        clipped, longer = clip(payload, norm)
+        return clipped, longer.astype(float)
+    pairs = [clip(leaf, norm / math.sqrt(len(payload))) for leaf in payload]
+    longer = jnp.any(jnp.stack([pair[1] for pair in pairs]))
+    return [pair[0] for pair in pairs], longer.astype(float)
+
+
+def _wide(payload: list) -> list:
+    return [leaf.astype(tree.mean_dtype(leaf.dtype)) for leaf in payload]
+
+
+def _require(clip: Any, noise: Any, base: Uplink) -> None:
+    if not callable(noise):
+        checked_value("noise", noise, NonNegative, single=True)
+    if isinstance(clip, AdaptiveClip):
+        if not callable(noise) and noise > 0 and not noise < 2 * clip.noise:
+            raise ValueError(
+                f"noise is {noise} and that of adaptive_clip {clip.noise}; pass a number above "
+                f"{noise / 2} to adaptive_clip, so that both together can cost what noise says."
+            )
+    elif not callable(clip) and clip != math.inf:
+        checked_value("clip", clip, Positive, single=True)
+    if clip == math.inf and is_noisy(noise):
+        raise ValueError("clip is infinite, so no noise is enough; pass a finite norm.")
+    own = base.finish is not plain_mean or base.receive is not unchanged
+    if own or base.memory is not no_memory or base.recall is not forgetful:
+        raise ValueError(
+            "the uplink has a mean or a memory of its own, which noise would make wrong; pass one "
+            "that only encodes, such as uploads.compressed(...)."
+        )

@@ -1,0 +1,287 @@
+"""Clipping and noise in runs: by hand, at their scale, and the same on any chunk and device."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import fcojax
+from fcojax import privacy, uploads
+from fcojax.algorithms import fed_avg, fed_dual_avg, scaffold
+from fcojax.transforms import euclidean
+from tests.support import federations
+
+KEY = jax.random.key(4)
+WORK = fcojax.local_steps(2, 2)
+COINS = fcojax.coin_flips(0.6)
+Private = fcojax.extended(fed_avg.Hparams, "Private", noise=1.0)
+
+
+@functools.cache
+def data():
+    return fcojax.from_clients(federations.clients())
+
+
+def run(uplink, cohort=COINS, data=data, chunk=None, hparams=None, num_rounds=3):
+    plan = fcojax.Plan(WORK, cohort, uplink, client_chunk_size=chunk)
+    model, history = fcojax.run(
+        federations.algorithm("fed_avg"), hparams or federations.hparams("fed_avg"),
+        federations.start(), data(), KEY, plan, num_rounds=num_rounds,
+    )  # fmt: skip
+    return federations.as_vector(model), history
+
+
+def scalars(*targets, weights=None):
+    """One number each; with a rate of 1 a client uploads its target less the model."""
+    clients = [{"a": np.array([a])} for a in targets]
+    return fcojax.from_clients(clients, weights=weights)
+
+
+@functools.cache
+def mean_of_targets():
+    return fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+
+
+FULL_STEP = fed_avg.Hparams(client_lr=1.0)
+
+
+def one_round(targets, uplink, cohort=None, weights=None, key=KEY, hparams=FULL_STEP):
+    plan = fcojax.Plan(fcojax.local_steps(1), cohort or fcojax.everyone(), uplink)
+    return fcojax.run(
+        mean_of_targets(), hparams, jnp.array(0.0), scalars(*targets, weights=weights), key, plan,
+        num_rounds=1,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_no_noise_and_an_infinite_clip_are_no_uplink_bit_for_bit():
+    for cohort in (COINS, fcojax.everyone()):
+        expected, _ = run(None, cohort)
+        found, history = run(privacy.gaussian(np.inf), cohort)
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(history["clipped"], 0)
+
+
+def test_a_weighted_sum_with_a_fixed_denominator_by_hand():
+    """Noise of next to nothing, so that the fixed denominator is in force."""
+    targets, weights = (1.0, -2.0, 9.0, 4.0), np.array([1.0, 2.0, 3.0, 2.0])
+    tiny = privacy.gaussian(3.0, noise=1e-9)
+    model, history = one_round(targets, tiny, fcojax.coin_flips(0.5), weights)
+    took_part = fcojax.coin_flips(0.5).draw(jax.random.fold_in(KEY, 0), jnp.int32(0), 4)
+    present = np.asarray(took_part.indices)[np.asarray(took_part.present)]
+    clipped = np.clip(targets, -3, 3)
+    expected = (weights * clipped)[present].sum() / (0.5 * weights.sum())
+    np.testing.assert_allclose(model, expected, atol=1e-7)
+    assert 0 < len(present) < 4
+    share = (weights * (np.abs(targets) > 3))[present].sum() / weights[present].sum()
+    np.testing.assert_allclose(history["clipped"][0], share, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_leaves_are_clipped_alone_or_together():
+    first = federations.as_vector(federations.start())
+    cohort, moved = fcojax.uniform_cohort(cohort_size=1), {}
+    for per_leaf in (False, True):
+        after, _ = run(privacy.gaussian(0.01, per_leaf=per_leaf), cohort, num_rounds=1)
+        moved[per_leaf] = after - first
+    np.testing.assert_allclose(np.linalg.norm(moved[False]), 0.01, rtol=1e-9)
+    np.testing.assert_allclose(np.linalg.norm(moved[True][:-1]), 0.01 / np.sqrt(2), rtol=1e-9)
+    np.testing.assert_allclose(abs(moved[True][-1]), 0.01 / np.sqrt(2), rtol=1e-9)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-200, 1e200])
+def test_uploads_of_any_size_are_clipped(size):
+    model, history = one_round((size, 1.0), privacy.gaussian(2.0))
+    assert history["dropped"][0] == 0
+    np.testing.assert_allclose(model, (min(size, 2.0) + 1.0) / 2, rtol=1e-12)
+
+
+CASES = {
+    "everyone": (fcojax.everyone(), 3.0),
+    "coins": (fcojax.coin_flips(0.5), 1.5),
+    "nobody": (fcojax.coin_flips(1e-9), 3e-9),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("chunk", [None, 1])
+def test_noise_has_the_promised_scale(name, chunk):
+    """A sum of zeros: chi-square with one degree of freedom a run, however many take part."""
+    cohort, expected = CASES[name]
+    plan = fcojax.Plan(
+        fcojax.local_steps(1), cohort, privacy.gaussian(0.5, noise=1.3), client_chunk_size=chunk
+    )
+    keys = jax.random.split(KEY, 4000)
+    grid = fcojax.grid.product(fed_avg.Hparams, client_lr=[1.0])
+    zeros = scalars(0.0, 0.0, 0.0)
+    models, _ = fcojax.sweep(
+        mean_of_targets(), grid, jnp.array(0.0), zeros, keys, plan, num_rounds=1
+    )
+    total = np.sum((np.asarray(models) * expected / (1.3 * 0.5)) ** 2)
+    low, high = scipy.stats.chi2.ppf([1e-5, 1 - 1e-5], df=4000)
+    assert low < total < high
+
+
+def delta_of(epsilon, multiplier):
+    """Of the Gaussian mechanism, exactly (Balle and Wang, ICML 2018, theorem 5)."""
+    cdf = scipy.stats.norm.cdf
+    one, other = 0.5 / multiplier, epsilon * multiplier
+    return cdf(one - other) - np.exp(epsilon) * cdf(-one - other)
+
+
+def told_apart(cohort, uplink, neighbours, num_runs=10_000):
+    """How often a release exceeds each threshold, for both populations."""
+    plan = fcojax.Plan(fcojax.local_steps(1), cohort, uplink)
+    keys = jax.random.split(KEY, num_runs)
+    grid = fcojax.grid.product(fed_avg.Hparams, client_lr=[1.0])
+    releases = []
+    for targets in neighbours:
+        models, _ = fcojax.sweep(
+            mean_of_targets(), grid, jnp.array(0.0), scalars(*targets), keys, plan, num_rounds=1
+        )
+        releases.append(np.ravel(models))
+        keys = jax.random.split(jax.random.fold_in(KEY, 1), num_runs)
+    thresholds = np.quantile(releases[0], np.linspace(0.02, 0.98, 25))
+    return [np.mean(one[:, None] > thresholds, axis=0) for one in releases]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cohort", "present", "absent", "sensitivity"),
+    [
+        # Of a client that always sends as much as it may, and one that sends nothing.
+        (fcojax.everyone(), (50.0, 0.0), (0.0, 0.0), 1.0),
+        # Of one that sends it to the one side, and one that replaces it and sends to the other.
+        (fcojax.uniform_cohort(cohort_size=2), (50.0, 0.0), (-50.0, 0.0), 2.0),
+    ],
+    ids=["add or remove", "replace"],
+)
+def test_neighbours_cannot_be_told_apart_more_than_promised(cohort, present, absent, sensitivity):
+    """A threshold is the likelihood-ratio test; with half the noise it must find too much."""
+    noise, epsilon, runs = 1.5, 0.5, 10_000
+    delta = delta_of(epsilon, noise / sensitivity)
+    excess = {}
+    for scale in (1.0, 0.5):
+        uplink = privacy.gaussian(1.0, noise=scale * noise)
+        found, falsely = told_apart(cohort, uplink, (present, absent), runs)
+        error = np.sqrt(
+            (found * (1 - found) + np.exp(2 * epsilon) * falsely * (1 - falsely)) / runs
+        )
+        excess[scale] = np.max(found - np.exp(epsilon) * falsely - delta - 5 * error)
+    assert excess[1.0] <= 0 < excess[0.5]
+
+
+@pytest.mark.slow
+def test_the_points_of_a_sweep_and_a_changed_run_have_noise_of_their_own():
+    """The difference of two releases with the same noise has none."""
+    uplink, hparams = privacy.gaussian(1.0, noise=1.0), fed_avg.Hparams
+    plan = fcojax.Plan(fcojax.local_steps(1), uplink=uplink)
+    grid = fcojax.grid.product(hparams, client_lr=[0.5, 0.25])
+    zeros = scalars(0.0, 0.0)
+    models, _ = fcojax.sweep(
+        mean_of_targets(), grid, jnp.array(0.0), zeros, KEY[None], plan, num_rounds=1
+    )
+    assert abs(float(models[0, 0] - models[1, 0])) > 1e-3
+    state = fcojax.start(mean_of_targets(), hparams(0.5), jnp.array(0.0), zeros, KEY, plan)
+
+    def after(lr, state, num_rounds):
+        return fcojax.advance(
+            mean_of_targets(), hparams(lr), state, zeros, plan, num_rounds=num_rounds
+        )[0]
+
+    whole, half = after(0.5, state, 4), after(0.5, state, 2)
+    np.testing.assert_array_equal(after(0.5, half, 2).server, whole.server)
+    again, other = after(0.5, half, 1).server, after(0.25, half, 1).server
+    assert abs(float(again - half.server * 0.5) - float(other - half.server * 0.75)) > 1e-3
+
+
+@pytest.mark.slow
+def test_chunks_and_devices_change_nothing():
+    uplink = privacy.gaussian(0.1, noise=0.5)
+    expected, _ = run(uplink)
+    np.testing.assert_allclose(run(uplink, chunk=1)[0], expected, rtol=1e-11)
+    mesh = fcojax.devices.client_mesh(2)
+    spread = functools.partial(fcojax.devices.shard_clients, data(), mesh)
+    np.testing.assert_allclose(run(uplink, data=spread)[0], expected, rtol=1e-11)
+
+
+@pytest.mark.slow
+def test_an_adaptive_norm_finds_the_quantile():
+    """Of uploads of the sizes 1 to 9, without noise; with it the norm is not far off."""
+    sizes = np.arange(1.0, 10.0)
+    chosen = fed_avg(lambda w, rows: w * rows["a"])  # uploads never change
+    for noise, count_noise, off in ((0.0, 0.0, 0.3), (0.1, 0.9, 1.5)):
+        adaptive = privacy.adaptive_clip(0.5, start=0.1, noise=count_noise)
+        plan = fcojax.Plan(fcojax.local_steps(1), uplink=privacy.gaussian(adaptive, noise=noise))
+        state = fcojax.start(chosen, FULL_STEP, jnp.array(0.0), scalars(*sizes), KEY, plan)
+        norms = []
+        for _ in range(20):
+            state, _ = fcojax.advance(chosen, FULL_STEP, state, scalars(*sizes), plan, num_rounds=5)
+            norms.append(float(state.memory))
+        assert abs(np.mean(norms[12:]) - 5) < off
+
+
+def test_an_adaptive_norm_without_noise_by_hand():
+    adaptive = privacy.adaptive_clip(0.5, start=2.0)
+    plan = fcojax.Plan(fcojax.local_steps(1), uplink=privacy.gaussian(adaptive))
+    targets = scalars(1.0, 4.0, 8.0)
+    state = fcojax.start(mean_of_targets(), FULL_STEP, jnp.array(0.0), targets, KEY, plan)
+    state, _ = fcojax.advance(mean_of_targets(), FULL_STEP, state, targets, plan, num_rounds=1)
+    np.testing.assert_allclose(state.server, 5 / 3, rtol=1e-12)
+    np.testing.assert_allclose(state.memory, 2 * np.exp(-0.2 * (1 / 3 - 0.5)), rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_the_fraction_is_that_of_the_denominator():
+    """A sum over all clients, as SCAFFOLD's control, is a sum over a fixed number of them too."""
+    chosen = scaffold(federations.loss)
+    hparams = chosen.hparams_type(client_lr=0.05)
+    tiny = privacy.gaussian(1e6, noise=1e-15)
+    states = []
+    for uplink in (None, tiny):
+        plan = fcojax.Plan(WORK, COINS, uplink)
+        state = fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
+        states.append(fcojax.advance(chosen, hparams, state, data(), plan, num_rounds=1)[0].server)
+    for plain, private in zip(
+        jax.tree.leaves(states[0].slope), jax.tree.leaves(states[1].slope), strict=True
+    ):
+        np.testing.assert_allclose(private, plain, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_public_parts_are_constants_also_where_nobody_takes_part():
+    chosen = fed_dual_avg(federations.loss, euclidean(federations.kernel_l1()))
+    hparams = federations.hparams("fed_dual_avg")
+
+    def after(work, cohort):
+        plan = fcojax.Plan(work, cohort, privacy.gaussian(1.0, noise=1.0))
+        state = fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
+        return fcojax.advance(chosen, hparams, state, data(), plan, num_rounds=2)[0].server
+
+    nobody, everybody = after(WORK, fcojax.coin_flips(1e-9)), after(WORK, fcojax.everyone())
+    np.testing.assert_allclose(nobody.elapsed, everybody.elapsed, rtol=1e-12)
+    assert float(nobody.elapsed) > 0
+    with pytest.raises(ValueError, match="Public parts .* depend on the data"):
+        after(fcojax.local_epochs(1, 2), COINS)
+
+
+@pytest.mark.parametrize(
+    ("build", "word"),
+    [
+        (lambda: privacy.gaussian(np.inf, noise=1.0), "infinite"),
+        (lambda: privacy.gaussian(0.0), "clip"),
+        (lambda: privacy.gaussian(1.0, noise=-1.0), "noise"),
+        (
+            lambda: privacy.gaussian(privacy.adaptive_clip(start=1.0, noise=0.5), noise=1.0),
+            "adaptive_clip",
+        ),
+        (lambda: privacy.gaussian(1.0, uplink=uploads.ef21(uploads.top_k(0.5))), "memory"),
+    ],
+)
+def test_what_would_protect_less_than_it_says_is_refused(build, word):
+    with pytest.raises(ValueError, match=word):
+        build()

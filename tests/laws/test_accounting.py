@@ -1,0 +1,127 @@
+"""Epsilon: that of dp-accounting driven by hand, and closed forms."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import privacy
+
+WORK = fcojax.local_steps(1)
+needs_package = pytest.mark.skipif(
+    importlib.util.find_spec("dp_accounting") is None, reason="dp-accounting is an extra"
+)
+
+
+def plan(cohort, noise):
+    return fcojax.Plan(WORK, cohort, privacy.gaussian(1.0, noise=noise))
+
+
+def settings(seed, number=50):
+    rng = np.random.default_rng(seed)
+    for _ in range(number):
+        yield {
+            "noise": float(rng.uniform(0.6, 4.0)),
+            "num_clients": int(rng.integers(50, 5000)),
+            "num_rounds": int(rng.integers(1, 500)),
+            "delta": float(10 ** rng.uniform(-7, -3)),
+            "share": float(rng.uniform(0.01, 0.3)),
+        }
+
+
+def by_hand(name, given):
+    """The accountant, the event and the sensitivity, written out."""
+    import dp_accounting as dp
+
+    rate, clients = given["share"], given["num_clients"]
+    if name == "poisson":
+        relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+        event = dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(given["noise"]))
+        return fcojax.coin_flips(rate), relation, event
+    if name == "fixed":
+        size = max(1, int(rate * clients))
+        relation = dp.NeighboringRelation.REPLACE_ONE
+        event = dp.SampledWithoutReplacementDpEvent(
+            clients, size, dp.GaussianDpEvent(given["noise"] / 2)
+        )
+        return fcojax.uniform_cohort(cohort_size=size), relation, event
+    relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+    return fcojax.everyone(), relation, dp.GaussianDpEvent(given["noise"])
+
+
+@needs_package
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["poisson", "fixed", "everyone"])
+def test_epsilon_is_that_of_the_package(name):
+    from dp_accounting import rdp
+
+    for given in settings(0):
+        cohort, relation, event = by_hand(name, given)
+        accountant = rdp.RdpAccountant(neighboring_relation=relation)
+        accountant.compose(event, given["num_rounds"])
+        expected = accountant.get_epsilon(given["delta"])
+        found = privacy.epsilon(
+            plan(cohort, given["noise"]), given["num_clients"], given["num_rounds"], given["delta"]
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@needs_package
+def test_a_setting_that_others_have_computed():
+    """Fixed cohorts of 50 of 1,000 with noise of 1.1 of the sensitivity, which is 2 C."""
+    found = privacy.epsilon(
+        plan(fcojax.uniform_cohort(cohort_size=50), 2.2), 1000, num_rounds=100, delta=1e-5
+    )
+    np.testing.assert_allclose(found, 5.7232, atol=1e-4)
+
+
+@needs_package
+def test_noise_for_a_target_and_rounds_within_it():
+    cohort = fcojax.coin_flips(0.05)
+    noise = privacy.noise_for(2.0, 1e-5, cohort, num_clients=1000, num_rounds=100)
+    found = plan(cohort, noise)
+    spent = privacy.epsilons(found, 1000, np.array([[99, 100], [100, 101]]), 1e-5)
+    assert spent[0, 1] <= 2.0 < spent[1, 1] and spent[0, 1] == spent[1, 0]
+    np.testing.assert_allclose(spent[0, 1], 2.0, atol=1e-3)
+    assert privacy.rounds_within(2.0, 1e-5, found, 1000) == 100
+    assert privacy.rounds_within(2.0, 1e-5, found, 1000, num_runs=5) == 20
+    tight = privacy.epsilon(found, 1000, 100, 1e-5, by="pld")
+    assert 1.5 < tight < 2.0
+
+
+@needs_package
+def test_tuning_spends_as_much_as_that_many_rounds():
+    found = plan(fcojax.coin_flips(0.05), 1.0)
+    runs = privacy.epsilon(found, 1000, 20, 1e-5, num_runs=6)
+    assert runs == privacy.epsilon(found, 1000, 120, 1e-5)
+
+
+@needs_package
+def test_laws_that_have_no_accountant_are_refused_or_named():
+    for cohort in (fcojax.cyclic(num_groups=2), fcojax.from_trace(np.ones((2, 10), bool))):
+        law = privacy.law(cohort, 10)
+        assert "no gain" in law.name
+        found = privacy.epsilon(plan(cohort, 1.0), 10, 5, 1e-3)
+        assert found == privacy.epsilon(plan(fcojax.everyone(), 1.0), 10, 5, 1e-3)
+    with pytest.raises(ValueError, match="replace|law of"):
+        privacy.epsilon(plan(fcojax.uniform_cohort(cohort_size=3), 1.0), 10, 5, 1e-3, by="pld")
+
+
+def test_what_is_not_accounted_is_refused():
+    with pytest.raises(ValueError, match="not accounted"):
+        privacy.law(fcojax.weighted_cohort(cohort_size=2), 10)
+    with pytest.raises(ValueError, match="no noise"):
+        privacy.epsilon(fcojax.Plan(WORK), 10, 5, 1e-3)
+    lossy = fcojax.dropout(fcojax.coin_flips(0.2), 0.1)
+    assert privacy.law(lossy, 10).name == privacy.law(fcojax.coin_flips(0.2), 10).name
+    assert privacy.epsilon(plan(fcojax.everyone(), 0.0), 10, 5, 1e-3) == np.inf
+
+
+def test_noise_on_uploads_and_counts_together_cost_what_was_asked():
+    """Two Gaussian releases of z1 and z2 are one of (z1^-2 + z2^-2)^(-1/2)."""
+    from fcojax.privacy.mechanism import noise_on_uploads
+
+    for noise, count in ((1.0, 2.0), (0.5, 5.0)):
+        uploads = noise_on_uploads(noise, count)
+        np.testing.assert_allclose((uploads**-2 + (2 * count) ** -2) ** -0.5, noise, rtol=1e-14)
