@@ -3,6 +3,7 @@
 from fcojax.algorithms import local_solvers, optimisers
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, takes
 from fcojax.algorithms.composite_fl import composite_fl
+from fcojax.algorithms.diloco import diloco
 from fcojax.algorithms.fast_fed_dual_avg import fast_fed_dual_avg
 from fcojax.algorithms.fe_dual_ex import fe_dual_ex, fed_mip
 from fcojax.algorithms.fed_admm import fed_admm
@@ -42,6 +43,7 @@ __all__ = [
     "Public",
     "Work",
     "composite_fl",
+    "diloco",
     "fast_fed_dual_avg",
     "fe_dual_ex",
     "fed_adagrad",

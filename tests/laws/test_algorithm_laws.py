@@ -57,6 +57,7 @@ ROWS = {
     "fed_adagrad": Row(l1(), descends=False),
     "fed_avg_m": Row(l1(), descends=False),
     "fed_yogi": Row(l1(), descends=False),
+    "diloco": Row(descends=False),
     "fed_opt": Row(l1()),
     "fed_prox": Row(l1()),
     "fed_manifold": Row(sphere()),
@@ -145,8 +146,9 @@ def applies(law, name):
     has_state = bool(jax.tree.leaves(build(name).init(rates(name), point(name))[1]))
     if law == "kept states":
         return has_state
-    # The server of FedFW keeps a discounted mean, which is no sum.
-    return law != "fraction" or (has_state and not build(name).needs_everyone and name != "fed_fw")
+    # The servers of FedFW and DiLoCo keep discounted means, which are no sums.
+    discounts = name in ("fed_fw", "diloco")
+    return law != "fraction" or (has_state and not build(name).needs_everyone and not discounts)
 
 
 @pytest.mark.slow
