@@ -1,4 +1,4 @@
-"""Readers of data sets in common file formats; each returns pooled arrays."""
+"""Readers of data sets in common file formats, and of tables; each returns pooled arrays."""
 
 from fcojax.datasets.arrays import npy, npz
 from fcojax.datasets.emnist import emnist
@@ -8,6 +8,7 @@ from fcojax.datasets.libsvm import libsvm
 from fcojax.datasets.mnist import mnist
 from fcojax.datasets.pooled import Pooled, by_client, drop_incomplete
 from fcojax.datasets.ratings import Ratings, ratings
+from fcojax.datasets.tables import table, tables
 
 __all__ = [
     "Pooled",
@@ -25,4 +26,6 @@ __all__ = [
     "npz",
     "of_sessions",
     "ratings",
+    "table",
+    "tables",
 ]

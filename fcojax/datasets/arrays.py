@@ -33,7 +33,7 @@ def npz(path: str | os.PathLike, fields: Mapping[str, str], *, client: str | Non
         needed = {*fields.values(), *([client] if client else [])}
         if missing := sorted(needed - set(arrays.files)):
             raise Foreign(f"it has no array {missing[0]}, only {', '.join(sorted(arrays.files))}")
-        examples = {field: _single(arrays[name]) for field, name in fields.items()}
+        examples = {field: single(arrays[name]) for field, name in fields.items()}
         return Pooled(examples, arrays[client] if client else None)
 
 
@@ -63,11 +63,11 @@ def npy(
                 raise Foreign("it is an npz file; use npz")
         return array
 
-    examples = {field: _single(load(path)) for field, path in fields.items()}
+    examples = {field: single(load(path)) for field, path in fields.items()}
     return Pooled(examples, load(client) if client else None)
 
 
-def _single(array: np.ndarray) -> np.ndarray:
+def single(array: np.ndarray) -> np.ndarray:
     """Convert to the default precision of JAX: float32 and int32."""
     if array.dtype.kind == "f":
         with np.errstate(over="ignore"):  # infinity is refused where rows become clients
