@@ -3,24 +3,28 @@
     python -m benchmarks.compiled_for cuda [--only="W1;W2"] [--steps] [--save=FOLDER] [--out=FILE]
     python -m benchmarks.compiled_for tpu
 
-XLA compiles for one H200 or one chip of a TPU v5e from a description of it; no device and no driver
-is needed, only the compiler, in an environment with the project's dependencies and
+XLA compiles for H200s or a TPU v5e from a description of them; no device and no driver is needed,
+only the compiler, in an environment with the project's dependencies and
 
     pip install --no-deps jax-cuda12-plugin==X jax-cuda12-pjrt==X   # cuda; X is JAX's version
     pip install libtpu                                              # tpu
 
 Each line has the seconds to compile, kernels a round with loops multiplied out, megabytes that they
-read and write, temporary megabytes, calls of libraries, conditions that the host waits for, and a
-modelled time: launches times 2.5 microseconds plus bytes over the bandwidth plus products over the
-peak, none of them hidden behind another. ``--steps`` compiles once more with half of the local
-steps, and tells the kernels of a step from those around the steps.
+read and write, temporary megabytes, calls of libraries, conditions that the host waits for, what
+crosses devices, and a modelled time: launches times 2.5 microseconds plus bytes over the bandwidth
+plus products over the peak, none of them hidden behind another. ``--steps`` compiles once more with
+half of the local steps, and tells the kernels of a step from those around the steps. The exit
+status is 1 if a program could not be compiled.
 """
 
 import argparse
+import dataclasses
+import functools
 import json
 import math
 import os
 import pathlib
+import sys
 import time
 from typing import NamedTuple
 
@@ -35,6 +39,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import topologies
 
+import fcojax
 from benchmarks import compiled_programs
 from benchmarks.compiled_programs import Compilable
 from benchmarks.launches import Launches, launches
@@ -83,31 +88,40 @@ DEVICES = {
 }
 
 
-def device_of(kind: str):
-    """Return the first device of the described topology; ``RuntimeError`` without its compiler."""
+@functools.cache
+def devices_of(kind: str, number: int) -> list:
+    """Return described devices; ``RuntimeError`` without their compiler."""
     if kind == "cuda":
         described = topologies.get_topology_desc(
-            "H200", platform="cuda", target_config=_H200, topology="1x1x1"
+            "H200", platform="cuda", target_config=_H200, topology=f"1x1x{number}"
         )
     else:
-        described = topologies.get_topology_desc("v5e:2x2", platform="tpu")
-    return described.devices[0]
+        described = topologies.get_topology_desc("v5e:2x4", platform="tpu")
+    return described.devices[:number]
 
 
-def traced(kind: str, program: Compilable, device):
-    """Return the program, traced by the accelerator's rules for its shapes on this device."""
-    mesh = jax.sharding.Mesh(np.array([device]), ("x",))
-    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+def traced(kind: str, program: Compilable):
+    """Return the program, traced by the accelerator's rules for shapes on described devices."""
+    devices = np.array(devices_of(kind, program.num_devices))
+    mesh = jax.sharding.Mesh(devices.reshape(1, -1), ("sweep", "clients"))
+    everywhere = jax.sharding.PartitionSpec()
 
-    def shape(leaf):
+    def placed(argument):
+        if program.num_devices > 1 and isinstance(argument, fcojax.ClientData):
+            spread = dataclasses.replace(argument, mesh=mesh)
+            return jax.tree.map(functools.partial(shape, spec=spread.shard_spec), spread)
+        return jax.tree.map(shape, argument)
+
+    def shape(leaf, spec=everywhere):
         leaf = leaf if hasattr(leaf, "dtype") else np.asarray(leaf)
         dtype = leaf.dtype
         if not jnp.issubdtype(dtype, jax.dtypes.prng_key):
             dtype = jax.dtypes.canonicalize_dtype(dtype)
-        return jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=whole)
+        sharding = jax.sharding.NamedSharding(mesh, spec)
+        return jax.ShapeDtypeStruct(leaf.shape, dtype, sharding=sharding)
 
     with pretend(kind, DEVICES[kind].memory):
-        return jax.jit(program.function).trace(*jax.tree.map(shape, program.arguments))
+        return jax.jit(program.function).trace(*map(placed, program.arguments))
 
 
 def products(jaxpr) -> float:
@@ -128,9 +142,9 @@ def products(jaxpr) -> float:
     return total
 
 
-def measured(kind: str, program: Compilable, device, save: pathlib.Path | None = None) -> dict:
+def measured(kind: str, program: Compilable, save: pathlib.Path | None = None) -> dict:
     """Compile one program; return its row."""
-    traced_program = traced(kind, program, device)
+    traced_program = traced(kind, program)
     lowered = traced_program.lower(lowering_platforms=(kind,))
     began = time.perf_counter()
     compiled = lowered.compile()
@@ -167,11 +181,10 @@ def modelled(kind: str, found: Launches, operations: float, rounds: int) -> dict
     return parts | {"modelled_ms": sum(parts.values())}
 
 
-def steps_of(kind: str, name: str, device) -> dict[str, float]:
+def steps_of(kind: str, name: str) -> dict[str, float]:
     """Return the kernels of a local step, and those around the steps, from two lengths."""
     few, many = (
-        measured(kind, compiled_programs.of_length(name, steps), device)["kernels"]
-        for steps in (5, 10)
+        measured(kind, compiled_programs.of_length(name, steps))["kernels"] for steps in (5, 10)
     )
     each = (many - few) / 5
     return {"kernels_a_step": each, "kernels_around": many - 10 * each}
@@ -212,17 +225,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--save", type=pathlib.Path, help="folder for the compiled texts")
     parser.add_argument("--out", type=pathlib.Path, help="the table's file; JSON goes beside it")
     options = parser.parse_args(arguments)
-    device, rows = device_of(options.kind), []
-    known = compiled_programs.workloads() | compiled_programs.algorithms()
+    rows: list[dict] = []
+    known = compiled_programs.workloads() | compiled_programs.meshes()
+    known |= compiled_programs.algorithms()
     for name, make in known.items():
         if not name.startswith(tuple(options.only.split(";"))):
             continue
         save = options.save and options.save / f"{options.kind}-{name.replace(' ', '_')}.hlo"
         row: dict = {"program": name, "device": DEVICES[options.kind].name}
         try:
-            row |= measured(options.kind, make(), device, save)
+            row |= measured(options.kind, make(), save)
             if options.steps and name.startswith(("W1 ", "W4 ")):
-                row |= steps_of(options.kind, name, device)
+                row |= steps_of(options.kind, name)
         except Exception as error:  # the row says so, and the others go on
             reason = (str(error).strip() or "no reason given").splitlines()[0]
             row["failed"] = f"{type(error).__name__}: {reason[:200]}"
@@ -232,6 +246,7 @@ def main(arguments: list[str] | None = None) -> None:
             options.out.with_suffix(".json").write_text(json.dumps(rows, indent=1))
             options.out.write_text(table(rows))
     print("\nCompiled, not run.\n\n" + table(rows), flush=True)
+    sys.exit(any("failed" in row for row in rows))
 
 
 if __name__ == "__main__":

@@ -24,11 +24,19 @@ _ROUNDS = 100
 
 
 class Compilable(NamedTuple):
-    """A function, shapes of its arguments, and the number of rounds that it runs."""
+    """A program, and what it is compiled for.
+
+    Attributes:
+      function: what is compiled.
+      arguments: their shapes.
+      rounds: the number of rounds that it runs.
+      num_devices: devices among which the clients are shared.
+    """
 
     function: Callable
     arguments: tuple
     rounds: int = _ROUNDS
+    num_devices: int = 1
 
 
 def _shape(*sides: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
@@ -170,6 +178,23 @@ def at_w1s_shape(name: str) -> Compilable:
     )
 
 
+def shared(name: str, algorithm: str, num_devices: int) -> Compilable:
+    """Return the rounds of a linear workload whose clients are shared among devices."""
+    program = of_workload(name, algorithm)
+    data = program.arguments[0]
+    each = -(-data.num_clients // num_devices)
+    rows = num_devices * each * data.max_size
+    examples = {
+        name: _shape(rows, *leaf.shape[1:], dtype=leaf.dtype)
+        for name, leaf in data.examples.items()
+    }
+    # On a mesh every device counts from its own first row.
+    offsets = _shape(num_devices * (each + 1), dtype=jnp.int32)
+    weights = _shape(num_devices * each)
+    data = dataclasses.replace(data, examples=examples, offsets=offsets, weights=weights)
+    return program._replace(arguments=(data, *program.arguments[1:]), num_devices=num_devices)
+
+
 def many_clients() -> Compilable:
     """Return W6 with 1,000 of 2,000 clients a round."""
     workload = WORKLOADS["W6"]._replace(num_clients=2000, cohort_size=1000)
@@ -187,6 +212,12 @@ def workloads() -> dict[str, Callable[[], Compilable]]:
         f"low rank {a}": functools.partial(low_rank, a) for a in ("fed_dual_avg", "fed_mid")
     }
     return each | grids | {"W6 1,000 clients a round": many_clients} | others | matrices
+
+
+def meshes() -> dict[str, Callable[[], Compilable]]:
+    """Return W1 to W3 on eight devices that share the clients."""
+    names = ("W1", "W2", "W3")
+    return {f"8 devices, {w}": functools.partial(shared, w, "fed_dual_avg", 8) for w in names}
 
 
 def algorithms() -> dict[str, Callable[[], Compilable]]:

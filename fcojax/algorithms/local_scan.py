@@ -8,7 +8,6 @@ Minibatches come from ``draw(steps) -> (indices, weights)``, with indices that c
 ``offset``, and from ``gather(step, rows, weights) -> Batch``.
 """
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -98,20 +97,11 @@ def some_minibatches(
 
 def _scan(step: Step, carry: PyTree, each: PyTree) -> tuple[PyTree, PyTree]:
     """``jax.lax.scan`` over the steps, as many of them written out as the device prefers."""
-    limit, length = rules.rules().unrolled_equations, len(jax.tree.leaves(each)[0])
-    if limit == 0:
-        return jax.lax.scan(step, carry, each)
-    entries = [jax.tree.map(operator.itemgetter(index), each) for index in range(length)]
-    unroll = max(1, limit // num_equations(step, carry, entries[0]))
-    if unroll < length:
-        return jax.lax.scan(step, carry, each, unroll=unroll)
-    # Not by scan: there all clients begin with copies of the model, here they share it in the
-    # first step.
-    step, emitted = jax.jit(step), []
-    for entry in entries:
-        carry, outputs = step(carry, entry)
-        emitted.append(outputs)
-    return carry, jax.tree.map(lambda *leaves: jnp.stack(leaves), *emitted)
+    limit, unroll = rules.rules().unrolled_equations, 1
+    if limit > 0:
+        first = jax.tree.map(lambda leaf: leaf[0], each)
+        unroll = max(1, limit // num_equations(step, carry, first))
+    return jax.lax.scan(step, carry, each, unroll=unroll)
 
 
 def _step_if(condition: Array, step: Step, carry: PyTree, *args: PyTree) -> tuple[PyTree, PyTree]:

@@ -26,6 +26,7 @@ from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
 from fcojax.xla.conditionals import batch_max
 from fcojax.xla.jaxprs import depend_on_first
+from fcojax.xla.rules import rules
 from fcojax.xla.slicing import small_slice
 
 
@@ -148,6 +149,8 @@ def run_clients(
     num_chunks = -(-num_slots // (context.plan.client_chunk_size or num_slots))
     per_chunk = -(-num_slots // num_chunks)
     slots = _padded(slots, num_chunks * per_chunk - num_slots)
+    if num_chunks == 1 and rules().masks:
+        slots = slots._replace(can_be_empty=False)
     if padding.sizes_matter(context.plan.work, context.data) and 1 < per_chunk < num_slots:
         sizes = padding.num_examples_of(context.data, slots.rows, slots.weights)
         order = padding.order_by_size(sizes)

@@ -42,7 +42,7 @@ def as_written() -> AbstractContextManager:
 
 
 def fast_inside_loops(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Exchange the convolutions and max poolings of a function, where the device's rules want it.
+    """Exchange the convolutions of a function, where the device's rules want it, and max poolings.
 
     Apply it before differentiation. Windows of more than 128 entries are left unchanged, and so are
     groups of examples (``batch_group_count``), shardings of a result (``out_sharding``) and rules
@@ -63,8 +63,7 @@ def fast_inside_loops(function: Callable[Arguments, Result]) -> Callable[Argumen
     @functools.wraps(function, updated=())  # a callable object may hold arrays
     def rewritten(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         leaves, structure = jax.tree.flatten((args, kwargs))
-        is_on = _enabled.value and rules().slices
-        if not (is_on and all(map(core.valid_jaxtype, leaves))):
+        if not (_enabled.value and all(map(core.valid_jaxtype, leaves))):
             return function(*args, **kwargs)
         structures = []
 
@@ -124,6 +123,8 @@ def _fast_form(equation: Any) -> Callable | None:
     """The function that computes an equation in another form, or ``None``."""
     params = dict(equation.params)
     if equation.primitive is primitives.conv_general_dilated_p:
+        if not rules().slices:
+            return None
         if params.pop("batch_group_count") > 1 or params.pop("out_sharding", None) is not None:
             return None
         kernel = equation.invars[1].aval

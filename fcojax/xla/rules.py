@@ -31,7 +31,7 @@ class Rules(NamedTuple):
       masks: whether a step that is not needed is computed and discarded rather than skipped.
       usual_first: whether a loop runs its usual number of iterations before it first evaluates its
         condition.
-      slices: whether convolutions and pooling are slices and products instead of XLA's own ops.
+      slices: whether convolutions are slices and products instead of XLA's own operation.
       factors_singly: whether a batch of matrices is factorised one after the other.
       gathers_by_source: whether the cost of a gather grows with the size of its source array.
       unrolled_equations: equations of the local steps that are written out one after the other.

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import transforms
+from fcojax import networks, transforms
 from fcojax.engine.client_loop import local_handle
-from fcojax.xla import rules, stacking
+from fcojax.xla import rewriting, rules, stacking
 from tests.support import federations
 
 V = np.random.default_rng(0).standard_normal(5000)
@@ -159,3 +159,33 @@ def test_arrays_that_are_joined_keep_their_entries():
         found = stacking.joined([small, half, large, small])
     assert [leaf.size for leaf in found] == [6, 2, 1 << 18]
     assert found[0].tolist() == [0, 1, 2] * 2 and found[1].dtype == jnp.float16
+
+
+def test_absent_clients_are_computed_and_masked_where_a_branch_would_wait():
+    data = fcojax.from_clients(federations.clients())
+    given = federations.algorithm("fed_avg"), federations.hparams("fed_avg"), federations.start()
+
+    def model(data):
+        plan = fcojax.Plan(fcojax.local_steps(2), fcojax.coin_flips(0.5), client_chunk_size=9)
+        return fcojax.run(*given, data, jax.random.key(3), plan, num_rounds=8, eval_every=8)[0]
+
+    expected = federations.as_vector(model(data))
+    with rules.pretend("cuda"):
+        assert "cond[" not in str(jax.make_jaxpr(model)(data))
+        np.testing.assert_allclose(federations.as_vector(model(data)), expected, rtol=1e-12)
+
+
+def test_a_networks_loss_is_the_same_without_a_gather():
+    rows = {"x": jnp.ones((4, 28, 28, 1), jnp.float32), "y": jnp.arange(4) % 3}
+    model = networks.emnist_net(num_classes=3, dropout_rates=(0.0, 0.0))
+    problem = networks.network(model, fcojax.from_rows(rows, [2, 2]), num_classes=3)
+    params = problem.init(jax.random.key(0))
+
+    def both():
+        return jax.value_and_grad(lambda params: problem.loss(params, rows).sum())(params)
+
+    expected = both()
+    with rules.pretend("cuda"), rewriting.as_written():
+        assert "scatter-add" not in str(jax.make_jaxpr(both)())
+        found = both()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, expected)
