@@ -252,7 +252,7 @@ def _drawn(workdirs: list[pathlib.Path]) -> list[pathlib.Path]:
     if workdirs == [pathlib.Path()]:
         raise UserError("--workdir is empty; pass the folder of a run.")
     for workdir in workdirs:
-        if not (workdir / "summary.json").exists():
+        if not (workdir / "summary.json").is_file():
             raise UserError(f"{workdir} holds no finished run.")
     file = config_file.load(flags.FLAGS.config)
     if len(workdirs) > 1:

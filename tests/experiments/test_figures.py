@@ -55,10 +55,13 @@ def test_errors_are_one_line(arguments, sentence, incomplete_run):
         ('{"algorithms": {"fed_mid": {}}}', "cannot be drawn: its summary.json was changed since"),
         ('{"algorithms": ', "has a damaged summary.json; the command in"),
         ("3", "has a damaged summary.json; the command in"),
+        (None, "holds no finished run"),  # a folder
     ],
 )
 def test_a_summary_that_is_not_the_runs_is_told(incomplete_run, summary, sentence):
-    (incomplete_run / "summary.json").write_text(summary)
+    path = incomplete_run / "summary.json"
+    path.unlink()
+    path.mkdir() if summary is None else path.write_text(summary)
     done = subprocess.run(
         [sys.executable, "-m", "fcojax", "figures", "lasso", f"--workdir={incomplete_run}"],
         cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
