@@ -31,14 +31,16 @@ FLAGS = flags.FLAGS
 
 
 def runner_of(
-    path: str, label: str, num_rounds: int, quick: bool = False
+    path: str, label: str, num_rounds: int | None, quick: bool = False
 ) -> tuple[SweepRunner, Job]:
-    """The launcher's runner for a config, cut to some rounds, and one of its jobs."""
+    """The launcher's runner for a config, and one of its jobs; cut to some rounds, or as it is."""
     file = config_file.load(path)
     config = file.get_config()
     if quick:
         file.quick(config)
-    config.update(algorithms=(label,), num_rounds=num_rounds, criterion_rounds=config.eval_every)
+    config.update(algorithms=(label,))
+    if num_rounds is not None:
+        config.update(num_rounds=num_rounds, criterion_rounds=config.eval_every)
     experiment = file.experiment
     assert isinstance(experiment, Sweep), f"{path} is no sweep"
     settings = resolve(config, experiment)

@@ -25,9 +25,9 @@ from fcojax.engine.placement.mesh import client_mesh, decomposes_on_a_cpu, shard
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.program import Program
 from fcojax.engine.state import State, on_mesh
-from fcojax.engine.stepper import advance, advance_donating, look, read_model, start
+from fcojax.engine.stepper import advance_compiled, advance_donating, look, read_model, start
 from fcojax.engine.stream import Stream, on_disk
-from fcojax.engine.sweep import pad, points_at_once
+from fcojax.engine.sweep import points_at_once
 from fcojax.engine.tuning import fastest_chunk_size
 from fcojax.engine.validation import require_run
 from fcojax.problems import ClientData, Problem, population_loss
@@ -73,6 +73,7 @@ class PreparedJob(NamedTuple):
       size: points that run side by side.
       context: the training clients of the sweep and its validation clients, for ``observe``;
         a sample of training clients that stay on disk.
+      longest: the rounds of the longest block.
       stream: reads clients that stay on disk; ``None`` where they are in memory.
     """
 
@@ -85,6 +86,7 @@ class PreparedJob(NamedTuple):
     names: list[tuple[float, ...]]
     size: int
     context: PyTree
+    longest: int
     stream: Stream | None = None
 
     def places(self, points: np.ndarray) -> np.ndarray:
@@ -111,23 +113,37 @@ class PreparedJob(NamedTuple):
 
         return jax.eval_shape(begin, grid, data)
 
-    def look(self, points: np.ndarray, states: State) -> PyTree:
-        """Evaluate the states of these points, with axes [points, seeds]."""
+    def look(self, points: np.ndarray, states: State, donate: bool) -> tuple[State, PyTree]:
+        """Return the states of these points, and what is measured, with axes [points, seeds].
+
+        Without rounds it is the program that runs them, because another takes long to compile.
+        """
         grid = self.hparams(points)
-        return look(self.job.algorithm, grid, states, self.observe, self.context)
+        if self.stream is not None:
+            return states, look(self.job.algorithm, grid, states, self.observe, self.context)
+        states, seen = self.advance(points, states, 0, donate)
+        key, first = self.keys[0], take(self.job.grid, 0)
+        params = jax.eval_shape(self.problem.init, key)
+        measures = jax.eval_shape(self.observe, first, params, self.context)
+        return states, {name: seen[name][:, :, 0] for name in measures}
 
     def advance(
         self, points: np.ndarray, states: State, num_rounds: int, donate: bool
     ) -> tuple[State, PyTree]:
         """Run a block of rounds, evaluated at its end; ``donate`` overwrites ``states``."""
         algorithm, grid = self.job.algorithm, self.hparams(points)
-        given = {"observe": self.observe, "context": self.context, "donate": donate}
         if self.stream is not None:
-            return self.stream.advance(algorithm, grid, states, num_rounds=num_rounds, **given)
-        return advance(
-            algorithm, grid, states, self.data, self.plan, num_rounds=num_rounds,
-            eval_every=num_rounds, **given,
-        )  # fmt: skip
+            return self.stream.advance(
+                algorithm, grid, states, num_rounds=num_rounds, observe=self.observe,
+                context=self.context, donate=donate,
+            )  # fmt: skip
+        compiled = advance_donating if donate else advance_compiled
+        return compiled(self.program, grid, self.data, states, self.context, np.int32(num_rounds))
+
+    @property
+    def program(self) -> Program:
+        """What is compiled, once for blocks of any length."""
+        return Program(self.job.algorithm, self.plan, self.observe, 1, self.longest)
 
     def model(self, point: int, states: State) -> PyTree:
         """Return the model of one point, whose state this is."""
@@ -213,32 +229,46 @@ def prepare(
             job = job._replace(train=job.train.to_device())
         data = spread(job.algorithm, first, params, job.train, job.plan, num_points=points)
     names = [tuple(point.values()) for point in points_of(job.grid)]
+    context = _context(job, problem, data)
     prepared = PreparedJob(
-        job, problem, keys, observe, data, job.plan, names, points, _context(job, problem, data)
+        job, problem, keys, observe, data, job.plan, names, points, context, settings.eval_every
     )
-
-    def trace(size):
-        grid = pad(job.grid, size)
-        states = prepared.shapes(grid, prepared.data)
-        shapes = jax.eval_shape(lambda *same: same, grid, prepared.data, states, prepared.context)
-        program = Program(job.algorithm, job.plan, observe, 1, settings.eval_every)
-        return advance_donating.trace(program, *shapes)
-
-    if data.mesh is not None and decomposes_on_a_cpu(trace(2 * data.num_sweep_shards)):
+    prepared = _with_sizes(prepared, job.plan)
+    if data.mesh is not None and decomposes_on_a_cpu(_trace(prepared)):
         context = _context(job, problem, job.train)
-        prepared = prepared._replace(data=job.train, context=context)
-    plan = job.plan
-    size = points_at_once(job.algorithm, job.grid, params, prepared.data, plan, len(settings.seeds))
-    if settings.time_chunks and plan.client_chunk_size is None and stream is None:
+        prepared = _with_sizes(prepared._replace(data=job.train, context=context), job.plan)
+    if settings.time_chunks and job.plan.client_chunk_size is None and stream is None:
         chunk = fastest_chunk_size(
-            job.algorithm, first, problem.init(keys[0]), prepared.data, plan,
-            num_points=min(size, points), num_seeds=len(settings.seeds), remember=remember,
+            job.algorithm, first, problem.init(keys[0]), prepared.data, job.plan,
+            num_points=min(prepared.size, points), num_seeds=keys.size, remember=remember,
         )  # fmt: skip
-        plan = plan._replace(client_chunk_size=chunk)
-    chosen = plan._replace(point_chunk_size=size)
-    plan = sized(job.algorithm, first, params, prepared.data, chosen, num_points=points)
+        prepared = _with_sizes(prepared, job.plan._replace(client_chunk_size=chunk))
     if stream is not None:
         prepared = prepared._replace(data=job.train, stream=stream)
+    return prepared
+
+
+def _trace(prepared: PreparedJob) -> jax.stages.Traced:
+    """Trace the program of a job on a mesh, for the arguments that its first part will have."""
+    grid = prepared.hparams(np.arange(min(prepared.size, len(prepared.names))))
+    assert prepared.data.mesh is not None
+    everywhere = jax.sharding.NamedSharding(prepared.data.mesh, jax.sharding.PartitionSpec())
+    states = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere),
+        prepared.shapes(grid, prepared.data),
+    )
+    arguments = grid, prepared.data, states, prepared.context, np.int32(0)
+    return advance_donating.trace(prepared.program, *arguments)
+
+
+def _with_sizes(prepared: PreparedJob, plan: Plan) -> PreparedJob:
+    """Choose how many points and clients run side by side, unless the plan says so."""
+    _, algorithm, grid, *_ = prepared.job
+    data, keys = prepared.data, prepared.keys
+    params = jax.eval_shape(prepared.problem.init, keys[0])
+    size = points_at_once(algorithm, grid, params, data, plan, keys.size)
+    chosen = plan._replace(point_chunk_size=size)
+    plan = sized(algorithm, take(grid, 0), params, data, chosen, num_points=num_points(grid))
     return prepared._replace(plan=plan, size=size)
 
 

@@ -168,7 +168,7 @@ class _JobRun:
         if restored is None:
             self.recorder.forget(points, -1)
             states = self.prepared.start(points)
-            seen = self.prepared.look(points, states)
+            states, seen = self.prepared.look(points, states, not self.runner.debug_nans)
             self._record(part, 0, points, jax.device_get(distributed.gathered(seen)))
         else:
             states, points = restored

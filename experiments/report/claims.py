@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 _CONFIDENCE = 0.95
 NEEDS_THE_FULL_RUN, NOT_DECIDED = "needs the full run", "not decided"
@@ -111,7 +111,7 @@ def over_seeds(
         interval = (math.nan, math.nan)
     else:
         error = float(values.std(ddof=1)) / math.sqrt(len(values))
-        half = error * float(stats.t.ppf((1 + _CONFIDENCE) / 2, len(values) - 1))
+        half = error * float(special.stdtrit(len(values) - 1, (1 + _CONFIDENCE) / 2))
         interval = (mean - half, mean + half)
     return Claim(text, mean, needed, at_least, interval, source, quick=False, seeds=len(values))
 

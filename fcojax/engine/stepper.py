@@ -248,15 +248,15 @@ start_compiled = jit_per(3)(start_traced)
 @in_full_precision
 @with_auto_axes
 def advance_traced(
-    program: Program, hparams: PyTree, data: ClientData, state: State, context: PyTree
+    program: Program, hparams, data: ClientData, state: State, context, num_rounds=None
 ) -> tuple[State, dict[str, Array]]:
-    """Body of ``advance``."""
+    """Body of ``advance``; runs ``num_rounds`` before an evaluation if that is given."""
     plan = with_chunk_size(program.plan, program.algorithm, hparams, data, state)
     program = program._replace(plan=plan)
 
     def one(hparams, state):
         def to_next_evaluation(state, _):
-            state, metrics = _rounds(program, hparams, data, state)
+            state, metrics = _rounds(program, hparams, data, state, num_rounds)
             measures = {}
             if program.observe is not None:
                 measures = _evaluate(program.algorithm, program.observe, hparams, state, context)
@@ -274,12 +274,12 @@ advance_donating = jit_per(1, donate_argnums=2)(advance_traced)
 
 
 def _rounds(
-    program: Program, hparams: PyTree, data: ClientData, state: State
+    program: Program, hparams: PyTree, data: ClientData, state: State, num_rounds: Array | None
 ) -> tuple[State, dict[str, Array]]:
-    """Scan the rounds up to the next evaluation, with the clients' metrics reduced over them."""
+    """Run the rounds up to the next evaluation, with the clients' metrics reduced over them."""
     outliers = program.plan.outliers
 
-    def scan(hparams, data, state):
+    def rounds(hparams, data, state, num_rounds):
         def body(state, _):
             now = at_round(hparams, state.round)
             memories = state.bound, state.memory
@@ -292,22 +292,23 @@ def _rounds(
             after = State(server, *rows, state.round + 1, state.key, bound, memory)
             return after, metrics
 
-        state, metrics = stacking.scan(body, state, program.rounds_per_evaluation)
+        length = program.rounds_per_evaluation
+        state, metrics = stacking.scan(body, state, length, num_rounds)
         return state, reduced_over_rounds(metrics)
 
     if data.mesh is None:
-        return scan(hparams, data, state)
+        return rounds(hparams, data, state, num_rounds)
     everywhere = jax.sharding.PartitionSpec()
     specs = State(everywhere, data.shard_spec, data.shard_spec, *(everywhere,) * 4)
     return jax.shard_map(
-        scan,
+        rounds,
         mesh=data.mesh,
-        in_specs=(everywhere, data.shard_spec, specs),
+        in_specs=(everywhere, data.shard_spec, specs, everywhere),
         out_specs=(specs, everywhere),
         # Every device computes the same server state from the same mean; that is not inferred
         # through a scan whose carry starts out replicated.
         check_vma=False,
-    )(hparams, data, state)
+    )(hparams, data, state, num_rounds)
 
 
 @in_full_precision

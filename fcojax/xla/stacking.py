@@ -41,29 +41,48 @@ class _Packed:
     structure: Any
 
 
-def scan(body: Callable, carry: PyTree, length: int) -> tuple[PyTree, PyTree]:
+def scan(
+    body: Callable, carry: PyTree, length: int, num: Array | None = None
+) -> tuple[PyTree, PyTree]:
     """Run ``jax.lax.scan`` without inputs; where kernels are dear, scalars are stored together.
 
     Args:
       body: ``(carry, None) -> (carry, outputs)``.
       carry: the value before the first iteration.
       length: number of iterations.
+      num: if given, how many of them are run; the outputs of the others are zero.
 
     Example:
       >>> body = lambda number, _: (number + 1, {"number": number, "square": number**2})
       >>> number, outputs = scan(body, jnp.int32(1), 3)
       >>> int(number), outputs["square"].tolist()
       (4, [1, 4, 9])
+      >>> number, outputs = scan(body, jnp.int32(1), 3, num=jnp.int32(2))
+      >>> int(number), outputs["square"].tolist()
+      (3, [1, 4, 0])
     """
+    run = jax.lax.scan if num is None else functools.partial(_scan_some, num)
     if not rules().few_kernels:
-        return jax.lax.scan(body, carry, length=length)
+        return run(body, carry, length=length)
 
     def packed_body(carry, _):
         carry, outputs = body(carry, None)
         return carry, _packed(outputs)
 
-    carry, packed = jax.lax.scan(packed_body, carry, length=length)
+    carry, packed = run(packed_body, carry, length=length)
     return carry, _unpacked(packed)
+
+
+def _scan_some(num: Array, body: Callable, carry: PyTree, length: int) -> tuple[PyTree, PyTree]:
+    shapes = jax.eval_shape(body, carry, None)[1]
+    outputs = jax.tree.map(lambda leaf: jnp.zeros((length, *leaf.shape), leaf.dtype), shapes)
+
+    def one(index, so_far):
+        carry, outputs = so_far
+        carry, found = body(carry, None)
+        return carry, jax.tree.map(lambda all, leaf: all.at[index].set(leaf), outputs, found)
+
+    return jax.lax.fori_loop(0, jnp.minimum(num, length), one, (carry, outputs))
 
 
 def _packed(outputs: PyTree) -> _Packed:

@@ -61,6 +61,16 @@ def test_the_launcher_runs_beside_the_sweep():
 
 
 @pytest.mark.long
+def test_a_whole_run_of_the_launcher_is_timed_beside_a_script():
+    (row,) = json_lines(
+        "benchmarks.whole_runs", "--quick", "--algorithm=fed_mid", "--repeats=1",
+        "--config.num_rounds=20", "--config.criterion_rounds=10",
+    )  # fmt: skip
+    assert set(row["cpu_s"]) == {"launcher", "sweep"}
+    assert row["medians"]["launcher over sweep"] > 0
+
+
+@pytest.mark.long
 def test_a_step_in_the_library_is_timed_beside_the_step_alone():
     (row,) = json_lines("benchmarks.steps", "--quick", "--network=char_gru", "--repeats=1")
     assert row["case"] == "char_gru" and {"ratio", "ratio_to_xlas_own"} <= set(row)

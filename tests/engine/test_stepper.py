@@ -194,6 +194,35 @@ def test_a_schedule_ends_with_its_last_value(sweep):
     assert int(advance(state, fcojax.local_steps(1), 1).round) == 3
 
 
+@pytest.mark.parametrize("on_a_mesh", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_one_program_runs_any_number_of_rounds(on_a_mesh):
+    """Bit for bit as the program of that many; none change nothing but evaluate the state."""
+    population = data()
+    if on_a_mesh:
+        mesh = fcojax.devices.device_mesh(sweep=1, clients=2)
+        population = fcojax.devices.shard_clients(population, mesh)
+    first = fcojax.start(fed_dyn, GRID, federations.start(), population, KEYS, PLAN)
+    program = Program(fed_dyn, PLAN, federations.whole_model, 1, 4)
+
+    def run(state, num_rounds):
+        num = np.int32(num_rounds)
+        return advance_compiled(program, GRID, population, state, None, num)
+
+    state = first
+    for num_rounds in (1, 4, 3):
+        expected = fcojax.advance(
+            fed_dyn, GRID, state, population, PLAN, num_rounds=num_rounds, eval_every=num_rounds,
+            observe=federations.whole_model,
+        )  # fmt: skip
+        state, history = run(state, num_rounds)
+        assert_equal((state, history), expected)
+    same, history = run(state, 0)
+    assert_equal(same, state)
+    seen = fcojax.look(fed_dyn, GRID, state, federations.whole_model)
+    assert_equal({name: history[name][:, :, 0] for name in seen}, seen)
+    assert not np.any(history["participants"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sweep", [1, 2])
 @pytest.mark.parametrize("key", [KEY, KEYS], ids=["run", "sweep"])

@@ -179,15 +179,16 @@ def test_points_that_diverged_cost_nothing_any_more_and_do_not_change_the_others
     tmp_path, monkeypatch
 ):
     """Also if the run is killed after they were left out."""
-    sizes, advance = [], jobs.advance
+    sizes, advance = [], jobs.advance_donating
     monkeypatch.setattr(
         jobs,
-        "advance",
-        lambda *args, **kw: sizes.append(len(args[1][0])) or advance(*args, **kw),
+        "advance_donating",
+        functools.wraps(advance)(lambda *args: sizes.append(len(args[1][0])) or advance(*args)),
     )
     toy = Toy(client_lr=(0.003, 1e9, 1e10, 1e11), num_rounds=70, algorithms=("fed_avg",))
     summary, rows, _ = toy.run(tmp_path / "whole")
-    assert sizes == [4] * 2 + [2] * 12  # the points left, one for each of two devices
+    # The first look, and then blocks: the points left, one for each of two devices.
+    assert sizes == [4] * 3 + [2] * 12
     assert summary["finished"] == 1 and len(summary["diverged"]) == 3
     assert len(rows) == 15 + 3 * 2
     alone = Toy(client_lr=(0.003,), num_rounds=70, algorithms=("fed_avg",))
@@ -206,14 +207,19 @@ def test_points_that_diverged_cost_nothing_any_more_and_do_not_change_the_others
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fed_avg", "fed_dyn"])
 def test_a_block_is_compiled_once_for_each_number_of_points(algorithm, tmp_path, caplog):
-    """All points and those left; when the run goes on, those left alone."""
-    for blocks, programs in ((4, 2), (9, 1)):
-        toy = Toy(client_lr=(0.003, 1e9, 1e10, 1e11), num_rounds=70, algorithms=(algorithm,))
+    """All points and those left; when the run goes on, those left alone.
+
+    Blocks of one round and of five are one program, which also evaluates the start point.
+    """
+    changes = {"num_rounds": 70, "eval_all_until": 3, "algorithms": (algorithm,)}
+    for blocks, programs in ((6, 2), (9, 1)):
+        toy = Toy(client_lr=(0.003, 1e9, 1e10, 1e11), **changes)
         caplog.clear()
         with jax.log_compiles(), pytest.raises(Killed):
             toy.run(tmp_path, around_block=killed_after(blocks))
-        compiled = [text for text in caplog.messages if "XLA compilation of jit(advance" in text]
-        assert len(compiled) == programs
+        compiled = [text for text in caplog.messages if "XLA compilation of jit(" in text]
+        assert sum("jit(advance" in text for text in compiled) == programs
+        assert not [text for text in compiled if "jit(look" in text]
 
 
 @pytest.mark.slow

@@ -158,7 +158,8 @@ def the_launchers_block():
     look = observer(problem, penalty, settings.penalty_scales[0])
     program = Program(entry.algorithm, entry.plan, look, 1, settings.eval_every)
     context = problem.train, problem.validation
-    return advance_donating.trace(program, entry.grid, entry.train, state, context)
+    num_rounds = np.int32(settings.eval_every)
+    return advance_donating.trace(program, entry.grid, entry.train, state, context, num_rounds)
 
 
 def programs():
