@@ -13,10 +13,11 @@ EXPERIMENT = Study(
     claims=claims.claims,
     remarks=(
         "FedDualAvg needs 3.2 times the rounds with the largest tenth: with EF21 it is best at a "
-        "third of the step of whole uploads, the other two with EF14 at half of it. In 20 dimensions an upload has its number of steps, 8 bytes, beside the 18 of two "
-        "entries, so a few bits of every entry save more than leaving entries out. A first full "
-        "run had steps up to 5.7 times the safe one, where whole uploads were at the edge of the "
-        "grid; no claim was changed, and none has another outcome."
+        "third of the step of whole uploads, the other two with EF14 at half of it. In 20 "
+        "dimensions an upload has its number of steps, 8 bytes, beside the 18 of two entries, so a "
+        "few bits of every entry save more than leaving entries out. A first full run had steps up "
+        "to 5.7 times the safe one, where whole uploads were at the edge of the grid; no claim was "
+        "changed, and none has another outcome."
     ),
     figures=figures.draw,
     captions={
