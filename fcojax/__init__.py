@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fcojax import (
     algorithms,
+    attacks,
     datasets,
     devices,
     grid,
@@ -60,6 +61,7 @@ __version__ = "0.3.0.dev0"
 __all__ = [
     # rooms
     "algorithms",
+    "attacks",
     "check",
     "datasets",
     "devices",

