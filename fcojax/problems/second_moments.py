@@ -54,7 +54,7 @@ def _one_client(data: ClientData, bias: bool, ridge: float) -> ClientData:
     x, y = data.examples["x"], data.examples["y"]
     floats = [a.dtype for a in (x, y) if jnp.issubdtype(a.dtype, jnp.floating)]
     dtype = jnp.promote_types(floats[0], floats[-1]) if floats else jnp.result_type(float)
-    roots = jnp.sqrt(_row_weights(data)).astype(dtype)
+    roots = jnp.sqrt(row_weights(data)).astype(dtype)
 
     def moments(x, y, roots):
         y = y.astype(dtype) * roots
@@ -99,7 +99,7 @@ def _products_of_rows(a: Array) -> Array:
     )
 
 
-def _row_weights(data: ClientData) -> Array:
+def row_weights(data: ClientData) -> Array:
     """Return the weight of each example in the population; the sum is 1."""
     sizes = jnp.diff(data.offsets)
     each = data.weights / jnp.sum(data.weights) / sizes.astype(data.weights.dtype)

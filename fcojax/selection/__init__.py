@@ -2,6 +2,7 @@
 
 from fcojax.selection.criteria import Criterion, aic, bic, ebic
 from fcojax.selection.folds import Folds, Split, by_client, by_example, hold_out
+from fcojax.selection.intervals import Intervals, intervals
 from fcojax.selection.ledger import Ledger
 from fcojax.selection.nonzeros import Nonzeros, nonzeros
 from fcojax.selection.path import Path, path
@@ -11,6 +12,7 @@ from fcojax.selection.select import Selection, select
 __all__ = [
     "Criterion",
     "Folds",
+    "Intervals",
     "Ledger",
     "Nonzeros",
     "Path",
@@ -23,6 +25,7 @@ __all__ = [
     "by_example",
     "ebic",
     "hold_out",
+    "intervals",
     "nonzeros",
     "path",
     "select",

@@ -1,0 +1,170 @@
+"""Intervals from moments of the sites: pooled formulas, and their coverage."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import fcojax
+from fcojax import problems
+from fcojax.problems.cox import cox_loss
+from fcojax.problems.linear_models import half_square
+from fcojax.selection import intervals
+from fcojax.selection.intervals import debiased
+from fcojax.transforms import soft_threshold
+from tests.problems.test_linear_models import survival
+from tests.selection.test_path import PENALTY, population
+
+LOSSES = {
+    "linear": half_square,
+    "logistic": problems.logistic_loss,
+    "poisson": problems.poisson_loss,
+}
+
+
+def pooled(kind, x, y, w):
+    """Gradient, Hessian and rows' slopes of the mean loss, by the formulas of textbooks."""
+    z = x @ w
+    mean, curvature = {
+        "linear": lambda: (z, np.ones_like(z)),
+        "logistic": lambda: (1 / (1 + np.exp(-z)), np.exp(-z) / (1 + np.exp(-z)) ** 2),
+        "poisson": lambda: (np.exp(z), np.exp(z)),
+    }[kind]()
+    slopes = (mean - y)[:, None] * x
+    return slopes.mean(axis=0), (curvature[:, None] * x).T @ x / len(y), slopes
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_moments_of_sites_give_the_pooled_formulas(kind):
+    data = population(kind, (40, 25, 35))
+    problem = getattr(problems, kind)(data)
+    rng = np.random.default_rng(0)
+    model = {"kernel": jnp.array(np.r_[rng.normal(size=3) / 3, 0, 0, 0]), "bias": jnp.array(0.2)}
+    x, y = (np.asarray(data.examples[name], float) for name in "xy")
+    x, flat = np.column_stack([np.ones(100), x]), np.asarray(ravel_pytree(model)[0])
+    for on in ("all", "support"):
+        found = intervals(problem, model, on=on, level=0.9)
+        kept = np.flatnonzero(flat) if on == "support" else np.arange(7)
+        gradient, hessian, slopes = pooled(kind, x, y, flat)
+        inverse = np.linalg.inv(hessian[np.ix_(kept, kept)])
+        expected = np.zeros(7)
+        expected[kept] = flat[kept] - inverse @ gradient[kept]
+        gradient, hessian, slopes = pooled(kind, x, y, expected)
+        inverse = np.linalg.inv(hessian[np.ix_(kept, kept)])
+        expected[kept] -= inverse @ gradient[kept]
+        meat = slopes[:, kept].T @ slopes[:, kept] / 100**2
+        errors = np.sqrt(np.diag(inverse @ meat @ inverse) * 100 / (100 - kept.size))
+        estimate, error, low, high = (np.asarray(ravel_pytree(c)[0]) for c in found[:4])
+        np.testing.assert_allclose(estimate, expected, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(error[kept], errors, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(high[kept] - low[kept], 2 * 1.6448536 * errors, atol=1e-6)
+        assert not np.delete(error, kept).any()
+        assert str(found).count("kernel[") == np.count_nonzero(kept)  # without the bias
+    # Twice a model down; a gradient and two symmetric matrices of 7 rows up.
+    assert found.ledger.by_client()[0] == (112, 112 * 9)
+
+
+@pytest.mark.slow
+def test_the_debiased_lasso_is_least_squares_and_the_refit_its_own_estimate():
+    data = population(sizes=(40, 30, 30))
+    problem = problems.linear(data)
+    chosen = fcojax.select(problem, PENALTY, strengths=4, least=0.05)
+    x, y = (np.asarray(data.examples[name]) for name in "xy")
+    answer = np.linalg.lstsq(np.column_stack([np.ones(100), x]), y)[0]
+    found = intervals(problem, chosen.model)
+    np.testing.assert_allclose(ravel_pytree(found.estimate)[0], answer, atol=1e-6)
+    refit = intervals(problem, chosen.refit, on="support")
+    np.testing.assert_allclose(refit.estimate["kernel"], chosen.refit["kernel"], atol=1e-4)
+
+
+def test_a_lasso_of_each_column_replaces_the_inverse():
+    """At a strength near zero it is the inverse; above, its rows satisfy their conditions."""
+    data = population(sizes=(40, 30, 30))
+    arguments = half_square, MODEL, data.examples, jnp.full(100, 0.01), jnp.ones(7, bool)
+    exact = debiased(*arguments)
+    near = debiased(*arguments, jnp.array(1e-9))
+    np.testing.assert_allclose(near[0], exact[0], atol=1e-6)
+    far = debiased(*arguments, jnp.array(0.05))
+    assert 1e-4 < np.abs(far[0] - exact[0]).max() < 0.2
+    wide = fcojax.from_rows(
+        {"x": np.random.default_rng(0).normal(size=(3, 8)), "y": np.ones(3)}, [2, 1]
+    )
+    problem = problems.least_squares(wide)
+    with pytest.raises(ValueError, match="Hessian of 8 parameters is singular; pass nodewise="):
+        intervals(problem, jnp.zeros(8))
+    assert np.isfinite(intervals(problem, jnp.zeros(8), nodewise=0.1).estimate).all()
+
+
+MODEL = {"kernel": jnp.zeros(6), "bias": jnp.array(0.0)}
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="the loss is a WholeBatchLoss, which is no sum over rows"):
+        intervals(problems.cox(survival()), jnp.zeros(2))
+    assert cox_loss is problems.cox(survival()).loss
+    with pytest.raises(ValueError, match="level is 95; pass a number above 0 and below 1"):
+        intervals(problems.linear(population()), MODEL, level=95)
+
+
+DIM, NUM_ROWS, STRENGTH = 8, 150, 0.08
+TRUTH = jnp.array([1.0, -0.5, 0.1, 0.05, 0.0, 0.0, 0.0, 0.0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", LOSSES)
+def test_intervals_of_a_thousand_federations_hold_the_truth_as_often_as_they_say(kind):
+    """Four sites of 150 rows whose features differ: strong, weak and no effects, debiased.
+
+    The refit has its support fixed to that of the truth; a support chosen on the same rows leaves
+    out weak effects that happen to be small.
+    """
+    loss = LOSSES[kind]
+
+    def federation(key):
+        keys = jax.random.split(key, 4)
+        means = jax.random.normal(keys[0], (4, DIM)) / 4
+        x = jax.random.normal(keys[1], (4, NUM_ROWS, DIM)) + means[:, None]
+        x = x.reshape(-1, DIM) / (2 if kind == "poisson" else 1)
+        z = x @ TRUTH
+        y = {
+            "linear": lambda: z + (0.5 + 0.5 * jnp.abs(x[:, 0])) * jax.random.normal(
+                keys[2], z.shape
+            ),
+            "logistic": lambda: jax.random.bernoulli(keys[2], jax.nn.sigmoid(z)).astype(z.dtype),
+            "poisson": lambda: jax.random.poisson(keys[2], jnp.exp(z)).astype(z.dtype),
+        }[kind]()  # fmt: skip
+        rows, weights = {"x": x, "y": y}, jnp.full(z.shape, 1 / z.size)
+
+        def model(w):
+            return {"kernel": w, "bias": jnp.zeros(())}
+
+        def lasso(_, w):
+            slope = jax.grad(lambda w: jnp.mean(loss(model(w), rows)))(w)
+            return soft_threshold(w - 0.5 * slope, 0.5 * STRENGTH)
+
+        found = jax.lax.fori_loop(0, 200, lasso, jnp.zeros(DIM))
+        everything, support = jnp.ones(DIM + 1, bool), jnp.append(True, TRUTH != 0)
+        estimates = [debiased(loss, model(found), rows, weights, everything)]
+        refit = model(jnp.where(TRUTH != 0, found, 0))
+        unravel = ravel_pytree(refit)[1]
+
+        def newton(_, flat):
+            return debiased(loss, unravel(flat), rows, weights, support)[0]
+
+        flat = jax.lax.fori_loop(0, 5, newton, ravel_pytree(refit)[0])
+        estimates.append(debiased(loss, unravel(flat), rows, weights, support))
+        truth = jnp.append(0.0, TRUTH)
+        return [
+            jnp.abs(estimate - truth) <= 1.959964 * jnp.sqrt(jnp.diagonal(covariance))
+            for estimate, covariance, _ in estimates
+        ]
+
+    keys = jax.random.split(jax.random.key(1), 1000)
+    held = jax.jit(lambda keys: jax.lax.map(federation, keys, batch_size=50))(keys)
+    debiased_share, refit_share = (np.mean(np.asarray(column)[:, 1:], axis=0) for column in held)
+    strong, weak, none = slice(0, 2), slice(2, 4), slice(4, None)
+    for part in (strong, weak, none):
+        assert 0.93 <= debiased_share[part].mean() <= 0.97
+    for part in (strong, weak):
+        assert 0.93 <= refit_share[part].mean() <= 0.97
