@@ -52,15 +52,19 @@ class Run(NamedTuple):
 
 _CROWD = ("--config.num_clients=256", "--config.num_examples=32")
 _POOLED = ("--config.algorithms=prox_gd,mirror_descent,dual_averaging", "--config.server_lr=1.0")
+_SLICE = Run(
+    "fmri_slice", "fmri", ("--config.cohort_size=9",), "Half a slice of one subject",
+    "haxby2001_subj1",
+)  # fmt: skip
+_WHOLE = Run(
+    "fmri_whole", "fmri", (*_SLICE.options, "--config.view=wholebrain_25mm"),
+    "The whole brain of one subject at 25 mm", "haxby2001_subj1",
+)  # fmt: skip
 _FULL = (
     "--config.grid=(40,64,64)", "--config.num_voxels=39912", "--config.effect=0.5",
     "--config.sessions=(12,12,12,12,11,12)",
 )  # fmt: skip
 _DIGITS = ("--config.num_steps=20", "--config.num_rounds=250", "--config.seeds=(0,1,2)")
-_SLICE = Run(
-    "fmri_slice", "fmri", ("--config.cohort_size=9",), "Half a slice of one subject",
-    "haxby2001_subj1",
-)  # fmt: skip
 
 RUNS = (
     Run("lasso", "lasso"),
@@ -71,6 +75,7 @@ RUNS = (
     Run("low_rank", "low_rank"),
     Run("low_rank_weak", "low_rank", ("--config.penalty_scale=0.1",), "Half the penalty"),
     _SLICE,
+    _WHOLE,
     Run("fmri_full", "fmri", _FULL, "A surrogate of the full size"),
     Run(
         "fmri_zero", "fmri", (*_FULL, "--config.start_scale=0.0"), "The surrogate, started at zero"
