@@ -214,9 +214,8 @@ def _trips(computations, loop: Instruction) -> int | None:
     if len(compared) != 1 or "direction=LT" not in compared[0].rest:
         return None
     bound = condition.get(compared[0].operands[1])
-    if bound is None or bound.op != "constant" or not bound.operands[0].isdigit():
-        return None
-    return int(bound.operands[0])
+    number = "".join(bound.operands) if bound is not None and bound.op == "constant" else ""
+    return int(number) if number.isdigit() else None
 
 
 def _called(each: Instruction, names: str) -> list[str]:

@@ -66,6 +66,23 @@ def test_loops_are_multiplied_out_and_gathers_read_what_they_gather():
     assert found.waits == 1
 
 
+@pytest.mark.parametrize(("bound", "trips", "waits"), [("12", 12, 0), ("{}", 1, 1), ("-1", 1, 1)])
+def test_the_length_of_a_loop_is_read_from_its_condition(bound, trips, waits):
+    """Where the compiler does not write it beside the loop, as that for TPUs does not."""
+    text = TEXT.replace(', x={"known_trip_count":{"n":"7"}}', ", condition=%below")
+    text += f"""
+%below (s.1: (s32[], f32[100,8], f32[8])) -> pred[] {{
+  %s.1 = (s32[], f32[100,8], f32[8]) parameter(0)
+  %i.1 = s32[] get-tuple-element(%s.1), index=0
+  %n = s32[] constant({bound})
+  ROOT %less = pred[] compare(%i.1, %n), direction=LT
+}}
+"""
+    found = launches(text)
+    # The comparison is a launch of a loop whose length depends on data.
+    assert found.kernels == 3 * trips + 1 + waits and found.waits == 1 + waits
+
+
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [("f32[]", 4), ("bf16[3]{0:T(8,128)}", 6), ("(pred[2], s8[2,2])", 6), ("token[]", 0)],
