@@ -1,0 +1,106 @@
+"""Flower's two apps, called as Flower calls them, without a network."""
+
+import functools
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from fcojax import flower, safetensors
+from tests.flower.federations import NAMES, federation_of, rows_of, simulated
+
+pytest.importorskip("flwr", reason="Flower is not installed; pip install 'fcojax[flower]'")
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+KEY, NUM_ROUNDS = jax.random.key(5), 6
+
+
+@pytest.fixture(autouse=True)
+def task():
+    """Who sends messages; Flower sets it in the processes that it starts."""
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 7, 1, 1
+
+
+class Grid:
+    """Nodes in this process; a node is a number, its app and its context."""
+
+    def __init__(self, federation, folder=None):
+        self.federation, self.folder = federation, folder
+        self.contexts, self.silent, self.num_sent = {}, frozenset(), 0
+        for name in NAMES:
+            self.start(name)
+
+    def start(self, name):
+        """Start a node under a new number, with nothing in its context."""
+        node = 1000 + len(self.contexts)
+        config = {"site": name} | ({} if self.folder is None else {"folder": str(self.folder)})
+        self.contexts[node] = Context(7, node, config, RecordDict(), {})
+        return node
+
+    def get_node_ids(self):
+        return [node for node in self.contexts if node not in self.silent]
+
+    def send_and_receive(self, messages, *, timeout=None):
+        for message in messages:
+            node = message.metadata.dst_node_id
+            message.metadata.__dict__["_message_id"] = f"{self.num_sent}"
+            self.num_sent += 1
+            app = flower.client_app(self.federation, lambda config: rows_of()[config["site"]])
+            try:
+                reply = app(message, self.contexts[node])
+            except Exception as error:
+                reply = Message(Error(1, str(error)), reply_to=message)
+            reply.metadata.__dict__["_src_node_id"] = node
+            yield reply
+
+
+def run(grid, folder, **other):
+    app = flower.server_app(
+        grid.federation, KEY, num_sites=3, num_rounds=NUM_ROUNDS, folder=folder, timeout=5.0,
+        **other,
+    )  # fmt: skip
+    app(grid, Context(7, 0, {}, RecordDict(), {}))
+    rows = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    return safetensors.load(folder / "model.safetensors")["params"], rows
+
+
+@functools.cache
+def expected(lost=()):
+    return simulated(federation_of("scaffold"), KEY, lost, num_rounds=NUM_ROUNDS)[0]
+
+
+def test_the_apps_compute_the_simulation(tmp_path):
+    grid = Grid(federation_of("scaffold"))
+    model, rows = run(grid, tmp_path)
+    np.testing.assert_allclose(model, expected(), rtol=0, atol=1e-12)
+    assert [row["round"] for row in rows] == list(range(1, NUM_ROUNDS + 1))
+    # What a site keeps is in the context of its node, and only there.
+    assert all(context.state for context in grid.contexts.values())
+
+
+def test_a_node_that_comes_back_under_another_number_goes_on(tmp_path):
+    grid = Grid(federation_of("scaffold"), tmp_path / "kept")
+
+    def restart(row):
+        if row["round"] == 2:
+            grid.silent = frozenset({1001})
+        if row["round"] == 4:
+            grid.start("Bern")
+
+    model, rows = run(grid, tmp_path, progress=restart)
+    np.testing.assert_allclose(model, expected(((2, 1), (3, 1))), rtol=0, atol=1e-12)
+    assert [row["lost"] for row in rows] == [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]
+    assert sorted(file.name for file in (tmp_path / "kept").iterdir()) == [
+        f"site {name}.safetensors" for name in NAMES
+    ]
+
+
+def test_a_node_without_a_name_and_too_few_sites_are_sentences(tmp_path, capsys):
+    grid = Grid(federation_of("scaffold"))
+    del grid.contexts[1002].node_config["site"]
+    with pytest.raises(ValueError, match=r"2 of 3 sites have answered in 5 s; start the others"):
+        run(grid, tmp_path)
+    assert "the node config has no site" in capsys.readouterr().out
