@@ -50,6 +50,13 @@ def require_parts(
             "the plan has an uplink, but this algorithm needs uploads as they were sent; pass "
             "uplink=None, or another algorithm, such as fed_avg."
         )
+    noisy = plan.uplink is not None and plan.uplink.steps_when_empty
+    if noisy and plan.outliers is not None and plan.outliers.quantile is not None:
+        raise ValueError(
+            "the plan adds noise, but who counts depends on a quantile of all clients' norms, so "
+            "one client moves the sum by more than the noise hides; pass outliers=None, or "
+            "norm_bound(...)."
+        )
     _require_work(plan, data)
     require_type(algorithm, hparams)
     require_hparams(hparams, sweeping)

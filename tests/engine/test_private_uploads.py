@@ -309,3 +309,13 @@ def test_noise_on_the_dual_leaves_the_optimum_s_support():
 def test_what_would_protect_less_than_it_says_is_refused(build, word):
     with pytest.raises(ValueError, match=word):
         build()
+
+
+def test_a_quantile_of_all_norms_is_refused_with_noise():
+    quantile = fcojax.norm_quantile(0.9, start=1.0)
+    plan = fcojax.Plan(WORK, uplink=privacy.gaussian(1.0, noise=1.0), outliers=quantile)
+    with pytest.raises(ValueError, match="quantile"):
+        fcojax.start(
+            federations.algorithm("fed_avg"), federations.hparams("fed_avg"), federations.start(),
+            data(), KEY, plan,
+        )  # fmt: skip
