@@ -8,6 +8,7 @@ from fcojax.selection.nonzeros import Nonzeros, nonzeros
 from fcojax.selection.path import Path, path
 from fcojax.selection.search import Search
 from fcojax.selection.select import Selection, select
+from fcojax.selection.stability import Stability, stability
 
 __all__ = [
     "Criterion",
@@ -19,6 +20,7 @@ __all__ = [
     "Search",
     "Selection",
     "Split",
+    "Stability",
     "aic",
     "bic",
     "by_client",
@@ -29,4 +31,5 @@ __all__ = [
     "nonzeros",
     "path",
     "select",
+    "stability",
 ]
