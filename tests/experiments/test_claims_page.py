@@ -28,7 +28,10 @@ MADE = {
     "fMRI: FedDualAvg-OSP": ("FedDualAvg-OSP is sparse", "is far less accurate"),
     "fMRI: FedDualAvg is the most robust": ("most robust to the rates",),
     "constraints: federated EMNIST": (),
-    "Theorem 4.1 for": ("Theorem 4.1 is above the gap of FedDualAvg", "gap of FedMiD "),
+    "Theorem 4.1 for": (
+        "Theorem 4.1 is above the gap of FedDualAvg",
+        "ball, small steps: Theorem 4.1 is above the gap of FedMiD ",
+    ),
     "Theorem 4.2 bounds": ("Theorem 4.2 is above",),
     "Theorem 4.3 bounds": ("Theorem 4.3 is above",),
     "Lemma 4.4": ("Lemma 4.4 is above", "Lemma 4.5 is above"),
