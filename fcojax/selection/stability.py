@@ -89,6 +89,16 @@ def stability(
     Returns:
       The strengths, the frequencies and the traffic of all draws.
 
+    Example:
+      >>> import fcojax
+      >>> x, y = np.eye(4, dtype=np.float32) * 2, np.array([4.0, 0.1, 4.0, 0.1], np.float32)
+      >>> data = fcojax.from_rows({"x": x, "y": y}, [2, 2])
+      >>> found = stability(
+      ...     fcojax.problems.least_squares(data), fcojax.transforms.l1(), strengths=[0.5],
+      ...     num_draws=4)
+      >>> found.frequencies.shape, float(found.largest[1])  # the second is never chosen
+      ((1, 4), 0.0)
+
     References:
       Meinshausen and Buehlmann, Stability selection, JRSS B 2010.
     """
