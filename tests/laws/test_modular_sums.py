@@ -23,7 +23,8 @@ def mean_of(vectors, uplink=UPLINK, key=KEY, hparams=None):
         for index, x in enumerate(vectors)
     ]
     share = jnp.asarray(1 / len(vectors))
-    weights = RoundWeights(jnp.ones(()), jnp.ones(()), jnp.ones(()), jnp.array(len(vectors)))
+    one, number = jnp.ones(()), len(vectors)
+    weights = RoundWeights(one, one, one, jnp.array(number), one, one / number)
     total = [sum(share * uplink.decode(code) for code in codes)]
     return np.asarray(uplink.finish(hparams, total, weights, KEY)[0]), np.array(codes)
 

@@ -69,7 +69,7 @@ def good(kind):
         if one is type(None):
             return None
         if numbers is not None:
-            return next(value for value in (1, 0.5) if is_good(value, numbers))
+            return next(value for value in (1, 0.5, 2) if is_good(value, numbers))
         if typing.get_origin(one) is typing.Literal:
             return typing.get_args(one)[0]
         if one is bool:

@@ -87,7 +87,6 @@ REFUSED = {
     "weights of another shape": (
         lambda: transforms.diagonal(jnp.ones(2), l1()).to_dual(jnp.ones(3)), r"shape \(2,\)",
     ),
-    "a metric for groups": (lambda: transforms.diagonal(1.0, transforms.l2()), "couples"),
     "a metric for a simplex": (lambda: transforms.diagonal(1.0, transforms.simplex()), "couples"),
     "a metric for matrices": (lambda: transforms.diagonal(1.0, transforms.nuclear()), "couples"),
     "a metric for a wide ball": (lambda: transforms.diagonal(1.0, wide_ball()), "couples"),
