@@ -92,6 +92,12 @@ def test_ragged_clients_have_as_many_examples_as_equal_ones():
 
 
 @pytest.mark.long
+def test_methods_are_compared_on_columns_of_unlike_scale():
+    (row,) = json_lines("benchmarks.unlike_scales", "--span=10", "--rounds=40")
+    assert row["rounds"]["fed_dual_avg"] == 20 and row["rounds"]["fed_da, adam"] is None
+
+
+@pytest.mark.long
 def test_a_path_is_that_of_the_pooled_solver():
     (row,) = json_lines("benchmarks.strengths", "--quick", "--repeats=1")
     assert row["unsolved"] == 0 and row["largest_difference"] < 1e-3 and row["ratio"] > 0
