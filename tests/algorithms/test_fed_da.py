@@ -48,6 +48,7 @@ def test_with_one_local_step_it_is_adam_or_adagrad_on_the_mean_gradient(metric, 
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_without_a_metric_a_round_is_one_of_fed_dual_avg_from_the_last_model():
     rates = {"client_lr": 0.03, "server_lr": 0.8, "penalty_scale": 0.15}
     work, w = fcojax.local_steps(4), START

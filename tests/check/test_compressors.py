@@ -83,6 +83,7 @@ def test_a_factor_of_equal_entries_is_detected_where_the_deviation_is_larger():
     assert found.holds is False
 
 
+@pytest.mark.slow
 def test_the_command_reports_a_compressor(tmp_path, monkeypatch, capsys):
     (tmp_path / "compressor_to_check.py").write_text(
         "from fcojax import uploads\n"

@@ -122,6 +122,7 @@ def test_a_site_that_has_lost_its_state_says_so():
         flower.coordinate(federation, sites.transport, KEY, num_rounds=NUM_ROUNDS, progress=forget)
 
 
+@pytest.mark.slow
 def test_the_certificate_stops_the_run_where_it_holds():
     other = {"loss": loss, "penalty": l1()}
     federation = federation_of("composite_fl", **other)

@@ -125,6 +125,7 @@ def test_breakdown_curves(name):
         assert np.all(curve(name, attack.together)[:2] < (0.7 if name == "mean" else 0.5))
 
 
+@pytest.mark.slow
 def test_the_strongest_of_a_line_search_is_at_least_as_strong():
     points, weights = cloud()
     weights, bad = weights / weights.sum(), (jnp.arange(20) < 4).astype(float)

@@ -78,6 +78,7 @@ def test_the_debiased_lasso_is_least_squares_and_the_refit_its_own_estimate():
     np.testing.assert_allclose(refit.estimate["kernel"], chosen.refit["kernel"], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_lasso_of_each_column_replaces_the_inverse():
     """At a strength near zero it is the inverse; above, its rows satisfy their conditions."""
     data = population(sizes=(40, 30, 30))

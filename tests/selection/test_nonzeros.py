@@ -78,6 +78,7 @@ def test_counts_by_row_column_and_group_and_ranks(name):
     assert number(np.asarray(found.models[0])) == pytest.approx(found.search.numbers[0])
 
 
+@pytest.mark.slow
 def test_entries_that_enter_at_once_give_two_neighbours_and_the_sparser_is_chosen():
     """Two orthogonal features with equal gradients: 1 and 3 nonzeros, and never 2."""
     data = fcojax.from_rows({"x": 2 * np.eye(4), "y": np.array([4.0, 2.0, 2.0, 0.5])}, [2, 2])
@@ -96,6 +97,7 @@ def test_entries_that_enter_at_once_give_two_neighbours_and_the_sparser_is_chose
     np.testing.assert_allclose(least.strengths, 0.3 * 2, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_ledger_of_a_search_counts_rounds_and_checks():
     found = fcojax.path(problems.linear(population()), PENALTY, nonzeros=3)
     entry = found.ledger.entries[2]

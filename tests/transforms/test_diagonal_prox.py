@@ -84,6 +84,7 @@ def test_steps_of_any_spread_are_optimal_to_rounding(name, spread):
         assert float(distance) <= 1e-9 * (1 + float(jnp.abs(v / steps).max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["l2", "group l2", "sparse group", "l2 ball"])
 def test_equal_steps_give_the_prox_for_one_step_and_its_derivative(name):
     penalty, rng = ROWS[name][0], np.random.default_rng(2)
