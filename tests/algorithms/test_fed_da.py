@@ -28,6 +28,7 @@ def models(algorithm, hparams, num_rounds, work, params=START):
     return np.asarray(history["model"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("penalty, scale", [(None, 0.1), (l1(), 0.1), (group_l2(axis=0), 0.2)])
 @pytest.mark.parametrize("metric", ["adam", "adagrad"])
 def test_with_one_local_step_it_is_adam_or_adagrad_on_the_mean_gradient(metric, penalty, scale):

@@ -10,7 +10,6 @@ from tests.laws.test_upload_laws import ROWS
 
 SIZE = 64
 RANDOM, TOP, SIGNS = uploads.rand_k(4), uploads.top_k(4), uploads.sign()
-OFTEN = ("rand_k", "top_k", "qsgd, 1 level", "drive")
 
 
 def failed(compressor, size=SIZE):
@@ -18,9 +17,8 @@ def failed(compressor, size=SIZE):
     return [name for name, finding in found.items() if finding.holds is False]
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in ROWS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROWS)
 def test_compressors_of_the_library_are_what_they_state(name):
     assert failed(ROWS[name].compressor) == []
 

@@ -67,9 +67,8 @@ def test_a_certificate_is_an_observer_of_the_start_too(key):
     assert found.solved.all() and found.rounds == plain.rounds > 0
 
 
-@pytest.mark.parametrize(
-    "outliers", [pytest.param(None, marks=pytest.mark.slow), fcojax.norm_quantile(0.9, 10.0)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("outliers", [None, fcojax.norm_quantile(0.9, 10.0)])
 def test_a_sweep_ends_where_its_points_end_alone(outliers):
     """Also where each point has a bound for uploads of its own."""
     plan = fcojax.Plan(PLAN, outliers=outliers)

@@ -194,7 +194,8 @@ def test_a_schedule_ends_with_its_last_value(sweep):
     assert int(advance(state, fcojax.local_steps(1), 1).round) == 3
 
 
-@pytest.mark.parametrize("on_a_mesh", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("on_a_mesh", [False, True])
 def test_one_program_runs_any_number_of_rounds(on_a_mesh):
     """Bit for bit as the program of that many; none change nothing but evaluate the state."""
     population = data()

@@ -120,6 +120,7 @@ def truncate(path: pathlib.Path):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [

@@ -36,6 +36,7 @@ def test_a_run_is_gone_on_with_though_a_number_of_its_config_is_infinite(tmp_pat
     assert provenance.difference(theirs, ours) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "name", "value", "text"),
     [

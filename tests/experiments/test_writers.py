@@ -112,6 +112,7 @@ def test_a_widened_grid_has_a_live_curve_of_its_own(tmp_path):
     assert rounds == {(0, 5, 10, 15, 20)}
 
 
+@pytest.mark.slow
 def test_a_sweep_of_one_point_is_written_block_by_block_and_whole_after_a_kill(tmp_path):
     toy, known = Toy(client_lr=(0.003,)), []
 
@@ -136,6 +137,7 @@ def test_a_sweep_of_one_point_is_written_block_by_block_and_whole_after_a_kill(t
     assert sent == [row["objective"] for row in rows]
 
 
+@pytest.mark.slow
 def test_parts_of_a_grid_have_live_curves_of_their_own(tmp_path):
     toy, writer = Toy(), Remembered()
     curves = exporters.Curves({"own": writer}, tmp_path, toy.settings.criterion)

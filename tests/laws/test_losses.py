@@ -71,6 +71,7 @@ def distance(name, cohort, num_rounds=None, state=None):
     return np.linalg.norm(fcojax.read_model(chosen, hparams, state) - optimum()), state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cohort", [LOSSY, LOSSY_HALF], ids=["everyone", "half"])
 @pytest.mark.parametrize("name", rows())
 def test_what_is_exact_without_losses_is_exact_with_them(name, cohort):

@@ -11,6 +11,8 @@ import scipy.optimize
 
 from fcojax import robust
 
+pytestmark = pytest.mark.slow
+
 SHARE = 0.2
 RULES = {
     "median": robust.median(),

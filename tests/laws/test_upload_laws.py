@@ -19,6 +19,8 @@ from fcojax.uploads.compressor import Compressor
 from fcojax.uploads.packing import bits_for, packed, unpacked
 from fcojax.uploads.rotation import hadamard, normal_levels
 
+pytestmark = pytest.mark.slow
+
 SIZE, DRAWS = 16, 20_000
 KEY = jax.random.key(5)
 
@@ -193,7 +195,6 @@ def test_zero_stays_zero_and_twice_the_vector_is_twice_the_result(name):
     np.testing.assert_allclose(draws(name, 2 * x, 8), 2 * draws(name, x, 8), rtol=1e-12)
 
 
-@pytest.mark.slow
 @each_row
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
 def test_payloads_keep_their_form(name, dtype):
@@ -257,7 +258,6 @@ def same(one, other, payload=None, hparams=None):
         np.testing.assert_allclose(leaf, wanted, rtol=1e-12)
 
 
-@pytest.mark.slow
 def test_special_cases_are_each_other():
     same(uploads.eden(1), uploads.drive())
     same(uploads.eden(1, "least error"), uploads.drive("least error"))
@@ -283,7 +283,6 @@ SWEPT = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SWEPT)
 def test_a_swept_strength_is_the_fixed_one(name):
     """In values, in bytes and in constants."""
@@ -308,7 +307,6 @@ def test_the_hadamard_transform_is_orthogonal_and_its_own_inverse(size):
     np.testing.assert_allclose(jax.vmap(hadamard)(jnp.eye(8)), matrix / np.sqrt(8))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("compressor", [uploads.drive("unbiased"), uploads.eden(2)])
 @pytest.mark.parametrize("size", [5, 16, 100])
 def test_the_decoded_vector_has_the_scalar_product_of_the_vector_itself(compressor, size):
@@ -324,7 +322,6 @@ def test_the_decoded_vector_has_the_scalar_product_of_the_vector_itself(compress
 DISTORTION = {1: 1 - 2 / np.pi, 2: 0.1175, 3: 0.03454, 4: 0.009497}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["unbiased", "least error"])
 @pytest.mark.parametrize("bits", DISTORTION)
 def test_errors_of_rotated_vectors_in_high_dimension(bits, scale):
@@ -354,7 +351,6 @@ def test_levels_are_those_of_lloyd_and_max():
 # Low rank.
 
 
-@pytest.mark.slow
 def test_matrices_of_that_rank_arrive_and_others_are_projected():
     exact = jnp.asarray(normal(16, 9, 3) @ normal(17, 3, 12))
     np.testing.assert_allclose(through(uploads.power(3), [exact])[0], exact, atol=1e-12)

@@ -53,6 +53,7 @@ def steps_of(rng):
     return np.exp(rng.uniform(-3, 3, 6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
 def test_the_prox_equals_cvxpy(name):
     penalty, value, constraints = ROWS[name]
@@ -69,6 +70,7 @@ def test_the_prox_equals_cvxpy(name):
         assert float(objective.value) <= problem.value + 1e-10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["l2", "group l2", "sparse group"])
 @pytest.mark.parametrize("spread", [1.0, 8.0, 16.0])
 def test_steps_of_any_spread_are_optimal_to_rounding(name, spread):

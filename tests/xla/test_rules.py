@@ -175,6 +175,7 @@ def test_absent_clients_are_computed_and_masked_where_a_branch_would_wait():
         np.testing.assert_allclose(federations.as_vector(model(data)), expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_networks_loss_is_the_same_without_a_gather():
     rows = {"x": jnp.ones((4, 28, 28, 1), jnp.float32), "y": jnp.arange(4) % 3}
     model = networks.emnist_net(num_classes=3, dropout_rates=(0.0, 0.0))
