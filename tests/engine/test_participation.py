@@ -131,6 +131,7 @@ def ran(name, chunk, num_devices):
     return state, jax.tree.map(np.asarray, metrics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("chunk", "num_devices"), PLACES)
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_the_engine_does_what_the_sampler_says(name, chunk, num_devices):

@@ -56,6 +56,7 @@ def test_the_model_is_the_optimum_and_a_start_there_costs_no_round():
     np.testing.assert_array_equal(outcome.bytes_up, np.full(4, 24 * exchanges + 8 * outcome.rounds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [KEY, KEY[None]], ids=["run", "sweep"])
 def test_a_certificate_is_an_observer_of_the_start_too(key):
     """It is given the numbers of the round, and may look at the whole state."""

@@ -71,6 +71,7 @@ def test_only_threads_of_orbax_fail_in_silence(monkeypatch, capsys):
     assert "closed" not in told and "another" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_stops_here_or_where_it_may(number):
     before = signal.getsignal(number)

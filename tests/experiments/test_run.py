@@ -90,6 +90,7 @@ def test_it_leaves_everything_behind(finished):
     assert model["kernel"].shape == (12,) and model["bias"].shape == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("own", "expected"), [(None, "1"), ("3", "3")])
 def test_lapack_has_one_thread_unless_a_user_says_otherwise(own, expected):
     around = {key: value for key, value in os.environ.items() if key != "OPENBLAS_NUM_THREADS"}

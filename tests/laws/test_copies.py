@@ -38,6 +38,7 @@ def arrays_of_everybody(text):
     return set(re.findall(rf"\w+\[(?:\d+,)+{NUM_ROWS}\b[\d,]*\]", text))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "cohort"), PAIRS)
 def test_a_sweep_copies_nobody(name, cohort):
     algorithm, row = build(name), "fed_pd" if name == "variance_reduced" else name

@@ -78,6 +78,7 @@ def after(name, work, data):
     return state.server, clients, metrics
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "work"), PAIRS)
 def test_rows_of_weight_zero_may_hold_anything(name, work):
     clean = after(name, work, population())

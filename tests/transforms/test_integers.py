@@ -137,6 +137,7 @@ def require_same(function, *points, rest=()):
     assert {each.dtype for each in found.out_avals} == {np.dtype(float)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_integers_are_computed_in_floats(name):
     made, point = TRANSFORMS[name]
