@@ -103,17 +103,15 @@ def filled(like: PyTree, arrays: dict[str, np.ndarray]) -> PyTree:
       {'a': [array([1., 2.])]}
     """
     wanted = _named(like)
-    if wanted.keys() != arrays.keys():
-        missing, extra = sorted(wanted.keys() - arrays.keys()), sorted(arrays.keys() - wanted)
-        which = f"no {missing[0]}" if missing else f"{extra[0]}, which is not among those expected"
-        raise ValueError(f"the arrays are of another model: they have {which}.")
-    for name, leaf in wanted.items():
-        expected, found = (
-            f"{jnp.result_type(array)}{list(np.shape(array))}" for array in (leaf, arrays[name])
-        )
-        if expected != found:
+    expected, found = (
+        {name: f"{jnp.result_type(a)}{list(np.shape(a))}" for name, a in given.items()}
+        for given in (wanted, arrays)
+    )
+    for name in sorted(expected | found):
+        if expected.get(name) != found.get(name):
             raise ValueError(
-                f"the arrays are of another model: {name} is {found} and not {expected}."
+                f"the arrays are of another model: {name} is {found.get(name, 'missing')} and not "
+                f"{expected.get(name, 'among those expected')}."
             )
     return jax.tree.unflatten(jax.tree.structure(like), [arrays[name] for name in wanted])
 

@@ -37,8 +37,11 @@ def test_a_pytree_comes_back_in_its_form(tmp_path):
 @pytest.mark.parametrize(
     ("like", "sentence"),
     [
-        ({"a": np.zeros(3)}, "they have b, which is not among"),
-        ({"a": np.zeros(3), "b": np.zeros(2), "c": np.zeros(2)}, "they have no c"),
+        ({"a": np.zeros(3)}, r"b is float64\[2\] and not among those expected"),
+        (
+            {"a": np.zeros(3), "b": np.zeros(2), "c": np.zeros(2)},
+            r"c is missing and not float64\[2\]",
+        ),
         ({"a": np.zeros(3), "b": np.zeros(4)}, r"b is float64\[2\] and not float64\[4\]"),
         ({"a": np.zeros(3, "float32"), "b": np.zeros(2)}, r"a is float64\[3\] and not float32"),
     ],

@@ -50,10 +50,11 @@ def zipped(hparams_type: type, **values: Sequence[float]) -> PyTree:
     """
     lists = _as_lists(values)
     lengths = {name: len(column) for name, column in lists.items()}
-    if not lengths:
-        raise ValueError("no field has values; give at least one field its values.")
     if len(set(lengths.values())) != 1:
-        raise ValueError(f"the fields have {lengths} values; give every field the same number.")
+        raise ValueError(
+            f"the fields have {lengths} values; give every field the same number, and at least "
+            "one field."
+        )
     (num,) = set(lengths.values())
     columns = [
         column if len(column) == num else list(column) * num
@@ -154,12 +155,10 @@ def _as_lists(values: dict[str, Any]) -> dict[str, list]:
             lists[name] = None if one else list(column)
         except TypeError:
             lists[name] = None
-        if lists[name] is None:
+        if not lists[name]:
             raise ValueError(
                 f"{name} is {shown(column)}; pass a list of values, as in {name}=[0.1, 1.0]."
             )
-        if not lists[name]:
-            raise ValueError(f"{name} has no values; pass at least one.")
     return lists
 
 

@@ -34,14 +34,13 @@ def schedule(values: Any, num_rounds: Count | None = None) -> Schedule:
       >>> schedule(optax.linear_schedule(1.0, 0.0, 4), num_rounds=4).values.tolist()
       [1.0, 0.75, 0.5, 0.25]
     """
-    if callable(values):
-        if num_rounds is None:
-            raise ValueError("a schedule made from a function needs num_rounds as well; pass it.")
-        values = _tabulated(values, num_rounds)
-    elif num_rounds is not None:
+    if callable(values) != (num_rounds is not None):
         raise ValueError(
-            "num_rounds goes with a function; pass an array alone, which has a length."
+            f"values is {shown(values)} and num_rounds is {num_rounds}; pass a function with "
+            "num_rounds, or an array alone, which has a length."
         )
+    if num_rounds is not None:
+        values = _tabulated(values, num_rounds)
     if is_schedule(values):
         raise ValueError(f"{shown(values)} is a schedule already; pass it as it is.")
     values = _numbers(values)

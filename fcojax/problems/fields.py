@@ -64,11 +64,10 @@ def check_features(train: Any, validation: Any, beside: Sequence[str] = ("y",)) 
             continue
         check_fields(data.examples, "x", *beside)
         shape, features = data.examples["x"].shape, train.examples["x"].shape[1:]
-        if len(shape) != 2:
-            raise ValueError(f"x of {owner} has shape {shape}; pass [rows, features].")
-        if shape[1:] != features:
+        if len(shape) != 2 or shape[1:] != features:
             raise ValueError(
-                f"x of {owner} has {shape[1]} features; pass {features[0]}, as in {SPLITS[0]}."
+                f"x of {owner} has shape {shape}; pass [rows, features], with as many features "
+                f"as in {SPLITS[0]}."
             )
         for name in beside:
             if (found := np.shape(data.examples[name])) != shape[:1]:

@@ -19,9 +19,9 @@ def checked_weights(weights: Any, sizes: np.ndarray) -> np.ndarray:
     given = named.get(weights) if weights is None or isinstance(weights, str) else weights
     try:
         numbers = np.asarray(given)
-        if numbers.dtype.kind not in "biufO" or isinstance(given, np.ma.MaskedArray):
-            raise TypeError("strings of digits would pass for numbers, and masked entries count")
-        numbers = numbers.astype(float)
+        # Strings of digits would pass for numbers, and masked entries would count.
+        known = numbers.dtype.kind in "biufO" and not isinstance(given, np.ma.MaskedArray)
+        numbers = numbers.astype(float) if known else np.array(np.nan)
     except (TypeError, ValueError):
         numbers = np.array(np.nan)
     if numbers.ndim == 0 and not np.isfinite(numbers):

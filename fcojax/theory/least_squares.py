@@ -77,12 +77,11 @@ def normalised(weights: Sequence[float] | Vector | None, num_clients: Count) -> 
 def require_pairs(features: Sequence[Matrix], targets: Sequence[Vector]) -> None:
     """Raise ``ValueError`` unless there is a matrix and a vector of as many rows per client."""
     shapes = [np.shape(a) for a in features], [np.shape(b) for b in targets]
-    if not shapes[0] or any(len(shape) != 2 for shape in shapes[0]):
-        raise ValueError(f"features have shapes {shapes[0]}; pass one matrix per client.")
-    if shapes[1] != [shape[:1] for shape in shapes[0]]:
+    matrices = bool(shapes[0]) and all(len(shape) == 2 for shape in shapes[0])
+    if not matrices or shapes[1] != [shape[:1] for shape in shapes[0]]:
         raise ValueError(
-            f"targets have shapes {shapes[1]} where features have {shapes[0]}; pass one number "
-            "for each row of features."
+            f"features have shapes {shapes[0]} and targets {shapes[1]}; pass one matrix per "
+            "client, and one target for each of its rows."
         )
 
 

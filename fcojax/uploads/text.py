@@ -1,6 +1,7 @@
 """An uplink from a text, as a config writes it, ``top_k:0.01,ef21``: a compressor and feedback."""
 
 import difflib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -76,16 +77,9 @@ def _made(text: str, known: dict[str, Any], what: str, whole: str, *given: Compr
         advice = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known))}."
         raise ValueError(f"uplink is {whole!r}: there is no {what} {name!r}; {advice}")
     form, kind, factory = known[name]
-    wrong = ValueError(f"uplink is {whole!r}; write {form}.")
-    if not colon:
-        try:
-            return factory(*given)
-        except TypeError:
-            raise wrong from None
-    if kind is None:
-        raise wrong
     try:
-        value = kind(argument)
-    except ValueError:
-        raise wrong from None
-    return factory(*given, value)
+        values = (kind(argument),) if colon else ()  # a kind of None takes no argument
+        inspect.signature(factory).bind(*given, *values)
+    except (TypeError, ValueError):
+        raise ValueError(f"uplink is {whole!r}; write {form}.") from None
+    return factory(*given, *values)

@@ -63,7 +63,7 @@ def written(path, content):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda tmp: from_trace(tmp / "none.npy"), "there is no trace"),
+        (lambda tmp: from_trace(tmp / "none.npy"), "is no .npy, .csv or .json"),
         (lambda tmp: from_trace(written(tmp / "trace.txt", b"1,0")), "is no .npy, .csv or .json"),
         (lambda tmp: from_trace(written(tmp / "trace.npy", b"\x93NUMPY\x01")), "cannot be read"),
         (lambda tmp: from_trace(written(tmp / "trace.csv", b"1,a\n")), "cannot be read"),

@@ -363,7 +363,7 @@ REFUSED = {
     "pass one below 2": lambda: least_squares.round_map(factored(), 0.1, 10**6),
     "eigenvalue -1": lambda: least_squares.quadratic_clients([-np.eye(2)], [np.ones(2)]),
     "slope of client 0": lambda: least_squares.quadratic_clients([np.diag([1.0, 0])], [np.ones(2)]),
-    "targets have shapes": lambda: least_squares.least_squares_clients(
+    "one target for each of its rows": lambda: least_squares.least_squares_clients(
         [np.eye(2), np.eye(2)], np.ones(2), reading="sum"
     ),
     "features have shapes": lambda: linear_models.ridge_regression(np.eye(2), np.eye(2), ridge=1),

@@ -55,15 +55,13 @@ class Trace(Sampler):
         return first_present(members, end - start)
 
     def size(self, num_clients: int) -> int:
-        if self.num_clients not in (None, num_clients):
+        if self.num_clients not in (None, num_clients) or self.num_named > num_clients:
+            has = f"names client {self.num_named - 1}, counted from zero,"
+            if self.num_clients is not None:
+                has = f"has {self.num_clients} clients"
             raise ValueError(
-                f"the trace has {self.num_clients} clients but the problem has {num_clients}; pass "
-                "a trace of the problem's clients."
-            )
-        if self.num_named > num_clients:
-            raise ValueError(
-                f"the trace names client {self.num_named - 1} but the problem has {num_clients} "
-                "clients, counted from zero; pass a trace of the problem's clients."
+                f"the trace {has} but the problem has {num_clients} clients; pass a trace of the "
+                "problem's clients."
             )
         return min(self.cohort_size or self.width, self.width)
 
@@ -116,15 +114,13 @@ def from_trace(
 
 
 def _read(path: pathlib.Path) -> np.ndarray | list:
-    if not path.is_file():
-        raise ValueError(f"there is no trace {path}; pass an .npy, .csv or .json file.")
     readers = {
         ".npy": lambda: np.load(path, allow_pickle=False),
         ".csv": lambda: np.loadtxt(path, delimiter=",", ndmin=2),
         ".json": lambda: json.loads(path.read_text("utf-8")),
     }
-    if path.suffix not in readers:
-        raise ValueError(f"{path} is no .npy, .csv or .json file; write the trace as one of them.")
+    if path.suffix not in readers or not path.is_file():
+        raise ValueError(f"{path} is no .npy, .csv or .json file; pass a trace in one of them.")
     try:
         return readers[path.suffix]()
     except Exception as error:  # numpy reads the header of an array as Python

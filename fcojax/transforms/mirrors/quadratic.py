@@ -104,12 +104,11 @@ def quadratic(matrix: Array) -> Mirror:
     """
     curvatures, basis = jnp.linalg.eigh(matrix)
     if is_concrete(matrix):
-        if not np.allclose(matrix, matrix.T, rtol=1e-5, atol=0.0):
-            raise ValueError("the matrix is not symmetric; pass (Q + Q.T) / 2.")
-        if not float(curvatures[0]) > 0:
+        symmetric = np.allclose(matrix, matrix.T, rtol=1e-5, atol=0.0)
+        if not (symmetric and float(curvatures[0]) > 0):
             raise ValueError(
-                f"the least eigenvalue of the matrix is {float(curvatures[0]):.2e}; add a multiple "
-                "of the identity."
+                f"the matrix is {'' if symmetric else 'not '}symmetric and its least eigenvalue is "
+                f"{float(curvatures[0]):.2e}; pass (Q + Q.T) / 2, plus a multiple of the identity."
             )
 
     def spectral(x, function):
