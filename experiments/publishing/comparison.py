@@ -53,7 +53,7 @@ def write(
     folder: pathlib.Path,
     workdirs: list[pathlib.Path],
     file: ConfigFile,
-    figures: list[pathlib.Path],
+    figures: list[page.Shown],
     summary: dict[str, Any],
 ) -> pathlib.Path:
     """Write the page, with the command of every run; return its path."""
@@ -63,7 +63,7 @@ def write(
     ]
     path = folder / "index.html"
     page.write(
-        path, file.experiment.title, "\n".join(commands), [page.Shown(one, "") for one in figures],
+        path, file.experiment.title, "\n".join(commands), figures,
         {"best points (a star marks the edge of a grid)": tables.best_points(summary)},
         notes=f"{len(workdirs)} runs side by side: {', '.join(one.name for one in workdirs)}.",
         warnings=tables.edge_warnings(summary),

@@ -22,7 +22,7 @@ from experiments.config.config_file import ConfigFile
 from experiments.process import invocation
 from experiments.process.errors import CANNOT, UserError, sentence, suggest
 from experiments.publishing import comparison
-from experiments.report import heatmaps, page, plots, tables
+from experiments.report import charts, heatmaps, page, plots, tables
 from experiments.report import rows as tidy
 from experiments.report.look import Look, looking
 from experiments.report.names import words
@@ -50,9 +50,9 @@ def draw(
     rows = tidy.load(workdir / "rows.jsonl")
     directory = workdir / "figures"
     directory.mkdir(exist_ok=True)
-    drawn = []
+    drawn, curves = [], None
     if isinstance(experiment, Sweep):
-        drawn += _draw_sweep(directory, experiment, rows, summary, measures, over)
+        drawn, curves = _draw_sweep(directory, experiment, rows, summary, measures, over)
     elif measures or over != "round":
         raise UserError("--panels and --over are for sweeps; a study draws its own figures.")
     drawn += experiment.figures(config, rows, summary, directory)
@@ -65,7 +65,8 @@ def draw(
     ]
     notes = remarks(experiment, config, file.get_config())
     if shown:
-        shown[0] = shown[0]._replace(claims=tables.claims(summary, source=True))
+        claims = tables.claims(summary, source=True)
+        shown[0] = shown[0]._replace(claims=claims, charts=curves)
     page.write(
         workdir / "index.html", experiment.title, _shell_lines(run["command"]), shown,
         _tables(summary), notes="\n\n".join(filter(None, (file.summary, notes))),
@@ -93,8 +94,12 @@ _CAPTIONS = {
 def _draw_sweep(
     directory: pathlib.Path, sweep: Sweep, rows: list[Row], summary: Summary,
     measures: Sequence[str] = (), over: plots.Over = "round",
-) -> list[pathlib.Path]:  # fmt: skip
-    """Draw the curves at the best points, and the score over the two rates."""
+) -> tuple[list[pathlib.Path], charts.Charts]:  # fmt: skip
+    """Draw the curves at the best points, and the score over the two rates.
+
+    Returns:
+      The figures, the curves first, and the curves for the page.
+    """
     known = {panel.measure: panel for panel in sweep.panels}
     columns = {name for name, value in rows[-1].items() if isinstance(value, int | float)}
     unknown = [measure for measure in measures if measure not in columns]
@@ -116,17 +121,13 @@ def _draw_sweep(
     }
     scales = {point.get("penalty_scale") for point in best.values()} - {None}
     optimum = summary.get("optimum", {}).get(f"{scales.pop():g}") if len(scales) == 1 else None
-    curves = plots.over_rounds(
-        directory / "curves.png",
-        panels,
-        {name: at_best(rows, name, point) for name, point in best.items()},
-        sweep.title,
-        swept,
-        optimum,
-    )
+    at_bests = {name: at_best(rows, name, point) for name, point in best.items()}
+    path = directory / "curves.png"
+    drawn = [plots.over_rounds(path, panels, at_bests, sweep.title, swept, optimum)]
     criterion = Criterion(**next(iter(entries.values()))["criterion"])
     rates = heatmaps.maps(directory / "rates.png", by_name, best, criterion)
-    return [curves, rates] if rates else [curves]
+    drawn += [rates] if rates else []
+    return drawn, charts.charts(panels, at_bests, swept, optimum)
 
 
 def _tables(summary: Summary) -> dict[str, list]:
@@ -209,8 +210,10 @@ def compare(
     rows, summary = comparison.gather(workdirs)
     (folder / "figures").mkdir(parents=True, exist_ok=True)
     sweep = cast(Sweep, file.experiment)
-    drawn = _draw_sweep(folder / "figures", sweep, rows, summary, measures, over)
-    return [*drawn, comparison.write(folder, workdirs, file, drawn, summary)]
+    drawn, curves = _draw_sweep(folder / "figures", sweep, rows, summary, measures, over)
+    shown = [page.Shown(figure, "") for figure in drawn]
+    shown[0] = shown[0]._replace(charts=curves)
+    return [*drawn, comparison.write(folder, workdirs, file, shown, summary)]
 
 
 def _parsed(argv: list[str]) -> list[str]:

@@ -1,5 +1,8 @@
 """Words and symbols for quantities, in place of identifiers, in figures and tables."""
 
+import html
+import re
+
 _SYMBOLS = {
     "client_lr": ("client rate", r"\eta_c"),
     "server_lr": ("server rate", r"\eta_s"),
@@ -39,3 +42,18 @@ def words(name: str) -> str:
 def axis_label(name: str) -> str:
     """Return the words and the symbol, if there is one."""
     return f"{words(name)} {symbol(name)}" if name in _SYMBOLS else words(name)
+
+
+def without_math(label: str) -> str:
+    r"""Return a label of a figure as plain text: Greek letters for what is between dollars.
+
+    Example:
+      >>> without_math(r"$\Phi - \Phi^*$"), without_math("cost in $")
+      ('Φ - Φ*', 'cost in $')
+    """
+
+    def letters(found: re.Match) -> str:
+        named = re.sub(r"\\(\w+)", lambda letter: html.unescape(f"&{letter[1]};"), found[1])
+        return named.replace("^*", "*")
+
+    return re.sub(r"\$([^$]*\\[^$]*)\$", letters, label)

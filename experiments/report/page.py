@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import jinja2
 
+from experiments.report.charts import Charts
+
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent / "templates"),
     autoescape=True,
@@ -22,11 +24,13 @@ class Shown(NamedTuple):
       file: the PNG, which is embedded.
       caption: the text below it.
       claims: the rows of a table of claims that the figure is evidence for.
+      charts: the same curves to hover over, shown in place of the PNG.
     """
 
     file: pathlib.Path
     caption: str
     claims: Sequence[dict[str, Any]] = ()
+    charts: Charts | None = None
 
 
 def write(
@@ -56,6 +60,7 @@ def write(
         {
             "name": figure.file.stem.replace("_", " "),
             "png": base64.b64encode(figure.file.read_bytes()).decode(),
+            "charts": figure.charts,
             "caption": figure.caption,
             "claims": _table(figure.claims) if figure.claims else None,
         }

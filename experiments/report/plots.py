@@ -1,8 +1,8 @@
 """Figures of rows over rounds; nothing is computed here."""
 
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -77,6 +77,26 @@ class Panel(NamedTuple):
     over: Over = "round"
 
 
+class Line(NamedTuple):
+    """One algorithm in one panel.
+
+    Attributes:
+      label: its name and its own hyperparameters.
+      colour: its colour.
+      line: its line style, as matplotlib writes it.
+      across: the places.
+      values: the values, axes [seeds, places]; NaN where they were not finite.
+      ends: the last place and value of each seed that diverged.
+    """
+
+    label: str
+    colour: str
+    line: str
+    across: np.ndarray
+    values: np.ndarray
+    ends: Sequence[tuple[float, float]]
+
+
 def style(algorithm: str, among: Iterable[str] = ()) -> tuple[str, str, str]:
     """Return name, colour and line style of an algorithm, the same in every figure.
 
@@ -122,32 +142,75 @@ def over_rounds(
     figure, places = axes.panels(columns, -(-len(panels) // columns))
     for unused in places[len(panels) :]:
         unused.set_visible(False)
-    shared = _shared_hparams(best_rows, fields)
     widths = np.linspace(2.6, 1.2, len(best_rows))
     for axis, panel in zip(places, panels, strict=False):
-        for (algorithm, rows), width in zip(best_rows.items(), widths, strict=True):
-            name, colour, line = style(algorithm, best_rows)
-            names = fields[algorithm]
-            own = [
-                f"{symbol(field)} = {rows[0][field]:g}" for field in names if field not in shared
-            ]
-            across, values = _stacked(rows, names, panel)
-            label = f"{name} ({', '.join(own)})" if own else name
-            axes.band(axis, across, values, line, color=colour, label=label, linewidth=width)
-            _mark_divergence(axis, rows, panel, colour)
+        for one, width in zip(lines(panel, best_rows, fields), widths, strict=True):
+            look = {"color": one.colour, "label": one.label, "linewidth": width}
+            axes.band(axis, one.across, one.values, one.line, **look)
+            for end in one.ends:
+                axis.plot(*end, "x", color=one.colour, markersize=7)
         if optimum and optimum.get(panel.measure) is not None:
             axis.axhline(
                 optimum[panel.measure], color="#555555", linestyle=":", linewidth=1.2,
                 label="optimum",
             )  # fmt: skip
-        across, log = "communication round", "y" * panel.log
-        if panel.over != "round":  # methods differ by orders of magnitude
-            across, log = _MEGABYTES[panel.over], log + "x"
-        axes.describe(axis, across, panel.label, log=log, whole=panel.whole)
+        log = "y" * panel.log + "x" * is_log_across(panel)
+        axes.describe(axis, across_label(panel), panel.label, log=log, whole=panel.whole)
+    return axes.finish(figure, path, f"{title} ({conditions(best_rows, fields)})", num_columns=2)
+
+
+def conditions(
+    best_rows: Mapping[str, list[Row]], fields: Mapping[str, Sequence[str]],
+    named: Callable[[str], str] = symbol,
+) -> str:  # fmt: skip
+    """Return the hyperparameters that all algorithms share, and the number of seeds.
+
+    Args:
+      best_rows: by algorithm, the rows of the point that is shown.
+      fields: by algorithm, the hyperparameters that the legend names.
+      named: the name of a hyperparameter.
+    """
     seeds = len({row["seed"] for rows in best_rows.values() for row in rows})
-    given = [f"{symbol(field)} = {value:g}" for field, value in shared.items()]
-    given.append(f"mean and range of {seeds} seeds" if seeds > 1 else "one seed")
-    return axes.finish(figure, path, f"{title} ({', '.join(given)})", num_columns=2)
+    shared = _shared_hparams(best_rows, fields)
+    given = [f"{named(field)} = {value:g}" for field, value in shared.items()]
+    return ", ".join([*given, f"mean and range of {seeds} seeds" if seeds > 1 else "one seed"])
+
+
+def across_label(panel: Panel) -> str:
+    """Return the label of the horizontal axis."""
+    return _MEGABYTES.get(panel.over, "communication round")
+
+
+def is_log_across(panel: Panel) -> bool:
+    """Whether the horizontal axis is logarithmic: in bytes, methods differ by orders of magnitude.
+
+    Example:
+      >>> is_log_across(Panel("f1", "F1 score", over="bytes_up"))
+      True
+    """
+    return panel.over != "round"
+
+
+def lines(
+    panel: Panel, best_rows: Mapping[str, list[Row]], fields: Mapping[str, Sequence[str]],
+    named: Callable[[str], str] = symbol,
+) -> Iterator[Line]:  # fmt: skip
+    """Yield each algorithm's line in a panel.
+
+    Args:
+      panel: the panel.
+      best_rows: by algorithm, the rows of the point that is shown.
+      fields: by algorithm, the hyperparameters that the legend names.
+      named: the name of a hyperparameter.
+    """
+    shared = _shared_hparams(best_rows, fields)
+    for algorithm, rows in best_rows.items():
+        name, colour, line = style(algorithm, best_rows)
+        names = [field for field in fields[algorithm] if field not in shared]
+        own = [f"{named(field)} = {rows[0][field]:g}" for field in names]
+        across, values = _stacked(rows, fields[algorithm], panel)
+        label = f"{name} ({', '.join(own)})" if own else name
+        yield Line(label, colour, line, across, values, list(_ends(rows, panel)))
 
 
 _MEGABYTES = {"bytes_up": "megabytes sent up", "bytes_down": "megabytes sent down"}
@@ -158,14 +221,13 @@ def _across(rows: Iterable[Row], panel: Panel) -> np.ndarray:
     return column(rows, panel.over) * (1 if panel.over == "round" else 1e-6)
 
 
-def _mark_divergence(axis: Any, rows: Sequence[Row], panel: Panel, colour: str) -> None:
-    """Draw a cross at the last finite number of each seed that diverged."""
+def _ends(rows: Sequence[Row], panel: Panel) -> Iterator[tuple[float, float]]:
+    """Yield the place and value of the last finite number of each seed that diverged."""
     for curve in by_seed(rows).values():
         curve.sort(key=lambda row: row["round"])
         finite = [row for row in curve if row.get(panel.measure) is not None]
         if finite and str(curve[-1]["status"]).startswith("diverged"):
-            place, last = _across(finite[-1:], panel)[0], finite[-1][panel.measure]
-            axis.plot(place, last, "x", color=colour, markersize=7)
+            yield _across(finite[-1:], panel)[0], finite[-1][panel.measure]
 
 
 def _shared_hparams(
@@ -186,7 +248,7 @@ def _stacked(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the places, and the values with axes [seeds, places], NaN where they were null."""
     (seeds,) = curves(rows, fields).values()
-    lines = [column(curve, panel.measure) for curve in seeds.values()]
+    values = [column(curve, panel.measure) for curve in seeds.values()]
     # Seeds draw cohorts of their own, so the bytes of a round may differ.
     across = np.mean([_across(curve, panel) for curve in seeds.values()], axis=0)
-    return across, np.array(lines)
+    return across, np.array(values)
