@@ -44,8 +44,8 @@ def fed_com_loc(
 
     - of what a client sends, ``"upload"`` (FedComLoc-Com): :math:`C(x_i)` in place of its last
       point, also in its own control variate, so that the :math:`h_i` add up to zero;
-    - of where it takes its gradients, ``"gradient"`` (-Local): :math:`\nabla f_i(C(x_i))`, to train
-      a sparse model; nothing is saved on the way;
+    - of where it takes its gradients, ``"gradient"`` (-Local): :math:`\nabla f_i(C(x_i))`, drawn
+      anew in each step, to train a sparse model; nothing is saved on the way;
     - of what the server sends, ``"broadcast"`` (-Global): :math:`w^+ = C(\bar b + \bar x - w)`,
       which with top-k is hard thresholding in place of the prox.
 
@@ -125,7 +125,8 @@ def fed_com_loc(
         control = tree.scale(1 / delta, tree.sub(message, client))
 
         def step(x, batch):
-            seen = through(hparams, x, key) if compresses == "gradient" else x
+            of_step = jax.random.fold_in(key, batch.step)
+            seen = through(hparams, x, of_step) if compresses == "gradient" else x
             slope = tree.sub(gradient(seen, batch), control)
             return tree.add_scaled(x, -hparams.client_lr, slope)
 

@@ -70,6 +70,28 @@ def test_it_is_the_printed_loop(compresses):
     np.testing.assert_allclose(found, model, rtol=1e-11, atol=1e-13)
 
 
+def test_every_step_has_draws_of_its_own():
+    """Then E x_K = (1 - s)^K x_0 on |x|^2 / 2, as C is unbiased; with one draw for all it is not.
+
+    An entry is (1 - s d / k)^n after n draws of it, which bounds the error of the mean.
+    """
+    share, step, steps, number = 1 / 4, 0.1, 8, 400
+    many = fcojax.from_clients([{"zero": np.zeros((1, 4))}] * number)
+    algorithm = fed_com_loc(
+        lambda x, rows: jnp.sum((x[None] - rows["zero"]) ** 2, axis=1) / 2,
+        compressor=uploads.rand_k(share), compresses="gradient",
+    )  # fmt: skip
+    found, _ = fcojax.run(
+        algorithm, algorithm.hparams_type(client_lr=step), jnp.ones(4), many, KEY,
+        fcojax.local_steps(steps), num_rounds=1,
+    )  # fmt: skip
+    expected = (1 - step) ** steps
+    square = (1 - share + share * (1 - step / share) ** 2) ** steps
+    error = 4 * np.sqrt((square - expected**2) / number)
+    assert error < (1 - share + share * (1 - step / share) ** steps - expected) / 5
+    np.testing.assert_allclose(found, expected, atol=error)
+
+
 @pytest.mark.slow
 def test_it_ends_elsewhere_and_counts_what_it_sends():
     hessians, slopes = (np.mean([client[name] for client in clients()], axis=0) for name in "Ac")
