@@ -60,7 +60,7 @@ TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error came from
 
 # Keys that may be emptied, as in --config.batch_size=None for all examples.
 _OPTIONAL = (
-    "batch_size", "client_chunk_size", "cohort_size", "num_epochs", "num_steps",
+    "batch_size", "client_chunk_size", "cohort_size", "downlink", "num_epochs", "num_steps",
     "clip_norm", "point_chunk_size", "precision", "privacy_budget", "privacy_delta", "uplink",
     "upload_norm", "upload_quantile",
 )  # fmt: skip

@@ -15,6 +15,8 @@ _SHARED = (
     ("dropout_probability", 0.0, "probability that an upload is lost"),
     ("uplink", str, "compression of uploads, and behind a comma error feedback, as in "
      "top_k:0.01,ef21 or qsgd:7; None for whole uploads"),
+    ("downlink", str, "compression of what the server sends, written like uplink; None for whole "
+     "messages to the cohort"),
     ("clip_norm", float, "clip uploads to this norm"),
     ("noise_multiplier", 0.0, "noise on the sum of a round's clipped uploads, in units of that "
      "norm; rows then have privacy_epsilon"),

@@ -131,6 +131,7 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
         client_chunk_size=_whole_or_none(config, "client_chunk_size"),
         point_chunk_size=_whole_or_none(config, "point_chunk_size"),
         outliers=_outliers(config),
+        downlink=_link(config, "downlink"),
     )
     return Settings(
         algorithms=algorithms,
@@ -253,9 +254,14 @@ def _work(config: ConfigDict) -> Work:
     return fcojax.local_steps(steps, batch_size)
 
 
+def _link(config: ConfigDict, key: str) -> Uplink | None:
+    text = config.get(key)
+    return None if text is None else uploads.from_text(str(text), key)
+
+
 def _uplink(config: ConfigDict) -> Uplink | None:
     """Return how uploads are compressed, clipped and hidden in noise."""
-    sent = None if config.get("uplink") is None else uploads.from_text(str(config.uplink))
+    sent = _link(config, "uplink")
     names = ("noise_multiplier", "privacy_budget", "privacy_delta")
     noise, epsilon, delta = (config.get(name) for name in names)
     if config.get("clip_norm") is None:

@@ -187,12 +187,14 @@ def build(
             plan = plan._replace(uplink=sweep.uplink(config))
         if label in sweep.plans:
             train, own = sweep.plans[label](config, problem)
-            work, cohort, uplink, *_ = as_plan(own)
-            plan = plan._replace(work=work, cohort=cohort, uplink=uplink)
+            own = as_plan(own)
+            names = ("work", "cohort", "uplink", "downlink")
+            plan = plan._replace(**{name: getattr(own, name) for name in names})
         algorithm = algorithms.build(label, factory, problem.loss, geometry)
         grid = jax.device_get(settings.grids[label])  # points are taken between blocks
         require_run(algorithm, plan, take(grid, 0), train, jax.random.key(0))
-        if plan.uplink is not None and not on_disk(train):  # it depends on what is uploaded
+        linked = plan.uplink is not None or plan.downlink is not None
+        if linked and not on_disk(train):  # they depend on what is uploaded
             key = jax.random.key(0)
             begin = functools.partial(start, algorithm, key=key, plan=plan)
             jax.eval_shape(begin, take(grid, 0), _params(problem), train)

@@ -42,12 +42,13 @@ _FEEDBACK: dict[str, tuple[str, Callable[[str], Any] | None, Callable[..., Uplin
 }
 
 
-def from_text(text: str) -> Uplink:
+def from_text(text: str, name: str = "uplink") -> Uplink:
     """Return the uplink that a text names.
 
     Args:
       text: a compressor, or two joined by ``+``, and behind a comma the error feedback. An unbiased
         compressor is made ``contractive`` for a feedback that needs it.
+      name: what errors call the text.
 
     Example:
       >>> from fcojax import uploads
@@ -56,30 +57,31 @@ def from_text(text: str) -> Uplink:
       True
     """
     chain, comma, remedy = text.partition(",")
+    given = f"{name} is {text!r}"
     first, plus, second = chain.partition("+")
-    compressor = _made(first, _COMPRESSORS, "compressor", text)
+    compressor = _made(first, _COMPRESSORS, "compressor", given)
     if plus and not first.strip().startswith(("top_k", "rand_k")):
-        raise ValueError(f"uplink is {text!r}; the first of two is top_k or rand_k.")
+        raise ValueError(f"{given}; the first of two is top_k or rand_k.")
     if plus:
-        compressor = compose(compressor, _made(second, _COMPRESSORS, "compressor", text))
+        compressor = compose(compressor, _made(second, _COMPRESSORS, "compressor", given))
     if not comma:
         return compressed(compressor)
     if compressor.variance is not None and not remedy.strip().startswith(("diana", "marina")):
         compressor = contractive(compressor)
-    return _made(remedy, _FEEDBACK, "error feedback", text, compressor)
+    return _made(remedy, _FEEDBACK, "error feedback", given, compressor)
 
 
-def _made(text: str, known: dict[str, Any], what: str, whole: str, *given: Compressor) -> Any:
+def _made(text: str, known: dict[str, Any], what: str, whole: str, *inner: Compressor) -> Any:
     """Call the factory that a part of the text names."""
     name, colon, argument = text.strip().partition(":")
     if name not in known:
         close = difflib.get_close_matches(name, list(known), n=1)
         advice = f"did you mean {close[0]}?" if close else f"known are {', '.join(sorted(known))}."
-        raise ValueError(f"uplink is {whole!r}: there is no {what} {name!r}; {advice}")
+        raise ValueError(f"{whole}: there is no {what} {name!r}; {advice}")
     form, kind, factory = known[name]
     try:
         values = (kind(argument),) if colon else ()  # a kind of None takes no argument
-        inspect.signature(factory).bind(*given, *values)
+        inspect.signature(factory).bind(*inner, *values)
     except (TypeError, ValueError):
-        raise ValueError(f"uplink is {whole!r}; write {form}.") from None
-    return factory(*given, *values)
+        raise ValueError(f"{whole}; write {form}.") from None
+    return factory(*inner, *values)

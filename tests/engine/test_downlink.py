@@ -208,6 +208,7 @@ def test_chunks_devices_parts_sweeps_and_streams_are_the_run(tmp_path):
             r"plan\.downlink is set, but .* as they were sent; pass downlink=None",
         ),
         ("fed_avg", uploads.modular_sum(0.1, 8), "the downlink is an uplink that looks at the"),
+        ("fed_avg", uploads.marina(uploads.rand_k(2)), "tosses a coin .* and there is one mean"),
         ("fed_avg", uploads.compressed(uploads.top_k(6)), "k is 6, but the upload has 5 numbers"),
     ],
 )

@@ -242,15 +242,22 @@ def test_a_run_that_is_killed_at_random_blocks_is_the_same_bit_for_bit(toy, whol
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("uplink", ["top_k:0.3,ef21", "top_k:0.3,ef14"])
-def test_what_an_uplink_remembers_survives_a_kill_and_the_loss_of_points(uplink, tmp_path):
-    """The memory of the server, and the residuals of clients."""
-    changes = {"client_lr": (0.003, 0.01, 1e9, 1e10), "num_rounds": 70, "uplink": uplink}
-    toy = Toy(algorithms=("fed_avg",), **changes)
+@pytest.mark.parametrize("feedback", ["ef21", "ef14"])
+@pytest.mark.parametrize("links", [("uplink",), ("uplink", "downlink")], ids=len)
+def test_what_links_remember_survives_a_kill_and_the_loss_of_points(links, feedback, tmp_path):
+    """What the server keeps, also of its broadcasts, and the residuals of clients.
+
+    Down go, to all four clients, two of seven numbers with their places and a fraction.
+    """
+    changes = {"client_lr": (0.003, 0.01, 1e9, 1e10), "num_rounds": 70}
+    compressed = dict.fromkeys(links, f"top_k:0.3,{feedback}")
+    toy = Toy(algorithms=("fed_avg",), **changes | compressed)
     whole = toy.run(tmp_path / "whole")
-    plain = Toy(algorithms=("fed_avg",), **changes | {"uplink": None}).run(tmp_path / "plain")
+    plain = Toy(algorithms=("fed_avg",), **changes).run(tmp_path / "plain")
     assert whole[1][-1]["bytes_up"] < 0.7 * plain[1][-1]["bytes_up"]
     assert whole[1][-1]["objective"] != plain[1][-1]["objective"]
+    down = 70 * (4 * (2 * 4 + 1 + 8) if "downlink" in links else 2 * 7 * 4)
+    assert whole[0]["last"]["bytes_down"] == whole[1][-1]["bytes_down"] == down
     for blocks in (1, 6):
         with pytest.raises(Killed):
             toy.run(tmp_path / f"{blocks}", around_block=killed_after(blocks))

@@ -70,12 +70,15 @@ UPLINKS = {
 
 @pytest.mark.parametrize("text", UPLINKS)
 def test_uplinks_are_written_as_text(text):
+    """And downlinks like them."""
     assert resolve(config(uplink=text), SWEEP).plan.uplink is UPLINKS[text]
+    assert resolve(config(downlink=text), SWEEP).plan.downlink is UPLINKS[text]
 
 
-def test_an_uplink_that_an_algorithm_cannot_have_is_refused_before_any_runs():
-    tiny = config(algorithms=("fed_avg", "scaffold"), uplink="top_k:3,ef21", num_clients=4,
-                  num_examples=4, dim=6, num_true=2, cohort_size=2, batch_size=2)  # fmt: skip
+@pytest.mark.parametrize("link", ["uplink", "downlink"])
+def test_a_link_that_an_algorithm_cannot_have_is_refused_before_any_runs(link):
+    tiny = config(algorithms=("fed_avg", "scaffold"), num_clients=4, num_examples=4, dim=6,
+                  num_true=2, cohort_size=2, batch_size=2, **{link: "top_k:3,ef21"})  # fmt: skip
     with pytest.raises(ValueError, match="adds up its uploads"):
         build(SWEEP, tiny, resolve(tiny, SWEEP), SWEEP.problem(tiny), SWEEP.penalty(tiny))
 
@@ -131,6 +134,8 @@ def test_every_algorithm_of_the_library_can_be_launched():
         ({"participation": "weighted:1", "cohort_size": None}, "cohort_size is None"),
         ({"uplink": "topk:3"}, "there is no compressor 'topk'; did you mean top_k?"),
         ({"uplink": "top_k"}, "uplink is 'top_k'; write top_k:NUMBER or top_k:SHARE."),
+        ({"downlink": "top_k"}, "downlink is 'top_k'; write top_k:NUMBER or top_k:SHARE."),
+        ({"downlink": "topk:3"}, "downlink is 'topk:3': there is no compressor 'topk'; did you"),
         ({"uplink": "top_k:x"}, "uplink is 'top_k:x'; write top_k:NUMBER"),
         ({"uplink": "sign:2"}, "uplink is 'sign:2'; write sign."),
         ({"uplink": "top_k:0"}, "k is 0"),

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.engine.uploads.collect import WEIGHTED_SUM
-from fcojax.engine.uploads.uplink import Uplink, plain_mean, unchanged
+from fcojax.engine.uploads.uplink import Uplink, as_given, plain_mean, unchanged
 from fcojax.types import Array, Key, PyTree
 
 
@@ -40,10 +40,12 @@ def first_memories(downlink: Uplink, hparams: PyTree, memory: PyTree, zeros: lis
       zeros: a payload of zeros.
     """
     plain = downlink.finish is plain_mean and downlink.receive is unchanged
-    if not (plain and downlink.collector is WEIGHTED_SUM) or downlink.limit is not None:
+    plain = plain and downlink.collector is WEIGHTED_SUM and downlink.of_round is as_given
+    if not plain or downlink.limit is not None:
         raise ValueError(
-            "the downlink is an uplink that looks at the clients' uploads or adds noise to their "
-            "sum, and there is one mean; pass one that only encodes, such as uploads.ef21(...)."
+            "the downlink is an uplink that looks at the clients' uploads, tosses a coin for them "
+            "or adds noise to their sum, and there is one mean; pass one that only encodes, such "
+            "as uploads.ef21(...)."
         )
     residual = downlink.init(zeros)
     jax.eval_shape(downlink.encode, hparams, zeros, residual, jax.random.key(0))
