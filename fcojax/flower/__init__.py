@@ -4,12 +4,13 @@ What works in ``fcojax.run`` works at sites: the same algorithm, plan and hyperp
 are bytes, so everything but the two apps also runs without Flower, in one process.
 """
 
-from fcojax.flower.apps import client_app, server_app
+from fcojax.flower.apps import client_app, over_grid, server_app
 from fcojax.flower.federation import Federation
 from fcojax.flower.joining import admitted, invitation
 from fcojax.flower.loop import Transport, coordinate, in_process
 from fcojax.flower.server import Server
 from fcojax.flower.site import answer
+from fcojax.flower.strengths import path, select
 
 __all__ = [
     "Federation",
@@ -21,5 +22,8 @@ __all__ = [
     "coordinate",
     "in_process",
     "invitation",
+    "over_grid",
+    "path",
+    "select",
     "server_app",
 ]

@@ -137,6 +137,11 @@ def over_grid(grid: Any, num_sites: int, timeout: float) -> Transport:
       grid: Flower's.
       num_sites: number of sites to wait for.
       timeout: seconds to wait for sites, and for the answers to a message.
+
+    Example:
+      >>> def main(grid, context):  # of a ServerApp
+      ...     transport = fcojax.flower.over_grid(grid, num_sites=3, timeout=600.0)
+      ...     return fcojax.flower.path(federation, transport, key, strengths=10)
     """
     flower = _flower()
     nodes: dict[int, str] = {}  # the name of the site at each node

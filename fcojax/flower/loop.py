@@ -9,7 +9,7 @@ from fcojax.arguments import validated
 from fcojax.engine.optimality import VIOLATION
 from fcojax.flower import checkpoints as saved
 from fcojax.flower.federation import Federation
-from fcojax.flower.joining import admitted, invitation
+from fcojax.flower.joining import Site, admitted, invitation
 from fcojax.flower.server import Progress, Server
 from fcojax.flower.site import answer
 from fcojax.types import Count, Key, NonNegative, Params, PyTree
@@ -83,9 +83,7 @@ def coordinate(
         raise ValueError(
             "tolerance needs a certificate; pass Federation(..., loss=loss, penalty=penalty)."
         )
-    sites = [admitted(federation, reply) for reply in transport.join(invitation(federation, run))]
-    if not sites:
-        raise ValueError("no site has answered; start the sites, or wait for them longer.")
+    sites = met(federation, transport, run)
     if checkpoints is not None:
         run = saved.run_of(checkpoints, sorted(site.name for site in sites), run)
     server = Server(federation, sites, run)
@@ -116,6 +114,14 @@ def coordinate(
         if tolerance is not None and measures.get(VIOLATION, tolerance + 1) <= tolerance:
             break
     return server.model(now), history
+
+
+def met(federation: Federation, transport: Transport, run: str) -> list[Site]:
+    """Return the sites that introduced themselves, by their names."""
+    sites = [admitted(federation, reply) for reply in transport.join(invitation(federation, run))]
+    if not sites:
+        raise ValueError("no site has answered; start the sites, or wait for them longer.")
+    return sorted(sites, key=lambda site: site.name)
 
 
 def in_process(federation: Federation, rows: dict[str, PyTree]) -> Transport:

@@ -60,6 +60,7 @@ class Server:
 
     Attributes:
       sites: the sites, sorted by name; their order is that of the clients.
+      data: their sizes and weights, without rows.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -100,7 +101,7 @@ class Server:
         self._weights = jnp.asarray(
             in_range(checked_weights(federation.weights, sizes), names), jnp.result_type(float)
         )
-        self._data = ClientData(
+        self.data = ClientData(
             examples=(),
             offsets=jnp.asarray(np.concatenate([[0], np.cumsum(sizes)]), jnp.int32),
             weights=self._weights,
@@ -227,11 +228,7 @@ class Server:
         Args:
           progress: the progress.
         """
-        facts = {"kind": "certificate", "federation": self._federation.digest}
-        message = safetensors.dumps(
-            {"params": self.model(progress)}, facts | {"round": str(progress.round)}
-        )
-        return {site.name: message for site in self.sites}
+        return self.ask_gradient(self.model(progress), str(progress.round))
 
     def certificate(self, progress: Progress, replies: dict[str, bytes]) -> dict[str, float]:
         """Return the objective and the violation, or nothing if the answer of a site is missing.
@@ -242,28 +239,66 @@ class Server:
         """
         penalty, params = self._federation.penalty, self.model(progress)
         assert penalty is not None
-        scalar = jax.ShapeDtypeStruct((), jnp.result_type(float))
-        like, found = {"loss": scalar, "gradient": params}, []
-        for site in self.sites:
-            arrays = self._answered(site.name, replies, str(progress.round))
-            if arrays is None:
-                return {}
-            found.append(safetensors.filled(like, arrays[0]))
-        shares = self._weights / jnp.sum(self._weights)
-        mean = jax.tree.map(
-            lambda *leaves: jnp.tensordot(shares.astype(leaves[0].dtype), jnp.stack(leaves), 1),
-            *found,
-        )
+        found = self.gradient(params, str(progress.round), replies)
+        if found is None:
+            return {}
+        losses, gradient = found
         hparams = self._federation.hparams_at(max(progress.round - 1, 0))
         scale = getattr(hparams, "penalty_scale", 0.0)
         return {
-            "objective": float(mean["loss"] + penalty.value(params, scale)),
-            VIOLATION: float(violation_at(mean["gradient"], penalty, scale, params)),
+            "objective": float(self.mean(losses) + penalty.value(params, scale)),
+            VIOLATION: float(violation_at(gradient, penalty, scale, params)),
         }
+
+    def ask_gradient(self, params: PyTree, index: str) -> dict[str, bytes]:
+        """Return the messages that ask for loss and gradient at a point.
+
+        A site of weight 0 is not asked.
+
+        Args:
+          params: the point.
+          index: by which the answers are known.
+        """
+        facts = {"kind": "certificate", "run": self._run, "federation": self._federation.digest}
+        message = safetensors.dumps({"params": params}, facts | {"round": index})
+        return {site.name: message for site in self._weighing()}
+
+    def gradient(
+        self, params: PyTree, index: str, replies: dict[str, bytes]
+    ) -> tuple[Array, PyTree] | None:
+        """Return the losses of the sites and the gradient of F, ``None`` if an answer is missing.
+
+        Args:
+          params: the point.
+          index: by which the answers are known.
+          replies: the answers to the messages of ``ask_gradient``.
+        """
+        scalar = jax.ShapeDtypeStruct((), jnp.result_type(float))
+        like, found = {"loss": scalar, "gradient": params}, []
+        for site in self._weighing():
+            arrays = self._answered(site.name, replies, index)
+            if arrays is None:
+                return None
+            found.append(safetensors.filled(like, arrays[0]))
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+        return stacked["loss"], jax.tree.map(self.mean, stacked["gradient"])
+
+    def mean(self, of_sites: Array) -> Array:
+        """Return the weighted mean over the sites of positive weight.
+
+        Args:
+          of_sites: an array whose leading axis is these sites.
+        """
+        weights = self._weights[self._weights > 0]
+        return jnp.tensordot((weights / jnp.sum(weights)).astype(of_sites.dtype), of_sites, 1)
+
+    def _weighing(self) -> list[Site]:
+        weights = np.asarray(self._weights)
+        return [site for site, weight in zip(self.sites, weights, strict=True) if weight > 0]
 
     def _asked(self, progress: Progress) -> tuple[Draw, np.ndarray]:
         """Return the cohort of a round, and which of its places are asked for an upload."""
-        draw = draw_cohort(self._plan, self._data, progress.key, jnp.int32(progress.round))
+        draw = draw_cohort(self._plan, self.data, progress.key, jnp.int32(progress.round))
         weights = np.asarray(self._weights)[np.asarray(draw.indices)]
         return draw, np.asarray(draw.present) & (weights > 0)
 
@@ -276,7 +311,8 @@ class Server:
         arrays, facts = safetensors.loads(replies[name])
         if "refused" in facts:
             raise ValueError(facts["refused"])
-        return (arrays, facts) if (facts["site"], facts["round"]) == (name, index) else None
+        place = facts["site"], facts["run"], facts["round"]
+        return (arrays, facts) if place == (name, self._run, index) else None
 
     def _read(self, progress: Progress, client: int, replies: dict[str, bytes]) -> Any:
         """Return a site's upload and metrics; ``()`` if they are not finite, ``None`` if lost."""

@@ -160,7 +160,8 @@ def answer(
     """
     sent, facts = safetensors.loads(message)
     data = from_rows(examples, [jax.tree.leaves(examples)[0].shape[0]], ids=[name])
-    own = {"site": name, "kind": facts["kind"], "round": facts.get("round", "")}
+    own = {"site": name, "kind": facts["kind"], "run": facts["run"]}
+    own["round"] = facts.get("round", "")
     if facts["kind"] == "join":
         return safetensors.dumps({}, own | _introduction(federation, data)), kept
     if facts["federation"] != federation.digest:

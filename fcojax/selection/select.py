@@ -225,7 +225,7 @@ def select(
     by = by_client() if by is None else by
     data, folds, fold_setup = problem.train, None, setup
     if not isinstance(by, Criterion):
-        folds = _draw_folds(by, data, key, num_draws)
+        folds = draw_folds(by, data, key, num_draws)
         if folds.train.rows is not None:
             loss = weighted_loss(problem.loss)
             fold_setup = setup.with_loss(loss, (method or default_method(penalty))(loss))
@@ -241,8 +241,8 @@ def select(
     else:
         scores, score_name = np.asarray(fold_results.scores), "loss on held-out data"
         fold_outcome = fold_results.outcome
-    mean, error = scores.mean(axis=0), _standard_error(scores, num_draws)
-    best, chosen = _choice(mean, error, np.asarray(path.strengths), one_standard_error)
+    mean, error = scores.mean(axis=0), standard_error(scores, num_draws)
+    best, chosen = choice(mean, error, np.asarray(path.strengths), one_standard_error)
     model = jax.tree.map(lambda leaf: leaf[chosen], path.models)
     entries = _tuning_entries(setup, path, model, folds, fold_results)
     refitted, refit_outcome = None, None
@@ -285,7 +285,8 @@ def _of_target(
     )  # fmt: skip
 
 
-def _draw_folds(split: Split, data: ClientData, key: Key, num_draws: int) -> Folds:
+def draw_folds(split: Split, data: ClientData, key: Key, num_draws: int) -> Folds:
+    """Return the folds of all draws; raise ``ValueError`` if further draws are the first again."""
     if data.mesh is not None:
         raise ValueError(
             "the population is on a mesh, but folds run side by side on one device; pass the "
@@ -348,7 +349,7 @@ def _criterion_scores(criterion: Criterion, problem: Problem, path: Path) -> np.
     return criterion.scores(np.asarray(losses(path.models)), nonzero, num_examples, size)[None]
 
 
-def _standard_error(scores: np.ndarray, num_draws: int) -> np.ndarray:
+def standard_error(scores: np.ndarray, num_draws: int) -> np.ndarray:
     """Return that of the mean score over the folds of a draw, or over draws of one fold each."""
     by_draw = scores.reshape(num_draws if scores.shape[0] > num_draws else 1, -1, scores.shape[1])
     if by_draw.shape[1] == 1:
@@ -357,7 +358,7 @@ def _standard_error(scores: np.ndarray, num_draws: int) -> np.ndarray:
     return np.sqrt(variances.mean(axis=0))
 
 
-def _choice(
+def choice(
     mean: np.ndarray, error: np.ndarray, strengths: np.ndarray, one_standard_error: bool
 ) -> tuple[int, int]:
     """Return the strongest of least mean score, and the strongest within an error of that."""

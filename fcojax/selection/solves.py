@@ -99,12 +99,12 @@ def solve_from(
     num_iterations=LATER_ITERATIONS,
 ) -> tuple[Start, Fits]:  # fmt: skip
     """Solve for one strength; return where the next solve starts, too."""
-    model, curvature, program = _ahead(start, strength), start.curvature, setup.program
-    now = hparams._replace(penalty_scale=_cast_like(strength, hparams.penalty_scale))
+    model, curvature, program = ahead(start, strength), start.curvature, setup.program
+    now = hparams._replace(penalty_scale=cast_like(strength, hparams.penalty_scale))
     if setup.finds_rate:
         if setup.summary is None:
             curvature = curvature_at(setup.loss, model, data, curvature[1], num_iterations)
-        now = now._replace(client_lr=_cast_like(1 / curvature[0], now.client_lr))
+        now = now._replace(client_lr=cast_like(1 / curvature[0], now.client_lr))
     if program.algorithm.restart is not None:
         program, model = _with_memory(setup, at_round(now, 0), model, strength, data)
     found, outcome = solve_traced(program, setup.max_rounds, now, model, data, key, tolerance)
@@ -118,7 +118,7 @@ def solve_from(
     return following, Fits(found, objective, outcome)
 
 
-def _ahead(start: Start, strength: Array) -> Params:
+def ahead(start: Start, strength: Array) -> Params:
     """Follow the line through the last two models, no further than they are apart.
 
     Zeros stay, and an entry that would change its sign becomes one.
@@ -140,9 +140,8 @@ def _with_memory(setup: Setup, hparams, model, strength, data) -> tuple[Program,
     algorithm, lr = setup.program.algorithm, hparams.client_lr
     restart = algorithm.restart
     assert restart is not None
-    moved = tree.add_scaled(model, -lr, pooled_gradient(setup.loss, model, data))
-    point = setup.penalty.prox(moved, lr, strength)
-    subgradient = tree.scale(1 / lr, tree.sub(moved, point))
+    gradient = pooled_gradient(setup.loss, model, data)
+    point, subgradient = prox_gradient_step(setup.penalty, lr, model, strength, gradient)
 
     def init(hparams, params):
         num_steps = setup.program.rounds_per_evaluation
@@ -150,6 +149,13 @@ def _with_memory(setup: Setup, hparams, model, strength, data) -> tuple[Program,
         return server, algorithm.init(hparams, params)[1]
 
     return setup.program._replace(algorithm=algorithm._replace(init=init)), point
+
+
+def prox_gradient_step(penalty: Penalty, lr, model, strength, gradient) -> tuple[Params, Params]:
+    """Return where the step leads, and the subgradient of the penalty there."""
+    moved = tree.add_scaled(model, -lr, gradient)
+    point = penalty.prox(moved, lr, strength)
+    return point, tree.scale(1 / lr, tree.sub(moved, point))
 
 
 class Null(NamedTuple):
@@ -202,5 +208,6 @@ def curvature_at(
     return 1.1 * size, direction
 
 
-def _cast_like(number: Array, other: Array) -> Array:
+def cast_like(number: Array, other: Array) -> Array:
+    """Return a number in the dtype of another."""
     return number.astype(jnp.asarray(other).dtype)
