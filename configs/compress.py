@@ -15,13 +15,13 @@ from ml_collections import ConfigDict
 
 from experiments.studies import compress
 
-EXPERIMENT = compress.EXPERIMENT
+EXPERIMENT = compress.LASSO
 
 
 def get_config():
     """Everything that can be set with --config.KEY=VALUE."""
     config = ConfigDict()
-    config.data_seed, config.seed = 0, 0
+    config.data_seed, config.seeds = 0, (0,)
     config.num_clients, config.dim, config.num_true = 8, 20, 7
     config.own = ConfigDict()
     config.own.num_examples, config.own.spectrum = 40, (0.05, 8.0)

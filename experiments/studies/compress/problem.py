@@ -1,44 +1,79 @@
-"""Least squares with an l1 norm on clients that differ in Hessians and true weights."""
+"""A heterogeneous lasso, softmax regression on digits, and a small convolutional network."""
 
 import functools
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fcojax
 from experiments.report.rows import Row
 from experiments.study import Config
+from fcojax import datasets, tree
+from fcojax.algorithms import Work
 from fcojax.check.population import regression_clients
-from fcojax.problems import factored, factored_loss, population_loss
+from fcojax.datasets.reading import optional
+from fcojax.problems import (
+    factored,
+    factored_loss,
+    from_rows,
+    partition,
+    population_loss,
+    softmax,
+)
 from fcojax.problems.least_squares import half_squared_error
+from fcojax.problems.problem import Loss
 from fcojax.reference import fista
-from fcojax.transforms import l1
+from fcojax.transforms import Penalty, l1, named, on_subtree
+from fcojax.types import Array, Params
 
-PENALTY = l1()
-_OBJECTIVE = functools.partial(population_loss, factored_loss)
+_NUM_CLASSES = 10
 
 
 class Task(NamedTuple):
-    """The problem.
+    """A problem, and how clients work on it.
 
     Attributes:
-      data: the clients, factored.
-      scale: the strength of the penalty.
-      num_steps: K.
-      smoothness: the largest curvature of any client, the unit of step sizes.
-      optimum: the minimiser.
+      loss: one loss per example.
+      data: the clients.
+      penalty: psi.
+      scale: its strength.
+      start: the start point.
+      work: the K local steps of a client in a round.
+      smoothness: the largest curvature L of any client's loss; ``None`` if there is no bound.
+      observe: ``(hparams, model, context) -> dict``, the measures of a point.
+      context: what it needs.
     """
 
+    loss: Loss
     data: fcojax.ClientData
+    penalty: Penalty
     scale: float
-    num_steps: int
-    smoothness: float
-    optimum: np.ndarray
+    start: Params
+    work: Work
+    smoothness: float | None
+    observe: Callable[[Any, Params, Any], dict[str, Array]]
+    context: Any = None
+
+
+class Kind(NamedTuple):
+    """A problem of the study, and how its tables read.
+
+    Attributes:
+      build: ``config -> (Task, facts)``.
+      measures: what is observed, with labels; tolerances are bounds on the first.
+      step: what the steps are multiples of, behind a comma.
+    """
+
+    build: Callable[[Config], tuple[Task, Row]]
+    measures: Mapping[str, str]
+    step: str = ", of 1 / (K L)"
 
 
 def lasso(config: Config) -> tuple[Task, Row]:
-    """Return the problem, with its optimum, and facts about it."""
+    """Return least squares with an l1 norm on clients that differ in Hessians and true weights."""
     own, rng = config.own, np.random.default_rng(config.data_seed)
     clients = regression_clients(
         rng, (config.num_clients, own.num_examples, config.dim), spectrum=tuple(own.spectrum),
@@ -46,11 +81,116 @@ def lasso(config: Config) -> tuple[Task, Row]:
     )  # fmt: skip
     start = jnp.zeros(config.dim)
     data = factored(half_squared_error, fcojax.from_clients(clients), start)
-    found = fista(_OBJECTIVE, PENALTY, own.scale, start, data, tolerance=1e-13)
-    optimum, largest = np.asarray(found.params), float(data.examples.curvatures.max())
+    largest = float(data.examples.curvatures.max())
+    return _solved(factored_loss, data, l1(), config, start, largest)
+
+
+def digits(config: Config) -> tuple[Task, Row]:
+    """Return softmax regression with a ridge and an l1 norm of the kernel, on unlike clients."""
+    own, (name, train, test) = config.own, images(config)
+    problem = softmax(train, test, num_classes=_NUM_CLASSES)
+
+    def loss(params, rows):
+        return problem.loss(params, rows) + own.ridge / 2 * tree.vdot(params, params)
+
+    ends, features = np.asarray(train.offsets), np.asarray(train.examples["x"])
+    both = np.append(features, np.ones((len(features), 1)), axis=1)
+    # The softmax has curvature at most 1/2.
+    largest = own.ridge + 0.5 * max(
+        np.linalg.norm(both[first:end], 2) ** 2 / (end - first)
+        for first, end in zip(ends, ends[1:], strict=False)
+    )
+    penalty, wide = on_subtree(l1(), named("kernel")), jnp.result_type(float)
+    start = jax.tree.map(lambda leaf: leaf.astype(wide), problem.init(jax.random.key(0)))
+    task, facts = _solved(loss, train, penalty, config, start, float(largest))
+    accuracy = float(problem.measures(task.context)["accuracy"])
+    return task, {"data": name, "images": int(ends[-1]), "accuracy": accuracy} | facts
+
+
+def _solved(
+    loss: Loss,
+    data: fcojax.ClientData,
+    penalty: Penalty,
+    config: Config,
+    start: Params,
+    largest: float,
+) -> tuple[Task, Row]:
+    """Return a convex task with its optimum, and facts about it."""
+    scale = config.own.scale
+    objective = functools.partial(population_loss, loss)
+    found = fista(objective, penalty, scale, start, data, tolerance=1e-13)
     facts = {
-        "largest_smoothness": largest,
-        "nonzeros": int(np.count_nonzero(optimum)),
+        "clients": data.num_clients, "largest_smoothness": largest,
+        "nonzeros": int(np.count_nonzero(_penalised(found.params))),
         "residual": float(found.residual),
+    }  # fmt: skip
+    work = fcojax.local_steps(config.own.num_steps)
+    return Task(loss, data, penalty, scale, start, work, largest, _to_optimum, found.params), facts
+
+
+def _penalised(params: Params) -> Array:
+    return jax.tree.leaves(params)[-1]  # the kernel, which comes after the bias
+
+
+def _to_optimum(hparams: Any, model: Params, optimum: Params) -> dict[str, Array]:
+    found, true = (_penalised(params) != 0 for params in (model, optimum))
+    return {
+        "distance": tree.norm(tree.sub(model, optimum)) / tree.norm(optimum),
+        "f1": 2 * jnp.sum(found & true) / jnp.maximum(jnp.sum(found) + jnp.sum(true), 1),
     }
-    return Task(data, own.scale, own.num_steps, largest, optimum), facts
+
+
+def network(config: Config) -> tuple[Task, Row]:
+    """Return a small convolutional network with an l1 norm of its dense kernels."""
+    from fcojax import networks
+
+    own, (name, train, test) = config.own, images(config)
+    side = round(train.examples["x"].shape[1] ** 0.5)
+    build = networks.conv_net((side, side, 1), tuple(own.filters), own.num_hidden, _NUM_CLASSES)
+    problem = networks.network(build, train, test, num_classes=_NUM_CLASSES)
+
+    def observe(hparams, model, context):
+        measured = problem.measures(model)
+        return {"error": 1 - measured["accuracy"], "density": measured["density"]}
+
+    start = problem.init(jax.random.key(config.data_seed))
+    facts = {
+        "data": name, "clients": train.num_clients, "images": int(train.offsets[-1]),
+        "test_images": int(test.offsets[-1]),
+        "weights": sum(leaf.size for leaf in jax.tree.leaves(start)),
+    }  # fmt: skip
+    penalty = on_subtree(l1(), networks.dense_kernels)
+    work = fcojax.local_steps(own.num_steps, own.batch_size)
+    return Task(problem.loss, train, penalty, own.scale, start, work, None, observe), facts
+
+
+def images(config: Config) -> tuple[str, fcojax.ClientData, fcojax.ClientData]:
+    """Return MNIST by writer, or scikit-learn's digits over clients with unlike labels."""
+    if config.data_dir:
+        train, test = (datasets.mnist(config.data_dir, split) for split in ("train", "test"))
+        share = config.share_of_writers
+        return "MNIST", _first_writers(train, share), _first_writers(test, share)
+    found = optional("sklearn.datasets", "data").load_digits()
+    x, y = found.data / 16, found.target.astype(np.int32)
+    held = np.arange(y.size) % 5 == 0  # every fifth is for testing
+    rows = {"x": x[~held], "y": y[~held]}
+    train = partition.dirichlet(
+        rows["y"], config.num_clients, config.own.concentration, min_size=20, seed=config.data_seed
+    ).apply(rows, "examples")
+    test = from_rows({"x": x[held], "y": y[held]}, [int(held.sum())])
+    return "scikit-learn's digits", train, test
+
+
+def _first_writers(pooled: datasets.Pooled, share: float) -> fcojax.ClientData:
+    data = datasets.by_client(pooled, "examples")
+    first = max(1, round(share * data.num_clients))
+    end = int(data.offsets[first])
+    rows = {name: np.asarray(values)[:end] for name, values in data.examples.items()}
+    return from_rows(rows, np.asarray(data.sizes)[:first], "examples")
+
+
+_CLOSE = {"distance": "relative distance", "f1": "F1 of the support"}
+LASSO, DIGITS = Kind(lasso, _CLOSE), Kind(digits, _CLOSE)
+NETWORK = Kind(
+    network, {"error": "error on test digits", "density": "density of dense kernels"}, ""
+)

@@ -11,12 +11,11 @@ import numpy as np
 
 import fcojax
 from experiments.report.rows import Row, Summary, select
-from experiments.studies.compress.problem import PENALTY, Task, lasso
+from experiments.studies.compress.problem import Kind, Task
 from experiments.study import Config
 from fcojax import algorithms, uploads
-from fcojax.problems import factored_loss
-from fcojax.transforms import euclidean
-from fcojax.types import Array
+from fcojax.problems.problem import Loss
+from fcojax.transforms import Penalty, euclidean
 
 
 class Method(NamedTuple):
@@ -24,30 +23,29 @@ class Method(NamedTuple):
 
     Attributes:
       text: its name.
-      build: ``() -> Algorithm``.
+      build: ``(loss, penalty) -> Algorithm``.
       feedback: the error feedback that fits its uploads.
-      one_step: whether clients take one local step, and not K.
+      one_step: whether it is exact with one local step alone, and takes one where L is known.
     """
 
     text: str
-    build: Callable[[], Any]
+    build: Callable[[Loss, Penalty], Any]
     feedback: str
     one_step: bool = False
 
 
 METHODS = {
     "fed_dual_avg": Method(
-        "FedDualAvg", lambda: algorithms.fed_dual_avg(factored_loss, euclidean(PENALTY)), "ef21",
+        "FedDualAvg",
+        lambda loss, penalty: algorithms.fed_dual_avg(loss, euclidean(penalty)),
+        "ef21",
         one_step=True,
     ),
-    "composite_fl": Method(
-        "Composite FL", lambda: algorithms.composite_fl(factored_loss, PENALTY), "ef14"
-    ),
-    "scaffold": Method(
-        "SCAFFOLD", lambda: algorithms.scaffold(factored_loss, PENALTY, prox="feedback"), "ef14"
-    ),
-}  # fmt: skip
+    "composite_fl": Method("Composite FL", algorithms.composite_fl, "ef14"),
+    "scaffold": Method("SCAFFOLD", functools.partial(algorithms.scaffold, prox="feedback"), "ef14"),
+}
 WHOLE, ALONE = "whole", ", alone"
+_TRAFFIC = ("bytes_up", "bytes_down")
 
 
 def names(config: Config) -> list[str]:
@@ -55,66 +53,67 @@ def names(config: Config) -> list[str]:
     return [*config.uplinks, *(name + ALONE for name in config.alone)]
 
 
-def study(config: Config) -> Iterator[Row]:
-    """Yield the problem, the end of each step and, at the best, the curve."""
-    task, facts = lasso(config)
+def study(kind: Kind, config: Config) -> Iterator[Row]:
+    """Yield the problem, the end of each step and, at the best, the curve of each seed."""
+    task, facts = kind.build(config)
     yield {"part": "problem"} | facts
     for method in config.methods:
         for name in names(config):
-            yield from _pair(config, task, method, name)
+            yield from _pair(kind, config, task, method, name)
 
 
-def _pair(config: Config, task: Task, method: str, name: str) -> Iterator[Row]:
+def _pair(kind: Kind, config: Config, task: Task, method: str, name: str) -> Iterator[Row]:
     history = _run(config, task, method, name)
+    mean = {key: history[key].mean(axis=1) for key in (*kind.measures, *_TRAFFIC)}
     given = {"method": method, "uplink": name}
-    rows = []
+    rows, (first, second) = [], kind.measures
     for place, factor in enumerate(config.step_factors):
-        distance, sent = (history[key][place] for key in ("distance", "bytes_up"))
-        rows.append({"part": "point", **given, "step_factor": factor} | _ends(distance))
+        values, sent = mean[first][place], mean["bytes_up"][place]
+        end = float(values[-1]) if np.isfinite(values[-1]) else math.inf
+        rows.append({"part": "point", **given, "step_factor": factor, first: end})
         for tolerance in config.tolerances:
-            near = np.flatnonzero(distance <= tolerance)
-            first = near[0] if near.size else None
-            rows[-1][f"bytes to {tolerance:g}"] = math.inf if first is None else sent[first]
+            near = np.flatnonzero(values <= tolerance)
+            look = near[0] if near.size else None
+            rows[-1][f"bytes to {tolerance:g}"] = math.inf if look is None else sent[look]
             rows[-1][f"rounds to {tolerance:g}"] = (
-                math.inf if first is None else history["round"][first]
+                math.inf if look is None else history["round"][look]
             )
-    best = min(range(len(rows)), key=lambda place: _order(config, rows[place]))
+    best = min(range(len(rows)), key=lambda place: _order(config, rows[place], first))
     for place, row in enumerate(rows):
-        yield row | {"best": place == best, "f1": float(history["f1"][place, -1])}
-    for look, round_ in enumerate(history["round"]):
-        yield {"part": "curve", **given, "round": int(round_)} | {
-            key: float(history[key][best, look])
-            for key in ("distance", "f1", "bytes_up", "bytes_down")
-        }
+        yield row | {"best": place == best, second: float(mean[second][place, -1])}
+    for j, seed in enumerate(config.seeds):
+        for look, round_ in enumerate(history["round"]):
+            yield {"part": "curve", **given, "seed": seed, "round": int(round_)} | {
+                key: float(history[key][best, j, look]) for key in mean
+            }
 
 
-def _ends(distance: np.ndarray) -> Row:
-    """Return the distance at the end, infinite if it is not finite."""
-    return {"distance": float(distance[-1]) if np.isfinite(distance[-1]) else math.inf}
-
-
-def _order(config: Config, row: Row) -> tuple:
+def _order(config: Config, row: Row, first: str) -> tuple:
     """Return the sorting key of a step: bytes to the smallest tolerance, to the next, the end."""
-    return (*(row[f"bytes to {near:g}"] for near in sorted(config.tolerances)), row["distance"])
+    return (*(row[f"bytes to {near:g}"] for near in sorted(config.tolerances)), row[first])
 
 
 def _run(config: Config, task: Task, method: str, name: str) -> dict[str, np.ndarray]:
-    """Return what was observed and the bytes so far, [points, evaluations]."""
+    """Return what was observed and the bytes so far, [points, seeds, evaluations]."""
     chosen = METHODS[method]
-    algorithm, num_steps = chosen.build(), 1 if chosen.one_step else task.num_steps
-    rates = [factor / (num_steps * task.smoothness) for factor in config.step_factors]
+    algorithm, work, unit = chosen.build(task.loss, task.penalty), task.work, 1.0
+    if task.smoothness is not None:
+        work = fcojax.local_steps(1) if chosen.one_step else work
+        unit = 1 / ((work.num_steps or 1) * task.smoothness)
     grid = fcojax.grid.product(
-        algorithm.hparams_type, client_lr=rates, server_lr=[1.0], penalty_scale=[task.scale]
-    )
-    plan = fcojax.Plan(fcojax.local_steps(num_steps), uplink=_uplink(name, chosen.feedback))
-    _, history = fcojax.sweep(
-        algorithm, grid, jnp.zeros(config.dim), task.data, jax.random.key(config.seed)[None], plan,
-        num_rounds=config.num_rounds, eval_every=config.eval_every, observe=_observe,
-        context=jnp.asarray(task.optimum),
+        algorithm.hparams_type, client_lr=[factor * unit for factor in config.step_factors],
+        server_lr=[1.0], penalty_scale=[task.scale],
     )  # fmt: skip
-    found = {key: np.asarray(values)[:, 0] for key, values in history.items() if key != "round"}
-    so_far = {key: np.cumsum(found[key], axis=-1) for key in ("bytes_up", "bytes_down")}
-    return found | so_far | {"round": np.arange(1, found["f1"].shape[1] + 1) * config.eval_every}
+    plan = fcojax.Plan(work, uplink=_uplink(name, chosen.feedback))
+    _, history = fcojax.sweep(
+        algorithm, grid, task.start, task.data, jax.vmap(jax.random.key)(jnp.asarray(config.seeds)),
+        plan, num_rounds=config.num_rounds, eval_every=config.eval_every, observe=task.observe,
+        context=task.context,
+    )  # fmt: skip
+    found = {key: np.asarray(values) for key, values in history.items() if key != "round"}
+    so_far = {key: np.cumsum(found[key], axis=-1) for key in _TRAFFIC}
+    looks = config.num_rounds // config.eval_every
+    return found | so_far | {"round": np.arange(1, looks + 1) * config.eval_every}
 
 
 @functools.cache
@@ -125,15 +124,7 @@ def _uplink(name: str, feedback: str) -> Any:
     return uploads.from_text(name.removesuffix(ALONE) + remedy)
 
 
-def _observe(hparams: Any, model: Array, optimum: Array) -> dict[str, Array]:
-    found, true = model != 0, optimum != 0
-    return {
-        "distance": jnp.linalg.norm(model - optimum) / jnp.linalg.norm(optimum),
-        "f1": 2 * jnp.sum(found & true) / jnp.maximum(jnp.sum(found) + jnp.sum(true), 1),
-    }
-
-
-def summarise(config: Config, rows: list[Row]) -> Summary:
+def summarise(kind: Kind, config: Config, rows: list[Row]) -> Summary:
     """Return the best step of each pair, and how many times fewer bytes it sends than whole."""
     [facts] = select(rows, part="problem")
     table = []
@@ -144,7 +135,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             entry = {
                 "method": METHODS[method].text,
                 "uplink": row["uplink"],
-                "step, of 1 / (K L)": row["step_factor"],
+                f"step{kind.step}": row["step_factor"],
             }
             for near in config.tolerances:
                 sent, rounds = (row[f"{what} to {near:g}"] for what in ("bytes", "rounds"))
@@ -152,6 +143,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
                 entry[f"kB up to {near:g}"] = None if sent is None else sent / 1e3
                 least = whole.get(f"bytes to {near:g}")
                 entry[f"times fewer to {near:g}"] = least / sent if least and sent else None
-            entry |= {"distance at the end": row["distance"], "F1 at the end": row["f1"]}
+            for measure in kind.measures:
+                entry[f"{'F1' if measure == 'f1' else measure} at the end"] = row[measure]
             table.append(entry)
-    return {"problem": facts, "best": table}
+    return {"data": [{key: facts[key] for key in facts if key != "part"}], "best": table}

@@ -1,0 +1,45 @@
+"""Bytes to a solution: softmax regression on digits by three composite methods, eight uplinks.
+
+    fcojax run compress_digits --workdir=runs/compress_digits
+
+The 1,797 digits of 8 x 8 pixels that scikit-learn has, over ten clients with unlike labels; every
+fifth is kept for testing. A ridge makes the solution unique, an l1 norm of the kernel sparse. As in
+``configs/compress.py`` every pair of a method and an uplink is run at the same step sizes, which
+are multiples of 1 / (K L) with L a bound on the curvature of any client, in double precision and
+with exact gradients.
+"""
+
+from ml_collections import ConfigDict
+
+from experiments.studies import compress
+
+EXPERIMENT = compress.DIGITS
+
+
+def get_config():
+    """Everything that can be set with --config.KEY=VALUE."""
+    config = ConfigDict()
+    config.data_dir = ""  # with the files of MNIST their first writers are the clients
+    config.data_seed, config.seeds, config.num_clients, config.share_of_writers = 0, (0,), 10, 0.05
+    config.own = ConfigDict()
+    config.own.concentration = 1.0  # of the labels of a client
+    config.own.ridge, config.own.scale, config.own.num_steps = 0.1, 0.005, 5
+
+    config.methods = ("fed_dual_avg", "composite_fl", "scaffold")
+    config.uplinks = (
+        "whole", "half", "natural", "qsgd:7", "drive:least_error", "sign", "top_k:0.1",
+        "top_k:0.1+natural",
+    )  # fmt: skip
+    config.alone = ("top_k:0.1",)  # these also without feedback
+    config.step_factors = tuple(2.0**k for k in range(7))  # of 1 / (K L)
+    config.num_rounds, config.eval_every = 400, 4
+    config.tolerances = (1e-3, 1e-6)
+    return config
+
+
+def quick(config):
+    """Shrinks the study to well under a minute on a laptop."""
+    config.methods, config.num_clients = ("composite_fl",), 4
+    config.uplinks = ("whole", "top_k:0.1")
+    config.step_factors = (4.0, 16.0)
+    config.num_rounds = 80
