@@ -21,7 +21,7 @@ def _study(title: str, kind: problem.Kind, **given: Any) -> Study:
         },
         keys={
             Literal[*rows.METHODS]: "methods",
-            str: "uplinks alone data_dir",
+            str: "uplinks alone[0+] data_dir",
             Count: "num_clients dim num_rounds eval_every own.num_examples own.num_steps "
             "own.batch_size own.filters[2] own.num_hidden",
             CountOrZero: "seeds data_seed num_true",
@@ -60,5 +60,5 @@ DIGITS = _study(
 )
 NETWORK = _study(
     "Compressed uploads of a convolutional network", problem.NETWORK, claims=claims.network,
-    remarked=({"data_dir": ...},),
+    remarked=({"data_dir": ..., "methods": ...},),
 )  # fmt: skip

@@ -3,7 +3,6 @@
 import pytest
 
 from configs import compress
-from experiments.studies.compress import claims
 from experiments.studies.compress.rows import METHODS, _uplink
 from fcojax import uploads
 from tests.experiments.studies.quick_studies import draw_figures, quick_study
@@ -12,7 +11,7 @@ from tests.experiments.studies.quick_studies import draw_figures, quick_study
 @pytest.mark.slow
 def test_bytes_are_rounds_times_those_of_all_clients(tmp_path):
     found = quick_study("compress", tmp_path)
-    _, config, rows, summary = found
+    study, config, rows, summary = found
     # Eight clients, each with 20 numbers or two with their places, and the number of steps.
     each = {"whole": 8 * (160 + 8), "top_k:0.1": 8 * (18 + 8), "top_k:0.1, alone": 8 * (18 + 8)}
     for row in rows:
@@ -23,7 +22,37 @@ def test_bytes_are_rounds_times_those_of_all_clients(tmp_path):
     assert whole["kB up to 1e-06"] == whole["rounds to 1e-06"] * each["whole"] / 1e3
     assert top["times fewer to 1e-06"] == whole["kB up to 1e-06"] / top["kB up to 1e-06"]
     assert best["top_k:0.1, alone"]["rounds to 1e-06"] is None
-    assert [claim.quick for claim in claims.claims(config, rows, summary)] == [False] * 5
+    assert [claim.quick for claim in study.claims(config, rows, summary)] == [False] * 5
+    assert draw_figures(found, tmp_path) == ["curves.png"]
+
+
+@pytest.mark.slow
+def test_softmax_on_digits_has_one_solution_that_feedback_finds(tmp_path):
+    """650 numbers of 8 bytes, or 65 with places of 10 bits, and the number of steps."""
+    found = quick_study("compress_digits", tmp_path)
+    study, config, rows, summary = found
+    [facts] = summary["data"]
+    assert facts["residual"] < 1e-12 and 0 < facts["nonzeros"] < 640 and facts["accuracy"] > 0.8
+    each = {"whole": 650 * 8, "top_k:0.1": 65 * 8 + 82}
+    best = {row["uplink"]: row for row in summary["best"]}
+    for name, size in each.items():
+        assert best[name]["kB up to 0.001"] == best[name]["rounds to 0.001"] * 4 * (size + 8) / 1e3
+    alone = best["top_k:0.1, alone"]["distance at the end"]
+    assert best["top_k:0.1"]["distance at the end"] < 1e-3 < 1e-2 < alone
+    assert len(study.claims(config, rows, summary)) == 5
+    assert draw_figures(found, tmp_path) == ["curves.png"]
+
+
+@pytest.mark.slow
+def test_a_network_is_compared_at_equal_errors_over_seeds(tmp_path):
+    found = quick_study("compress_network", tmp_path)
+    study, config, rows, summary = found
+    curves = [row for row in rows if row["part"] == "curve"]
+    assert len(curves) == 2 * 2 * config.num_rounds // config.eval_every
+    assert all(0 <= row["error"] <= 1 and 0 < row["density"] <= 1 for row in curves)
+    assert {row["seed"] for row in curves} == {0, 1}
+    texts = [claim.text for claim in study.claims(config, rows, summary)]
+    assert len(texts) == 2 and all(text.startswith("Composite FL") for text in texts)
     assert draw_figures(found, tmp_path) == ["curves.png"]
 
 
