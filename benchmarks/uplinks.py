@@ -1,0 +1,72 @@
+"""What uplinks cost: rounds of W1 with each, relative to rounds without, in processor seconds.
+
+    python -m benchmarks.uplinks [--algorithm=fed_dual_avg] [--repeats=11]
+
+Prints one JSON line for each uplink, with the quartiles of the ratios in alternating runs, and how
+many times fewer bytes an upload has: of the encoded arrays, and as the history counts them with
+what is public beside them. The last one compresses both ways.
+"""
+
+import functools
+import json
+import time
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from absl import app, flags
+
+import fcojax
+from benchmarks import settings
+from benchmarks.alternating import alternate
+from benchmarks.workloads import WORKLOADS, draw
+from fcojax import tree, uploads
+
+FLAGS = flags.FLAGS
+_TEXTS = ("top_k:0.01,ef21", "drive:unbiased", "drive:least_error,ef21", "eden:2", "eden:2,ef21")
+_ROUNDS = 100
+
+
+def main(_):
+    """Time all of them, one call of each after the other."""
+    workload = WORKLOADS[FLAGS.workload]
+    chosen, hparams, params, data = settings.setting(workload, FLAGS.algorithm, *draw(workload))
+    plan = fcojax.Plan(*settings.plan(workload))
+    plans = {"whole": plan}
+    plans |= {text: plan._replace(uplink=uploads.from_text(text)) for text in _TEXTS}
+    plans["both ways"] = plans[_TEXTS[0]]._replace(downlink=plans[_TEXTS[0]].uplink)
+    data = fcojax.devices.spread(chosen, hparams, params, data, plan=plan)
+
+    def run(plan):
+        return fcojax.run(
+            chosen, hparams, params, data, jax.random.key(0), plan, num_rounds=_ROUNDS,
+            eval_every=_ROUNDS,
+        )  # fmt: skip
+
+    sent = {name: float(run(plan)[1]["bytes_up"][0]) for name, plan in plans.items()}
+    ways: dict[str, Callable[[], object]]
+    ways = {name: functools.partial(run, plan) for name, plan in plans.items()}
+    times = alternate(ways, FLAGS.repeats, time.process_time)
+    payload = jax.tree.leaves(params)
+    for name, plan in plans.items():
+        ratios = np.divide(times[name], times["whole"])
+        found = {
+            "uplink": name, "ms_per_round": round(1e3 * float(np.median(times[name])) / _ROUNDS, 3),
+            "ratio": [round(q, 3) for q in np.quantile(ratios, (0.25, 0.5, 0.75)).tolist()],
+            "fewer_counted": round(sent["whole"] / sent[name], 1),
+        }  # fmt: skip
+        if plan.uplink is not None:
+            residual = plan.uplink.init(tree.zeros_like(payload))
+            encoded, _ = plan.uplink.encode(hparams, payload, residual, jax.random.key(0))
+            arrays = sum(
+                leaf.nbytes for leaf in jax.tree.leaves(encoded) if hasattr(leaf, "nbytes")
+            )
+            found["fewer_encoded"] = round(tree.num_bytes(payload) / arrays, 1)
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    flags.DEFINE_enum("workload", "W1", ["W1", "toy"], "Which workload.")
+    flags.DEFINE_string("algorithm", "fed_dual_avg", "Which algorithm.")
+    flags.DEFINE_integer("repeats", 11, "Alternating runs of each.")
+    app.run(main)
