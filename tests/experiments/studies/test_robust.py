@@ -1,22 +1,60 @@
 """The study of robust means: one attack on two rules, and few rounds."""
 
+import jax
+import numpy as np
 import pytest
+from ml_collections import FrozenConfigDict
 
-from experiments.studies.robust import claims
+from configs import robust
+from experiments.studies.robust import claims, rows
 from experiments.studies.robust.rows import FARTHEST
+from fcojax import tree
+from fcojax.algorithms import composite_fl
 from tests.experiments.studies.quick_studies import draw_figures, quick_study
 
 
 @pytest.mark.slow
 def test_the_mean_is_lost_and_the_median_is_not(tmp_path):
     found = quick_study("robust", tmp_path)
-    _, config, rows, summary = found
-    assert len(rows) == 2 * 2 * 2
-    for row in rows:
+    _, config, found_rows, summary = found
+    assert len(found_rows) == 2 * 2 * 2
+    for row in found_rows:
         if row["rule"] == "mean":
             assert 1 < row["distance"] <= FARTHEST
         else:
             assert row["distance"] < 0.3
     assert [entry["rule"] for entry in summary["best"]] == ["mean", "median"]
-    assert claims.claims(config, rows, summary) == []
+    assert claims.claims(config, found_rows, summary) == []
     assert draw_figures(found, tmp_path) == ["robust.png"]
+
+
+def of_whole_gradients(loss):
+    """Composite FL of everyone whose clients send s_i, not s_i - c_i: nothing is added up."""
+    base = composite_fl(loss, rows.PENALTY)
+
+    def client_update(hparams, message, client, local, key):
+        result = base.client_update(hparams, message, client, local, key)
+        whole = tree.add(result.upload.slope, client)
+        return result._replace(upload=result.upload._replace(slope=whole))
+
+    def server_update(hparams, server, mean, fraction, key):
+        change = mean._replace(slope=tree.sub(mean.slope, server.slope))
+        return base.server_update(hparams, server, change, fraction, key)
+
+    return base._replace(client_update=client_update, server_update=server_update)
+
+
+@pytest.mark.slow
+def test_composite_fl_is_moved_far_because_its_server_adds_up_what_attackers_send(monkeypatch):
+    """The reason of the study's failed claims: without the sum the same attack moves it little."""
+    monkeypatch.setitem(rows.METHODS, "whole", rows.Method("whole", of_whole_gradients))
+    config = FrozenConfigDict(robust.get_config())
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):  # as the launcher does
+        honest, far = (
+            [rows._end(config, method, rule, "little_is_enough", 0, share)
+             for method in ("composite_fl", "whole")]
+            for rule, share in (("mean", 0.0), ("median", 0.2))
+        )  # fmt: skip
+    np.testing.assert_allclose(honest[1], honest[0], atol=1e-5)
+    moved = np.linalg.norm(np.subtract(far, honest), axis=1) / np.linalg.norm(honest[0])
+    assert moved[0] > 0.5 and moved[1] < 0.2
