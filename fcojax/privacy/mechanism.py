@@ -30,6 +30,7 @@ from fcojax.robust.mass import number
 from fcojax.robust.means import clip
 from fcojax.types import Array, Key, NonNegative, Positive, PyTree, Share
 from fcojax.uploads.compressor import factory
+from fcojax.uploads.modular import ModularMean
 
 # Folded into the key of a round's mean, which other uplinks draw from too.
 _NOISE = 0x6E6F6973
@@ -121,6 +122,36 @@ class NoisyUnits:
         return update, within, jnp.asarray(True)
 
 
+@dataclasses.dataclass(frozen=True)
+class NoisyModularMean:
+    """The sum of whole numbers with noise, over a fixed denominator; NaN if that would wrap.
+
+    Attributes:
+      noise: the noise multiplier.
+      clip: the clipping norm.
+      modular: the mean without noise.
+    """
+
+    noise: Any
+    clip: Any
+    modular: ModularMean
+
+    def __call__(self, hparams: Any, total: list, weights: RoundWeights, key: Key) -> list:
+        """Return the mean; see ``Uplink.finish``."""
+        if not is_noisy(self.noise):
+            return self.modular(hparams, total, weights, key)
+        step = jnp.asarray(self.modular.size(hparams), float)
+        deviation = number(hparams, self.noise) * number(hparams, self.clip) / step
+        keys = jax.random.split(key_of(hparams, key), max(1, len(total)))
+        scale = step * weights.largest / weights.expected_weight
+        return self.modular.means(
+            total,
+            weights,
+            lambda noisy, count: noisy * scale.astype(noisy.dtype),
+            lambda whole, index: with_noise(whole, deviation, keys[index]),
+        )
+
+
 @factory
 def gaussian(
     clip: Any,
@@ -150,7 +181,10 @@ def gaussian(
         With 0 the mean is the plain one.
       per_leaf: whether each of L leaves is clipped to :math:`C / \sqrt{L}`.
       uplink: how uploads are encoded, such as ``uploads.compressed(...)``; what the server decodes
-        is clipped.
+        is clipped. With ``uploads.modular_sum(...)`` clients clip to C less the most that rounding
+        can add, so that what is sent is within C; the noise is added to the sum, and a round is
+        refused if the noisy sum would wrap. The server then sees no single upload, and
+        ``history`` has no ``"clipped"``.
       budget: ends runs before they cost more, as ``privacy.budget(epsilon, delta)`` says; ``None``
         for any number of rounds.
 
@@ -176,6 +210,8 @@ def gaussian(
         base = base._replace(limit=functools.partial(budget.limit, noise))
     if isinstance(clip, AdaptiveClip):
         return _adaptive(clip, noise, per_leaf, base)
+    if isinstance(base.finish, ModularMean):
+        return _of_modular_sum(clip, noise, per_leaf, base, base.finish)
 
     def receive(hparams, payload, memory):
         clipped, longer = _clipped(_wide(payload), number(hparams, clip), per_leaf)
@@ -204,6 +240,26 @@ def _adaptive(adaptive: AdaptiveClip, noise: Any, per_leaf: bool, base: Uplink) 
         memory=lambda zeros: jnp.asarray(adaptive.start, jnp.result_type(float)),
         **_hidden(noise),
     )
+
+
+def _of_modular_sum(
+    clip: Any, noise: Any, per_leaf: bool, base: Uplink, modular: ModularMean
+) -> Uplink:
+    """Clients clip before they round, which moves each of d entries by less than a step."""
+
+    def encode(hparams, payload, residual, key):
+        added = math.sqrt(sum(leaf.size for leaf in payload)) * modular.size(hparams)
+        norm = number(hparams, clip) - added
+        if not isinstance(norm, jax.Array) and norm <= 0:
+            raise ValueError(
+                f"clip is {clip}, but rounding alone can add {added:.4g} to a norm; pass a step of "
+                "modular_sum well below clip over the square root of the number of entries."
+            )
+        clipped, _ = _clipped(payload, jnp.maximum(norm, 0), per_leaf)
+        return base.encode(hparams, clipped, residual, key)
+
+    finish = NoisyModularMean(noise, clip, modular)
+    return base._replace(encode=encode, finish=finish, **_hidden(noise))
 
 
 def noise_on_uploads(noise: Any, count_noise: float) -> Any:
@@ -263,12 +319,22 @@ def with_fixed_denominator(total: list, deviation: Array, weights: RoundWeights,
     """
 
     def one(leaf, key):
-        noise = deviation.astype(leaf.dtype) * jax.random.normal(key, leaf.shape, leaf.dtype)
         whole = leaf * weights.cohort_weight.astype(leaf.dtype)
-        return (whole + noise) / weights.expected_weight.astype(leaf.dtype)
+        return with_noise(whole, deviation, key) / weights.expected_weight.astype(leaf.dtype)
 
     keys = jax.random.split(key, max(1, len(total)))
     return [one(leaf, key) for leaf, key in zip(total, keys[: len(total)], strict=True)]
+
+
+def with_noise(leaf: Array, deviation: Array, key: Key) -> Array:
+    """Return an array with independent Gaussian noise on each entry.
+
+    Args:
+      leaf: the array.
+      deviation: of the noise.
+      key: of the noise.
+    """
+    return leaf + deviation.astype(leaf.dtype) * jax.random.normal(key, leaf.shape, leaf.dtype)
 
 
 def _expected_fraction(weights: RoundWeights) -> Array:
@@ -313,6 +379,13 @@ def _require(clip: Any, noise: Any, base: Uplink) -> None:
         checked_value("clip", clip, Positive, single=True)
     if clip == math.inf and is_noisy(noise):
         raise ValueError("clip is infinite, so no noise is enough; pass a finite norm.")
+    if isinstance(base.finish, ModularMean):
+        if isinstance(clip, AdaptiveClip):
+            raise ValueError(
+                "clip is adaptive_clip(...), which needs the norm of each upload, and the uplink "
+                "is a modular sum, which hides it; pass a number."
+            )
+        return
     own = base.finish is not plain_mean or base.receive is not unchanged
     if own or base.memory is not no_memory or base.recall is not forgetful:
         raise ValueError(

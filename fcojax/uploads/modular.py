@@ -4,6 +4,7 @@ Bonawitz, Salehi, Konecny, McMahan and Gruteser, "Federated learning with autotu
 communication-efficient secure aggregation", Asilomar 2019.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -11,8 +12,8 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 
-from fcojax.engine.uploads.uplink import Uplink
-from fcojax.types import Array, Numbers, Positive
+from fcojax.engine.uploads.uplink import RoundWeights, Uplink
+from fcojax.types import Array, Key, Numbers, Positive, PyTree
 from fcojax.uploads.compressor import factory
 from fcojax.uploads.quantise import rounded
 
@@ -21,6 +22,62 @@ Bits = Annotated[
     int, Numbers("a whole number from 2 to 24", lambda bits: (bits >= 2) & (bits <= 24), True)
 ]
 _WHOLE = 0.25  # how far the rounding errors of a sum may be from a whole number
+
+
+@dataclasses.dataclass(frozen=True)
+class ModularMean:
+    """The mean of whole numbers of steps, of which only the sum modulo a power of two is known.
+
+    Attributes:
+      step: of the grid.
+      bits: of the power of two.
+    """
+
+    step: Any
+    bits: int
+
+    def __call__(self, hparams: Any, total: PyTree, weights: RoundWeights, key: Key) -> PyTree:
+        """Return the mean, NaN if a sum would wrap; see ``Uplink.finish``."""
+
+        def mean(whole, count):
+            return whole * jnp.asarray(self.size(hparams), whole.dtype) / count
+
+        return self.means(total, weights, mean)
+
+    def size(self, hparams: Any) -> Any:
+        """Return the step, a number or a function of the hyperparameters."""
+        return self.step(hparams) if callable(self.step) else self.step
+
+    def means(
+        self,
+        total: list,
+        weights: RoundWeights,
+        mean: Callable[[Array, Array], Array],
+        released: Callable[[Array, int], Array] = lambda whole, index: whole,
+    ) -> list:
+        """Return the means of all leaves, or NaN in all of them if any sum would wrap.
+
+        Args:
+          total: the sum, each client times its share of the cohort's weight; it has to be one of
+            whole numbers, as that of equal weights is.
+          weights: of the round.
+          mean: ``(released, count) -> mean`` of a leaf, over the counted clients.
+          released: ``(sum, index) -> released`` of a leaf, what has to be in the range.
+        """
+        half, count = 2 ** (self.bits - 1), jnp.maximum(weights.count, 1)
+
+        def one(index, leaf):
+            own = count.astype(leaf.dtype)
+            share = jnp.where(weights.share > 0, weights.share, 1).astype(leaf.dtype)
+            summed = leaf * own / share
+            whole = jnp.round(summed)
+            is_sum, found = jnp.abs(summed - whole) <= _WHOLE, released(whole, index)
+            in_range = (found >= -half) & (found < half)
+            return mean(found, own), jnp.all(is_sum & in_range)
+
+        pairs = [one(index, leaf) for index, leaf in enumerate(total)]
+        all_sound = jnp.all(jnp.array([sound for _, sound in pairs], bool))
+        return [jnp.where(all_sound, leaf, jnp.nan) for leaf, _ in pairs]
 
 
 @factory
@@ -37,7 +94,7 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> Uplink:
     numbers add up exactly, so the mean is the same bit for bit on any chunk and any device.
 
     Clients have to have equal weights, as sums of whole numbers have no weights; with others every
-    round is refused.
+    round is refused. ``privacy.gaussian(..., uplink=modular_sum(...))`` adds noise to the sum.
 
     Args:
       step: s; or ``hparams -> s``, to sweep it in one program.
@@ -55,41 +112,21 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> Uplink:
       >>> float(w), int(history["refused"][0]), float(history["bytes_up"][0])
       (1.0, 0, 2.0)
     """
-
-    def grid(hparams: Any) -> Any:
-        return step(hparams) if callable(step) else step
+    mean = ModularMean(step, bits)
 
     def encode(hparams, payload, residual, key):
-        leaves, structure = jax.tree.flatten(payload)
+        size, (leaves, structure) = mean.size(hparams), jax.tree.flatten(payload)
         codes = [
-            rounded(leaf / jnp.asarray(grid(hparams), leaf.dtype), jax.random.fold_in(key, index))
-            for index, leaf in enumerate(map(_checked, leaves))
+            rounded(_checked(leaf) / jnp.asarray(size, leaf.dtype), jax.random.fold_in(key, index))
+            for index, leaf in enumerate(leaves)
         ]
         return jax.tree.unflatten(structure, codes), residual
-
-    def finish(hparams, total, weights, key):
-        number = jnp.maximum(weights.count, 1)
-
-        def mean(leaf):
-            own = number.astype(leaf.dtype)
-            share = jnp.where(weights.share > 0, weights.share, 1).astype(leaf.dtype)
-            summed = leaf * own / share
-            whole = jnp.round(summed)
-            is_sum = jnp.abs(summed - whole) <= _WHOLE
-            in_range = (whole >= -(2 ** (bits - 1))) & (whole < 2 ** (bits - 1))
-            value = whole * jnp.asarray(grid(hparams), leaf.dtype) / own
-            return value, jnp.all(is_sum & in_range)
-
-        leaves, structure = jax.tree.flatten(total)
-        means, sound = zip(*map(mean, leaves), strict=True) if leaves else ((), ())
-        all_sound = jnp.all(jnp.array(sound, bool))
-        return jax.tree.unflatten(structure, [jnp.where(all_sound, m, jnp.nan) for m in means])
 
     return Uplink(
         init=lambda payload: (),
         encode=encode,
         decode=lambda encoded: encoded,
-        finish=finish,
+        finish=mean,
         num_bytes=lambda hparams, encoded: sum(
             -(-math.prod(leaf.shape) * bits // 8) for leaf in jax.tree.leaves(encoded)
         ),

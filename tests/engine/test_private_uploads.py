@@ -1,6 +1,7 @@
 """Clipping and noise in runs: by hand, at their scale, and the same on any chunk and device."""
 
 import functools
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -159,31 +160,95 @@ def told_apart(cohort, uplink, neighbours, num_runs=10_000):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("cohort", "present", "absent", "sensitivity", "rate"),
+    ("cohort", "present", "absent", "sensitivity", "rate", "encoding"),
     [
         # Of a client that always sends as much as it may, and one that sends nothing.
-        (fcojax.everyone(), (50.0, 0.0), (0.0, 0.0), 1.0, 1.0),
-        (fcojax.coin_flips(0.5), (50.0, 0.0), (0.0, 0.0), 1.0, 0.5),
+        (fcojax.everyone(), (50.0, 0.0), (0.0, 0.0), 1.0, 1.0, None),
+        (fcojax.coin_flips(0.5), (50.0, 0.0), (0.0, 0.0), 1.0, 0.5, None),
         # Of one that sends it to the one side, and one that replaces it and sends to the other.
-        (fcojax.uniform_cohort(cohort_size=2), (50.0, 0.0), (-50.0, 0.0), 2.0, 1.0),
+        (fcojax.uniform_cohort(cohort_size=2), (50.0, 0.0), (-50.0, 0.0), 2.0, 1.0, None),
+        # The same on a grid, whose rounding must not add to what one client may send.
+        (fcojax.everyone(), (50.0, 0.0), (0.0, 0.0), 1.0, 1.0, uploads.modular_sum(0.01, 20)),
     ],
-    ids=["add or remove", "Poisson", "replace"],
+    ids=["add or remove", "Poisson", "replace", "modular"],
 )
 def test_neighbours_cannot_be_told_apart_more_than_promised(
-    cohort, present, absent, sensitivity, rate
+    cohort, present, absent, sensitivity, rate, encoding
 ):
     """A threshold is the likelihood-ratio test; with half the noise it must find too much."""
     noise, epsilon, runs = 1.5, 0.5, 10_000
     delta = delta_of_poisson(epsilon, noise / sensitivity, rate)
     excess = {}
     for scale in (1.0, 0.5):
-        uplink = privacy.gaussian(1.0, noise=scale * noise)
+        uplink = privacy.gaussian(1.0, noise=scale * noise, uplink=encoding)
         found, falsely = told_apart(cohort, uplink, (present, absent), runs)
         error = np.sqrt(
             (found * (1 - found) + np.exp(2 * epsilon) * falsely * (1 - falsely)) / runs
         )
         excess[scale] = np.max(found - np.exp(epsilon) * falsely - delta - 5 * error)
     assert excess[1.0] <= 0 < excess[0.5]
+
+
+FINE = uploads.modular_sum(1e-6, 24)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 1e8])
+@pytest.mark.parametrize("per_leaf", [False, True])
+def test_what_is_sent_to_a_modular_sum_is_within_the_norm(size, per_leaf):
+    """Rounding can only add to a norm that was clipped, so clients clip to less."""
+    step, norm = 0.02, 0.5
+    uplink = privacy.gaussian(
+        norm, noise=1.0, per_leaf=per_leaf, uplink=uploads.modular_sum(step, 24)
+    )
+    drawn = np.random.default_rng(0).standard_normal((2, 60))
+    payload = [size * jnp.asarray(drawn[0]), size * jnp.asarray(drawn[1])]
+
+    @jax.jit
+    @jax.vmap
+    def sent(key):
+        codes, _ = uplink.encode(None, payload, (), key)
+        return step * jnp.linalg.norm(jnp.concatenate(codes))
+
+    norms = np.asarray(sent(jax.random.split(KEY, 500)))
+    assert norms.max() <= norm
+    assert size < 1 or norms.max() > 0.5 * norm  # and by no more than needed
+
+
+@pytest.mark.slow
+def test_noise_after_a_modular_sum_is_that_after_a_plain_one_to_the_grid():
+    """In one run the noise is the same; so is the denominator where clients are absent."""
+    for noise in (0.0, 1.0):
+        expected, _ = run(privacy.gaussian(0.3, noise=noise))
+        uplink = privacy.gaussian(0.3, noise=noise, uplink=FINE)
+        found, history = run(uplink)
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+        assert not np.any(history["refused"]) and "clipped" not in history
+    for chunk in (1, 2):
+        np.testing.assert_array_equal(run(uplink, chunk=chunk)[0], found)
+    spread = fcojax.devices.shard_clients(data(), fcojax.devices.client_mesh(2))
+    np.testing.assert_array_equal(run(uplink, data=lambda: spread)[0], found)
+    loose, _ = run(privacy.gaussian(np.inf, uplink=FINE))
+    np.testing.assert_array_equal(loose, run(FINE)[0])
+
+
+def test_a_noisy_sum_that_wraps_is_refused_and_any_other_is_what_remainders_give():
+    """A server that sees remainders alone adds the noise to them and takes the remainder again."""
+    step, bits, targets = 0.5, 4, (3.0, 3.4)  # about 12 steps, where 8 wrap
+    uplink = privacy.gaussian(4.0, noise=1.0, uplink=uploads.modular_sum(step, bits))
+    plain = privacy.gaussian(4.0, noise=1.0, uplink=uploads.modular_sum(step, 24))
+    refused = 0
+    for seed in range(12):
+        key = jax.random.key(seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a round is refused
+            found, history = one_round(targets, uplink, key=key)
+        noisy = 2 * float(one_round(targets, plain, key=key)[0]) / step
+        inside = -8 <= noisy < 8
+        assert int(history["refused"][0]) == (not inside)
+        remainder = (np.mod(noisy, 16) + 8) % 16 - 8
+        np.testing.assert_allclose(2 * float(found) / step, remainder if inside else 0, atol=1e-9)
+        refused += not inside
+    assert 0 < refused < 12
 
 
 @pytest.mark.slow
@@ -315,6 +380,12 @@ def test_noise_on_the_dual_leaves_the_optimum_s_support():
             "adaptive_clip",
         ),
         (lambda: privacy.gaussian(1.0, uplink=uploads.ef21(uploads.top_k(0.5))), "memory"),
+        (lambda: privacy.gaussian(1.0, uplink=uploads.marina(uploads.rand_k(0.5))), "memory"),
+        (lambda: privacy.gaussian(privacy.adaptive_clip(start=1.0), uplink=FINE), "adaptive_clip"),
+        (
+            lambda: one_round((1.0,), privacy.gaussian(1.0, uplink=uploads.modular_sum(1.0, 8))),
+            "rounding alone can add 1 ",
+        ),
     ],
 )
 def test_what_would_protect_less_than_it_says_is_refused(build, word):
