@@ -46,6 +46,7 @@ def get_config():
         stage_rounds=(250,),  # rounds of its first stages
         num_rounds=2000,
         eval_every=20,
+        seeds=(0, 1, 2, 3, 4, 5),
         cohort_size=10,
         num_steps=10,
         batch_size=10,
