@@ -40,6 +40,7 @@ from fcojax.transforms.mirrors.entropy import burg, entropic_simplex, entropy, h
 from fcojax.transforms.mirrors.mirror import Mirror, divergence, euclidean, side_by_side
 from fcojax.transforms.mirrors.p_norm import p_norm
 from fcojax.transforms.mirrors.quadratic import diagonal, quadratic
+from fcojax.transforms.penalties.grid_variation import grid_variation, grid_variation_gap
 from fcojax.transforms.penalties.l1 import l1, zero
 from fcojax.transforms.penalties.nonconvex import l0_ball, mcp, scad
 from fcojax.transforms.penalties.norms import group_l2, l2, l_inf, sparse_group
@@ -84,6 +85,8 @@ __all__ = [
     "generalised_stiefel",
     "grassmann",
     "grassmann_projector",
+    "grid_variation",
+    "grid_variation_gap",
     "group_l2",
     "half_space",
     "huber",

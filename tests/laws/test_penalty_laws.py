@@ -21,6 +21,7 @@ from tests.laws.penalty_laws import (
 TREE = {"bias": jnp.zeros(()), "empty": jnp.zeros((0,)), "kernel": jnp.zeros((2, 3))}
 VECTOR = jnp.zeros(8)
 MATRIX = jnp.zeros((3, 4))
+GRID = np.array([[1, 1, 0], [1, 1, 1], [1, 1, 1]], bool)
 WEIGHTS = {
     "bias": 0.5,
     "empty": np.zeros(0),
@@ -100,6 +101,7 @@ PENALTIES = {
     "total_variation": Row(transforms.total_variation(), VECTOR),
     "total_variation of rows": Row(transforms.total_variation(), TREE),
     "fused_lasso": Row(transforms.fused_lasso(0.4), VECTOR, nested=True),
+    "grid_variation": Row(transforms.grid_variation(GRID, 300), VECTOR, nested=True, slack=100.0),
     "non_negative_l1": Row(transforms.non_negative_l1(), TREE, member=positive),
     "group_l2 on_orthant": Row(
         transforms.on_orthant(transforms.group_l2(axis=1)), MATRIX, member=positive

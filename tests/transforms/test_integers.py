@@ -12,6 +12,7 @@ VECTOR, POSITIVE = np.array([3, -1, 2, 7]), np.array([3, 1, 2, 7])
 TALL = np.array([[3, 1], [-1, 2], [4, 0]])
 SQUARE = np.array([[3, 1], [-1, 2]])
 L1 = transforms.l1()
+WHOLE = np.ones((2, 2), bool)
 SWAP = jnp.eye(4)[::-1]
 TRANSFORMS = {
     "affine": (transforms.affine(np.ones((1, 4)), np.ones(1)), VECTOR),
@@ -29,6 +30,7 @@ TRANSFORMS = {
     "generalised_stiefel": (transforms.generalised_stiefel(2 * jnp.eye(3)), TALL),
     "grassmann": (transforms.grassmann(), TALL),
     "grassmann_projector": (transforms.grassmann_projector(1), SQUARE),
+    "grid_variation": (transforms.grid_variation(WHOLE), VECTOR),
     "group_l2": (transforms.group_l2(axis=1), TALL),
     "half_space": (transforms.half_space(np.arange(1.0, 5.0), 0.5), VECTOR),
     "huber": (transforms.huber(0.5), VECTOR),
@@ -104,6 +106,9 @@ FUNCTIONS = {
     "distance": (lambda x: transforms.distance(transforms.sphere(), x), VECTOR),
     "divergence": (
         lambda x, y: transforms.divergence(transforms.euclidean(L1), x, y), VECTOR, VECTOR + 1
+    ),
+    "grid_variation_gap": (
+        lambda x: transforms.grid_variation_gap(x, 0.7, 0.6, WHOLE), VECTOR
     ),
     "l1_vertex": (lambda x: transforms.l1_vertex(x, 0.6), VECTOR),
     "moreau_envelope": (lambda x: transforms.moreau_envelope(L1)(x, 0.7, 0.6), VECTOR),

@@ -213,6 +213,7 @@ def test_a_point_has_real_entries_without_a_mask(function, point):
         transforms.l2_ball,
         transforms.linf_ball,
         transforms.total_variation,
+        lambda: transforms.grid_variation(np.ones(3, bool)),
         lambda: transforms.power(1.2),
         lambda: mcp(2.0),
         lambda: transforms.scad(3.0),

@@ -25,7 +25,8 @@ def distance(penalty, x, v, scale):
 def test_which_penalties_have_a_distance():
     unknown = {name for name, row in PENALTIES.items() if row.penalty.convex} - set(KNOWN)
     assert unknown == {
-        "total_variation", "total_variation of rows", "fused_lasso", "monotone", "monotone columns",
+        "total_variation", "total_variation of rows", "fused_lasso", "grid_variation", "monotone",
+        "monotone columns",
     }  # fmt: skip
 
 

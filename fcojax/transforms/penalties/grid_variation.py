@@ -1,0 +1,164 @@
+r"""Total variation on grids of two, three or more dimensions, by ascent of the dual.
+
+.. math:: \min_x s |D x|_1 + |x - v|^2 / 2 = \max_{|u_e| \le s} |v|^2 / 2 - |v - D^T u|^2 / 2
+
+D has a row for each pair of neighbours, and :math:`|D|^2 \le 4 d` on a grid of d dimensions. A
+feasible u gives the point :math:`x = v - D^T u` and its duality gap
+:math:`s |D x|_1 - \langle u, D x \rangle`, which bounds half the squared distance to the solution.
+
+References: Chambolle, 2004; Beck and Teboulle, Fast gradient-based algorithms for constrained total
+variation image denoising and deblurring problems, 2009; O'Donoghue and Candes, 2015, for restarts.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from fcojax import tree
+from fcojax.arguments import validated
+from fcojax.transforms.floats import in_floats, transform
+from fcojax.transforms.penalty import Penalty, checked, times_scale, to_float32, weight
+from fcojax.types import Array, Count, Params, Scalar
+
+
+@transform
+@validated
+def grid_variation(mask: ArrayLike, num_steps: Count = 100) -> Penalty:
+    r"""Return the total variation of images and volumes, or of the part of them in a mask.
+
+    .. math:: \psi(x) = \lambda \sum_{i \sim j} |x_i - x_j|
+
+    over pairs of neighbouring cells of a grid that are both in the mask. The prox takes a fixed
+    number of accelerated steps of its dual, so that it is not exact: ``grid_variation_gap`` is a
+    bound of its error. Entries of a block that would be equal are nearly so, and the derivative is
+    that of the steps. The sum of v over a connected part of the mask is kept. ``total_variation``
+    is exact along one axis.
+
+    Args:
+      mask: booleans, true for the cells of the grid that have an entry. The first axis of a leaf
+        has these entries in the order of the grid; if the mask is true everywhere, the first axes
+        may also be those of the grid. Images along further axes are independent.
+      num_steps: steps of the dual in a prox.
+
+    Example:
+      >>> image = jnp.array([[0.0, 0.0, 4.0], [0.0, 1.0, 4.0]])
+      >>> grid_variation(np.ones((2, 3), bool)).prox(image, step=0.5, scale=1.0).round(4).tolist()
+      [[0.5, 0.5, 3.5], [0.5, 0.5, 3.5]]
+
+    References:
+      Rudin, Osher and Fatemi, 1992, with differences along each axis; Michel, Gramfort, Varoquaux,
+      Eger and Thirion, Total variation regularization for fMRI-based prediction of behavior, 2011.
+    """
+    inside = _checked(mask)
+
+    def value(x, scale):
+        def total(leaf):
+            return jnp.sum(jnp.abs(_jumps(_on_grid(leaf, inside), inside)))
+
+        return times_scale(scale, tree.total(jax.tree.map(total, x)))
+
+    def prox(v, step, scale):
+        def denoise(leaf):
+            solved, _ = _solved(leaf, weight(step, scale, leaf), inside, num_steps)
+            return solved[np.nonzero(inside)].reshape(leaf.shape)
+
+        return jax.tree.map(denoise, v)
+
+    return checked("grid_variation", Penalty(value, prox))
+
+
+def grid_variation_gap(
+    v: Params, step: Scalar, scale: Scalar, mask: ArrayLike, num_steps: int = 100
+) -> Array:
+    r"""Return the duality gap of the point that the prox of ``grid_variation`` returns.
+
+    The prox x and the exact one, x', have
+    :math:`|x - x'|^2 / 2 \le \mathrm{gap}`. The objective of the prox,
+    :math:`t \psi(x) + |x - v|^2 / 2`, is above its minimum by at most the gap.
+
+    Args:
+      v: the point, as for the prox.
+      step: the step t.
+      scale: the strength.
+      mask: the mask of the penalty.
+      num_steps: its number of steps.
+
+    Example:
+      >>> image = jnp.array([[0.0, 0.0, 4.0], [0.0, 1.0, 4.0]])
+      >>> bool(grid_variation_gap(image, 0.5, 1.0, np.ones((2, 3), bool)) < 1e-5)
+      True
+    """
+    inside = _checked(mask)
+
+    def gap(leaf):
+        return _solved(leaf, weight(step, scale, leaf), inside, num_steps)[1]
+
+    return tree.total(jax.tree.map(gap, in_floats(to_float32)(v)))
+
+
+def _checked(mask: ArrayLike) -> np.ndarray:
+    inside = np.asarray(mask)
+    if inside.dtype != bool or not inside.any():
+        raise ValueError(
+            f"mask has dtype {inside.dtype} and {np.count_nonzero(inside)} cells; pass booleans, "
+            "true for the cells that have an entry."
+        )
+    return inside
+
+
+def _on_grid(leaf: Array, inside: np.ndarray) -> Array:
+    """Arrange a leaf as [*grid, images], zero outside the mask."""
+    count = np.count_nonzero(inside)
+    whole = count == inside.size and leaf.shape[: inside.ndim] == inside.shape
+    if not whole and leaf.shape[:1] != (count,):
+        raise ValueError(
+            f"a leaf has shape {leaf.shape} but the mask {count} cells of a grid of shape "
+            f"{inside.shape}; pass {count} entries along the first axis."
+        )
+    image = jnp.zeros((*inside.shape, leaf.size // count), leaf.dtype)
+    return image.at[np.nonzero(inside)].set(leaf.reshape(count, -1))
+
+
+def _jumps(image: Array, inside: np.ndarray) -> Array:
+    """Return D x along each axis, [axes, *grid, images], zero unless both cells are inside."""
+    jumps = []
+    for axis, size in enumerate(inside.shape):
+        both = inside & np.roll(inside, -1, axis)
+        both &= np.indices(inside.shape)[axis] < size - 1
+        jumps.append(jnp.where(both[..., None], jnp.roll(image, -1, axis) - image, 0))
+    return jnp.stack(jumps)
+
+
+def _spread(dual: Array) -> Array:
+    """Return the transpose of D times a dual, which is zero where ``_jumps`` is."""
+    return sum(
+        (jnp.roll(along, 1, axis) - along for axis, along in enumerate(dual)),
+        jnp.zeros_like(dual[0]),
+    )
+
+
+def _solved(
+    leaf: Array, strength: Array, inside: np.ndarray, num_steps: int
+) -> tuple[Array, Array]:
+    """Return the image after these steps and its duality gap."""
+    v = _on_grid(leaf, inside)
+    # Images are constant from here on; larger strengths overflow.
+    strength = jnp.minimum(strength, 1 + 2 * jnp.nansum(jnp.abs(v)))
+
+    def ascend(_, state):
+        dual, ahead, inertia = state
+        new = ahead + _jumps(v - _spread(ahead), inside) / (4 * inside.ndim)
+        # clip has half a derivative at its bounds
+        new = jnp.where(jnp.abs(new) < strength, new, strength * jnp.sign(new))
+        overshot = jnp.vdot(ahead - new, new - dual) > 0
+        inertia = jnp.where(overshot, 1.0, inertia)
+        later = (1 + jnp.sqrt(1 + 4 * inertia**2)) / 2
+        return new, new + (inertia - 1) / later * (new - dual), later
+
+    zero = _jumps(v, inside) * 0
+    start = zero, zero, jnp.ones((), v.dtype)
+    dual, _, _ = jax.lax.fori_loop(0, num_steps, ascend, start)
+    solved = v - _spread(dual)
+    jumps = _jumps(solved, inside)
+    return solved, strength * jnp.sum(jnp.abs(jumps)) - jnp.vdot(dual, jumps)
