@@ -12,7 +12,7 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -84,7 +84,7 @@ class Checkpoints:
         if step in self.rounds():
             return
         # Copies, for the next block overwrites the states while they are being written.
-        leaves = [np.array(_without_key(leaf)) for leaf in jax.tree.leaves(states)]
+        leaves = [np.array(_without_key(leaf)).view(_Owned) for leaf in jax.tree.leaves(states)]
         notes = notes | {"hash": _hash(leaves, notes)}
         named = {_name(place): leaf for place, leaf in enumerate(leaves)}
 
@@ -163,6 +163,14 @@ class Checkpoints:
         )
 
 
+class _Owned(np.ndarray):
+    """An array that nobody changes, so that orbax, which copies what it saves, need not."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Owned":
+        """Return the array itself."""
+        return self
+
+
 def state_of(leaves: list[np.ndarray], like: State) -> State:
     """Return the state that was saved, with the structure of ``like``.
 
@@ -232,7 +240,7 @@ def _as_key(leaf: np.ndarray, like: Any) -> Any:
     return jax.random.wrap_key_data(jnp.asarray(leaf)) if is_key else leaf
 
 
-def _hash(leaves: list[np.ndarray], notes: dict[str, Any]) -> str:
+def _hash(leaves: Sequence[np.ndarray], notes: dict[str, Any]) -> str:
     """Hash every number of a state, its form and the notes beside it."""
     found = hashlib.sha256(json.dumps(notes, sort_keys=True).encode())
     for leaf in leaves:

@@ -7,6 +7,7 @@ import pathlib
 import random
 import shutil
 import time
+import tracemalloc
 
 import jax
 import numpy as np
@@ -354,3 +355,20 @@ def test_a_clock_that_jumps_by_a_year_loses_no_checkpoint(tmp_path, monkeypatch,
     for step in (5, 10, 15):
         (values, *_) = writer.load(step) or pytest.fail("damaged")
         np.testing.assert_array_equal(values, np.full(9, step))
+
+
+@pytest.mark.slow
+def test_a_checkpoint_takes_the_memory_of_its_states_once(tmp_path):
+    states = State(np.arange(2_000_000.0), (), (), np.array(5), np.ones(2))
+    with contextlib.closing(Checkpoints(tmp_path / "0-0", pytest.fail)) as writer:
+        tracemalloc.start()
+        try:
+            writer.save(5, states, {})
+            states.server[:] = 0.0  # as the next block overwrites it
+            writer.wait()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 1.5 * states.server.nbytes
+        (values, *_) = writer.load(5) or pytest.fail("damaged")
+    np.testing.assert_array_equal(values, np.arange(2_000_000.0))
