@@ -1,6 +1,7 @@
-"""Loops that store their scalar results together.
+"""Loops that keep their scalars together.
 
-On an accelerator each output of a loop takes a kernel in every iteration, however small it is.
+On an accelerator each output of a loop takes a kernel in every iteration, however small it is, and
+so does each scalar that is carried.
 """
 
 import dataclasses
@@ -45,7 +46,9 @@ class _Packed:
 def scan(
     body: Callable, carry: PyTree, length: int, num: Array | None = None
 ) -> tuple[PyTree, PyTree]:
-    """Run ``jax.lax.scan`` without inputs; where kernels are dear, scalars are stored together.
+    """Run ``jax.lax.scan`` without inputs; where kernels are dear, scalars are kept together.
+
+    The outputs' are one vector, and those of the carry follow the array before them in its tree.
 
     Args:
       body: ``(carry, None) -> (carry, outputs)``.
@@ -66,12 +69,70 @@ def scan(
     if not rules().few_kernels:
         return run(body, carry, length=length)
 
-    def packed_body(carry, _):
-        carry, outputs = body(carry, None)
-        return carry, _packed(outputs)
+    def packed_body(tied, _):
+        carry, outputs = body(_untied(tied, groups, like), None)
+        return _tied(carry, groups), _packed(outputs)
 
-    carry, packed = run(packed_body, carry, length=length)
-    return carry, _unpacked(packed)
+    like, groups = jax.eval_shape(lambda: carry), _groups(carry)
+    tied, packed = run(packed_body, _tied(carry, groups), length=length)
+    return _untied(tied, groups, like), _unpacked(packed)
+
+
+def entrywise(function: Callable, *trees: PyTree) -> PyTree:
+    """Apply a function of pytrees to arrays as ``scan`` carries them where kernels are dear.
+
+    An update of an array and of the scalars that follow it is then one kernel, in place.
+
+    Args:
+      function: a function of pytrees of one structure, entry by entry; it returns a tuple of them.
+      *trees: its arguments.
+
+    Example:
+      >>> square = lambda x: (jax.tree.map(jnp.square, x),)
+      >>> (found,) = entrywise(square, {"a": jnp.arange(3), "b": jnp.int32(3)})
+      >>> found["a"].tolist(), int(found["b"])
+      ([0, 1, 4], 9)
+    """
+    forms = list(map(_groups, trees))
+    if not rules().few_kernels or forms != forms[:1] * len(trees):
+        return function(*trees)
+    like = jax.eval_shape(lambda: trees[0])
+    found = function(*map(_tied, trees, forms))
+    return tuple(_untied(each, forms[0], like) for each in found)
+
+
+def _groups(carry: PyTree) -> list[int]:
+    """Return how many leaves are one array: a small one, and scalars of its dtype behind it."""
+    groups, before = [], None
+    for leaf in jax.tree.leaves(carry):
+        dtype = jnp.result_type(leaf)
+        if before is not None and dtype == before and jnp.ndim(leaf) == 0:
+            groups[-1] += 1
+            continue
+        extended = jnp.issubdtype(dtype, jax.dtypes.extended)
+        before = dtype if jnp.ndim(leaf) and leaf.size <= _SMALL and not extended else None
+        groups.append(1)
+    return groups
+
+
+def _tied(carry: PyTree, groups: list[int]) -> list[Array]:
+    leaves = iter(jax.tree.leaves(carry))
+    parts = [[next(leaves) for _ in range(number)] for number in groups]
+    return [
+        part[0] if len(part) == 1 else jnp.concatenate(list(map(jnp.ravel, part))) for part in parts
+    ]
+
+
+def _untied(tied: list[Array], groups: list[int], like: PyTree) -> PyTree:
+    leaves, (shapes, structure) = [], jax.tree.flatten(like)
+    for array, number in zip(tied, groups, strict=True):
+        if number == 1:
+            leaves.append(array)
+            continue
+        first = shapes[len(leaves)]
+        scalars = [array[first.size + index] for index in range(number - 1)]
+        leaves += [array[: first.size].reshape(first.shape), *scalars]
+    return jax.tree.unflatten(structure, leaves)
 
 
 def _scan_some(num: Array, body: Callable, carry: PyTree, length: int) -> tuple[PyTree, PyTree]:

@@ -148,6 +148,32 @@ def test_scalars_of_32_bits_are_stored_together():
     assert found[1].dtype == jnp.float32 and found[0].dtype == jnp.int32
 
 
+def test_scalars_that_a_loop_carries_follow_the_array_before_them():
+    def body(carry, _):
+        (grown,) = stacking.entrywise(lambda x: (jax.tree.map(lambda x: 3 * x + 1, x),), carry[0])
+        return (grown, carry[1] + 1, jax.random.fold_in(carry[2], carry[1])), ()
+
+    def loop():
+        floats = {"a": jnp.arange(6.0).reshape(2, 3), "b": jnp.zeros(()), "c": jnp.ones(())}
+        return stacking.scan(body, (floats, jnp.int32(4), jax.random.key(0)), 3)[0]
+
+    (floats, number, key), plain = loop(), str(jax.make_jaxpr(loop)())
+    with rules.pretend("cuda"):
+        (found, same_number, same_key), tied = loop(), str(jax.make_jaxpr(loop)())
+    jax.tree.map(np.testing.assert_array_equal, found, floats)
+    assert floats["b"] == 13 and number == same_number == 7
+    assert jnp.array_equal(jax.random.key_data(key), jax.random.key_data(same_key))
+    assert "[8]" in tied and "[8]" not in plain
+
+
+def test_trees_whose_scalars_lie_elsewhere_are_updated_as_they_are():
+    one, other = (jnp.ones(2), jnp.ones(())), (jnp.ones(2), jnp.ones((), jnp.float16))
+    with rules.pretend("cuda"):
+        added = lambda x, y: (jax.tree.map(lambda x, y: x + y.astype(x.dtype), x, y),)  # noqa: E731
+        found = stacking.entrywise(added, one, other)
+    assert found[0][0].tolist() == [2, 2] and found[0][1] == 2
+
+
 def test_cohorts_of_a_block_are_drawn_before_it_and_are_those_of_its_rounds(monkeypatch):
     data, key, first = fcojax.from_clients(federations.clients()), jax.random.key(3), jnp.int32(5)
     plan = fcojax.Plan(fcojax.local_steps(1), fcojax.uniform_cohort(cohort_size=3))
