@@ -15,6 +15,8 @@ from fcojax.types import Array, PyTree
 from fcojax.xla.linalg import singular_values, thin_svd
 from fcojax.xla.rules import rules
 
+# A product of so few numbers is a sum in the kernel that computes its factors.
+_SMALL_PRODUCT = 1 << 16
 _ROUNDING = 8  # in units of the machine epsilon: of differences of values, and of their images
 
 
@@ -72,7 +74,11 @@ def apply_map(rule: SingularValueMap, matrix: Array, number: Array) -> Array:
     bare = rules().few_kernels  # no LAPACK there, and three kernels fewer
     finite, safe = (True, matrix) if bare else _finite_or_zero(matrix)
     left, values, right = thin_svd(safe)
-    new = (left * rule.apply(values, number)[None, :]) @ right
+    scaled = left * rule.apply(values, number)[None, :]
+    if bare and matrix.size * values.size <= _SMALL_PRODUCT:
+        new = jnp.sum(scaled[:, :, None] * right[None], axis=1)
+    else:
+        new = scaled @ right
     # Not a number where the matrix is not finite, whatever the decomposition is.
     return new + 0 * matrix if bare else jnp.where(finite, new, jnp.nan)
 
