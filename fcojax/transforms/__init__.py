@@ -10,6 +10,7 @@ from fcojax.transforms.calculus.compose import (
     with_box,
 )
 from fcojax.transforms.calculus.moreau import conjugate, moreau_envelope
+from fcojax.transforms.calculus.on_entries import on_entries
 from fcojax.transforms.calculus.on_singular_values import on_singular_values
 from fcojax.transforms.calculus.per_entry import per_entry
 from fcojax.transforms.calculus.predicates import named
@@ -53,6 +54,7 @@ from fcojax.transforms.penalties.separable import (
     on_orthant,
     weighted_l1,
 )
+from fcojax.transforms.penalties.slope import slope
 from fcojax.transforms.penalties.spectral import (
     nuclear,
     nuclear_ball,
@@ -61,6 +63,7 @@ from fcojax.transforms.penalties.spectral import (
     spectral_ball,
 )
 from fcojax.transforms.penalties.total_variation import fused_lasso, total_variation
+from fcojax.transforms.penalties.trend import trend_filter
 from fcojax.transforms.penalty import Penalty
 from fcojax.transforms.thresholds import soft_threshold
 
@@ -110,6 +113,7 @@ __all__ = [
     "nuclear_ball",
     "nuclear_vertex",
     "oblique",
+    "on_entries",
     "on_orthant",
     "on_singular_values",
     "on_subtree",
@@ -131,6 +135,7 @@ __all__ = [
     "scaled",
     "side_by_side",
     "simplex",
+    "slope",
     "soft_threshold",
     "sparse_group",
     "special_polar",
@@ -140,6 +145,7 @@ __all__ = [
     "total_variation",
     "translated",
     "transport",
+    "trend_filter",
     "weighted_l1",
     "with_box",
     "zero",

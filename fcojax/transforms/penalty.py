@@ -32,7 +32,8 @@ class Penalty(NamedTuple):
         exists, also at zeros and ties. At a kink it is one-sided: that of the side on which an
         entry stays zero, or a constraint is inactive.
       scale_max: ``(gradient at zero) -> the least scale at which zero minimises f + psi``, or
-        ``None`` if there is no such number.
+        ``None`` if there is no such number. For a psi that leaves some points free, the gradient is
+        that at the best of them, and the scale the least at which it minimises f + psi.
       convex: whether psi is convex.
       separable: whether psi is a sum over entries. Its ``prox`` then also accepts a pytree like
         ``v`` for ``step``, with a step t_i for each entry, and computes

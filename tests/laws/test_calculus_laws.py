@@ -40,6 +40,13 @@ PENALTIES = {
     "on_subtree": Row(
         ON_KERNELS._replace(scale_max=None), TREE
     ),  # unpenalised entries are never zero
+    "on_entries": Row(
+        transforms.on_entries(
+            (transforms.slope(np.array([2.0, 1.0, 1.0])), [4, 0, 2]),
+            (transforms.l1(), [1, 3, 5, 6]),
+        ),
+        TREE,
+    ),
     "per_leaf": Row(transforms.per_leaf(transforms.l1()), TREE),
     "per_entry": Row(transforms.per_entry(transforms.l1()), TREE),
     "scaled": Row(transforms.scaled(transforms.l1(), 2.5), TREE),

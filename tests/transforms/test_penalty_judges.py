@@ -60,6 +60,20 @@ PROBLEMS = {
         lambda x: 0.3 * cvxpy.norm1(x) + 0.7 * cvxpy.tv(x),
         None,
     ),
+    "slope": (
+        transforms.slope(WEIGHTS[::-1]),
+        lambda x: sum(  # by Abel's summation: sums of the k largest magnitudes
+            step * cvxpy.sum_largest(cvxpy.abs(x), SIZE - place)
+            for place, step in enumerate(np.diff(WEIGHTS, prepend=0.0))
+        ),
+        None,
+    ),
+    "trend_filter": (transforms.trend_filter(), lambda x: cvxpy.norm1(cvxpy.diff(x, 2)), None),
+    "trend_filter of degree 2": (
+        transforms.trend_filter(2),
+        lambda x: cvxpy.norm1(cvxpy.diff(x, 3)),
+        None,
+    ),
     "non_negative_l1": (transforms.non_negative_l1(), cvxpy.norm1, lambda x: [x >= 0]),
     "simplex": (transforms.simplex(), None, lambda x: [x >= 0, cvxpy.sum(x) == SCALE]),
     "l1_ball": (transforms.l1_ball(), None, lambda x: [cvxpy.norm1(x) <= SCALE]),

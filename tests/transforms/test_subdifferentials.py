@@ -27,6 +27,7 @@ def test_which_penalties_have_a_distance():
     assert unknown == {
         "total_variation", "total_variation of rows", "fused_lasso", "grid_variation", "monotone",
         "monotone columns",
+        "trend_filter", "trend_filter of degree 2", "trend_filter of columns",
     }  # fmt: skip
 
 
@@ -57,6 +58,18 @@ DUAL_NORMS = {
     "l1": (transforms.l1(), lambda s: cp.max(cp.abs(s))),
     "l2": (transforms.l2(), lambda s: cp.norm(s, "fro")),
     "l_inf": (transforms.l_inf(), lambda s: cp.sum(cp.abs(s))),
+    "slope": (
+        transforms.slope(np.linspace(2.0, 0.1, 12)),
+        lambda s: cp.max(
+            cp.hstack(
+                [
+                    cp.sum_largest(cp.abs(cp.vec(s, order="C")), k)
+                    / np.linspace(2.0, 0.1, 12)[:k].sum()
+                    for k in range(1, 13)
+                ]
+            )
+        ),
+    ),
     "group_l2": (transforms.group_l2(axis=1), lambda s: cp.max(group_norms(s))),
     "nuclear": (transforms.nuclear(), lambda s: cp.sigma_max(s)),
 }

@@ -9,12 +9,13 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fcojax.arguments import validated
 from fcojax.transforms.blocks import along_axis, block_means, block_numbers, differences
 from fcojax.transforms.floats import transform
 from fcojax.transforms.penalty import Penalty, checked, indicator, largest, max_abs
-from fcojax.types import Axis
+from fcojax.types import Array, Axis
 
 
 @transform
@@ -52,12 +53,13 @@ def monotone(axis: Axis = -1) -> Penalty:
 
     def prox(v, step, scale):
         del step, scale
-        return jax.tree.map(functools.partial(along_axis, _isotonic, axis), v)
+        return jax.tree.map(functools.partial(along_axis, isotonic, axis), v)
 
     return checked("monotone", Penalty(value, prox))
 
 
-def _isotonic(flat, begins):
+def isotonic(flat: Array, begins: Array | np.ndarray) -> Array:
+    """Return the closest increasing sequence, in each of the signals that begin where marked."""
     blocks = block_numbers(_block_begins(jax.lax.stop_gradient(flat), begins))
     return block_means(flat, blocks)
 
