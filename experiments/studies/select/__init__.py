@@ -35,6 +35,7 @@ EXPERIMENT = Study(
     keys={
         Literal[*LOSSES]: "loss",
         Literal[*SPLITS]: "by",
+        Literal["norm", "slope", "fused", "trend"]: "group_penalty",
         Literal[False, True]: "one_standard_error",
         Count: "num_clients num_folds num_draws num_strengths max_rounds sizes dim",
         CountOrZero: "seed data_seed",

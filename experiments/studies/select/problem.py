@@ -16,11 +16,15 @@ from fcojax.problems import ClientData, Problem, SparseRows, partition
 from fcojax.transforms import (
     Penalty,
     elastic_net,
+    fused_lasso,
     group_l2,
     l1,
     named,
+    on_entries,
     on_subtree,
+    slope,
     sparse_group,
+    trend_filter,
 )
 
 
@@ -192,12 +196,44 @@ def penalty(config: Config, names: list[str]) -> Penalty:
                 f"l1_fraction is {config.l1_fraction}, of an elastic net, which has no groups; "
                 "pass --config.group_fraction, the share of the groups beside l1."
             )
-        labels = [selection.group_labels(names, groups(config.groups))]
-        fraction = config.group_fraction
-        inner = (
-            group_l2(labels=labels) if fraction == 1 else sparse_group(1 - fraction, labels=labels)
-        )
+        named_groups = groups(config.groups)
+        labels = selection.group_labels(names, named_groups)
+        inner = _of_groups(config, labels, len(named_groups))
     return on_subtree(inner, named("kernel"))
+
+
+def _of_groups(config: Config, labels: np.ndarray, number: int) -> Penalty:
+    """Return the penalty of the groups with labels below a number; other columns have l1."""
+    kind, fraction = config.group_penalty, config.group_fraction
+    if kind == "norm":
+        return (
+            group_l2(labels=[labels])
+            if fraction == 1
+            else sparse_group(1 - fraction, labels=[labels])
+        )
+    if kind == "fused" and fraction == 1:
+        raise ValueError(
+            "group_fraction is 1, which leaves fused columns no l1 norm and so no first strength; "
+            "pass less."
+        )
+    parts: list[tuple[Penalty, np.ndarray]] = []
+    for label in range(number):
+        columns = np.flatnonzero(labels == label)
+        if kind == "slope":
+            ranks = np.arange(columns.size, 0, -1) / columns.size
+            each = slope(1 - fraction + fraction * ranks)
+        elif kind == "fused":
+            each = fused_lasso(1 - fraction)
+        elif columns.size < 3:
+            raise ValueError(
+                f"a group has {columns.size} columns, whose trend has no kink; pass 3 or more."
+            )
+        else:
+            each = trend_filter()
+        parts.append((each, columns))
+    if (alone := np.flatnonzero(labels >= number)).size:
+        parts.append((l1(), alone))
+    return on_entries(*parts)
 
 
 def groups(text: str) -> dict[str, list[str]]:

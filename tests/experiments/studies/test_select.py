@@ -170,9 +170,12 @@ def test_features_whose_names_look_like_formulas_are_drawn(tmp_path):
         assert drawn.exists()
 
 
-def grouped(text, l1_fraction=1.0, group_fraction=1.0):
+def grouped(text, l1_fraction=1.0, group_fraction=1.0, group_penalty="norm"):
     return types.SimpleNamespace(
-        groups=text, l1_fraction=l1_fraction, group_fraction=group_fraction
+        groups=text,
+        l1_fraction=l1_fraction,
+        group_fraction=group_fraction,
+        group_penalty=group_penalty,
     )
 
 
@@ -202,6 +205,25 @@ def test_groups_that_are_errors(text, sentence):
         penalty(grouped(text), ["lab_a", "crp"])
     with pytest.raises(ValueError, match="of an elastic net, which has no groups"):
         penalty(grouped("labs=lab_*", l1_fraction=0.5), ["lab_a", "crp"])
+
+
+def test_slope_fused_and_trend_take_the_columns_of_a_group_in_order():
+    names = ["age", "lab_a", "lab_b", "lab_c"]
+    model = {"bias": np.ones(()), "kernel": np.array([2.0, 3.0, -1.0, 2.0])}
+    for kind, fraction, expected in (
+        ("slope", 0.0, 6.0),
+        ("slope", 1.0, (3 * 3 + 2 * 2 + 1) / 3),
+        ("fused", 0.0, 6.0),
+        ("fused", 0.5, (6 + 7) / 2),
+        ("trend", 1.0, 7.0),
+    ):
+        found = penalty(grouped("labs=lab_*", group_fraction=fraction, group_penalty=kind), names)
+        np.testing.assert_allclose(found.value(model, 1.0), 2 + expected)
+        assert found.scale_max is not None
+    with pytest.raises(ValueError, match="group_fraction is 1, which leaves fused columns no l1"):
+        penalty(grouped("labs=lab_*", group_penalty="fused"), names)
+    with pytest.raises(ValueError, match="2 columns, whose trend has no kink; pass 3 or more"):
+        penalty(grouped("labs=lab_a|lab_b", group_penalty="trend"), names)
 
 
 def test_a_group_file_with_other_cells_is_an_error(tmp_path):
