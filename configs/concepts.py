@@ -1,4 +1,4 @@
-"""Accuracy over nonzeros per class: a sparse head on 512 features for 100 classes at five clients.
+r"""Accuracy over nonzeros per class: a sparse head on 512 features for 100 classes at five clients.
 
     fcojax run concepts --workdir=runs/concepts
 
@@ -8,6 +8,12 @@ of an l1 norm on the kernel, a share of the least one with zeros alone; FedAvg r
 penalty, and its entries of largest magnitude are kept. The bias is free. A model counts for k
 nonzeros per class if it has at most k on average, and the most accurate one is shown, which has
 been chosen on the same validation rows for all methods.
+
+    fcojax run concepts --workdir=runs/concepts_mnist --config.data_dir=DIR \
+        --config.num_features=128 --config.num_classes=10 --config.kept=2,5,10,20,50,128
+
+has real features: those of the hidden layer of a network that is trained on ``num_network`` digits
+of the MNIST in ``DIR``; the heads and their validation use others.
 """
 
 from ml_collections import ConfigDict
@@ -21,6 +27,7 @@ def get_config():
     """Everything that can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.data_seed, config.seeds = 0, (0, 1, 2)
+    config.data_dir, config.num_network = "", 4000  # a folder with MNIST, for a network's features
     config.num_features, config.num_classes, config.num_active = 512, 100, 8
     config.signal = 1.5  # of a concept that is present, in standard deviations of the noise
     config.num_train, config.num_validation = 3000, 2000

@@ -28,8 +28,9 @@ EXPERIMENT = Study(
     },
     keys={
         Literal[*rows.METHODS]: "methods",
-        Count: "num_features num_classes num_active num_train num_validation num_clients "
-        "num_rounds num_steps batch_size kept",
+        str: "data_dir",
+        Count: "num_network num_features num_classes num_active num_train num_validation "
+        "num_clients num_rounds num_steps batch_size kept",
         CountOrZero: "data_seed seeds",
         Positive: "strengths client_lr.* concentration",
         NonNegative: "signal",
