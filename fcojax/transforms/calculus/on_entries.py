@@ -1,6 +1,7 @@
 """A sum of penalties, each of some entries."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +13,7 @@ from fcojax.transforms.stable_norms import euclidean_norm
 
 
 @transform
-def on_entries(*parts: tuple[Penalty, Sequence[int]]) -> Penalty:
+def on_entries(*parts: tuple[Penalty, Sequence[int] | np.ndarray]) -> Penalty:
     r"""Add penalties, each of some entries of a point, :math:`\sum_p \psi_p(x_p; \lambda)`.
 
     An entry in no part is not penalised. ``scale_max`` is the largest of the parts.
@@ -29,6 +30,8 @@ def on_entries(*parts: tuple[Penalty, Sequence[int]]) -> Penalty:
     """
     penalties = [penalty for penalty, _ in parts]
     entries = [np.asarray(chosen) for _, chosen in parts]
+    scales: list[Any] = [penalty.scale_max for penalty in penalties]
+    distances: list[Any] = [penalty.subdiff_distance for penalty in penalties]
     times = np.bincount(np.concatenate(entries)) if parts else np.zeros(0, int)
     if (twice := np.flatnonzero(times > 1)).size:
         raise ValueError(f"entry {twice[0]} is in two parts; pass it in one.")
@@ -56,20 +59,18 @@ def on_entries(*parts: tuple[Penalty, Sequence[int]]) -> Penalty:
         return unravel(flat)
 
     def scale_max(gradient):
-        each = zip(penalties, pieces(gradient)[1], strict=True)
-        return largest([penalty.scale_max(piece) for penalty, piece in each])
+        each = zip(scales, pieces(gradient)[1], strict=True)
+        return largest([least(piece) for least, piece in each])
 
     def subdiff_distance(x, v, scale):
         rest, slopes, _ = pieces(v)
-        each = zip(penalties, pieces(x)[1], slopes, strict=True)
-        found = [penalty.subdiff_distance(piece, slope, scale) for penalty, piece, slope in each]
+        each = zip(distances, pieces(x)[1], slopes, strict=True)
+        found = [distance(piece, slope, scale) for distance, piece, slope in each]
         return euclidean_norm([*found, rest.at[np.concatenate(entries)].set(0)])
 
     return Penalty(
         value, prox,
-        scale_max if parts and all(p.scale_max for p in penalties) else None,
+        scale_max if parts and all(scales) else None,
         all(p.convex for p in penalties),
-        subdiff_distance=subdiff_distance
-        if parts and all(p.subdiff_distance for p in penalties)
-        else None,
+        subdiff_distance=subdiff_distance if parts and all(distances) else None,
     )  # fmt: skip
