@@ -23,7 +23,14 @@ from benchmarks.workloads import WORKLOADS, draw
 from fcojax import tree, uploads
 
 FLAGS = flags.FLAGS
-_TEXTS = ("top_k:0.01,ef21", "drive:unbiased", "drive:least_error,ef21", "eden:2", "eden:2,ef21")
+_TOP = uploads.ef21(uploads.top_k(0.01))
+_UPLINKS = {
+    "ef21(top_k(0.01))": _TOP,
+    "compressed(drive())": uploads.compressed(uploads.drive()),
+    "ef21(drive('least error'))": uploads.ef21(uploads.drive("least error")),
+    "compressed(eden(2))": uploads.compressed(uploads.eden(2)),
+    "ef21(eden(2, 'least error'))": uploads.ef21(uploads.eden(2, "least error")),
+}
 _ROUNDS = 100
 
 
@@ -33,8 +40,8 @@ def main(_):
     chosen, hparams, params, data = settings.setting(workload, FLAGS.algorithm, *draw(workload))
     plan = fcojax.Plan(*settings.plan(workload))
     plans = {"whole": plan}
-    plans |= {text: plan._replace(uplink=uploads.from_text(text)) for text in _TEXTS}
-    plans["both ways"] = plans[_TEXTS[0]]._replace(downlink=plans[_TEXTS[0]].uplink)
+    plans |= {name: plan._replace(uplink=uplink) for name, uplink in _UPLINKS.items()}
+    plans["ef21(top_k(0.01)) both ways"] = plan._replace(uplink=_TOP, downlink=_TOP)
     data = fcojax.devices.spread(chosen, hparams, params, data, plan=plan)
 
     def run(plan):
@@ -58,9 +65,7 @@ def main(_):
         if plan.uplink is not None:
             residual = plan.uplink.init(tree.zeros_like(payload))
             encoded, _ = plan.uplink.encode(hparams, payload, residual, jax.random.key(0))
-            arrays = sum(
-                leaf.nbytes for leaf in jax.tree.leaves(encoded) if hasattr(leaf, "nbytes")
-            )
+            arrays = sum(leaf.nbytes for leaf in jax.tree.leaves((encoded.sent, encoded.whole)))
             found["fewer_encoded"] = round(tree.num_bytes(payload) / arrays, 1)
         print(json.dumps(found), flush=True)
 
