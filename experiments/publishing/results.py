@@ -96,6 +96,7 @@ RUNS = (
     Run("theory", "theory"),
     Run("compare", "compare"),
     Run("compress", "compress"),
+    Run("compress_digits", "compress_digits"),
     Run("concepts", "concepts"),
     Run("private", "private"),
     Run("robust", "robust"),
