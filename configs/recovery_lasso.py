@@ -7,7 +7,7 @@ standard normal, and so is the start. Ten clients take part in a round, with ten
 size 10 on half the squared error. Every method runs over the same four rates, among them those of
 the source: 0.001 for FedMiD and FedDualAvg, 1/550 for Fast-FedDualAvg, 1/600 for C- and
 MC-FedDualAvg. It is shown at the rate with the least mean error after the first 500 rounds.
-Five minutes on two cores that were shared with others, two and a half of them computing.
+Three minutes of processor time, and 28 where twenty programs shared two cores.
 
 MC-FedDualAvg has stages of 250, 250 and 1500 rounds with penalties of 4, 2 and 1 times the last.
 ``fast_end_points`` counts K + 1 points against K gradients, as the source's code does for
