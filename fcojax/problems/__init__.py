@@ -23,7 +23,7 @@ from fcojax.problems.linear_models import (
 )
 from fcojax.problems.logistic import logistic, logistic_loss, synthetic_logistic
 from fcojax.problems.matrix_completion import matrix_completion, synthetic_matrix_completion
-from fcojax.problems.measures import client_means, support_recovery
+from fcojax.problems.measures import client_means, identified, support_recovery
 from fcojax.problems.pca import pca, synthetic_pca
 from fcojax.problems.planted import lasso, low_rank
 from fcojax.problems.portfolio import mixture, portfolio, simplex_weights
@@ -50,11 +50,11 @@ __all__ = [
     "as_columns", "bilinear", "brain_voxels", "check_same_clients", "check_unseen_clients",
     "client_means", "cox", "factored", "factored_loss", "feature_skew", "fmri_surrogate",
     "from_clients", "from_rows", "fused_signal", "hold_out_clients", "hold_out_examples",
-    "huber_regression", "lasso", "least_squares", "linear", "logistic", "logistic_loss", "low_rank",
-    "matrix_completion", "mixture", "on_grid", "open_clients", "partition", "pca", "poisson",
-    "poisson_loss", "population_loss", "portfolio", "procrustes", "quantile_regression",
-    "random_features", "saddle", "simplex_weights", "softmax", "sparse_rows", "squared_hinge",
-    "subspace_completion", "support_recovery", "synthetic_least_squares", "synthetic_logistic",
-    "synthetic_matrix_completion", "synthetic_pca", "synthetic_procrustes", "synthetic_softmax",
-    "synthetic_subspace_completion",
+    "huber_regression", "identified", "lasso", "least_squares", "linear", "logistic",
+    "logistic_loss", "low_rank", "matrix_completion", "mixture", "on_grid", "open_clients",
+    "partition", "pca", "poisson", "poisson_loss", "population_loss", "portfolio", "procrustes",
+    "quantile_regression", "random_features", "saddle", "simplex_weights", "softmax", "sparse_rows",
+    "squared_hinge", "subspace_completion", "support_recovery", "synthetic_least_squares",
+    "synthetic_logistic", "synthetic_matrix_completion", "synthetic_pca", "synthetic_procrustes",
+    "synthetic_softmax", "synthetic_subspace_completion",
 ]  # fmt: skip

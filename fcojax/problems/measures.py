@@ -10,7 +10,7 @@ from jax.typing import ArrayLike, DTypeLike
 from fcojax.arguments import checked_value, shown, validated
 from fcojax.problems.clients import ClientData, require_one_device
 from fcojax.problems.problem import Loss, population_loss
-from fcojax.types import Array, Key, NonNegative, Params, PyTree
+from fcojax.types import Array, Axis, Key, NonNegative, Params, PyTree
 from fcojax.xla.linalg import singular_values
 
 Predict = Callable[[Params, PyTree], Array]  # (params, examples) -> one label per example
@@ -203,3 +203,35 @@ def client_means(values: ArrayLike, data: ClientData) -> Array:
     owner = jnp.repeat(jnp.arange(data.num_clients), data.sizes, total_repeat_length=num_rows)
     sums = jax.ops.segment_sum(numbers, owner, data.num_clients)
     return sums / data.sizes.astype(sums.dtype)
+
+
+@validated
+def identified(values: ArrayLike, rounds: ArrayLike, axis: Axis = 0) -> np.ndarray:
+    """Return the first round from which each value of a history is the one at its end.
+
+    Of a support, a rank or any other quantity that takes finitely many values. A value that is
+    NaN at the end has the last round.
+
+    Args:
+      values: the quantity at every evaluation, such as ``history["support"]``.
+      rounds: the rounds of the evaluations, ``history["round"]`` of a run.
+      axis: the axis of ``values`` with the evaluations, which the result does not have: 0 in the
+        history of a run. Others are entries, clients or runs.
+
+    Example:
+      >>> supports = np.array([[True, True], [False, True], [True, True], [True, True]])
+      >>> each = identified(supports, [0, 10, 20, 30])  # of which the support has the last
+      >>> each.tolist(), int(each.max())
+      ([20, 0], 20)
+    """
+    found = np.moveaxis(np.asarray(values), axis, 0)
+    at = np.asarray(rounds)
+    if at.shape != found.shape[:1]:
+        raise ValueError(
+            f"rounds has shape {at.shape} but there are {found.shape[0]} evaluations; pass one "
+            "round for each."
+        )
+    differs = (found != found[-1])[::-1]
+    never = ~differs.any(axis=0)
+    last = np.where(never, 0, found.shape[0] - np.argmax(differs, axis=0))
+    return at[np.minimum(last, at.size - 1)]
