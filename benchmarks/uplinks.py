@@ -4,7 +4,7 @@
 
 Prints one JSON line for each uplink, with the quartiles of the ratios in alternating runs, and how
 many times fewer bytes an upload has: of the encoded arrays, and as the history counts them with
-what is public beside them. The last one compresses both ways.
+what is public beside them. Then one that compresses both ways, noise, and robust means.
 """
 
 import functools
@@ -20,7 +20,7 @@ import fcojax
 from benchmarks import settings
 from benchmarks.alternating import alternate
 from benchmarks.workloads import WORKLOADS, draw
-from fcojax import tree, uploads
+from fcojax import privacy, robust, tree, uploads
 
 FLAGS = flags.FLAGS
 _TOP = uploads.ef21(uploads.top_k(0.01))
@@ -30,6 +30,12 @@ _UPLINKS = {
     "ef21(drive('least error'))": uploads.ef21(uploads.drive("least error")),
     "compressed(eden(2))": uploads.compressed(uploads.eden(2)),
     "ef21(eden(2, 'least error'))": uploads.ef21(uploads.eden(2, "least error")),
+    "gaussian(0.3, noise=1.0)": privacy.gaussian(0.3, noise=1.0),
+    "gaussian after modular_sum": privacy.gaussian(
+        0.3, noise=1.0, uplink=uploads.modular_sum(1e-4, 24)
+    ),
+    "median": robust.averaged(robust.median()),
+    "geometric_median": robust.averaged(robust.geometric_median()),
 }
 _ROUNDS = 100
 

@@ -67,8 +67,21 @@ def one_round(
     largest = jax.lax.pmax(largest, "clients") if data.num_shards > 1 else largest
     expected = context.plan.cohort.mean_size(data.num_clients) / data.num_clients
     shares = slots.weights / jnp.where(cohort_weight > 0, cohort_weight, 1)
-    tally, rows = run_clients(context, one_client, shapes, slots._replace(weights=shares), rows)
-    tally = _over_devices(data, tally)
+    slots, uplink = slots._replace(weights=shares), context.uplink
+
+    def one_pass(memory):
+        now = _with_uplink_memory(context, memory)
+        tally, after = run_clients(now, one_client, shapes, slots, rows)
+        return _over_devices(data, tally), after
+
+    def to_next_pass(_, memory):
+        return uplink.between(context.hparams, one_pass(memory)[0].collected[0], memory)
+
+    memory = context.uplink_memory
+    if uplink.num_passes > 1:
+        memory = jax.lax.fori_loop(0, uplink.num_passes - 1, to_next_pass, memory)
+    tally, rows = one_pass(memory)
+    context = _with_uplink_memory(context, memory)
     totals = cohort_weight, population_weight, expected * population_weight, largest
     public = None
     if context.uplink.steps_when_empty:
@@ -136,6 +149,12 @@ def reduced_over_rounds(metrics: dict[str, Array]) -> dict[str, Array]:
     return means | {name: jnp.sum(values, axis=0) for name, values in counts.items()}
 
 
+def _with_uplink_memory(context: RoundContext, memory: PyTree) -> RoundContext:
+    if context.plan.downlink is None:
+        return context._replace(memory=memory)
+    return context._replace(memory=context.memory._replace(uplink=memory))
+
+
 def _over_devices(data: ClientData, sums: PyTree) -> PyTree:
     """Sum over the clients of all devices."""
     return jax.lax.psum(sums, "clients") if data.num_shards > 1 else sums
@@ -181,7 +200,7 @@ def _traffic(context: RoundContext, servers, payloads, participants) -> tuple[Ar
     """Return bytes down and up of one round, all clients together, counted after encoding."""
     message, shapes = payloads
     times = context.algorithm.sent(context.hparams, *servers)
-    each = tree.num_bytes(message), _upload_bytes(context, shapes)
+    each = tree.num_bytes(message), context.uplink.num_passes * _upload_bytes(context, shapes)
     receivers = participants
     if context.plan.downlink is not None:  # absent clients hear it too, to take the same steps
         payload, public, _ = split(shapes.upload)

@@ -131,6 +131,11 @@ class Server:
                 "the uplink adds noise, but the weights of sites that are away, which its scale "
                 "needs, are not known here; pass an uplink without noise, or simulate."
             )
+        if plan.uplink is not None and plan.uplink.num_passes > 1:
+            raise ValueError(
+                "the uplink goes through the uploads of a round several times, and sites send them "
+                "once; pass robust.averaged(..., keep_uploads=True)."
+            )
         if plan.uplink is not None:
             upload = self._forms.result.upload
             require_fitting(plan.uplink, federation.algorithm, hparams, server, upload)

@@ -95,7 +95,7 @@ def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
     :math:`\nu` small against the distances of uploads.
 
     Args:
-      steps: passes over the uploads.
+      steps: passes over the uploads, after that for the mean.
       smoothing: :math:`\nu`.
 
     Example:
@@ -116,7 +116,12 @@ def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
 
         return jax.lax.fori_loop(0, steps, step, _total(weights, points))
 
-    return Rule(f"geometric_median({steps}, {smoothing})", "passes", mean)
+    def term(hparams, offset, index):
+        norm = tree.norm(offset)
+        weight = jnp.where(index == 0, 1, 1 / jnp.maximum(norm, smoothing)).astype(norm.dtype)
+        return tree.scale(weight, offset), weight
+
+    return Rule(f"geometric_median({steps}, {smoothing})", "passes", mean, term, steps + 1)
 
 
 @factory
@@ -207,7 +212,8 @@ def centred_clipping(radius: Any, steps: Count = 1) -> Rule:
     name = f"centred_clipping({radius}, {steps})"
     if steps == 1:
         return _clipping(name, radius)._replace(keeps_centre=True)
-    one = _clipping(name, radius).mean
+    one, clipped = _clipping(name, radius).mean, _clipping(name, radius).term
+    assert clipped is not None
 
     def mean(hparams, points, weights):
         def step(_, centre):
@@ -215,7 +221,10 @@ def centred_clipping(radius: Any, steps: Count = 1) -> Rule:
 
         return jax.lax.fori_loop(0, steps, step, jnp.zeros_like(points[0]))
 
-    return Rule(name, "passes", mean)
+    def term(hparams, offset, index):
+        return clipped(hparams, offset), jnp.ones((), jnp.result_type(*offset))
+
+    return Rule(name, "passes", mean, term, steps)
 
 
 def clip(vector: Any, radius: Any) -> tuple[Any, Array]:

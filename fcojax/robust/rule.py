@@ -30,12 +30,15 @@ class Rule(NamedTuple):
     Attributes:
       name: how it is made, for error messages.
       needs: ``"sum"`` if one sum over the clients is enough; ``"passes"`` if it is a few sums, each
-        of which needs the one before; ``"cohort"`` if it compares the points. For the last two the
+        of which needs the one before; ``"cohort"`` if it compares the points. For the last the
         uploads of a round are kept until its end.
       mean: ``(hparams, points, weights) -> point``, for points of shape [n, d] and weights that sum
         to 1; a point of weight 0 has no effect.
       term: ``(hparams, offset) -> term`` of a rule that is a sum: how far an upload that lies at
-        this offset from the centre, a list of arrays, moves it.
+        this offset from the centre, a list of arrays, moves it. For passes
+        ``(hparams, offset, index) -> (term, weight)``, with the index of the pass: the centre moves
+        by the sum of the terms over that of the weights, and starts at zero.
+      num_passes: number of sums.
       keeps_centre: whether the result is the centre of the next round; otherwise it is zero.
 
     Example:
@@ -49,7 +52,8 @@ class Rule(NamedTuple):
     name: str
     needs: Literal["sum", "passes", "cohort"]
     mean: Callable[[Any, Array, Array], Array]
-    term: Callable[[Any, list], list] | None = None
+    term: Callable[..., Any] | None = None
+    num_passes: int = 1
     keeps_centre: bool = False
 
     example = "robust.median()"
@@ -78,7 +82,13 @@ class Mixing(NamedTuple):
 
 
 @factory
-def averaged(rule: Rule, *, before: Mixing | tuple = (), uplink: Uplink | None = None) -> Uplink:
+def averaged(
+    rule: Rule,
+    *,
+    before: Mixing | tuple = (),
+    uplink: Uplink | None = None,
+    keep_uploads: bool = False,
+) -> Uplink:
     """Return the uplink that takes a robust mean of the uploads.
 
     Clients weigh what they weigh in the mean. The rule sees the parts of an upload together, as one
@@ -89,6 +99,9 @@ def averaged(rule: Rule, *, before: Mixing | tuple = (), uplink: Uplink | None =
       before: what is done with the uploads before: a ``Mixing``, or a tuple of several.
       uplink: how uploads are encoded, such as ``uploads.compressed(...)``; it may have residuals on
         the clients, and no memory and no mean of its own.
+      keep_uploads: whether the uploads of a round are kept also for a rule of a few passes.
+        Otherwise clients compute and send them once more for each pass, which takes that many times
+        as long, and no memory.
 
     Example:
       >>> import fcojax, numpy as np
@@ -109,8 +122,11 @@ def averaged(rule: Rule, *, before: Mixing | tuple = (), uplink: Uplink | None =
             "the uplink has a mean or a memory of its own, which a robust mean would make wrong; "
             "pass one that only encodes, such as uploads.compressed(...)."
         )
-    if rule.term is None or mixing:
+    several = rule.needs == "passes"
+    if rule.term is None or mixing or (several and keep_uploads):
         return base._replace(collector=WHOLE_COHORT, finish=_of_cohort(rule, mixing))
+    if several:
+        return base._replace(**_of_passes(rule))
     if rule.keeps_centre:
         return base._replace(
             memory=lambda zeros: jax.tree.map(_accumulated, zeros),
@@ -122,6 +138,32 @@ def averaged(rule: Rule, *, before: Mixing | tuple = (), uplink: Uplink | None =
     return base._replace(
         receive=lambda hparams, payload, memory: (_term(rule, hparams, _wide(payload)), {})
     )
+
+
+def _of_passes(rule: Rule) -> dict[str, Any]:
+    """Return the fields of an uplink that keeps a centre and the pass, and no upload."""
+
+    def receive(hparams, payload, memory):
+        centre, index = memory
+        assert rule.term is not None
+        return rule.term(hparams, tree.sub(_wide(payload), centre), index), {}
+
+    def moved(total):
+        terms, mass = total
+        return tree.scale(1 / jnp.where(mass > 0, mass, 1), terms)
+
+    return {
+        "memory": lambda zeros: (jax.tree.map(_accumulated, zeros), jnp.zeros((), jnp.int32)),
+        "receive": receive,
+        "num_passes": rule.num_passes,
+        "between": lambda hparams, total, memory: (
+            tree.add(memory[0], moved(total)), memory[1] + 1,
+        ),
+        "finish": lambda hparams, total, weights, key: moved(total),
+        "recall": lambda hparams, mean, memory, fraction: (
+            tree.add(memory[0], mean), tree.zeros_like(memory),
+        ),
+    }  # fmt: skip
 
 
 def _accumulated(leaf: Array) -> Array:

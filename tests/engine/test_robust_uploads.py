@@ -121,14 +121,42 @@ def test_uploads_are_kept_only_for_rules_that_compare_them():
     kept = {
         robust.clipped_mean(1.0): WEIGHTED_SUM,
         robust.centred_clipping(1.0): WEIGHTED_SUM,
-        robust.geometric_median(): WHOLE_COHORT,
+        robust.geometric_median(): WEIGHTED_SUM,
+        robust.centred_clipping(1.0, steps=2): WEIGHTED_SUM,
         robust.median(): WHOLE_COHORT,
     }
     for rule, collector in kept.items():
         assert robust.averaged(rule).collector is collector
-        assert (rule.needs == "sum") == (collector is WEIGHTED_SUM)
+        assert (rule.needs == "cohort") == (collector is WHOLE_COHORT)
     mixed = robust.averaged(robust.clipped_mean(1.0), before=robust.bucketing(2))
     assert mixed.collector is WHOLE_COHORT
+
+
+# A rule, and an encoder with residuals or a random one.
+PASSES = {
+    "geometric_median": (robust.geometric_median(3), uploads.ef14(uploads.top_k(2))),
+    "centred_clipping": (
+        robust.centred_clipping(0.1, steps=3), uploads.compressed(uploads.rand_k(2)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PASSES)
+def test_passes_that_keep_no_upload_give_what_kept_uploads_give(name):
+    """With lost uploads, on any chunk and two devices."""
+    rule, encoder = PASSES[name]
+    once = robust.averaged(rule, uplink=encoder, keep_uploads=True)
+    again = robust.averaged(rule, uplink=encoder)
+    expected, told = run(once)
+    mesh = fcojax.devices.client_mesh(2)
+    spread = functools.partial(fcojax.devices.shard_clients, data(), mesh)
+    for given in ({}, {"chunk": 1}, {"chunk": 3}, {"data": spread}):
+        found, history = run(again, **given)
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    np.testing.assert_array_equal(history["participants"], told["participants"])
+    np.testing.assert_array_equal(history["bytes_up"], again.num_passes * told["bytes_up"])
+    assert np.linalg.norm(found - run(encoder)[0]) > 1e-3
 
 
 def test_memory_counts_the_uploads_that_are_kept():
@@ -145,6 +173,10 @@ def test_memory_counts_the_uploads_that_are_kept():
         return sized.point_chunk_size
 
     assert at_once(MEDIAN) < at_once(None)
+    passes, kept = (
+        robust.averaged(robust.geometric_median(), keep_uploads=keep) for keep in (False, True)
+    )
+    assert at_once(kept) < at_once(passes)
 
 
 def test_uplinks_with_a_mean_of_their_own_are_refused():

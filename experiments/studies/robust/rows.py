@@ -45,7 +45,9 @@ RULES: dict[str, Callable[[float], Any]] = {
     "mean": lambda trimmed: None,
     "median": lambda trimmed: robust.averaged(robust.median()),
     "trimmed_mean": lambda trimmed: robust.averaged(robust.trimmed_mean(trimmed)),
-    "geometric_median": lambda trimmed: robust.averaged(robust.geometric_median()),
+    "geometric_median": lambda trimmed: robust.averaged(
+        robust.geometric_median(), keep_uploads=True
+    ),
 }
 # The attack, and whether it sees what all clients were to send.
 ATTACKS = {

@@ -79,6 +79,12 @@ def forgetful(hparams: Any, mean: PyTree, memory: PyTree, fraction: Array) -> tu
     return mean, memory
 
 
+def no_more(hparams: Any, total: PyTree, memory: PyTree) -> PyTree:
+    """Return the memory as it is, of an uplink with one pass."""
+    del hparams, total
+    return memory
+
+
 def unchanged(hparams: Any, payload: PyTree, memory: PyTree) -> tuple[PyTree, dict[str, Array]]:
     """Return the payload as it is, and no measures."""
     del hparams, memory
@@ -123,6 +129,10 @@ class Uplink(NamedTuple):
         scalars for the history, averaged as the clients' metrics are.
       collector: ``WEIGHTED_SUM``, or ``WHOLE_COHORT`` for a rule that needs all terms at once:
         ``total`` is then a ``Cohort`` of them, which takes the memory of all uploads of a round.
+      num_passes: how often the server goes through the uploads of a round. It keeps none, so
+        clients compute and send them again, with the same keys.
+      between: ``(hparams, total, memory) -> memory``: what ``receive`` is given in the next pass,
+        and ``recall`` after the last.
       fraction: ``(weights) -> fraction``: what the algorithm is told of the share of the
         population's weight behind the mean; that of the mean's denominator.
       limit: ``(cohort, runs, num_clients) -> Limit``: how many rounds are allowed to each of
@@ -158,6 +168,8 @@ class Uplink(NamedTuple):
     feeds_back: bool = False
     receive: Callable[[Any, PyTree, PyTree], tuple[PyTree, dict[str, Array]]] = unchanged
     collector: Collector = WEIGHTED_SUM
+    num_passes: int = 1
+    between: Callable[[Any, PyTree, PyTree], PyTree] = no_more
     fraction: Callable[[RoundWeights], Array] = counted_fraction
     limit: Callable[[Any, list, int], Limit] | None = None
     of_round: Callable[[Any, Key], Any] = as_given
