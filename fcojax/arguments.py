@@ -7,7 +7,11 @@ sentence, "X is V; pass Y.". Only what is annotated with these is looked at:
   ``Real``, ``Count``, ``CountOrZero``, ``Seed``); traced ones pass, but for counts and seeds;
 - a class of the library, such as ``Penalty``, which may say how one is made in ``example``;
 - ``bool``, so that a text such as "no" does not count as true;
-- ``Literal["a", "b"]`` and ``Callable[...]``; and a union of any of these with ``None``.
+- the arrays of ``fcojax.types`` (``OneArray``, ``ManyArrays``), of which only the kind is judged;
+- ``Literal["a", "b"]``, ``Callable[...]``, ``Mapping``; a union of any of these with ``None``.
+
+The functions of a NamedTuple that is returned refuse what its fields exclude: a compressor with
+``encode: Callable[[Any, OneArray, Key], PyTree]`` takes an array in the second place.
 """
 
 import contextlib
@@ -17,7 +21,7 @@ import operator
 import sys
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union
 
 import jax
@@ -25,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from fcojax.types import Numbers
+from fcojax.types import Arrays, Numbers
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -70,9 +74,42 @@ def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
         for name, value in given.arguments.items():
             if name in annotations():
                 given.arguments[name] = checked_value(name, value, annotations()[name], single=True)
-        return function(*given.args, **given.kwargs)
+        return _with_judged_functions(function(*given.args, **given.kwargs))
 
     return checked
+
+
+def _with_judged_functions(made: Any) -> Any:
+    """Return a NamedTuple whose own functions refuse what the annotations of its fields exclude."""
+    if not hasattr(made, "_fields"):
+        return made
+    own = {
+        name: _judged(getattr(made, name), kinds)
+        for name, kinds in _kinds_of_functions(type(made)).items()
+        if getattr(made, name) not in (None, made._field_defaults.get(name))
+    }
+    return made._replace(**own) if own else made
+
+
+def _judged(function: Callable, kinds: list) -> Callable:
+    if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
+        return function
+    function.__annotations__ = dict(
+        zip(inspect.signature(function).parameters, kinds, strict=False)
+    )
+    return validated(function)
+
+
+@functools.cache
+def _kinds_of_functions(fields: type) -> dict[str, list]:
+    """Return what the functions of a NamedTuple take, for those that take arrays."""
+    found = {}
+    for name, kind in field_annotations(fields).items():
+        for one in _alternatives(kind):
+            takes, *_ = typing.get_args(one) if _is_callable(one) else [()]
+            if isinstance(takes, list) and any(_arrays_of(each) for each in takes):
+                found[name] = takes
+    return found
 
 
 def checked_value(name: str, value: Any, annotation: Any, *, single: bool = False) -> Any:
@@ -96,6 +133,9 @@ def checked_value(name: str, value: Any, annotation: Any, *, single: bool = Fals
             count = _as_count(value)
             if count is not None and numbers.holds(count):
                 return _not_too_large(name, count, numbers.largest)
+        elif arrays := _arrays_of(kind):
+            if _are_arrays(value, arrays):
+                return value
         elif _is_instance(value, kind) if numbers is None else _fits(value, numbers, single):
             return value
     needed = " or ".join([_needed(kind) for kind in known])
@@ -110,8 +150,16 @@ def checked_value(name: str, value: Any, annotation: Any, *, single: bool = Fals
 
 def numbers_of(annotation: Any) -> Numbers | None:
     """Return which numbers an annotation allows; ``None`` if it is not one of numbers."""
-    extras = typing.get_args(annotation)[1:] if _is_annotated(annotation) else ()
-    return next((extra for extra in extras if isinstance(extra, Numbers)), None)
+    return _extra(annotation, Numbers)
+
+
+def _arrays_of(annotation: Any) -> Arrays | None:
+    return _extra(annotation, Arrays)
+
+
+def _extra(annotation: Any, kind: type[Result]) -> Result | None:
+    extras = typing.get_args(annotation)[1:] if typing.get_origin(annotation) is Annotated else ()
+    return next((extra for extra in extras if isinstance(extra, kind)), None)
 
 
 @functools.cache
@@ -132,10 +180,6 @@ def _resolved(annotated: Any) -> dict[str, Any]:
     return found
 
 
-def _is_annotated(annotation: Any) -> bool:
-    return typing.get_origin(annotation) is Annotated
-
-
 def _alternatives(annotation: Any) -> tuple:
     if typing.get_origin(annotation) in (Union, types.UnionType):
         return typing.get_args(annotation)
@@ -145,7 +189,9 @@ def _alternatives(annotation: Any) -> tuple:
 def _is_known(kind: Any) -> bool:
     """Whether ``validated`` has a say on this kind of annotation."""
     origin = typing.get_origin(kind)
-    if numbers_of(kind) is not None or origin is Literal or kind is bool or _is_callable(kind):
+    if numbers_of(kind) is not None or _arrays_of(kind) is not None or _is_callable(kind):
+        return True
+    if origin is Literal or kind is bool or Mapping in (kind, origin):
         return True
     return isinstance(kind, type) and kind.__module__.split(".")[0] == "fcojax"
 
@@ -163,19 +209,21 @@ def _is_instance(value: Any, kind: Any) -> bool:
         return callable(value)
     if getattr(kind, "_is_protocol", False):
         return callable(value)
-    return isinstance(value, kind)
+    return isinstance(value, typing.get_origin(kind) or kind)
 
 
 def _needed(kind: Any) -> str:
     numbers = numbers_of(kind)
-    if numbers is not None:
-        return numbers.needed
+    if extra := numbers or _arrays_of(kind):
+        return extra.needed
     if typing.get_origin(kind) is Literal:
         return "one of " + ", ".join(map(repr, typing.get_args(kind)))
     if kind is bool:
         return "True or False"
     if _is_callable(kind) or getattr(kind, "_is_protocol", False):
         return "a function"
+    if Mapping in (kind, typing.get_origin(kind)):
+        return "a dict"
     article = "an" if kind.__name__[0] in "AEIOU" else "a"
     example = getattr(kind, "example", None)
     return f"{article} {kind.__name__}" + (f", as in {example}" if example else "")
@@ -193,6 +241,22 @@ def _not_too_large(name: str, count: int, largest: float) -> int:
     if count > largest:
         raise ValueError(f"{name} is {count}; pass at most {largest}.")
     return count
+
+
+def _are_arrays(value: Any, arrays: Arrays) -> bool:
+    """Whether these are arrays that JAX computes with."""
+    return _is_array(value) if arrays.single else all(map(_is_array, jax.tree.leaves(value)))
+
+
+def _is_array(value: Any) -> bool:
+    if isinstance(value, np.ma.MaskedArray) or not hasattr(value, "shape"):
+        return False
+    dtype = getattr(value, "dtype", object)
+    return (
+        jnp.issubdtype(dtype, bool)
+        or jnp.issubdtype(dtype, jnp.number)
+        or jnp.issubdtype(dtype, jax.dtypes.extended)
+    )
 
 
 def _fits(value: Any, numbers: Numbers, single: bool) -> bool:

@@ -19,7 +19,16 @@ from fcojax.engine.uploads.collect import WEIGHTED_SUM, WHOLE_COHORT, Cohort
 from fcojax.engine.uploads.uplink import NO_UPLINK, Uplink, no_memory, split
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
-from fcojax.types import Array, CountOrZero, Key, NonNegative, Positive, PyTree, Real
+from fcojax.types import (
+    Array,
+    CountOrZero,
+    Key,
+    NonNegative,
+    OneArray,
+    Positive,
+    PyTree,
+    Real,
+)
 
 
 class Attack(NamedTuple):
@@ -38,8 +47,8 @@ class Attack(NamedTuple):
     """
 
     name: str
-    alone: Callable[[Array, Key], Array] | None = None
-    together: Callable[[Array, Array, Array], Array] | None = None
+    alone: Callable[[OneArray, Key], Array] | None = None
+    together: Callable[[OneArray, OneArray, OneArray], Array] | None = None
 
     example = "attacks.scaled(-1.0)"
 
@@ -88,6 +97,7 @@ def gaussian(deviation: Positive) -> Attack:
     return Attack(f"gaussian({deviation})", alone)
 
 
+@validated
 def infinite() -> Attack:
     """Return the attack that sends infinity, which the engine drops.
 
@@ -213,6 +223,7 @@ def strongest(
 
 
 @memoised
+@validated
 def attacked(algorithm: Algorithm, clients: Sequence[int], attack: Attack) -> Algorithm:
     """Return the algorithm with some clients that are bad.
 
@@ -257,6 +268,7 @@ def attacked(algorithm: Algorithm, clients: Sequence[int], attack: Attack) -> Al
 
 
 @memoised
+@validated
 def seeing_all(attack: Attack, uplink: Uplink | None = None) -> Uplink:
     """Return the uplink in which bad clients know what all clients of the round were to send.
 
@@ -321,6 +333,7 @@ def seeing_all(attack: Attack, uplink: Uplink | None = None) -> Uplink:
     )
 
 
+@validated
 def flipped_labels(
     data: ClientData, clients: Sequence[int], field: str, flip: Callable[[Array], Array]
 ) -> ClientData:

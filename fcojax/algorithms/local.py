@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from fcojax import shuffle, tree
 from fcojax.algorithms import local_scan
 from fcojax.algorithms.work import Work
+from fcojax.arguments import validated
 from fcojax.problems.fields import require_floats
 from fcojax.problems.problem import Loss, RandomLoss, WholeBatchLoss, losses_of
 from fcojax.types import Array, Key, Params, PyTree
@@ -269,6 +270,7 @@ def _as_weights(real: Array) -> Array:
     return jnp.where(real, 1.0, 0.0)
 
 
+@validated
 def mean_loss(loss: Loss) -> Callable[[Params, Batch], Array]:
     """Return ``(params, batch) -> value``, the weighted mean of a per-example loss over a batch.
 
@@ -300,6 +302,7 @@ def mean_loss(loss: Loss) -> Callable[[Params, Batch], Array]:
     return value
 
 
+@validated
 def mean_gradient(loss: Loss) -> Callable[[Params, Batch], Params]:
     """Return ``(params, batch) -> gradient`` of ``mean_loss`` in the parameters.
 

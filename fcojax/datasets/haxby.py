@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fcojax.arguments import validated
 from fcojax.datasets.arrays import npz
 from fcojax.datasets.pooled import Pooled
 from fcojax.datasets.reading import Foreign, find, optional, reading, table
@@ -148,6 +149,7 @@ def haxby_npz(
     return Scans(Pooled({"x": x, "y": y}, column), voxels, tuple(map(int, grid)))
 
 
+@validated
 def of_sessions(pooled: Pooled, sessions: Sequence[str]) -> Pooled:
     """Select the scans of some sessions by their ids.
 

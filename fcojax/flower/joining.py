@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 
 from fcojax import safetensors
+from fcojax.arguments import validated
 from fcojax.flower.federation import Federation, difference
 from fcojax.flower.site import site_hash
 from fcojax.types import PyTree
@@ -25,6 +26,7 @@ class Site(NamedTuple):
     columns: PyTree
 
 
+@validated
 def invitation(federation: Federation, run: str) -> bytes:
     """Return the message that asks sites to introduce themselves.
 
@@ -44,6 +46,7 @@ def invitation(federation: Federation, run: str) -> bytes:
     return safetensors.dumps({}, {"kind": "join", "run": run, "federation": federation.digest})
 
 
+@validated
 def admitted(federation: Federation, reply: bytes) -> Site:
     """Return the site that introduced itself; raise ``ValueError`` for one of another federation.
 

@@ -124,6 +124,7 @@ def met(federation: Federation, transport: Transport, run: str) -> list[Site]:
     return sorted(sites, key=lambda site: site.name)
 
 
+@validated
 def in_process(federation: Federation, rows: dict[str, PyTree]) -> Transport:
     """Return a transport to sites in this process, to try a federation before there is one.
 

@@ -15,6 +15,7 @@ import numpy as np
 from fcojax import safetensors, tree
 from fcojax.algorithms.base import Algorithm, ClientResult
 from fcojax.algorithms.local import Local
+from fcojax.arguments import validated
 from fcojax.engine.client_loop import Rows
 from fcojax.engine.optimality import pooled_gradient
 from fcojax.engine.plan import Plan
@@ -133,6 +134,7 @@ def site_hash(federation: Federation, examples: PyTree) -> str:
     return program_hash(step, *given, jax.ShapeDtypeStruct((), jnp.int32))
 
 
+@validated
 def answer(
     federation: Federation, name: str, examples: PyTree, kept: bytes | None, message: bytes
 ) -> tuple[bytes, bytes | None]:

@@ -207,8 +207,9 @@ def epsilon(
     return total_epsilon([entry], num_clients, delta, by=by)
 
 
+@validated
 def epsilons(
-    plan: Plan, num_clients: int, rounds: Array, delta: float, **options: Any
+    plan: Plan, num_clients: Count, rounds: Array, delta: float, **options: Any
 ) -> np.ndarray:
     """Return the epsilon after each of these rounds, such as ``history["round"]``.
 

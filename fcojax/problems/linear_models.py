@@ -4,7 +4,7 @@ All have the parameters ``kernel`` and ``bias``, read the fields ``x`` and ``y``
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,8 @@ from fcojax.problems.sparse import SparseRows
 from fcojax.types import Array, Positive, Probability
 
 
-def predictor(params, rows) -> Array:
+@validated
+def predictor(params: Mapping, rows: Mapping) -> Array:
     """Return ``x^T kernel + bias`` for each row."""
     return rows["x"] @ params["kernel"] + params["bias"]
 

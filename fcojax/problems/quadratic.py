@@ -47,6 +47,7 @@ class Factored(NamedTuple):
     constant: Array
 
 
+@validated
 def factored_loss(params: Params, rows: Factored) -> Array:
     """Return the loss of clients made by ``factored``: one number per row, a client's mean loss.
 

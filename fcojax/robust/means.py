@@ -30,7 +30,9 @@ def median() -> Rule:
     References:
       Yin, Chen, Ramchandran and Bartlett, "Byzantine-robust distributed learning", ICML 2018.
     """
-    return Rule("median()", "cohort", lambda hparams, x, w: weighted_median(x, w))
+    return Rule(
+        "median()", "cohort", lambda hparams, points, weights: weighted_median(points, weights)
+    )
 
 
 @factory

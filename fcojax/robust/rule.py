@@ -20,7 +20,7 @@ from fcojax.engine.uploads.uplink import (
     plain_mean,
     unchanged,
 )
-from fcojax.types import Array, Key, PyTree
+from fcojax.types import Array, Key, OneArray, PyTree
 from fcojax.uploads.compressor import factory
 
 
@@ -51,7 +51,7 @@ class Rule(NamedTuple):
 
     name: str
     needs: Literal["sum", "passes", "cohort"]
-    mean: Callable[[Any, Array, Array], Array]
+    mean: Callable[[Any, OneArray, OneArray], Array]
     term: Callable[..., Any] | None = None
     num_passes: int = 1
     keeps_centre: bool = False
@@ -76,7 +76,7 @@ class Mixing(NamedTuple):
     """
 
     name: str
-    mix: Callable[[Any, Array, Array, Key], tuple[Array, Array]]
+    mix: Callable[[Any, OneArray, OneArray, Key], tuple[Array, Array]]
 
     example = "robust.bucketing(2)"
 

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from fcojax.arguments import shown
+from fcojax.arguments import shown, validated
 
 
+@validated
 def group_labels(names: Sequence[str], groups: Mapping[str, str | Iterable[str]]) -> np.ndarray:
     """Return the group of each column, as ``group_l2(labels=...)`` takes it.
 

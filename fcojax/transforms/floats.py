@@ -19,11 +19,17 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def in_floats(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+def in_floats(
+    function: Callable[Arguments, Result], no_functions: bool = False
+) -> Callable[Arguments, Result]:
     """Decorate a function so that arrays of integers and booleans arrive as floats.
 
     So do Python numbers in the first argument, which is a point or a gradient, and arrives as
     arrays of JAX.
+
+    Args:
+      function: any function.
+      no_functions: whether functions in the first argument are refused.
 
     Example:
       >>> in_floats(lambda x: 0.5 * x)(jnp.array([1, 3])).tolist()
@@ -33,7 +39,7 @@ def in_floats(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
     @functools.wraps(function)
     def converted(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         args, kwargs = jax.tree.map(_as_float, (args, kwargs))
-        first = jax.tree.map(_as_array, args[:1])
+        first = jax.tree.map(functools.partial(_as_array, no_functions=no_functions), args[:1])
         return function(*first, *args[1:], **kwargs)
 
     return converted
@@ -57,7 +63,7 @@ def _with_floats(made: Any) -> Any:
     if callable(made):
         return in_floats(made)
     functions = {
-        name: in_floats(field)
+        name: in_floats(field, no_functions=True)
         for name, field in zip(made._fields, made, strict=True)
         if callable(field) and name != "random_point"  # whose key may be an array of integers
     }
@@ -75,11 +81,11 @@ def _as_float(leaf: Any) -> Any:
     raise ValueError(f"an array for a transform is {kind}; pass arrays of real numbers.")
 
 
-def _as_array(leaf: Any) -> Any:
+def _as_array(leaf: Any, no_functions: bool) -> Any:
     if isinstance(leaf, np.ndarray | np.generic):
         return jnp.asarray(leaf)  # custom_vmap fails at arrays of numpy among the constants of jit
     if isinstance(leaf, int | float):
         return jnp.asarray(leaf, float)
-    if isinstance(leaf, jax.Array) or callable(leaf):  # the distance to a set is of its projection
+    if isinstance(leaf, jax.Array) or (callable(leaf) and not no_functions):
         return leaf
     raise ValueError(f"the point of a transform holds {shown(leaf)}; pass arrays of real numbers.")

@@ -13,11 +13,10 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.arguments import validated
 from fcojax.memo import memoised
-from fcojax.types import Array, Key, PyTree, Scalar
+from fcojax.types import Array, Key, ManyArrays, OneArray, PyTree, Scalar
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-Shape = Any  # an array or a jax.ShapeDtypeStruct, of which only shape and dtype are read
 
 
 class Compressor(NamedTuple):
@@ -50,11 +49,11 @@ class Compressor(NamedTuple):
     """
 
     name: str
-    encode: Callable[[Any, Array, Key], PyTree]
-    decode: Callable[[Any, PyTree, Key, Shape], Array]
-    variance: Callable[[Any, Shape], Scalar] | None = None
-    contraction: Callable[[Any, Shape], Scalar] | None = None
-    num_bytes: Callable[[Any, Shape], Scalar] | None = None
+    encode: Callable[[Any, OneArray, Key], PyTree]
+    decode: Callable[[Any, ManyArrays, Key, OneArray], Array]
+    variance: Callable[[Any, OneArray], Scalar] | None = None
+    contraction: Callable[[Any, OneArray], Scalar] | None = None
+    num_bytes: Callable[[Any, OneArray], Scalar] | None = None
     leafwise: bool = False
 
     example = "uploads.top_k(0.01)"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fcojax.shuffle import permuted
 from fcojax.types import Array, Count, PyTree, Share
@@ -150,7 +151,7 @@ def number_of(k: Any, like: Any, hparams: Any) -> Any:
     if callable(k):
         number = jnp.round(jnp.asarray(k(hparams), jnp.result_type(float)) * like.size)
         return jnp.clip(number, 1, like.size)
-    if not hasattr(k, "__index__"):
+    if not hasattr(k, "__index__") or np.asarray(k).dtype.kind == "f":
         return max(1, round(float(k) * like.size))
     if operator.index(k) > like.size:
         raise ValueError(

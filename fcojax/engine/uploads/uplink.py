@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, Public
 from fcojax.engine.uploads.collect import WEIGHTED_SUM, Collector
-from fcojax.types import Array, Key, PyTree, Scalar
+from fcojax.types import Array, Key, ManyArrays, PyTree, Scalar
 from fcojax.xla.jaxprs import uses_first_argument
 
 
@@ -156,9 +156,9 @@ class Uplink(NamedTuple):
       6
     """
 
-    init: Callable[[PyTree], PyTree]
-    encode: Callable[[Any, PyTree, PyTree, Key], tuple[PyTree, PyTree]]
-    decode: Callable[[PyTree], PyTree]
+    init: Callable[[ManyArrays], PyTree]
+    encode: Callable[[Any, ManyArrays, PyTree, Key], tuple[PyTree, PyTree]]
+    decode: Callable[[ManyArrays], PyTree]
     finish: Callable[[Any, PyTree, RoundWeights, Key], PyTree] = plain_mean
     steps_when_empty: bool = False
     num_bytes: Callable[[Any, PyTree], Scalar] = bytes_of_all

@@ -57,10 +57,10 @@ def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
     def prox(v, step, scale):
         chosen, rest, join = split_leaves(v, touches)
         if not jax.tree_util.all_leaves([step]):  # a step for each entry
-            paths = jax.tree_util.tree_leaves_with_path(v)
+            paths, form = jax.tree_util.tree_flatten_with_path(v)
             step = [
                 steps
-                for (path, leaf), steps in zip(paths, jax.tree.leaves(step), strict=True)
+                for (path, leaf), steps in zip(paths, form.flatten_up_to(step), strict=True)
                 if touches(path, leaf)
             ]
         return join(penalty.prox(chosen, step, scale), rest)
@@ -373,7 +373,7 @@ def _paired(lows: list, highs: list) -> list[tuple]:
     """Pairs of leaves, or of one number with every leaf."""
     count = max(len(lows), len(highs))
     lows, highs = (leaves * count if len(leaves) == 1 else leaves for leaves in (lows, highs))
-    return list(zip(lows, highs, strict=True))
+    return list(zip(lows, highs, strict=False))
 
 
 def _distance_from_orthogonal(matrix: Array) -> float:
