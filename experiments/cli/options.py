@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from absl import flags
+from absl import flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from experiments.config.config_file import ConfigFile, load
@@ -74,10 +74,14 @@ def parse(argv: list[str]) -> list[str]:
 
     If a key is given twice, the last value counts.
     """
+    logger = logging.get_absl_logger()
+    logger.disabled = True  # it warns of a config that is refused in a sentence
     try:
         return flags.FLAGS([_with_quotes(argument) for argument in _last_of_each(argv)])
     except Exception as error:
         raise UserError(_explain(argv, error)) from error
+    finally:
+        logger.disabled = False
 
 
 def overrides() -> dict[str, Any]:

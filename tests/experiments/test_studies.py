@@ -114,7 +114,10 @@ def test_unknown_keys_and_empty_configs_are_errors(tmp_path):
     (tmp_path / "squares.py").write_text(STUDY)
     (tmp_path / "empty.py").write_text('"""Nothing."""\n')
     (tmp_path / "typo.py").write_text(STUDY.replace("config.count = 3", "config.cuont = 3"))
+    (tmp_path / "none.py").write_text(STUDY.replace("return config", "pass"))
     for arguments, message in (
+        (["none.py"], "returned a NoneType; return a ConfigDict"),
+        (["none.py", "--config.count=3"], "returned a NoneType; return a ConfigDict"),
         (["squares.py", "--config.cuont=3"], "the config has no key cuont; did you mean count?"),
         (["squares.py", "--config.count.x=3"], "the config has no key count.x"),
         (["empty.py"], "does not define get_config"),

@@ -8,14 +8,14 @@ import inspect
 import pathlib
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
 
 import fcojax
 from fcojax import theory
-from fcojax.arguments import numbers_of
+from fcojax.arguments import _arrays_of, numbers_of
 
 ROOT = pathlib.Path(fcojax.__file__).parent.parent
 PACKAGES = sorted(
@@ -50,9 +50,10 @@ def alternatives(kind):
 def known(kind):
     """Whether each alternative of an annotation is one that is judged."""
     return all(
-        one in (type(None), bool, Callable)
+        one in (type(None), bool, Callable, Mapping)
         or numbers_of(one) is not None
-        or typing.get_origin(one) in (typing.Literal, Callable)
+        or _arrays_of(one) is not None
+        or typing.get_origin(one) in (typing.Literal, Callable, Mapping)
         or (isinstance(one, type) and one.__module__.startswith("fcojax"))
         for one in alternatives(kind)
     )
@@ -74,6 +75,10 @@ def good(kind):
             return typing.get_args(one)[0]
         if one is bool:
             return True
+        if _arrays_of(one) is not None:
+            return np.ones(2)
+        if Mapping in (one, typing.get_origin(one)):
+            return {}
         if known(one) and isinstance(one, type) and not getattr(one, "_is_protocol", False):
             return object.__new__(one) if not issubclass(one, tuple) else tuple.__new__(one)
     return lambda *_: None
