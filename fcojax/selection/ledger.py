@@ -15,11 +15,13 @@ class Entry(NamedTuple):
       part: its name.
       down: bytes sent to each client.
       up: bytes sent by each client.
+      rounds: number of rounds of all its solves.
     """
 
     part: str
     down: np.ndarray
     up: np.ndarray
+    rounds: int = 0
 
 
 class Ledger(NamedTuple):
@@ -51,6 +53,11 @@ class Ledger(NamedTuple):
     def bytes_up(self) -> int:
         """Bytes sent by all clients together."""
         return int(sum(entry.up.sum() for entry in self.entries))
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of all solves together, which is what noise is accounted for."""
+        return sum(entry.rounds for entry in self.entries)
 
     def by_client(self) -> dict:
         """Return the bytes down and up of each client, by its name."""
@@ -102,7 +109,7 @@ def entry_of_solves(part: str, outcome: Outcome) -> Entry:
         np.asarray(sent, float).reshape(-1, sent.shape[-1]).sum(axis=0)
         for sent in (outcome.bytes_down, outcome.bytes_up)
     )
-    return Entry(part, down, up)
+    return Entry(part, down, up, int(np.sum(outcome.rounds)))
 
 
 def client_names(data: ClientData) -> tuple:

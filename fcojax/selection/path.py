@@ -214,7 +214,12 @@ def _searched(
     entries = (
         rates.entry("rates", one_model, np.asarray(data.weights)),
         entry_of_solves("start", null_outcome),
-        Entry("search", np.asarray(tried.bytes_down), np.asarray(tried.bytes_up)),
+        Entry(
+            "search",
+            np.asarray(tried.bytes_down),
+            np.asarray(tried.bytes_up),
+            int(np.sum(search.rounds)),
+        ),
     )
     ledger = Ledger(entries, client_names(data))
     return Path(strengths, fits.models, fits.objective, fits.outcome, ledger, search)

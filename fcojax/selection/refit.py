@@ -32,7 +32,11 @@ def refit_of(
     solve = entry_of_solves("refit", outcome)
     weights = np.asarray(problem.train.weights)
     rate = Exchanges(0, FIRST_ITERATIONS).entry("refit", tree.num_bytes(model), weights)
-    return refitted, outcome, Entry("refit", solve.down + rate.down, solve.up + rate.up)
+    return (
+        refitted,
+        outcome,
+        Entry("refit", solve.down + rate.down, solve.up + rate.up, solve.rounds),
+    )
 
 
 @jit_per(1)

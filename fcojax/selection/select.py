@@ -11,9 +11,10 @@ from fcojax import tree
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.engine.padding import sizes_matter
-from fcojax.engine.plan import Plan
+from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.solve import Outcome
 from fcojax.memo import jit_per
+from fcojax.privacy.mechanism import is_private
 from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import Problem, population_loss
 from fcojax.selection.criteria import Criterion
@@ -212,6 +213,8 @@ def select(
       >>> found.path.strengths.tolist(), found.path.num_nonzero.tolist(), found.chosen
       ([2.0, 1.0, 0.5], [0, 1, 1], 2)
     """
+    if refit and plan is not None and is_private(as_plan(plan)):
+        raise ValueError("the uplink adds noise, and the refit would not; pass refit=False.")
     if isinstance(by, Nonzeros):
         path = path_of(
             problem, penalty, nonzeros=by, least=least, key=key, method=method, hparams=hparams,

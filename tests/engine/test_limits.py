@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import privacy
+from fcojax import privacy, uploads
 from fcojax.engine.status import Status
 from fcojax.engine.uploads.uplink import NO_UPLINK, Limit
 
@@ -103,6 +103,17 @@ def test_a_state_does_not_go_on_beyond_it():
     np.testing.assert_array_equal(advance(state, 3).server, run(7, None)[0])
     with pytest.raises(ValueError, match="traced"):
         jax.jit(lambda state: advance(state, 1))(state)
+
+
+def test_a_limit_holds_with_a_downlink():
+    top = uploads.ef21(uploads.top_k(1))
+    both_ways = plan()._replace(downlink=top)
+    with pytest.warns(UserWarning, match="stopped after round 7"):
+        found, history = fcojax.run(
+            FED_AVG, HPARAMS, jnp.array(0.0), DATA, KEY, both_ways, num_rounds=12
+        )
+    assert history["participants"].sum() == 2 * 7
+    np.testing.assert_allclose(found, run(7, None)[0], rtol=1e-12)  # one entry is all there is
 
 
 def test_what_does_not_count_rounds_refuses_a_limit():

@@ -9,7 +9,8 @@ import fcojax
 from fcojax import problems, selection
 from fcojax.problems.cox import cox_loss
 from fcojax.selection.folds import part_of_data, weighted_loss
-from fcojax.selection.select import _choice, _standard_error
+from fcojax.selection.select import choice, standard_error
+from fcojax.transforms import euclidean, l1
 from tests.problems.test_linear_models import survival
 from tests.selection.test_path import PENALTY, population
 
@@ -100,7 +101,7 @@ def test_the_choice_is_the_strongest_of_ties_and_within_one_error_in_any_order(o
     error = np.array([9.0, 0.1, 0.4, 0.1, 0.1])[order]
 
     def chosen(mean, error, one_standard_error):
-        return [strengths[i] for i in _choice(mean, error, strengths, one_standard_error)]
+        return [strengths[i] for i in choice(mean, error, strengths, one_standard_error)]
 
     assert chosen(mean, error, False) == [3, 3]
     assert chosen(mean, error, True) == [3, 4]
@@ -129,10 +130,10 @@ def test_lines_of_a_path_are_named():
 def test_repeated_draws_of_equal_folds_do_not_reduce_the_standard_error():
     scores = np.random.default_rng(0).normal(size=(4, 3))
     once = scores.std(axis=0, ddof=1) / 2
-    np.testing.assert_allclose(_standard_error(scores, 1), once)
-    np.testing.assert_allclose(_standard_error(np.tile(scores, (5, 1)), 5), once)
-    np.testing.assert_allclose(_standard_error(scores, 4), once)  # one fold a draw
-    assert np.isnan(_standard_error(scores[:1], 1)).all()
+    np.testing.assert_allclose(standard_error(scores, 1), once)
+    np.testing.assert_allclose(standard_error(np.tile(scores, (5, 1)), 5), once)
+    np.testing.assert_allclose(standard_error(scores, 4), once)  # one fold a draw
+    assert np.isnan(standard_error(scores[:1], 1)).all()
     problem = problems.linear(population())
     for by in (selection.by_client(), selection.by_client(3)):
         with pytest.raises(ValueError, match="num_draws is 3 but every draw has the same folds"):
@@ -174,3 +175,21 @@ def test_refusals():
         selection.hold_out(2)
     with pytest.raises(ValueError, match="positive weight"):
         selection.hold_out(0.5, clients=True)(population(sizes=(4,)), KEY)
+
+
+@pytest.mark.slow
+def test_a_ledger_counts_the_rounds_of_all_solves_and_a_refit_without_noise_is_refused():
+    problem = fcojax.problems.lasso(num_clients=3, num_examples=8, dim=4, num_true=1)
+    algorithm = fcojax.algorithms.fed_dual_avg(problem.loss, euclidean(l1()))
+    plan = fcojax.Plan(fcojax.local_steps(1), uplink=fcojax.privacy.gaussian(1.0, noise=0.5))
+    given = {
+        "plan": plan, "method": lambda loss: algorithm, "strengths": 2, "max_rounds": 20,
+        "hparams": algorithm.hparams_type(client_lr=0.01),
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="the refit would not; pass refit=False"):
+        fcojax.select(problem, l1(), **given)
+    found = fcojax.select(problem, l1(), refit=False, **given)
+    solves = {entry.part: entry.rounds for entry in found.ledger.entries}
+    assert solves["path"] == np.sum(found.path.outcome.rounds) >= 20  # noise solves nothing
+    assert solves["tune paths"] == np.sum(found.fold_outcome.rounds) >= 3 * 20
+    assert found.ledger.rounds == sum(solves.values())
