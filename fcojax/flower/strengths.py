@@ -311,7 +311,8 @@ def _path(
         start = Start(null.models, nowhere, (null.models, nowhere), ())
     strengths = jnp.asarray(grid, first.dtype) * (first if relative else 1)
     if unit is None:
-        unit = first if relative else jnp.max(strengths)
+        tiny = jnp.finfo(first.dtype).tiny
+        unit = first if relative else jnp.maximum(jnp.max(strengths), tiny)
     fits = []
     for index, strength in enumerate(strengths):
         each_key = jax.random.fold_in(key, index)
