@@ -23,7 +23,7 @@ from fcojax.engine.participation.samplers import (
 )
 from fcojax.engine.plan import Plan
 from fcojax.robust.mass import number
-from fcojax.types import Array, Count, Positive
+from fcojax.types import Array, Count, Positive, Share
 
 Accountant = Literal["rdp", "pld"]
 
@@ -138,7 +138,7 @@ def releases(
 
 @validated
 def total_epsilon(
-    ledger: Sequence[Releases], num_clients: Count, delta: Positive, *, by: Accountant = "rdp"
+    ledger: Sequence[Releases], num_clients: Count, delta: Share, *, by: Accountant = "rdp"
 ) -> float:
     """Return the epsilon of everything that was released about the same clients.
 
@@ -177,7 +177,7 @@ def epsilon(
     plan: Plan,
     num_clients: Count,
     num_rounds: Count,
-    delta: Positive,
+    delta: Share,
     *,
     hparams: Any = None,
     num_runs: Count = 1,
@@ -235,7 +235,7 @@ def epsilons(
 @validated
 def noise_for(
     target: Positive,
-    delta: Positive,
+    delta: Share,
     cohort: Sampler,
     num_clients: Count,
     num_rounds: Count,

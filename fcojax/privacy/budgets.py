@@ -16,7 +16,7 @@ from fcojax.privacy.accounting import (
     multiplier_of,
     total_epsilon,
 )
-from fcojax.types import Count, Positive
+from fcojax.types import Count, Positive, Share
 
 
 class Budget(NamedTuple):
@@ -58,7 +58,7 @@ class Budget(NamedTuple):
 @memoised
 @validated
 def budget(
-    epsilon: Positive, delta: Positive, *, spent: Sequence[Releases] = (), by: Accountant = "rdp"
+    epsilon: Positive, delta: Share, *, spent: Sequence[Releases] = (), by: Accountant = "rdp"
 ) -> Budget:
     """Return a budget for the uplink of ``gaussian``, which ends runs that would exceed it.
 
@@ -83,7 +83,7 @@ def budget(
 @validated
 def rounds_within(
     target: Positive,
-    delta: Positive,
+    delta: Share,
     plan: Plan,
     num_clients: Count,
     *,
