@@ -114,7 +114,7 @@ def test_unknown_keys_and_empty_configs_are_errors(tmp_path):
     (tmp_path / "squares.py").write_text(STUDY)
     (tmp_path / "empty.py").write_text('"""Nothing."""\n')
     (tmp_path / "typo.py").write_text(STUDY.replace("config.count = 3", "config.cuont = 3"))
-    (tmp_path / "none.py").write_text(STUDY.replace("return config", "pass"))
+    (tmp_path / "none.py").write_text(STUDY.replace("return ConfigDict", "ConfigDict"))
     for arguments, message in (
         (["none.py"], "returned a NoneType; return a ConfigDict"),
         (["none.py", "--config.count=3"], "returned a NoneType; return a ConfigDict"),
