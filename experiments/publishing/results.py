@@ -66,6 +66,9 @@ _FULL = (
     "--config.sessions=(12,12,12,12,11,12)",
 )  # fmt: skip
 _DIGITS = ("--config.num_steps=20", "--config.num_rounds=250", "--config.seeds=(0,1,2)")
+_CONCEPTS = (
+    "--config.num_features=128", "--config.num_classes=10", "--config.kept=2,5,10,20,50,128",
+)  # fmt: skip
 
 RUNS = (
     Run("lasso", "lasso"),
@@ -98,6 +101,7 @@ RUNS = (
     Run("compress", "compress"),
     Run("compress_digits", "compress_digits"),
     Run("concepts", "concepts"),
+    Run("concepts_mnist", "concepts", _CONCEPTS, "Features of a network trained on MNIST", "mnist"),
     Run("private", "private"),
     Run("robust", "robust"),
     Run("saddle", "saddle"),
