@@ -259,6 +259,7 @@ class _Solves:
             failed = 0 < measures["participants"] <= measures["dropped"]
             failed |= measures["refused"] > 0 or not violation <= _BLOW_UP * first
             checks += 1
+        self._bill(np.zeros_like(before), now.round)
         down, up = self._billed() - before
         outcome = Outcome(
             jnp.asarray(violation), jnp.asarray(now.round, jnp.int32), jnp.asarray(checks),
@@ -286,14 +287,19 @@ class _Solves:
         """Exchange messages, and count their bytes."""
         replies, names = self.transport.exchange(messages), [site.name for site in self.sites]
         sent = [[len(each.get(name, b"")) for name in names] for each in (messages, replies)]
-        bill = self._billed() + sent
-        self.entries[self.part] = Entry(self.part, *bill)
+        self._bill(np.array(sent), 0)
         return replies
+
+    def _bill(self, sent: np.ndarray, rounds: int) -> None:
+        """Add bytes [down and up, sites] and rounds to those of this part so far."""
+        before = self.entries[self.part].rounds if self.part in self.entries else 0
+        down, up = self._billed() + sent
+        self.entries[self.part] = Entry(self.part, down, up, before + rounds)
 
     def _billed(self) -> np.ndarray:
         """Return the bytes of this part so far, axes [down and up, sites]."""
         entry = self.entries.get(self.part)
-        return np.zeros((2, len(self.sites))) if entry is None else np.array(entry[1:])
+        return np.zeros((2, len(self.sites))) if entry is None else np.array(entry[1:3])
 
 
 def _path(

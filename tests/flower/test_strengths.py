@@ -66,6 +66,7 @@ def test_a_path_over_sites_is_that_of_the_simulation(name):
     assert np.abs(path.models[-1]).max() > 0.1 and expected.outcome.rounds.sum() >= 10
     assert [one["rounds"] for one in solved[1:]] == expected.outcome.rounds.tolist()
     assert path.ledger.ids == NAMES and path.ledger.bytes_up > expected.ledger.bytes_up
+    assert path.ledger.rounds == expected.ledger.rounds
 
 
 @pytest.mark.slow
@@ -80,6 +81,7 @@ def test_a_choice_over_sites_is_that_of_the_simulation(by):
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-11)
     assert (found.chosen, found.best, found.by) == (expected.chosen, expected.best, expected.by)
     np.testing.assert_allclose(found.model, expected.model, rtol=0, atol=1e-12)
+    assert found.ledger.rounds == expected.ledger.rounds
     if expected.fold_outcome is not None:
         assert found.fold_outcome.rounds.tolist() == expected.fold_outcome.rounds.tolist()
 

@@ -85,7 +85,7 @@ def test_fields_of_other_shapes_would_broadcast_and_are_refused(name):
             refused(MODELS[name], other, f"training data .*{shape}")
             refused(MODELS[name], data, f"validation data .*{shape}", other)
     wide, flat = (fcojax.from_rows(good | {"x": x}, [2]) for x in (np.ones((2, 4)), np.ones(2)))
-    refused(MODELS[name], data, "x of the validation data has 4 features; pass 3", wide)
+    refused(MODELS[name], data, r"x of the validation data has shape \(2, 4\); pass \[rows", wide)
     refused(MODELS[name], flat, r"x of the training data has shape \(2,\); pass \[rows")
 
 
