@@ -100,6 +100,7 @@ RUNS = (
     Run("compare", "compare"),
     Run("compress", "compress"),
     Run("compress_digits", "compress_digits"),
+    Run("compress_network", "compress_network", data="mnist"),
     Run("concepts", "concepts"),
     Run("concepts_mnist", "concepts", _CONCEPTS, "Features of a network trained on MNIST", "mnist"),
     Run("private", "private"),
