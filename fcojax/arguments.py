@@ -57,12 +57,14 @@ def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
       Traceback (most recent call last):
       ValueError: radius is -1; pass a finite number above 0.
     """
-    signature = inspect.signature(function)
+    return _checking(function, functools.cache(lambda: _resolved(function)))
 
-    @functools.cache
-    def annotations() -> dict[str, Any]:
-        known = _resolved(function)
-        return {name: kind for name, kind in known.items() if name in signature.parameters}
+
+def _checking(
+    function: Callable[Arguments, Result], annotations: Callable[[], dict[str, Any]]
+) -> Callable[Arguments, Result]:
+    """Return the function, refusing arguments that these annotations of theirs exclude."""
+    signature = inspect.signature(function)
 
     @functools.wraps(function)
     def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -94,10 +96,8 @@ def _with_judged_functions(made: Any) -> Any:
 def _judged(function: Callable, kinds: list) -> Callable:
     if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
         return function
-    function.__annotations__ = dict(
-        zip(inspect.signature(function).parameters, kinds, strict=False)
-    )
-    return validated(function)
+    by_name = dict(zip(inspect.signature(function).parameters, kinds, strict=False))
+    return _checking(function, lambda: by_name)
 
 
 @functools.cache

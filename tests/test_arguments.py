@@ -169,6 +169,16 @@ def test_arrays_of_every_kind_pass_to_the_functions_of_a_factory():
     assert jax.eval_shape(made.first, jax.ShapeDtypeStruct((3,), float), 0).shape == (3,)
 
 
+def test_a_function_that_passes_through_a_factory_stays_as_it_is():
+    def own(x: "anything", other):  # noqa: F821
+        return x
+
+    made = validated(lambda function: Pair(function))(own)
+    assert own.__annotations__ == {"x": "anything"} and own("text", None) == "text"
+    with pytest.raises(ValueError, match="pass an array"):
+        made.first("text", None)
+
+
 @pytest.mark.parametrize(
     ("called", "name"),
     [
