@@ -23,7 +23,8 @@ from benchmarks.compiled_programs import Compilable
 from benchmarks.settings import plan
 from benchmarks.workloads import WORKLOADS
 from experiments.config.settings import resolve
-from experiments.execution.jobs import build, observer
+from experiments.execution.evaluation import observer
+from experiments.execution.jobs import build
 from experiments.study import Sweep
 from fcojax import memo
 from fcojax.engine.program import Program

@@ -15,14 +15,14 @@ from experiments.execution.accounts import (
     ledger,
     within_budget,
 )
-from experiments.execution.jobs import build, columns, described, solve_optima
+from experiments.execution.evaluation import columns, solve_optima
+from experiments.execution.jobs import build, described
 from experiments.execution.sweep_runner import SweepRunner
 from experiments.process import distributed
 from experiments.process.errors import UserError, suggest
 from experiments.process.signals import Watch
 from experiments.report import rows as tidy
 from experiments.report.rows import Row
-from experiments.storage.row_store import fingerprint
 from experiments.storage.workdir import Workdir
 from experiments.study import Study, Sweep, check
 from fcojax.engine.stream import on_disk
@@ -125,10 +125,10 @@ def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Exec
         models = distributed.broadcast_from_first(workdir.models)
         for job in jobs:
             label = job.label
-            same_rows = of_rows.get(label) == fingerprint(store.of(label))
+            same_rows = of_rows.get(label) == store.fingerprint(store.of(label))
             if label not in done or not same_rows or of_models.get(label) != models.get(label):
                 done[label] = runner.run(job)
-                of_rows[label] = fingerprint(store.of(label))
+                of_rows[label] = store.fingerprint(store.of(label))
                 made = distributed.broadcast_from_first(workdir.models)
                 of_models |= {name: made[name] for name in made if name == label}
                 if distributed.is_first():

@@ -2,7 +2,7 @@
 
 import functools
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -16,10 +16,8 @@ from experiments.report.rows import points_of
 from experiments.study import Sweep
 from fcojax import tree
 from fcojax.algorithms import Algorithm
-from fcojax.algorithms.fed_dual_avg import FedDualAvgHparams
-from fcojax.engine.compaction import padded, take_points
+from fcojax.engine.compaction import halved, padded, take_points
 from fcojax.engine.grid import num_points, take
-from fcojax.engine.optimality import VIOLATION, kkt_violation
 from fcojax.engine.placement.chunk_size import device_memory, sized
 from fcojax.engine.placement.mesh import client_mesh, decomposes_on_a_cpu, shard_clients, spread
 from fcojax.engine.plan import Plan, as_plan
@@ -30,11 +28,14 @@ from fcojax.engine.stream import Stream, on_disk
 from fcojax.engine.sweep import points_at_once
 from fcojax.engine.tuning import fastest_chunk_size
 from fcojax.engine.validation import require_run
-from fcojax.problems import ClientData, Problem, population_loss
-from fcojax.reference import optimum
+from fcojax.problems import ClientData, Problem
 from fcojax.transforms import Penalty
 from fcojax.types import Key, PyTree
+from fcojax.xla.rules import rules
 
+# From this many points on, a CPU runs a grid in two halves of one program. When half of the points
+# have diverged, one half is left and nothing is compiled.
+_POINTS_WORTH_HALVING = 8
 # Clients on disk that take no more than this share of a device's memory are read once and kept.
 KEPT = 0.125
 # Clients on disk are evaluated on a sample of at most this many after each block.
@@ -70,7 +71,8 @@ class PreparedJob(NamedTuple):
       data: the clients, spread over the devices.
       plan: the job's plan with every size chosen.
       names: for each point of the grid the values that identify it in rows.
-      size: points that run side by side.
+      size: points of a part of the grid, whose states are in memory together.
+      group: points that one call of the program runs; a block of a part is one call per group.
       context: the training clients of the sweep and its validation clients, for ``observe``;
         a sample of training clients that stay on disk.
       longest: the rounds of the longest block.
@@ -85,21 +87,28 @@ class PreparedJob(NamedTuple):
     plan: Plan
     names: list[tuple[float, ...]]
     size: int
+    group: int
     context: PyTree
     longest: int
     stream: Stream | None = None
 
+    def groups(self, points: np.ndarray) -> list[np.ndarray]:
+        """Return the points by call; the last one is repeated until all calls have equally many."""
+        size = halved(self.group, points.size)
+        size += -size % self.data.num_sweep_shards
+        parts = [points[first : first + size] for first in range(0, points.size, size)]
+        return [padded(part, size) for part in parts]
+
     def places(self, points: np.ndarray) -> np.ndarray:
-        """Return the points, the last of them repeated until all devices have equally many."""
-        return padded(points, points.size + -points.size % self.data.num_sweep_shards)
+        """Return the points of all calls, of which the last ones may be the same."""
+        return np.concatenate(self.groups(points))
 
-    def hparams(self, points: np.ndarray) -> PyTree:
-        """Return the grid at ``places(points)``."""
-        return take(self.job.grid, self.places(points))
+    def start(self, points: np.ndarray) -> tuple[State, ...]:
+        """Return the states of these points before the first round, one for each call."""
+        return tuple(self._start(take(self.job.grid, group)) for group in self.groups(points))
 
-    def start(self, points: np.ndarray) -> State:
-        """Return the states of these points before the first round."""
-        algorithm, grid = self.job.algorithm, self.hparams(points)
+    def _start(self, grid: PyTree) -> State:
+        algorithm = self.job.algorithm
         if self.stream is not None:
             return self.stream.start(algorithm, grid, self.problem.init, self.keys)
         return start(algorithm, grid, self.problem.init, self.data, self.keys, self.job.plan)
@@ -113,62 +122,96 @@ class PreparedJob(NamedTuple):
 
         return jax.eval_shape(begin, grid, data)
 
-    def look(self, points: np.ndarray, states: State, donate: bool) -> tuple[State, PyTree]:
-        """Return the states of these points, and what is measured, with axes [points, seeds].
+    def look(
+        self, points: np.ndarray, states: Sequence[State], donate: bool
+    ) -> tuple[tuple[State, ...], list[PyTree]]:
+        """Return the states of these points, and what is measured, by call as ``advance`` does.
 
         Without rounds it is the program that runs them, because another takes long to compile.
         """
-        grid = self.hparams(points)
         if self.stream is not None:
-            return states, look(self.job.algorithm, grid, states, self.observe, self.context)
-        states, seen = self.advance(points, states, 0, donate)
+            (group,), (state,) = self.groups(points), states
+            grid = take(self.job.grid, group)
+            seen = look(self.job.algorithm, grid, state, self.observe, self.context)
+            return (state,), [jax.tree.map(lambda leaf: leaf[:, :, None], seen)]
+        advanced, histories = self.advance(points, states, 0, donate)
         params, first = _params(self.problem), take(self.job.grid, 0)
         measures = jax.eval_shape(self.observe, first, params, self.context)
-        return states, {name: seen[name][:, :, 0] for name in measures}
+        return advanced, [{name: seen[name] for name in measures} for seen in histories]
 
     def advance(
-        self, points: np.ndarray, states: State, num_rounds: int, donate: bool
+        self, points: np.ndarray, states: Sequence[State], num_rounds: int, donate: bool
+    ) -> tuple[tuple[State, ...], list[PyTree]]:
+        """Run a block of rounds, evaluated at its end; ``donate`` overwrites ``states``.
+
+        Returns:
+          The states, and for each call its history with axes [points, seeds, 1].
+        """
+        grids = [take(self.job.grid, group) for group in self.groups(points)]
+        found = [
+            self._advance(grid, state, num_rounds, donate)
+            for grid, state in zip(grids, states, strict=True)
+        ]
+        return tuple(state for state, _ in found), [history for _, history in found]
+
+    def _advance(
+        self, grid: PyTree, state: State, num_rounds: int, donate: bool
     ) -> tuple[State, PyTree]:
-        """Run a block of rounds, evaluated at its end; ``donate`` overwrites ``states``."""
-        algorithm, grid = self.job.algorithm, self.hparams(points)
         if self.stream is not None:
             return self.stream.advance(
-                algorithm, grid, states, num_rounds=num_rounds, observe=self.observe,
+                self.job.algorithm, grid, state, num_rounds=num_rounds, observe=self.observe,
                 context=self.context, donate=donate,
             )  # fmt: skip
         compiled = advance_donating if donate else advance_compiled
-        return compiled(self.program, grid, self.data, states, self.context, np.int32(num_rounds))
+        return compiled(self.program, grid, self.data, state, self.context, np.int32(num_rounds))
 
     @property
     def program(self) -> Program:
         """What is compiled, once for blocks of any length."""
         return Program(self.job.algorithm, self.plan, self.observe, 1, self.longest)
 
-    def model(self, point: int, states: State) -> PyTree:
-        """Return the model of one point, whose state this is."""
-        return read_model(self.job.algorithm, self.hparams(np.array([point])), states)
+    def model(self, point: int, states: Sequence[State]) -> PyTree:
+        """Return the model of one point, whose states these are."""
+        (group,), (state,) = self.groups(np.array([point])), states
+        return read_model(self.job.algorithm, take(self.job.grid, group), state)
 
-    def without_padding(self, states: State) -> State:
+    def without_padding(self, states: Sequence[State]) -> tuple[State, ...]:
         """Return the states without the clients that fill up a mesh."""
-        clients, residuals = jax.tree.map(
-            lambda leaf: leaf[:, :, : self.data.num_clients], (states.clients, states.residuals)
-        )
-        return states._replace(clients=clients, residuals=residuals)
 
-    def at_places(self, states: State, places: np.ndarray) -> State:
-        """Place some of the states on the host, with rows for all clients, as ``start`` does."""
-        data, states = self.data, take_points(states, places)
+        def cut(state: State) -> State:
+            clients, residuals = jax.tree.map(
+                lambda leaf: leaf[:, :, : self.data.num_clients], (state.clients, state.residuals)
+            )
+            return state._replace(clients=clients, residuals=residuals)
+
+        return tuple(map(cut, states))
+
+    def placed(self, states: State, stored: np.ndarray, points: np.ndarray) -> tuple[State, ...]:
+        """Place states on the host, without padding, as ``start`` does.
+
+        Args:
+          states: the states.
+          stored: the points that they are of.
+          points: the points to place, which are among them.
+        """
+        data = self.data
         missing = data.clients_per_shard * data.num_shards - data.num_clients
 
         def filled(leaf):
             return np.concatenate([leaf, np.repeat(leaf[:, :, -1:], missing, axis=2)], axis=2)
 
-        if missing:
-            clients, residuals = jax.tree.map(filled, (states.clients, states.residuals))
-            states = states._replace(clients=clients, residuals=residuals)
+        def of(group: np.ndarray) -> State:
+            some = take_points(states, np.argmax(stored == group[:, None], axis=1))
+            if missing:
+                clients, residuals = jax.tree.map(filled, (some.clients, some.residuals))
+                some = some._replace(clients=clients, residuals=residuals)
+            return some
+
+        groups = tuple(map(of, self.groups(points)))
         if data.mesh is None:  # clients on disk keep their states on the host
-            return states
-        return jax.jit(lambda states: on_mesh(states, data, ("sweep", None)))(states)
+            return groups
+        place = jax.jit(lambda state: on_mesh(state, data, ("sweep", None)))
+        return tuple(map(place, groups))
 
 
 def build(
@@ -232,8 +275,10 @@ def prepare(
     names = [tuple(point.values()) for point in points_of(job.grid)]
     context = _context(job, problem, data)
     prepared = PreparedJob(
-        job, problem, keys, observe, data, job.plan, names, points, context, settings.eval_every
-    )
+        job, problem, keys, observe, data, job.plan, names, points, points, context,
+        settings.eval_every,
+        stream,
+    )  # fmt: skip
     prepared = _with_sizes(prepared, job.plan)
     if data.mesh is not None and decomposes_on_a_cpu(_trace(prepared)):
         context = _context(job, problem, job.train)
@@ -241,17 +286,18 @@ def prepare(
     if settings.time_chunks and job.plan.client_chunk_size is None and stream is None:
         chunk = fastest_chunk_size(
             job.algorithm, first, problem.init(keys[0]), prepared.data, job.plan,
-            num_points=min(prepared.size, points), num_seeds=keys.size, remember=remember,
+            num_points=min(prepared.group, points), num_seeds=keys.size, remember=remember,
         )  # fmt: skip
         prepared = _with_sizes(prepared, job.plan._replace(client_chunk_size=chunk))
     if stream is not None:
-        prepared = prepared._replace(data=job.train, stream=stream)
+        prepared = prepared._replace(data=job.train)
     return prepared
 
 
 def _trace(prepared: PreparedJob) -> jax.stages.Traced:
     """Trace the program of a job on a mesh, for the arguments that its first part will have."""
-    grid = prepared.hparams(np.arange(min(prepared.size, len(prepared.names))))
+    (points, *_) = prepared.groups(np.arange(min(prepared.size, len(prepared.names))))
+    grid = take(prepared.job.grid, points)
     assert prepared.data.mesh is not None
     everywhere = jax.sharding.NamedSharding(prepared.data.mesh, jax.sharding.PartitionSpec())
     states = jax.tree.map(
@@ -267,10 +313,14 @@ def _with_sizes(prepared: PreparedJob, plan: Plan) -> PreparedJob:
     _, algorithm, grid, *_ = prepared.job
     data, keys = prepared.data, prepared.keys
     params = _params(prepared.problem)
-    size = points_at_once(algorithm, grid, params, data, plan, keys.size)
-    chosen = plan._replace(point_chunk_size=size)
-    plan = sized(algorithm, take(grid, 0), params, data, chosen, num_points=num_points(grid))
-    return prepared._replace(plan=plan, size=size)
+    size = group = points_at_once(algorithm, grid, params, data, plan, keys.size)
+    chosen = plan.point_chunk_size is not None or prepared.stream is not None
+    if not (chosen or rules().few_kernels) and size >= _POINTS_WORTH_HALVING:
+        half, shards = -(-min(size, num_points(grid)) // 2), data.num_sweep_shards
+        group = half + -half % shards
+    plan = plan._replace(point_chunk_size=group)
+    plan = sized(algorithm, take(grid, 0), params, data, plan, num_points=num_points(grid))
+    return prepared._replace(plan=plan, size=size, group=group)
 
 
 def _context(job: Job, problem: Problem, data: ClientData) -> PyTree:
@@ -286,46 +336,6 @@ def _params(problem: Problem) -> PyTree:
     return jax.eval_shape(lambda: problem.init(jax.random.key(0)))
 
 
-def observer(
-    problem: Problem, penalty: Penalty, default_scale: float, certificate: bool = False
-) -> Callable:
-    """Return what is measured after each block, on the training and the validation clients.
-
-    Args:
-      problem: loss and measures.
-      penalty: psi.
-      default_scale: the strength in the objective of algorithms without a penalty.
-      certificate: whether to measure the KKT violation as well, which takes a gradient.
-    """
-
-    def observe(hparams, params, context: tuple[ClientData, ClientData | None]):
-        train, validation = context
-        scale = getattr(hparams, "penalty_scale", default_scale)
-        loss = population_loss(problem.loss, params, train)
-        seen = {"objective": loss + penalty.value(params, scale), "loss": loss}
-        if validation is not None:
-            seen["validation_loss"] = population_loss(problem.loss, params, validation)
-        if certificate:
-            seen[VIOLATION] = kkt_violation(problem.loss, penalty, scale, params, train)
-        return seen | problem.measures(params)
-
-    return observe
-
-
-def solve_optima(
-    problem: Problem, penalty: Penalty, scales: tuple[float, ...]
-) -> Iterator[tuple[float, dict[str, float]]]:
-    """Yield for each strength of the penalty what is measured at the optimum."""
-    observe = jax.jit(observer(problem, penalty, scales[0]))
-    for scale in scales:
-        found = optimum(problem, penalty, scale, tolerance=1e-7)
-        params = jax.tree.map(jnp.asarray, found.params)
-        hparams = FedDualAvgHparams(penalty_scale=scale)
-        seen = observe(hparams, params, (problem.train, problem.validation))
-        measures = {name: float(value) for name, value in seen.items() if jnp.ndim(value) == 0}
-        yield scale, measures | {"objective": float(found.objective)}
-
-
 def keys_of(seeds: tuple[int, ...]) -> Key:
     """Return one key for each seed."""
     return jax.vmap(jax.random.key)(jnp.asarray(seeds))
@@ -339,14 +349,3 @@ def described(problem: Problem, config: ConfigDict, seeds: tuple[int, ...]) -> s
         drawn = f"read from {config.data_dir}"
     sizes = f"{train.num_clients:,} clients with {int(train.offsets[-1]):,} examples, {drawn}"
     return f"Data: {sizes}; runs with seeds {', '.join(map(str, seeds))}."
-
-
-def columns(problem: Problem, sweep: Sweep) -> list[str]:
-    """Return the measures by which points can be ranked."""
-    measures = jax.eval_shape(lambda key: problem.measures(problem.init(key)), jax.random.key(0))
-    found = ["objective", "loss", *measures]
-    if sweep.solve_optimum:
-        found.append("suboptimality")
-    if problem.validation is not None:
-        found.append("validation_loss")
-    return list(dict.fromkeys(found))

@@ -1,10 +1,13 @@
 """Name the first number that is not finite: in which round, at which point, of which client."""
 
+from collections.abc import Sequence
+
 import jax
 import numpy as np
 
 from experiments.execution.jobs import PreparedJob
 from experiments.process.errors import UserError
+from fcojax.engine.compaction import join_points
 from fcojax.engine.debugging import find_first_nonfinite
 from fcojax.engine.grid import take
 from fcojax.engine.state import State
@@ -13,18 +16,23 @@ from fcojax.types import PyTree
 
 
 def refuse_nonfinite(
-    prepared: PreparedJob, before: State, points: np.ndarray, rounds: int, history: PyTree
+    prepared: PreparedJob,
+    before: Sequence[State],
+    points: np.ndarray,
+    rounds: int,
+    histories: Sequence[PyTree],
 ) -> None:
     """Raise ``UserError`` if a block of rounds had numbers that were not finite.
 
     Args:
       prepared: the job.
-      before: the states at the start of the block.
+      before: the states at the start of the block, one for each call of the program.
       points: the points of the grid that these are of.
       rounds: the rounds of the block.
-      history: what the block returned.
+      histories: what each call returned.
     """
-    found = jax.device_get(history)
+    parts = jax.device_get(list(histories))
+    found = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     bad = np.asarray((found["dropped"] > 0) | (found["refused"] > 0))[..., 0]
     bad |= ~np.isfinite(found["objective"][..., 0])
     if not bad.any():
@@ -32,7 +40,7 @@ def refuse_nonfinite(
     job, data = prepared.job, prepared.data
     place, seed = (int(index) for index in np.argwhere(bad)[0])
     point = int(points[min(place, points.size - 1)])
-    state = _one_of(jax.device_get(before), seed, place, data.num_clients)
+    state = _one_of(jax.device_get(join_points(before)), seed, place, data.num_clients)
     hparams = jax.tree.map(lambda leaf: leaf[0], take(job.grid, np.array([point])))
     first = find_first_nonfinite(
         job.algorithm, hparams, state, job.train, job.plan, num_rounds=rounds

@@ -8,7 +8,7 @@ import numpy as np
 from experiments.report import rows as tidy
 from experiments.report.summary import hparams_of
 from experiments.report.verdict import WARNINGS, verdict
-from experiments.storage.row_store import RowStore, fingerprint
+from experiments.storage.row_store import RowStore
 from fcojax.engine.status import Status
 from fcojax.types import PyTree
 
@@ -92,7 +92,8 @@ class Recorder:
     def fingerprint(self, points: Iterable[int], until: int) -> str:
         """Return a fingerprint of the rows of these points up to a round."""
         curves = (self.curves.get(place, []) for place in self._places(points))
-        return fingerprint(row for curve in curves for row in curve if row["round"] <= until)
+        rows = (row for curve in curves for row in curve if row["round"] <= until)
+        return self.store.fingerprint(rows)
 
     def _places(self, points: Iterable[int]) -> list[tuple[int, int]]:
         return [(int(point), seed) for point in points for seed in range(len(self.seeds))]

@@ -18,7 +18,8 @@ import numpy as np
 from experiments.cli.console import Progress
 from experiments.config.settings import Settings
 from experiments.execution.accounts import epsilons_of
-from experiments.execution.jobs import Job, PreparedJob, observer, prepare
+from experiments.execution.evaluation import observer
+from experiments.execution.jobs import Job, PreparedJob, prepare
 from experiments.execution.nonfinite import refuse_nonfinite
 from experiments.execution.recorder import Recorder
 from experiments.execution.search import extended_grid, rungs, survivors
@@ -28,6 +29,7 @@ from experiments.report.rows import Row
 from experiments.report.summary import hparams_of, summarise
 from experiments.storage.checkpoints import Checkpoints, folder_of, holding, parts_of, state_of
 from experiments.storage.row_store import RowStore
+from fcojax.engine.compaction import join_points
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.state import State
 from fcojax.problems import Problem
@@ -171,10 +173,10 @@ class _JobRun:
             self.recorder.forget(points, -1)
             states = self.prepared.start(points)
             states, seen = self.prepared.look(points, states, not self.runner.debug_nans)
-            self._record(part, 0, points, jax.device_get(distributed.gathered(seen)))
+            self._record(part, 0, points, seen)
         else:
             states, points = restored
-            self.recorder.forget(points, int(states.round))
+            self.recorder.forget(points, int(states[0].round))
             self._show(part, self.recorder.rows(points))
         writer = Checkpoints(folder_of(self.folder, part), self.progress.say)
         with contextlib.closing(writer):
@@ -182,22 +184,20 @@ class _JobRun:
         distributed.max_over_processes(0)  # nobody goes on, or ends, before the first has saved
         self.watch.stop_if_asked()
 
-    def _blocks(self, writer, part, points, states: State, goal: int, done) -> None:
+    def _blocks(self, writer, part, points, states: tuple[State, ...], goal: int, done) -> None:
         """Run block after block, with a checkpoint now and then and at the end."""
         saved = time.monotonic()
-        pending: list[tuple[int, np.ndarray, PyTree]] = []
+        pending: list[tuple[int, np.ndarray, list[PyTree]]] = []
 
         def record(looks):
             for rounds, points, history in looks:
-                seen = jax.device_get(distributed.gathered(history))
-                seen = jax.tree.map(lambda leaf: leaf[..., 0], seen)
-                self._record(part, rounds, points, seen)
+                self._record(part, rounds, points, history)
                 self.progress.share(self.label, done(rounds) / self.settings.num_rounds)
             looks.clear()
 
         def save():
-            step = int(states.round)
-            stored = distributed.gathered(self.prepared.without_padding(states))
+            step = int(states[0].round)
+            stored = join_points(distributed.gathered(self.prepared.without_padding(states)))
             notes = {
                 "seconds": time.monotonic() - self.began,
                 "points": self.prepared.places(points).tolist(),
@@ -206,7 +206,7 @@ class _JobRun:
             if distributed.is_first():
                 writer.save(step, stored, notes)
 
-        for first, last in self.settings.blocks(int(states.round), goal):
+        for first, last in self.settings.blocks(int(states[0].round), goal):
             states, left = self._without_diverged(states, points, first, goal)
             if not left.size:
                 break
@@ -230,8 +230,13 @@ class _JobRun:
         record(pending)
         save()
 
-    def _record(self, part: np.ndarray, rounds: int, points: np.ndarray, seen: PyTree) -> None:
-        self._show(part, self.recorder.add(rounds, points, seen))
+    def _record(
+        self, part: np.ndarray, rounds: int, points: np.ndarray, histories: list[PyTree]
+    ) -> None:
+        """Add the rows of one evaluation, whose arrays have axes [points, seeds, 1]."""
+        seen = jax.device_get(distributed.gathered(histories))
+        joined = jax.tree.map(lambda *leaves: np.concatenate(leaves)[..., 0], *seen)
+        self._show(part, self.recorder.add(rounds, points, joined))
 
     def _show(self, part: np.ndarray, rows: list[Row]) -> None:
         """Let writers know of rows of one part of the grid."""
@@ -240,8 +245,8 @@ class _JobRun:
         self.progress.grow(self.label, name, self.recorder.points, rows)
 
     def _without_diverged(
-        self, states: State, points: np.ndarray, first: int, goal: int
-    ) -> tuple[State, np.ndarray]:
+        self, states: tuple[State, ...], points: np.ndarray, first: int, goal: int
+    ) -> tuple[tuple[State, ...], np.ndarray]:
         """Drop points that have diverged, once these are half of all.
 
         What is known of a round is used one block later, when every run of the same command knows
@@ -255,9 +260,9 @@ class _JobRun:
             return states, alive
         if 2 * alive.size > points.size or len(left) < _BLOCKS_WORTH_COMPILING:
             return states, points
-        places = np.searchsorted(points, self.prepared.places(alive))
-        states = distributed.gathered(self.prepared.without_padding(states))
-        return self.prepared.at_places(jax.device_get(states), places), alive
+        whole = join_points(distributed.gathered(self.prepared.without_padding(states)))
+        stored = self.prepared.places(points)
+        return self.prepared.placed(jax.device_get(whole), stored, alive), alive
 
     def _newest(self, part: np.ndarray) -> tuple[Checkpoints, int | None]:
         """Return the newest checkpoint of a part that agrees with the rows, and its round."""
@@ -281,7 +286,7 @@ class _JobRun:
 
     def _restore(
         self, checkpoints: Checkpoints, newest: int | None, points: np.ndarray
-    ) -> tuple[State, np.ndarray] | None:
+    ) -> tuple[tuple[State, ...], np.ndarray] | None:
         """Return these points' states at a checkpoint, or if it is damaged at the one before.
 
         Points that have diverged may be missing; those that were found are returned too.
@@ -309,8 +314,7 @@ class _JobRun:
         states = state_of(leaves, self.prepared.shapes(take(job.grid, stored), job.train))
         self._add_seconds(notes)
         held = np.intersect1d(points, stored)
-        places = [np.flatnonzero(stored == point)[0] for point in self.prepared.places(held)]
-        return self.prepared.at_places(states, np.array(places)), held
+        return self.prepared.placed(states, stored, held), held
 
     def _add_seconds(self, notes: dict[str, Any] | None) -> None:
         """Count the seconds of earlier processes as this job's."""
@@ -327,7 +331,7 @@ class _JobRun:
             return ()
         (part,) = (part for part in self.parts if point in part)
         restored = self._restore(*self._newest(part), np.array([point]))
-        if restored is None or int(restored[0].round) < self.settings.num_rounds:
+        if restored is None or int(restored[0][0].round) < self.settings.num_rounds:
             return None
         models = distributed.gathered(self.prepared.model(point, restored[0]))
         return jax.tree.map(lambda leaf: leaf[0, 0], jax.device_get(models))

@@ -1,5 +1,7 @@
 """Drop grid points that have finished or diverged from a running sweep, and put them back."""
 
+from collections.abc import Sequence
+
 import jax
 import numpy as np
 
@@ -37,6 +39,15 @@ def take_points(state: State, points: np.ndarray) -> State:
 def put_points(state: State, some: State, points: np.ndarray) -> State:
     """Return a sweep's state with some points replaced, and the round and keys of those."""
     return some._replace(**put_leaves(_by_point(state), _by_point(some), points))
+
+
+def join_points(states: Sequence[State]) -> State:
+    """Return the states of several groups of points as one, on the host if there are several."""
+    if len(states) == 1:
+        return states[0]
+    parts = [jax.device_get(_by_point(state)) for state in states]
+    joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+    return states[0]._replace(**joined)
 
 
 def take_leaves(leaves: PyTree, points: np.ndarray) -> PyTree:

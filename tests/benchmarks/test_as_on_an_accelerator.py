@@ -14,7 +14,8 @@ from benchmarks.settings import plan, setting
 from benchmarks.workloads import WORKLOADS, draw
 from configs import lasso
 from experiments.config.settings import resolve
-from experiments.execution.jobs import build, observer
+from experiments.execution.evaluation import observer
+from experiments.execution.jobs import build
 from fcojax.engine.hparams import as_arrays
 from fcojax.xla.rules import pretend
 

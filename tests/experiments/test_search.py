@@ -6,7 +6,7 @@ import pytest
 from configs import lasso
 from experiments.cli.console import Progress
 from experiments.config.settings import resolve
-from experiments.execution.jobs import build
+from experiments.execution.jobs import PreparedJob, build
 from experiments.execution.search import rungs, survivors
 from experiments.execution.sweep_runner import SweepRunner
 from experiments.report import rows as tidy
@@ -86,6 +86,39 @@ def swept(workdir, search, **changes):
     assert not shares or shares[-1] == pytest.approx(1)
     assert shares == sorted(shares) or changes.get("extend")  # each extension starts over
     return summary, tidy.load(workdir / "rows.jsonl")
+
+
+@pytest.mark.slow
+def test_points_that_are_left_run_in_the_program_of_all(tmp_path, monkeypatch):
+    """A grid runs in two halves; when half has diverged, one half, at the same size, is left."""
+    calls = []
+
+    def counted(prepared, grid, *arguments):
+        calls.append((int(arguments[1]), len(grid.client_lr)))
+        return advance(prepared, grid, *arguments)
+
+    advance = PreparedJob._advance
+    monkeypatch.setattr(PreparedJob, "_advance", counted)
+    rates = (0.001, 0.002, 0.003, 0.005, 1e7, 1e8, 1e9, 1e10, 1e11)
+    changes = {"client_lr": rates, "num_rounds": 60, "seeds": (0, 1)}
+    toy = Toy(**changes)
+    _, rows, _ = toy.run(tmp_path / "halves")
+    (size,) = {size for _, size in calls}
+    assert size in (5, 6)  # on one device and on two
+    assert [rounds for rounds, _ in calls] == [0] * 2 + [5] * 4 + [5] * 10
+    calls.clear()
+    _, whole, _ = toy.run(tmp_path / "whole", size=len(rates))
+    assert len({size for _, size in calls}) == 2  # all points, then those that are left
+    columns = ("client_lr", "seed", "round", "status")
+    assert [[row[c] for c in columns] for row in rows] == [
+        [row[c] for c in columns] for row in whole
+    ]
+    finite = [(a["objective"], b["objective"]) for a, b in zip(rows, whole, strict=True)]
+    assert all(a == pytest.approx(b, rel=1e-5) for a, b in finite if None not in (a, b))
+    for blocks in (1, 2, 5):
+        with pytest.raises(Killed):
+            toy.run(tmp_path / f"killed{blocks}", around_block=killed_after(blocks))
+        assert toy.run(tmp_path / f"killed{blocks}")[1] == rows
 
 
 @pytest.mark.slow

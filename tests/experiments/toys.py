@@ -5,7 +5,8 @@ import contextlib
 from configs import lasso
 from experiments.cli.console import Progress
 from experiments.config.settings import resolve
-from experiments.execution.jobs import build, observer
+from experiments.execution.evaluation import observer
+from experiments.execution.jobs import build
 from experiments.execution.sweep_runner import SweepRunner
 from experiments.report import rows as tidy
 from experiments.storage.row_store import RowStore

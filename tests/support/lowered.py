@@ -17,7 +17,8 @@ import numpy as np
 import fcojax
 from configs import lasso
 from experiments.config.settings import resolve
-from experiments.execution.jobs import build, observer
+from experiments.execution.evaluation import observer
+from experiments.execution.jobs import build
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.program import Program
 from fcojax.engine.run import run_compiled

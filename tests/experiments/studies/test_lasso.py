@@ -6,7 +6,7 @@ import pytest
 
 import fcojax
 from experiments.config.settings import resolve
-from experiments.execution.jobs import solve_optima
+from experiments.execution.evaluation import solve_optima
 from experiments.report.summary import Criterion
 from fcojax.transforms import euclidean
 from tests.experiments.studies.fabricated import sweep_of
