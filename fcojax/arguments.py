@@ -132,7 +132,7 @@ def checked_value(name: str, value: Any, annotation: Any, *, single: bool = Fals
         if numbers is not None and numbers.whole:
             count = _as_count(value)
             if count is not None and numbers.holds(count):
-                return _not_too_large(name, count, numbers.largest)
+                return at_most(name, count, numbers.largest)
         elif arrays := _arrays_of(kind):
             if _are_arrays(value, arrays):
                 return value
@@ -187,7 +187,7 @@ def _alternatives(annotation: Any) -> tuple:
 
 
 def _is_known(kind: Any) -> bool:
-    """Whether ``validated`` has a say on this kind of annotation."""
+    """Whether ``validated`` judges this kind of annotation."""
     origin = typing.get_origin(kind)
     if numbers_of(kind) is not None or _arrays_of(kind) is not None or _is_callable(kind):
         return True
@@ -237,10 +237,19 @@ def _as_count(value: Any) -> int | None:
         return None
 
 
-def _not_too_large(name: str, count: int, largest: float) -> int:
-    if count > largest:
-        raise ValueError(f"{name} is {count}; pass at most {largest}.")
-    return count
+def at_most(name: str, value: Any, largest: Any, because: str = "", otherwise: str = "") -> Any:
+    """Return a number that is not above another; raise ``ValueError`` if it is.
+
+    Args:
+      name: of the argument.
+      value: what was passed.
+      largest: the largest number that is allowed.
+      because: what follows the value in the message, as in " but the problem has 5 clients".
+      otherwise: what else may be passed, as in ", or None".
+    """
+    if value > largest:
+        raise ValueError(f"{name} is {value}{because}; pass at most {largest}{otherwise}.")
+    return value
 
 
 def _are_arrays(value: Any, arrays: Arrays) -> bool:

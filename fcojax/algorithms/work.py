@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fcojax.arguments import checked_value, shown, validated
+from fcojax.arguments import at_most, checked_value, shown, validated
 from fcojax.types import Count
 
 
@@ -122,8 +122,8 @@ def _amount(
     """The most, the fewest and the counts of ``Work``."""
     if np.ndim(value) == 0:
         most = checked_value(name, value, Count)
-        if fewest is not None and fewest > most:
-            raise ValueError(f"fewest is {fewest} but {name} is {most}; pass at most {most}.")
+        if fewest is not None:
+            at_most("fewest", fewest, most, f" but {name} is {most}")
         return most, fewest, None
     if fewest is not None or len(value) == 0:
         raise ValueError(

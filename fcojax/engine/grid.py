@@ -165,19 +165,8 @@ def _as_lists(values: dict[str, Any]) -> dict[str, list]:
 def _with_defaults(hparams_type: type, values: dict[str, list]) -> list[list]:
     """Return one list per field, in order: its values, or its default alone."""
     fields = checked_type(hparams_type)._fields
-    unknown = sorted(set(values) - set(fields))
-    if unknown:
-        raise ValueError(
-            f"{hparams_type.__name__} has no field {unknown[0]}; its fields are {list(fields)}, "
-            "so pass values for some of these."
-        )
-    defaults = hparams_type._field_defaults  # pyright: ignore[reportAttributeAccessIssue]
-    missing = [field for field in fields if field not in values and field not in defaults]
-    if missing:
-        raise ValueError(
-            f"{hparams_type.__name__} needs {missing[0]}, which has no default; pass values for it."
-        )
-    return [values[field] if field in values else [defaults[field]] for field in fields]
+    first = hparams_type(**{name: column[0] for name, column in values.items()})
+    return [values.get(field, [getattr(first, field)]) for field in fields]
 
 
 def _grid(hparams_type: type, points: list[tuple]) -> PyTree:

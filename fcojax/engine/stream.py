@@ -28,7 +28,7 @@ from fcojax.engine.state import Observe, State, is_sweep
 from fcojax.engine.validation import as_round_counts, require_schedules, require_state_of
 from fcojax.memo import jit_per
 from fcojax.problems import stored
-from fcojax.problems.clients import ClientData, Held
+from fcojax.problems.clients import ClientData, Held, require_one_device
 from fcojax.types import Array, Count, Key, Params, PyTree
 
 # Cohorts are drawn for several blocks at once, up to these numbers of blocks and of members.
@@ -76,8 +76,7 @@ class Stream:
             hold the whole population.
           num_seeds: number of seeds of a sweep.
         """
-        if data.mesh is not None:
-            raise ValueError("the population is on a mesh; stream the original.")
+        require_one_device(data)
         self.data, self.plan = data, as_plan(plan)
         self.eval_every = eval_every
         places = self.plan.cohort.size(data.num_clients)

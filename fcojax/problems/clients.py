@@ -333,7 +333,7 @@ def sum_over_shards(term, data: ClientData, *replicated: PyTree) -> PyTree:
 def require_one_device(data: ClientData) -> None:
     """Raise ``ValueError`` for a population on a mesh, whose offsets count per device."""
     if data.mesh is not None:
-        raise ValueError("the population is on a mesh; pass the one given to shard_clients.")
+        raise ValueError("the population is on a mesh; pass the original, from before.")
 
 
 def ids_of(data: ClientData) -> np.ndarray:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fcojax.arguments import validated
+from fcojax.arguments import at_most, validated
 from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.logistic import logistic
 from fcojax.problems.measures import at_cuts, support_recovery
@@ -76,10 +76,8 @@ def fmri_surrogate(
     num_true = round(share_true * num_voxels)
     if num_scans % 2:
         raise ValueError(f"num_scans is {num_scans}; pass an even number, half for each label.")
-    if num_blobs > num_true:
-        raise ValueError(
-            f"num_blobs is {num_blobs} for {num_true} voxels; pass fewer, or raise share_true."
-        )
+    voxels = f" for {num_true} voxels that differ"
+    at_most("num_blobs", num_blobs, num_true, voxels, ", or a larger share_true")
     rng = np.random.default_rng(seed)
     voxels = brain_voxels(grid, num_voxels)
     pattern = _blobs(rng, voxels, num_blobs, num_true)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
-from fcojax.arguments import checked_value, shown, validated
+from fcojax.arguments import at_most, checked_value, shown, validated
 from fcojax.problems.clients import ClientData, require_one_device
 from fcojax.problems.problem import Loss, population_loss
 from fcojax.types import Array, Axis, Key, NonNegative, Params, PyTree
@@ -135,11 +135,7 @@ def random_basis(key: Key, dim: int, num_components: int, dtype: DTypeLike) -> A
 
 def check_components(num_components: int, dim: int) -> None:
     """Raise ``ValueError`` unless a basis has fewer columns than the space has dimensions."""
-    if num_components >= dim:
-        raise ValueError(
-            f"num_components is {num_components} for {dim} features; pass fewer than there are "
-            "features."
-        )
+    at_most("num_components", num_components, dim - 1, f" for {dim} features")
 
 
 def feasibility(basis: Array) -> Array:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.arguments import validated
+from fcojax.arguments import at_most, validated
 from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.measures import at_cuts, rank, support_recovery
 from fcojax.problems.problem import Problem
@@ -126,8 +126,7 @@ def low_rank(
       >>> int(measures["rank"]), float(measures["error_fro"])
       (2, 0.0)
     """
-    if true_rank > min(shape):
-        raise ValueError(f"true_rank is {true_rank}; pass at most {min(shape)} for shape {shape}.")
+    at_most("true_rank", true_rank, min(shape), f" for shape {shape}")
     truth = np.zeros(shape, np.float32)
     np.fill_diagonal(truth[:true_rank, :true_rank], 1.0)
 

@@ -15,7 +15,7 @@ from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.solve import Outcome
 from fcojax.memo import jit_per
 from fcojax.privacy.mechanism import is_private
-from fcojax.problems.clients import ClientData
+from fcojax.problems.clients import ClientData, require_one_device
 from fcojax.problems.problem import Problem, population_loss
 from fcojax.selection.criteria import Criterion
 from fcojax.selection.folds import (
@@ -290,11 +290,7 @@ def _of_target(
 
 def draw_folds(split: Split, data: ClientData, key: Key, num_draws: int) -> Folds:
     """Return the folds of all draws; raise ``ValueError`` if further draws are the first again."""
-    if data.mesh is not None:
-        raise ValueError(
-            "the population is on a mesh, but folds run side by side on one device; pass the "
-            "population that was put on the mesh."
-        )
+    require_one_device(data)
     draws = [split(data, jax.random.fold_in(key, draw)) for draw in range(num_draws)]
     if num_draws > 1 and all(_as_sets(folds) == _as_sets(draws[0]) for folds in draws):
         raise ValueError(
@@ -353,7 +349,7 @@ def _criterion_scores(criterion: Criterion, problem: Problem, path: Path) -> np.
 
 
 def standard_error(scores: np.ndarray, num_draws: int) -> np.ndarray:
-    """Return that of the mean score over the folds of a draw, or over draws of one fold each."""
+    """Return the standard error of the mean score, over folds, or over draws of one fold each."""
     by_draw = scores.reshape(num_draws if scores.shape[0] > num_draws else 1, -1, scores.shape[1])
     if by_draw.shape[1] == 1:
         return np.full(scores.shape[1], np.nan)

@@ -37,6 +37,25 @@ def per_matrix(name: str, function: Callable[[Array], Array], x: PyTree) -> PyTr
     return jax.tree.map(one_leaf, x)
 
 
+def require_matrix(name: str, array: Array, *, square: bool = False, least: int = 0) -> None:
+    """Raise ``ValueError`` unless an array is a matrix as a transform needs it.
+
+    Args:
+      name: of the transform.
+      array: what it was applied to.
+      square: whether it has to be square.
+      least: the least number of rows and of columns.
+    """
+    shape = array.shape
+    if len(shape) != 2 or min(shape) < least or square and shape[0] != shape[1]:
+        kind = "square matrix" if square else "matrix"
+        size = f" with at least {least} rows and columns" if least else ""
+        raise ValueError(
+            f"{name} was applied to an array of shape {shape}; pass a {kind}{size}, or select such "
+            "leaves with on_subtree."
+        )
+
+
 def values_of(matrix: Array) -> Array:
     """Return the singular values of a matrix; NaN if it is not finite."""
     finite, safe = _finite_or_zero(to_float32(matrix))

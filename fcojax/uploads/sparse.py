@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fcojax.arguments import at_most
 from fcojax.shuffle import permuted
 from fcojax.types import Array, Count, PyTree, Share
 from fcojax.uploads.compressor import Compressor, factory
@@ -153,12 +154,8 @@ def number_of(k: Any, like: Any, hparams: Any) -> Any:
         return jnp.clip(number, 1, like.size)
     if not hasattr(k, "__index__") or np.asarray(k).dtype.kind == "f":
         return max(1, round(float(k) * like.size))
-    if operator.index(k) > like.size:
-        raise ValueError(
-            f"k is {k}, but the upload has {like.size} numbers; pass at most {like.size}, or a "
-            "share such as 0.01."
-        )
-    return operator.index(k)
+    numbers = f", but the upload has {like.size} numbers"
+    return at_most("k", operator.index(k), like.size, numbers, ", or a share such as 0.01")
 
 
 def _scattered(values: Array, where: Array, like: Any) -> Array:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import shuffle
-from fcojax.arguments import validated
+from fcojax.arguments import at_most, validated
 from fcojax.engine.participation.samplers import (
     CHAINS,
     Draw,
@@ -42,20 +42,14 @@ class Cyclic(Sampler):
         return first_present(first + places, group_size)
 
     def size(self, num_clients: int) -> int:
-        if self.num_groups > num_clients:
-            raise ValueError(
-                f"num_groups is {self.num_groups} but the problem has {num_clients} clients; "
-                f"pass at most {num_clients}."
-            )
+        clients = f" but the problem has {num_clients} clients"
+        at_most("num_groups", self.num_groups, num_clients, clients)
         smallest = num_clients // self.num_groups
         if self.cohort_size is None:
             return -(-num_clients // self.num_groups)
-        if self.cohort_size > smallest:
-            raise ValueError(
-                f"cohort_size is {self.cohort_size} but the smallest of {self.num_groups} groups "
-                f"has {smallest} clients; pass at most {smallest}, or None for the whole group."
-            )
-        return self.cohort_size
+        clients = f" but the smallest of {self.num_groups} groups has {smallest} clients"
+        whole = ", or None for the whole group"
+        return at_most("cohort_size", self.cohort_size, smallest, clients, whole)
 
     @property
     def can_be_absent(self) -> bool:

@@ -30,7 +30,7 @@ from fcojax.engine.placement.chunk_size import (
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.validation import require_parts
 from fcojax.problems import stored
-from fcojax.problems.clients import ClientData
+from fcojax.problems.clients import ClientData, require_one_device
 from fcojax.types import Count, Params, PyTree
 from fcojax.xla import rules
 
@@ -98,10 +98,7 @@ def shard_clients(data: ClientData, mesh: jax.sharding.Mesh) -> ClientData:
       >>> on_mesh.num_clients, on_mesh.num_shards, on_mesh.sizes.tolist()
       (3, 1, [1, 2, 3])
     """
-    if data.mesh is not None:
-        raise ValueError("the population is on a mesh already; shard the original.")
-    if "clients" not in mesh.shape:
-        raise ValueError(f"the mesh has axes {mesh.axis_names}; it needs one named clients.")
+    require_one_device(data)
     sharded = dataclasses.replace(data, mesh=mesh)
     num_shards, per_shard = sharded.num_shards, sharded.clients_per_shard
     offsets = np.asarray(data.offsets)

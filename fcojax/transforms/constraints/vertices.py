@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 from fcojax.transforms.floats import in_floats
 from fcojax.transforms.penalty import strength
+from fcojax.transforms.singular_values import require_matrix
 from fcojax.types import Params, Scalar
 from fcojax.xla.linalg import thin_svd
 
@@ -56,8 +57,7 @@ def nuclear_vertex(g: Params, radius: Scalar) -> Params:
     """
 
     def one(matrix):
-        if matrix.ndim != 2:
-            raise ValueError(f"a leaf has shape {matrix.shape}; pass a pytree of matrices.")
+        require_matrix("nuclear_vertex", matrix)
         finite = jnp.all(jnp.isfinite(matrix))  # LAPACK prints a line for a matrix that is not
         left, _, right = thin_svd(jnp.where(finite, matrix, 0))
         vertex = -strength(radius, matrix) * left[:, :1] * right[:1]

@@ -10,6 +10,7 @@ from fcojax.transforms.floats import transform
 from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.manifolds.polar import matmul, polar, polar_differential
 from fcojax.transforms.manifolds.stiefel import geodesic, log_by_halving
+from fcojax.transforms.singular_values import require_matrix
 from fcojax.types import Array, Count
 from fcojax.xla.linalg import symmetric_eigh
 
@@ -84,7 +85,7 @@ def grassmann_projector(rank: Count) -> Manifold:
     """
 
     def project(y):
-        _check_shape(y, rank, square=True)
+        require_matrix("grassmann_projector", y, square=True, least=rank)
         return top_eigenspace(0.5 * (y + y.T), rank)[0]
 
     def to_tangent(p, v):
@@ -148,7 +149,7 @@ def fixed_rank(rank: Count) -> Manifold:
     """
 
     def row_space(x):
-        _check_shape(x, rank)
+        require_matrix("fixed_rank", x, least=rank)
         largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x)))
         x = x / jnp.where(largest == 0, 1, largest)  # so that squares do not overflow
         return top_eigenspace(matmul(x.T, x), rank)[0]
@@ -219,12 +220,3 @@ def _solve_right(left, matrix):
 def _skew_part(x, y):
     del x  # the identity
     return 0.5 * (y - y.T)
-
-
-def _check_shape(matrix, rank, square=False):
-    shape = matrix.shape
-    if len(shape) != 2 or min(shape) < rank or square and shape[0] != shape[1]:
-        kind = "square matrix" if square else "matrix"
-        raise ValueError(
-            f"the array has shape {shape}; pass a {kind} with at least {rank} rows and columns."
-        )

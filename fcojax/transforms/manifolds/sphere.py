@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from fcojax.transforms.floats import transform
 from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.penalty import to_float32
+from fcojax.transforms.singular_values import require_matrix
 from fcojax.types import Array
 
 # For squared angles below this, use the series of cos, sin and arcsin: the next term is below the
@@ -97,8 +98,8 @@ def _unit_vectors(axis: int | None) -> Manifold:
 
 def _normalise(y: Array, axis: int | None) -> Array:
     """``y`` over its norm, or the first unit vector if it is zero; sums are at least in float32."""
-    if axis is not None and y.ndim != 2:
-        raise ValueError(f"oblique was applied to a leaf of shape {y.shape}; pass a matrix.")
+    if axis is not None:
+        require_matrix("oblique", y)
     wide = to_float32(y)
     # Dividing by the largest entry prevents overflow and underflow of squares. The result does not
     # depend on the divisor, so derivatives treat it as a constant.

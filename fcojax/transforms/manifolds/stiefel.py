@@ -12,6 +12,7 @@ from fcojax.arguments import validated
 from fcojax.transforms.floats import transform
 from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.manifolds.polar import Method, matmul, polar, special_polar
+from fcojax.transforms.singular_values import require_matrix
 from fcojax.types import Array
 
 # The linear system of the inverse polar retraction has k^2 rows: 1024 for 32 columns.
@@ -144,7 +145,7 @@ def orthogonal() -> Manifold:
     """
 
     def project(y):
-        _check_square(y)
+        require_matrix("orthogonal", y, square=True)
         return polar(y)
 
     def exp(x, tangent):
@@ -225,11 +226,6 @@ def _to_tangent(x, v):
 
 def _to_tangent_square(x, v):
     return 0.5 * (v - matmul(x, matmul(v.T, x)))
-
-
-def _check_square(y):
-    if y.ndim != 2 or y.shape[0] != y.shape[1]:
-        raise ValueError(f"the matrix has shape {y.shape}; pass a square one.")
 
 
 def _retract_qr(x, tangent):

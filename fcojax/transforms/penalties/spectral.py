@@ -30,6 +30,7 @@ from fcojax.transforms.singular_values import (
     apply_map,
     difference_quotients,
     per_matrix,
+    require_matrix,
     values_of,
 )
 from fcojax.transforms.stable_norms import euclidean_norm
@@ -186,18 +187,11 @@ def psd() -> Penalty:
       Higham, Computing a nearest symmetric positive semidefinite matrix, 1988, theorem 2.1.
     """
 
-    def require_square(matrix):
-        if matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(
-                f"psd was applied to a matrix of shape {matrix.shape}; select the square leaves "
-                "with on_subtree."
-            )
-
     def value(x, scale):
         del scale
 
         def one_matrix(matrix):
-            require_square(matrix)
+            require_matrix("psd", matrix, square=True)
             eigenvalues = jnp.linalg.eigvalsh(to_float32(matrix)).astype(matrix.dtype)
             skew = jnp.max(jnp.abs(matrix - matrix.T))
             violation = jnp.maximum(skew, -eigenvalues[0])
@@ -209,7 +203,7 @@ def psd() -> Penalty:
         del step, scale
 
         def one_matrix(matrix):
-            require_square(matrix)
+            require_matrix("psd", matrix, square=True)
             return _positive_part((matrix + matrix.T) / 2)
 
         return per_matrix("psd", one_matrix, v)
