@@ -73,8 +73,8 @@ def extended_grid(grid: PyTree, edges: dict[str, str]) -> PyTree:
     other hyperparameters.
 
     Example:
-      >>> from fcojax import product
       >>> from fcojax.algorithms import fed_avg
+      >>> from fcojax.grid import product
       >>> grid = product(fed_avg.Hparams, client_lr=[0.25, 0.5], server_lr=[1.0, 3.0])
       >>> wider = extended_grid(grid, {"client_lr": "largest"})
       >>> wider.client_lr.tolist(), wider.server_lr.tolist()

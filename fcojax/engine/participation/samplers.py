@@ -1,8 +1,8 @@
 """Samplers: which clients take part in a round, as a function of a key and the round's index.
 
-A sampler is a small hashable value, so two equal samplers share one compiled program. Drawing takes
-time and memory in proportion to the cohort, not to the population, where the law allows. A sampler
-decides only who takes part: the mean keeps the weights p_m of the objective, on which the
+A sampler is a small hashable value, so two equal samplers share one compiled program. Where the law
+allows, drawing takes time and memory in proportion to the cohort and not to the population. A
+sampler decides only who takes part: the mean keeps the weights p_m of the objective, on which the
 conservation laws of stateful algorithms rest.
 """
 
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import shuffle
-from fcojax.arguments import validated
+from fcojax.arguments import at_most, validated
 from fcojax.types import Array, Count, Key, Probability, Real, Share
 
 # Rounds count up from 0 and are folded into the key; the largest integers name other streams.
@@ -50,10 +50,11 @@ class Draw(NamedTuple):
         return self.members
 
 
-@dataclasses.dataclass(frozen=True)
 class Sampler:
     """Base class of samplers: subclasses define ``draw`` and ``size``.
 
+    Write a subclass as a frozen dataclass, so that equal samplers share their compiled programs. A
+    law depends on the key, the round and the clients' sizes, never on the model or on losses.
     A subclass whose places are always present sets ``can_be_absent = False``. Otherwise it is
     refused for algorithms that need every client in every round, such as ``fed_pd``.
 
@@ -86,8 +87,8 @@ class Sampler:
         """Draw the cohort of one round.
 
         Args:
-          key: the same in every round, so that a law may have memory; a law without memory folds
-            the round's index in.
+          key: the run's key, the same in every round, so that a law may have memory. Use
+            ``jax.random.fold_in(key, round_index)`` for independent rounds.
           round_index: index of the round, from 0, as int32.
           num_clients: size of the population.
           sizes: number of examples of each client, for laws that depend on it.
@@ -109,7 +110,7 @@ class Sampler:
     def mean_size(self, num_clients: int) -> float:
         """Return the mean number of clients that take part; by default that of places.
 
-        Sums of uploads with a fixed denominator are divided by it.
+        Uploads with noise are divided by it; override it where cohorts vary in size.
 
         Args:
           num_clients: size of the population.
@@ -327,8 +328,5 @@ def places_for(num_clients: int, probability: float) -> int:
 
 def require_at_most(num_clients: int, cohort_size: int) -> None:
     """Raise ``ValueError`` if the cohort is larger than the population."""
-    if cohort_size > num_clients:
-        raise ValueError(
-            f"cohort_size is {cohort_size} but the problem has {num_clients} clients; "
-            f"pass at most {num_clients}, or use everyone()."
-        )
+    clients = f" but the problem has {num_clients} clients"
+    at_most("cohort_size", cohort_size, num_clients, clients, ", or use everyone()")
