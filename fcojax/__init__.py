@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 __version__ = "0.3.0.dev0"
 
 __all__ = [
-    # rooms
+    # subpackages
     "algorithms",
     "attacks",
     "check",

@@ -1,4 +1,4 @@
-"""Estimators for scikit-learn, a thin face of ``select`` with a site for each row.
+"""Estimators for scikit-learn that call ``select``, with a site for each row.
 
 They need scikit-learn, ``pip install 'fcojax[data]'``, and are imported by themselves: ``from
 fcojax.estimators import SparseRegressor``.

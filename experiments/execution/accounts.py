@@ -78,7 +78,7 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
 
 
 def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str, Any]:
-    """Return what all runs together have cost, every round of which somebody could look at."""
+    """Return the privacy cost of all runs together, counting every round that was evaluated."""
     data, delta = jobs[0].train, delta_of(settings, jobs[0].train)
     rounds, largest, runs = Counter(), 0.0, 0
     for job in jobs:

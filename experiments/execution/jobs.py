@@ -127,7 +127,7 @@ class PreparedJob(NamedTuple):
     ) -> tuple[tuple[State, ...], list[PyTree]]:
         """Return the states of these points, and what is measured, by call as ``advance`` does.
 
-        Without rounds it is the program that runs them, because another takes long to compile.
+        It runs zero rounds, which reuses the compiled program.
         """
         if self.stream is not None:
             (group,), (state,) = self.groups(points), states

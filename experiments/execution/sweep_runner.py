@@ -249,8 +249,8 @@ class _JobRun:
     ) -> tuple[tuple[State, ...], np.ndarray]:
         """Drop points that have diverged, once these are half of all.
 
-        What is known of a round is used one block later, when every run of the same command knows
-        it; and enough rounds must be left to make up for compiling with fewer points.
+        Results are used one block late, so that a resumed run makes the same decision; and enough
+        rounds must be left to make up for compiling with fewer points.
         """
         behind, left = self.settings.blocks(0, first), self.settings.blocks(first, goal)
         known = behind[-1][0] if behind else -1

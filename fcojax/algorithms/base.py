@@ -229,8 +229,8 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
         of one may be added to the next; the engine refuses uplinks with feedback otherwise.
       needs_whole_uploads: whether it is correct only if uploads arrive as they were sent, such as
         one that compresses them itself; the engine then refuses any uplink.
-      restart: for a method whose state sums gradients against the weight of the penalty, the state
-        from which a path starts at its next strength; see ``Restart``. Rates are ``client_lr``.
+      restart: for dual averaging, the state from which a path starts at its next strength; see
+        ``Restart``. Rates are ``client_lr``.
 
     Example:
       >>> import fcojax, jax.numpy as jnp

@@ -35,7 +35,7 @@ class Corrected(NamedTuple):
 
 
 class Message(NamedTuple):
-    """The start of the local steps, and the direction that they shall have on average."""
+    """The start of the local steps, and the mean gradient that corrected steps follow."""
 
     point: Params
     direction: Params
@@ -74,7 +74,7 @@ def corrected(
     and c changes with the c_i. So :math:`c = \sum_i p_i c_i` over **all** clients, for any cohort
     and any numbers of steps. The direction d is c, or, with feedback, c plus the subgradient
     :math:`(v - x) / t_e` of the last prox. For equal K the server's step equals averaging the
-    clients' last points, but quantities that have converged cancel before they are rounded. As c is
+    clients' last points, but terms that have converged cancel before they are rounded. As c is
     a compensated sum, 80,000 rounds in float32 end as near the solution as 5,000.
 
     Args:

@@ -1,4 +1,4 @@
-r"""FedDualAvg: averaging in the dual, the model read through the mirror.
+r"""FedDualAvg: averaging in the dual; the model is the mirror step of the mean dual point.
 
 Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, Algorithm 3 and section 5.
 """
@@ -57,8 +57,8 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
     ``penalty_scale`` the current strength applies to all of T.
 
     Both sums grow with the number of rounds while their increments do not. Clients therefore sum
-    displacements, and the server's sums are compensated: in float32 the error of the model stays
-    that of rounding z and T once, for any number of rounds.
+    displacements, and the server's sums are compensated: in float32 the rounding error of z and T
+    does not grow with the number of rounds.
 
     Args:
       loss: one loss per example.

@@ -105,7 +105,7 @@ def _scan(step: Step, carry: PyTree, each: PyTree) -> tuple[PyTree, PyTree]:
 
 
 def _stored(rows: Array) -> Array:
-    """Keep XLA from computing the rows again wherever they are read, where kernels are dear."""
+    """Where launches are slow, keep XLA from computing the rows again wherever they are read."""
     return jax.lax.optimization_barrier(rows) if rules.rules().few_kernels else rows
 
 

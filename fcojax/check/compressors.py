@@ -106,7 +106,7 @@ def _form(compressor: Compressor, size: int) -> Finding:
 
 
 def _eager(subject: Compression) -> Finding:
-    """What is compiled has the results of what is not."""
+    """The compiled compressor gives the results of the one that is not compiled."""
     key = jax.random.split(jax.random.key(0), _DRAWS)[0]
     found = np.stack([_once(subject.compressor, jnp.asarray(x), key) for x in subject.vectors])
     off = np.abs(found - subject.decoded[0]).max() / np.abs(subject.vectors).max()

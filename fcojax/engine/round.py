@@ -85,7 +85,7 @@ def one_round(
     totals = cohort_weight, population_weight, expected * population_weight, largest
     public = None
     if context.uplink.steps_when_empty:
-        # Public parts are constants then; where nobody counts, they are those of any client.
+        # With noise, public parts do not depend on the data; an empty round takes client 0's.
         result, _ = one_client(slots.rows[0], jax.tree.map(lambda leaf: leaf[0], rows))
         _, public, _ = received(context, result)
     after, memory, metrics, counts = server_step(context, server, tally, totals, shapes, public)
@@ -168,7 +168,10 @@ def _means(
     fraction: Array,
     alone: list | None,
 ) -> tuple[PyTree, dict[str, Array], PyTree]:
-    """Return the mean upload, as the uplink returns it, the mean metrics, and the new memory."""
+    """Return the mean upload, the mean metrics and the new memory.
+
+    The mean is the one after ``finish``, ``recall`` and the downlink.
+    """
     hparams, uplink, (total, public, metrics) = context.hparams, context.uplink, tally.collected
     payload, _, join = split(shapes.upload)
     _, _, measured = jax.eval_shape(functools.partial(received, context), shapes)
@@ -202,7 +205,7 @@ def _traffic(context: RoundContext, servers, payloads, participants) -> tuple[Ar
     times = context.algorithm.sent(context.hparams, *servers)
     each = tree.num_bytes(message), context.uplink.num_passes * _upload_bytes(context, shapes)
     receivers = participants
-    if context.plan.downlink is not None:  # absent clients hear it too, to take the same steps
+    if context.plan.downlink is not None:  # absent clients receive it too, to take the same steps
         payload, public, _ = split(shapes.upload)
         size = downlink.num_bytes(
             context.plan.downlink, context.hparams, payload, public, context.key

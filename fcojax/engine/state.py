@@ -2,8 +2,8 @@
 
 All points of a grid share their cohorts and minibatches, which is right for comparing them and lets
 a minibatch be gathered once for all. Inside a sweep seeds are the outer axis, so that the points of
-one seed meet its minibatch in one matrix product. A value that is shared has no axis at all, so it
-cannot be drawn twice. At every public boundary the axes are [points, seeds].
+one seed meet its minibatch in one matrix product. A shared value has no axis, so it is computed
+once. At every public boundary the axes are [points, seeds].
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""What a round knows of its clients so far: what was collected of them, and how many counted."""
+"""Running sums over the clients of a round: their collected uploads, and how many counted."""
 
 from typing import NamedTuple
 

@@ -351,7 +351,7 @@ def _ask_compiled(algorithm, hparams, server, key, index, members) -> tuple[PyTr
 @jit_per(1)
 @in_full_precision
 def _decode_compiled(plan: Plan, hparams, sent: Sent, like, residual, key) -> PyTree:
-    """Return the upload of a site; what is known here of its encoding did not travel."""
+    """Return the upload of a site; the parts that the server can compute itself were not sent."""
     uplink = plan.uplink or NO_UPLINK
     payload, _, join = split(like)
     encoded, _ = uplink.encode(hparams, payload, residual, key)

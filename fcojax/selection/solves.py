@@ -3,7 +3,8 @@
 A method that sums gradients in a dual would start its sums anew at each strength and let go of the
 zeros in its first rounds. It starts instead as after a block of rounds at the start point, with the
 subgradient of a proximal gradient step: entries that have to enter are at the threshold, the others
-as far inside as their gradient is. The old sums themselves hold zeros back for thousands of rounds.
+as far inside as their gradient is. Reusing the old sums would keep entries at zero for thousands
+of rounds.
 """
 
 import functools

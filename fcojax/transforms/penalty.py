@@ -125,9 +125,8 @@ def checked(name: str, penalty: Penalty) -> Penalty:
 def _is_strength(number: PyTree, each: PyTree | None) -> bool:
     """Whether this is one number of at least 0, or an array or a pytree of them for ``each``.
 
-    A step that is larger than its leaf would make a larger leaf.
-
-    The values of arrays on a device and of traced ones are not looked at.
+    A step with more entries than its leaf would broadcast the leaf. The values of arrays on a
+    device and of traced ones are not looked at.
     """
     if each is None:
         return _is_real(number) and np.ndim(number) == 0

@@ -46,7 +46,7 @@ class _Packed:
 def scan(
     body: Callable, carry: PyTree, length: int, num: Array | None = None
 ) -> tuple[PyTree, PyTree]:
-    """Run ``jax.lax.scan`` without inputs; where kernels are dear, scalars are kept together.
+    """Run ``jax.lax.scan`` without inputs; where launches are slow, scalars are kept together.
 
     The outputs' are one vector, and those of the carry follow the array before them in its tree.
 
@@ -79,7 +79,7 @@ def scan(
 
 
 def entrywise(function: Callable, *trees: PyTree) -> PyTree:
-    """Apply a function of pytrees to arrays as ``scan`` carries them where kernels are dear.
+    """Apply a function of pytrees to arrays as ``scan`` carries them where launches are slow.
 
     An update of an array and of the scalars that follow it is then one kernel, in place.
 
@@ -181,7 +181,7 @@ def _as_dtype(bits: Array, dtype: Any) -> Array:
 
 
 def joined(leaves: list[Array]) -> list[Array]:
-    """Return the leaves, where kernels are dear with the small ones of a dtype in one vector.
+    """Return the leaves; where launches are slow, the small ones of a dtype in one vector.
 
     Args:
       leaves: arrays whose entries are reduced by one function, in any order.

@@ -1,4 +1,4 @@
-"""What is collected of the clients of a round: one weighted sum, or every upload.
+"""How the uploads of a round are accumulated: as one weighted sum, or all of them.
 
 A collector adds one chunk of clients after the other to an array, and devices add up theirs. So the
 chunks and the devices are the same to a rule that needs the whole cohort as to a sum.

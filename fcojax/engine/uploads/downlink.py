@@ -57,8 +57,8 @@ def through(
 ) -> tuple[list, Memories]:
     """Return the mean as it is decoded, and what is kept, from the mean of the uploads.
 
-    Servers add up ``fraction`` times the mean, so what was left out of it is kept times the
-    fraction of its round. An estimate of the mean is one of the mean itself.
+    The server adds ``fraction * mean``, so the residual is stored multiplied by the fraction of its
+    round. An encoder that keeps an estimate of the mean keeps one of the mean itself.
     """
     adds = downlink.feeds_back and not downlink.of_population
     share = jnp.where(fraction > 0, fraction, 1) if adds else 1.0

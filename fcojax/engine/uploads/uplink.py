@@ -133,8 +133,8 @@ class Uplink(NamedTuple):
         clients compute and send them again, with the same keys.
       between: ``(hparams, total, memory) -> memory``: what ``receive`` is given in the next pass,
         and ``recall`` after the last.
-      fraction: ``(weights) -> fraction``: what the algorithm is told of the share of the
-        population's weight behind the mean; that of the mean's denominator.
+      fraction: ``(weights) -> fraction``: the value that ``server_update`` receives, the share of
+        the population's weight behind the mean; by default that of the mean's denominator.
       limit: ``(cohort, runs, num_clients) -> Limit``: how many rounds are allowed to each of
         several runs together, given the hyperparameters of each; ``None`` for any number. It is
         asked on the host before the first round.
