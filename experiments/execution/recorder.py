@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from experiments.report import rows as tidy
-from experiments.report.summary import hparams_of
 from experiments.report.verdict import WARNINGS, verdict
 from experiments.storage.row_store import RowStore
 from fcojax.engine.status import Status
@@ -40,7 +39,9 @@ class Recorder:
         kept: dict[tuple, tidy.Row] = {}
         for row in store.of(label):
             if row.get("seed") in seeds and "round" in row:
-                kept.setdefault((hparams_of(row, grid._fields), row["seed"], row["round"]), row)
+                kept.setdefault(
+                    (tidy.hparams_of(row, grid._fields), row["seed"], row["round"]), row
+                )
         store.replace(label, list(kept.values()))
         for (point, seed, _), row in kept.items():
             if point in places:

@@ -25,8 +25,8 @@ from experiments.execution.recorder import Recorder
 from experiments.execution.search import extended_grid, rungs, survivors
 from experiments.process import distributed
 from experiments.process.signals import Watch
-from experiments.report.rows import Row
-from experiments.report.summary import hparams_of, summarise
+from experiments.report.rows import Row, hparams_of
+from experiments.report.summary import summarise
 from experiments.storage.checkpoints import Checkpoints, folder_of, holding, parts_of, state_of
 from experiments.storage.row_store import RowStore
 from fcojax.engine.compaction import join_points

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from experiments.config.algorithms import imported
 from experiments.process.errors import suggest
-from experiments.report.rows import Row
-from experiments.report.summary import Criterion, at_best, hparams_of
+from experiments.report.rows import Row, hparams_of
+from experiments.report.summary import Criterion, at_best
 
 # (round, measures) -> None; its attribute ``close``, if there is one, is called at the end.
 Log = Callable[[int, dict[str, float]], Any]

@@ -96,3 +96,8 @@ def points_of(grid: Any) -> list[dict[str, float]]:
         {field: float(f"{value:.7g}") for field, value in zip(grid._fields, point, strict=True)}
         for point in zip(*columns, strict=True)
     ]
+
+
+def hparams_of(row: Row, fields: Sequence[str]) -> tuple:
+    """Return the point of the grid that a row belongs to."""
+    return tuple(row.get(field) for field in fields)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.report.rows import Row, by_seed
+from experiments.report.rows import Row, by_seed, hparams_of
 
 
 class Criterion(NamedTuple):
@@ -26,11 +26,6 @@ class Criterion(NamedTuple):
     last_rounds: int
     within: float = 0.0
     reach: float | None = None
-
-
-def hparams_of(row: Row, fields: Sequence[str]) -> tuple:
-    """Return the point of the grid that a row belongs to."""
-    return tuple(row.get(field) for field in fields)
 
 
 def curves(rows: Sequence[Row], fields: Sequence[str]) -> dict[tuple, dict[int, list[Row]]]:

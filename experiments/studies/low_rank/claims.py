@@ -6,14 +6,13 @@ import numpy as np
 
 from experiments.report.claims import Claim, over_seeds
 from experiments.report.plots import style
-from experiments.report.rows import Row, Summary
+from experiments.report.rows import Row, Summary, hparams_of
 from experiments.report.summary import (
     Criterion,
     at_best,
     best_scores,
     curves,
     first_rounds,
-    hparams_of,
     score,
 )
 from experiments.study import Config
