@@ -5,6 +5,7 @@ of each of the functions.
 """
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
@@ -286,8 +287,8 @@ def takes(
     Programs that build algorithms by name, such as the launcher, call the factory with the loss and
     then with the pieces of geometry named here, in this order. Equal arguments return the same
     algorithm, so nothing is compiled twice for it, and arguments are checked against their
-    annotations. A factory with an argument ``hparams_type`` lets its caller choose another type. An
-    algorithm of the loss ``None`` can be inspected, and not run.
+    annotations. A factory with an argument ``hparams_type`` lets its caller choose another type.
+    An algorithm of the loss ``None`` can be inspected, and not run.
 
     Args:
       hparams_type: a NamedTuple of numbers; becomes ``factory.Hparams``.
@@ -304,6 +305,7 @@ def takes(
 
     def attach(factory: Callable[Arguments, Algorithm]) -> Factory[Arguments, HparamsType]:
         checked = validated(factory)
+        chooses = "hparams_type" in inspect.signature(factory).parameters
 
         @memoised
         @functools.wraps(factory)
@@ -312,7 +314,8 @@ def takes(
             built = checked(*given, **kwargs)
             if not isinstance(built, Algorithm) or built.hparams_type is tuple:
                 return built
-            return built._replace(hparams_type=kwargs.get("hparams_type", hparams_type))
+            own = built.hparams_type if chooses else hparams_type
+            return built._replace(hparams_type=kwargs.get("hparams_type", own))
 
         typed = cast(Factory[Arguments, HparamsType], build)
         typed.Hparams = hparams_type

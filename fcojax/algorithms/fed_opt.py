@@ -4,6 +4,7 @@ Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar and McMahan, "Adaptive fed
 optimization", ICLR 2021, Algorithm 1. Their adaptive methods are in ``server_optimisers``.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
@@ -12,6 +13,7 @@ from fcojax.algorithms import optimisers
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
 from fcojax.algorithms.local import mean_gradient
 from fcojax.algorithms.stepping import Chosen, Side
+from fcojax.arguments import field_annotations
 from fcojax.problems.problem import Loss
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import NonNegative, Params, Positive, PyTree
@@ -83,7 +85,9 @@ def fed_opt(
       server: the server's optimiser, from optax or ``fcojax.algorithms.optimisers``, or
         ``(hparams) -> optimiser``.
       client: the same for the clients.
-      hparams_type: the type of the hyperparameters that functions for the two read.
+      hparams_type: the type of the hyperparameters that functions for the two read; by default
+        ``client_lr``, ``server_lr`` and ``penalty_scale``, without the rate of a side whose
+        optimiser is passed as it is.
       keep_client_state: whether a client's optimiser keeps its state from round to round; otherwise
         it is initialised in each.
       client_prox: whether local steps apply the penalty.
@@ -107,6 +111,9 @@ def fed_opt(
     server_prox, client_prox = (
         penalty is not None and applies for applies in (server_prox, client_prox)
     )
+    if hparams_type is FedOptHparams:
+        sides = {"client_lr": client, "server_lr": server}
+        hparams_type = _without(tuple(name for name, side in sides.items() if not callable(side)))
     _check_penalty(penalty, client, client_prox, server_prox)
     _check_fields(hparams_type, server, client, penalty, proximal_term)
     clients = Side("client", client, penalty if client_prox else None)
@@ -144,7 +151,22 @@ def fed_opt(
         return server.params
 
     functions = init, broadcast, client_update, server_update, model
-    return Algorithm(*functions, entrywise=client is plain_client and not client_prox)
+    entrywise = client is plain_client and not client_prox
+    return Algorithm(*functions, entrywise=entrywise, hparams_type=hparams_type)
+
+
+@functools.cache
+def _without(unread: tuple[str, ...]) -> type:
+    """Return ``FedOptHparams`` without the rates that no optimiser reads."""
+    if not unread:
+        return FedOptHparams
+    kinds, defaults = field_annotations(FedOptHparams), FedOptHparams._field_defaults
+    read = [name for name in FedOptHparams._fields if name not in unread]
+    fields = [(name, kinds[name]) for name in read]
+    made: Any = NamedTuple("FedOptHparams", fields)  # pyright: ignore[reportArgumentType]
+    made.__new__.__defaults__ = tuple(defaults[name] for name in read)
+    made._field_defaults = {name: defaults[name] for name in read}
+    return made
 
 
 def _check_penalty(

@@ -172,6 +172,18 @@ def test_an_optimiser_as_it_is_equals_a_function_that_returns_it(chosen):
     assert np.abs(moved[0] - w).min() > 0.01
 
 
+def test_a_rate_that_no_optimiser_reads_is_no_hyperparameter():
+    """A grid over it would have equal points."""
+    fed_opt, loss = algorithms.fed_opt, federations.loss
+    fixed = fed_opt(loss, client=optax.sgd(0.1)).hparams_type
+    assert fixed._fields == ("server_lr", "penalty_scale") and fixed().server_lr == 1.0
+    assert fed_opt(loss, server=optax.adam(0.1)).hparams_type._fields[0] == "client_lr"
+    of_rates = fed_opt(loss, client=lambda hparams: optax.sgd(hparams.client_lr))
+    assert of_rates.hparams_type is fed_opt(loss).hparams_type is fed_opt.Hparams
+    with pytest.raises(TypeError, match="client_lr"):
+        fcojax.grid.product(fixed, client_lr=[0.1, 0.2])
+
+
 @pytest.mark.parametrize("chosen", [3, lambda hparams: 3])
 def test_what_is_no_optimiser_is_refused(chosen):
     algorithm = algorithms.fed_opt(federations.loss, server=chosen)
