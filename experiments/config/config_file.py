@@ -54,6 +54,12 @@ def load(path: str) -> ConfigFile:
             f"EXPERIMENT in {path} has the type {type(experiment).__name__}; "
             "make it a Sweep or a Study of experiments.study."
         )
+    for name in ("problem", "penalty", "mirror", "manifold", "uplink", "rows"):
+        if not callable(piece := getattr(experiment, name, len)):
+            raise ValueError(
+                f"{name} of EXPERIMENT in {path} is a {type(piece).__name__}; pass a function "
+                "of the config that returns one."
+            )
     summary = (module.__doc__ or "").partition("\n\n")[0]
     for name in ("get_config", "quick"):
         if not callable(found[name]):

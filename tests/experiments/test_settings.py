@@ -177,6 +177,11 @@ def test_what_quick_raises_is_told_with_its_line(line, message, tmp_path):
         ("get_config = quick = None", "does not define EXPERIMENT"),
         ("import sys; sys.exit()", "line 1: SystemExit"),
         ("get_config = quick = EXPERIMENT = 3", "has the type int; make it a Sweep or a Study"),
+        (
+            "from configs.lasso import EXPERIMENT as e, get_config, quick\n"
+            "from fcojax.transforms import zero\nEXPERIMENT = e._replace(penalty=zero())",
+            "penalty of EXPERIMENT in .* is a Penalty; pass a function of the config",
+        ),
     ],
 )
 def test_a_config_that_lacks_a_part_is_refused(text, message, tmp_path):
