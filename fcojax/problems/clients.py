@@ -206,7 +206,10 @@ def from_clients(
     """
     many = isinstance(clients, Iterable) and not isinstance(clients, dict)
     if not (many and (clients := list(clients))):
-        raise ValueError("the population has no clients; pass a list with one pytree for each.")
+        raise ValueError(
+            f"clients is {shown(clients)}; pass a list with one pytree for each client, and their "
+            "names as ids."
+        )
     names = _checked_ids(ids, len(clients))
     sizes = [
         fields.num_rows(client, f"client {name}")
