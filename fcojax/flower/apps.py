@@ -4,6 +4,7 @@ Each message has one record with one value, the bytes of a safetensors file. Wha
 Flower's own records would say, shapes, names and metrics, is inside of it.
 """
 
+import hashlib
 import json
 import os
 import pathlib
@@ -15,7 +16,7 @@ from fcojax import safetensors
 from fcojax.arguments import validated
 from fcojax.flower.federation import Federation
 from fcojax.flower.loop import Report, Transport, coordinate
-from fcojax.flower.site import answer
+from fcojax.flower.site import SOLVE, answer
 from fcojax.types import Count, Key, Positive, PyTree
 
 _RECORD, _VALUE = "fcojax", "bytes"
@@ -29,7 +30,7 @@ def client_app(federation: Federation, rows: Callable[[dict[str, Any]], PyTree])
 
     The site's name is ``site`` in its node config. What it keeps between rounds is in Flower's
     context, which ends with the run and with the SuperNode; with ``folder`` in the node config it
-    is in a file there, from which a site goes on that was killed.
+    is in a file for each run there, from which a site goes on that was killed.
 
     Needs Flower, ``pip install 'fcojax[flower]'``.
 
@@ -52,8 +53,8 @@ def client_app(federation: Federation, rows: Callable[[dict[str, Any]], PyTree])
         config = dict(context.node_config)
         if "site" not in config:
             raise ValueError("the node config has no site; pass --node-config 'site=\"name\"'.")
-        name, store = str(config["site"]), _store(config, context, flower)
-        sent = message.content[_RECORD][_VALUE]
+        name, sent = str(config["site"]), message.content[_RECORD][_VALUE]
+        store = _store(config, sent, context, flower)
         reply, kept = answer(federation, name, rows(config), store.read(), sent)
         if kept is not None:
             store.write(kept)
@@ -226,10 +227,15 @@ class _InFile:
         unfinished.replace(self._path)
 
 
-def _store(config: dict[str, Any], context: Any, flower: Any) -> Any:
+def _store(config: dict[str, Any], message: bytes, context: Any, flower: Any) -> Any:
+    """Return where a site keeps its state: for each run of its own, since they may run at once."""
     if "folder" not in config:
         return _InContext(context, flower)
-    return _InFile(pathlib.Path(str(config["folder"])) / f"site {config['site']}.safetensors")
+    run = safetensors.loads(message)[1]["run"].partition(SOLVE)[0]
+    name = hashlib.sha256(run.encode()).hexdigest()[:16]
+    return _InFile(
+        pathlib.Path(str(config["folder"])) / f"site {config['site']} {name}.safetensors"
+    )
 
 
 def _record(flower: Any, content: bytes) -> Any:

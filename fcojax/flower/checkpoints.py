@@ -4,36 +4,64 @@ There is one for every round, because a site keeps its state before and after it
 it cannot go back further than the server's last round.
 """
 
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from fcojax.flower.federation import difference
+
 _FACTS = "run.json"
 
 
-def run_of(folder: str | os.PathLike, sites: list[str], run: str) -> str:
+@contextlib.contextmanager
+def held(folder: str | os.PathLike | None) -> Iterator[None]:
+    """Keep other runs from a folder while the block runs.
+
+    Args:
+      folder: the folder; made if it does not exist. ``None`` for none.
+    """
+    if folder is None:
+        yield
+        return
+    path = pathlib.Path(folder) / "lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # let go when the process ends
+        except BlockingIOError:
+            raise ValueError(
+                f"another run is writing to {folder}; end it, or pass another folder."
+            ) from None
+        yield
+
+
+def run_of(folder: str | os.PathLike, facts: dict[str, str], run: str) -> str:
     """Return the name of the run in a folder, after writing it there if the folder is new.
 
     Args:
-      folder: the folder; made if it does not exist.
-      sites: names of the sites; raise ``ValueError`` if the run has others.
+      folder: the folder.
+      facts: what must not change during a run; raise ``ValueError`` if it has.
       run: the name if the run is new.
     """
     path = pathlib.Path(folder) / _FACTS
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"run": run, "sites": sites}), "utf-8")
-    facts = json.loads(path.read_text("utf-8"))
-    if facts["sites"] != sites:
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps({"run": run, "facts": facts}), "utf-8")
+        unfinished.replace(path)
+    begun = json.loads(path.read_text("utf-8"))
+    changed = difference(facts, begun["facts"], "now")
+    if changed is not None:
         raise ValueError(
-            f"{folder} has a run of the sites {facts['sites']} and not {sites}; start those, or "
-            "pass another folder."
+            f"{folder} has another run: {changed}; continue that one, or pass another folder."
         )
-    return facts["run"]
+    return begun["run"]
 
 
 def save(folder: str | os.PathLike, progress: Any) -> None:
@@ -48,7 +76,11 @@ def save(folder: str | os.PathLike, progress: Any) -> None:
     folder = pathlib.Path(folder).resolve()
     before = _saved(folder)
     place = os.fspath(folder / f"round_{progress.round}")
-    ocp.save(place, progress._replace(round=np.array(progress.round)))
+    state = progress._replace(round=np.array(progress.round))
+    try:
+        ocp.save(place, state)
+    except TimeoutError:  # Orbax waits by the wall clock, which has jumped
+        ocp.save(place, state, overwrite=True)
     for old in before:
         shutil.rmtree(old)
 

@@ -144,7 +144,8 @@ def described(value: Any, path: str, above: set[int]) -> Iterator[tuple[str, str
         yield path, repr(value)
     elif isinstance(value, jax.Array | np.ndarray | np.generic):
         array = np.asarray(value)
-        yield path, f"{array.dtype}{list(array.shape)} {_hash(array.tobytes())[:12]}"
+        shown_value = _hash(array.tobytes())[:12] if array.ndim else array
+        yield path, f"{_form(array)} {shown_value}"
     elif isinstance(value, type):
         yield path, value.__qualname__
     elif isinstance(value, functools.partial):
@@ -175,21 +176,18 @@ def described(value: Any, path: str, above: set[int]) -> Iterator[tuple[str, str
         yield path, type(value).__qualname__
 
 
-def difference(here: dict[str, str], there: dict[str, str], name: str) -> str | None:
-    """Return a sentence on the first difference between two descriptions, or ``None``.
+def difference(here: dict[str, str], there: dict[str, str], where: str) -> str | None:
+    """Return the first difference between two descriptions in words, or ``None``.
 
     Args:
-      here: the server's.
-      there: the site's.
-      name: the site's.
+      here: what is there now, or at the server.
+      there: the other one.
+      where: the place of the first, in words.
     """
     for place in [*here, *(place for place in there if place not in here)]:
         ours, theirs = here.get(place, "absent"), there.get(place, "absent")
         if ours != theirs:
-            return (
-                f"site {name} runs another federation: {place} is {shown(theirs)} there and "
-                f"{shown(ours)} at the server; start both from the same code."
-            )
+            return f"{place} is {shown(theirs)} there and {shown(ours)} {where}"
     return None
 
 

@@ -67,9 +67,12 @@ def admitted(federation: Federation, reply: bytes) -> Site:
     """
     _, facts = safetensors.loads(reply)
     name = facts["site"]
-    wrong = difference(federation.description, json.loads(facts["description"]), name)
+    theirs = json.loads(facts["description"])
+    wrong = difference(federation.description, theirs, "at the server")
     if wrong is not None:
-        raise ValueError(wrong)
+        raise ValueError(
+            f"site {name} runs another federation: {wrong}; start both from the same code."
+        )
     size = int(facts["num_examples"])
     columns = jax.tree.map(
         lambda column: jax.ShapeDtypeStruct((size, *column[1:]), column[0]),

@@ -1,14 +1,17 @@
 """The loop over the rounds of a federation, over any way in which messages travel."""
 
 import os
+import secrets
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+
 from fcojax.arguments import validated
 from fcojax.engine.optimality import VIOLATION
 from fcojax.flower import checkpoints as saved
-from fcojax.flower.federation import Federation
+from fcojax.flower.federation import Federation, described
 from fcojax.flower.joining import Site, admitted, invitation
 from fcojax.flower.server import Progress, Server
 from fcojax.flower.site import answer
@@ -42,7 +45,7 @@ def coordinate(
     key: Key,
     *,
     num_rounds: Count,
-    run: str = "run",
+    run: str | None = None,
     eval_every: Count = 1,
     tolerance: NonNegative | None = None,
     checkpoints: str | os.PathLike | None = None,
@@ -56,10 +59,11 @@ def coordinate(
       key: PRNG key, the only source of randomness. With the same key, rows and cohorts the result
         is that of ``fcojax.run``.
       num_rounds: the largest number of rounds.
-      run: a name of the run; sites keep their states by it.
+      run: a name of the run, by which sites keep their states; drawn if it is ``None``.
       eval_every: rounds between two exchanges for the certificate.
       tolerance: stop when the violation is at most this; needs the federation's loss and penalty.
-      checkpoints: a folder for the progress after every round, from which a run goes on.
+      checkpoints: a folder for the progress after every round, from which a run goes on; raise
+        ``ValueError`` if it has a run of another federation, key or number of rows.
       progress: called with the metrics of every round.
 
     Returns:
@@ -83,9 +87,22 @@ def coordinate(
         raise ValueError(
             "tolerance needs a certificate; pass Federation(..., loss=loss, penalty=penalty)."
         )
+    with saved.held(checkpoints):
+        return _coordinated(
+            federation, transport, key, run or drawn_name(), num_rounds, eval_every, tolerance,
+            checkpoints, progress,
+        )  # fmt: skip
+
+
+def _coordinated(
+    federation, transport, key, run, num_rounds, eval_every, tolerance, checkpoints, progress
+) -> tuple[Params, list[dict[str, float]]]:
+    """Run the rounds, while no other run writes to the folder of the checkpoints."""
     sites = met(federation, transport, run)
     if checkpoints is not None:
-        run = saved.run_of(checkpoints, sorted(site.name for site in sites), run)
+        rows = {f"rows of {site.name}": str(site.num_examples) for site in sites}
+        given = {"federation": federation, "key": jax.random.key_data(key)}
+        run = saved.run_of(checkpoints, rows | dict(described(given, "", set())), run)
     server = Server(federation, sites, run)
     now = server.start(key)
     if checkpoints is not None:
@@ -114,6 +131,11 @@ def coordinate(
         if tolerance is not None and measures.get(VIOLATION, tolerance + 1) <= tolerance:
             break
     return server.model(now), history
+
+
+def drawn_name() -> str:
+    """Return a name that no other run has."""
+    return secrets.token_hex(8)
 
 
 def met(federation: Federation, transport: Transport, run: str) -> list[Site]:

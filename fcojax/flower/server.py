@@ -171,6 +171,7 @@ class Server:
                 "kind": "round",
                 "run": self._run,
                 "federation": federation.digest,
+                "num_examples": str(self.sites[client].num_examples),
                 "round": str(progress.round),
                 "counted": str(progress.counted[client]),
                 "client": str(client),
@@ -264,9 +265,18 @@ class Server:
           params: the point.
           index: by which the answers are known.
         """
-        facts = {"kind": "certificate", "run": self._run, "federation": self._federation.digest}
-        message = safetensors.dumps({"params": params}, facts | {"round": index})
-        return {site.name: message for site in self._weighing()}
+        facts = {
+            "kind": "certificate",
+            "run": self._run,
+            "federation": self._federation.digest,
+            "round": index,
+        }
+        return {
+            site.name: safetensors.dumps(
+                {"params": params}, facts | {"num_examples": str(site.num_examples)}
+            )
+            for site in self._weighing()
+        }
 
     def gradient(
         self, params: PyTree, index: str, replies: dict[str, bytes]

@@ -28,6 +28,8 @@ from fcojax.types import Array, PyTree
 from fcojax.xla.jaxprs import depend_on_first
 from fcojax.xla.rules import in_full_precision
 
+SOLVE = "#"  # between the name of a path and the number of one of its solves, in names of runs
+
 
 class Keys(NamedTuple):
     """The keys of one site in one round.
@@ -166,9 +168,16 @@ def answer(
     own["round"] = facts.get("round", "")
     if facts["kind"] == "join":
         return safetensors.dumps({}, own | _introduction(federation, data)), kept
+    refused = None
     if facts["federation"] != federation.digest:
-        sentence = f"site {name} runs another federation than the server; start both anew."
-        return safetensors.dumps({}, own | {"refused": sentence}), kept
+        refused = f"site {name} runs another federation than the server; start both anew."
+    elif facts["num_examples"] != str(data.max_size):
+        refused = (
+            f"site {name} has {data.max_size} rows and had {facts['num_examples']} when the run "
+            "began; restore them, or begin a new run."
+        )
+    if refused is not None:
+        return safetensors.dumps({}, own | {"refused": refused}), kept
     if facts["kind"] == "certificate":
         params = safetensors.filled({"params": federation.params}, sent)["params"]
         found = _gradient_compiled(federation.loss, params, data)

@@ -17,8 +17,9 @@ from fcojax.engine.optimality import violation_at
 from fcojax.engine.solve import Outcome
 from fcojax.flower.federation import Federation
 from fcojax.flower.joining import Site
-from fcojax.flower.loop import Report, Transport, met
+from fcojax.flower.loop import Report, Transport, drawn_name, met
 from fcojax.flower.server import Progress, Server
+from fcojax.flower.site import SOLVE
 from fcojax.selection import Criterion, Ledger, Path, Selection, by_client
 from fcojax.selection.folds import Fraction, Split
 from fcojax.selection.ledger import Entry
@@ -43,7 +44,7 @@ def path(
     tolerance: NonNegative = 1e-6,
     eval_every: Count = 10,
     max_rounds: Count = 10_000,
-    run: str = "run",
+    run: str | None = None,
     progress: Report | None = None,
 ) -> Path:
     """Fit a model for each strength of the federation's penalty, as ``fcojax.path`` does.
@@ -62,7 +63,7 @@ def path(
       tolerance: on the violation of the optimality conditions, in units of the first strength.
       eval_every: rounds between two evaluations of the violation.
       max_rounds: for each strength, rounded up to a multiple of ``eval_every``.
-      run: a name of the path; sites keep their states by it.
+      run: a name of the path, by which sites keep their states; drawn if it is ``None``.
       progress: called after each solve with its strength, rounds and violation.
 
     Returns:
@@ -85,6 +86,7 @@ def path(
       >>> found.strengths.tolist(), found.num_nonzero.tolist()
       ([1.5, 0.75, 0.375], [0, 1, 2])
     """
+    run = run or drawn_name()
     sites = met(_judgeable(federation), transport, run)
     solves = _Solves(federation, transport, sites, run, eval_every, max_rounds, progress)
     grid, relative = grid_of(_penalty(federation), strengths, least)
@@ -104,7 +106,7 @@ def select(
     tolerance: NonNegative = 1e-5,
     eval_every: Count = 10,
     max_rounds: Count = 10_000,
-    run: str = "run",
+    run: str | None = None,
     progress: Report | None = None,
 ) -> Selection:
     """Choose the strength of the federation's penalty, as ``fcojax.select`` does.
@@ -124,7 +126,7 @@ def select(
       tolerance: on the violation of the optimality conditions, in units of the first strength.
       eval_every: rounds between two evaluations of the violation.
       max_rounds: for each strength, rounded up to a multiple of ``eval_every``.
-      run: a name of the choice; sites keep their states by it.
+      run: a name of the choice, by which sites keep their states; drawn if it is ``None``.
       progress: called after each solve with its strength, rounds and violation.
 
     Returns:
@@ -148,6 +150,7 @@ def select(
       ((2, 3), 0.75)
     """
     by = by_client() if by is None else by
+    run = run or drawn_name()
     sites = met(_judgeable(federation), transport, run)
     solves = _Solves(federation, transport, sites, run, eval_every, max_rounds, progress)
     grid, relative = grid_of(_penalty(federation), strengths, least)
@@ -245,7 +248,7 @@ class _Solves:
             )
             memory = restart(of_first, model, subgradient, self.eval_every)
         federation = dataclasses.replace(federation, hparams=hparams, params=model)
-        server = Server(federation, self.sites, f"{self.run} {next(self.numbers)}")
+        server = Server(federation, self.sites, f"{self.run}{SOLVE}{next(self.numbers)}")
         now = server.start(key)
         if memory is not None:
             now = now._replace(server=memory)

@@ -101,9 +101,27 @@ def test_a_node_that_comes_back_under_another_number_goes_on(tmp_path):
     model, rows = run(grid, tmp_path, progress=restart)
     np.testing.assert_allclose(model, expected(((2, 1), (3, 1))), rtol=0, atol=1e-12)
     assert [row["lost"] for row in rows] == [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]
-    assert sorted(file.name for file in (tmp_path / "kept").iterdir()) == [
-        f"site {name}.safetensors" for name in NAMES
+    assert sorted(file.stem.rpartition(" ")[0] for file in (tmp_path / "kept").iterdir()) == [
+        f"site {name}" for name in NAMES
     ]
+
+
+def test_two_runs_at_once_keep_their_states_apart(tmp_path):
+    """Both on the same nodes; a round of the one is between any two of the other."""
+    grid, inner = Grid(federation_of("scaffold"), tmp_path / "kept"), {}
+
+    def other(row):
+        if not inner:
+            inner["key"] = jax.random.key(6)
+            transport = flower.over_grid(grid, 3, 5.0)
+            inner["model"], _ = flower.coordinate(
+                grid.federation, transport, inner["key"], num_rounds=NUM_ROUNDS
+            )
+
+    model, _ = run(grid, tmp_path, progress=other)
+    np.testing.assert_allclose(model, expected(), rtol=0, atol=1e-12)
+    wanted, _ = simulated(grid.federation, inner["key"], num_rounds=NUM_ROUNDS)
+    np.testing.assert_allclose(inner["model"], wanted, rtol=0, atol=1e-12)
 
 
 def test_a_node_without_a_name_and_too_few_sites_are_sentences(tmp_path, capsys):

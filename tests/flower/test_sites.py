@@ -92,13 +92,44 @@ def test_a_server_that_was_killed_goes_on_from_its_last_round(tmp_path):
     with pytest.raises(Killed):
         flower.coordinate(federation, flower.Transport(sites.join, killed), KEY, **given)
     model, history = flower.coordinate(
-        federation, sites.transport, jax.random.key(0), run="another name", **given
+        federation, sites.transport, KEY, run="another name", **given
     )
     np.testing.assert_allclose(model, simulated(federation, KEY, sites.lost)[0], rtol=0, atol=1e-12)
     assert [row["round"] for row in history] == list(range(10, NUM_ROUNDS + 1))
-    with pytest.raises(ValueError, match="sites"):
-        alone = flower.in_process(federation, {"Bern": rows_of()["Bern"]})
-        flower.coordinate(federation, alone, KEY, **given)
+    alone = flower.in_process(federation, {"Bern": rows_of()["Bern"]})
+    stronger = dataclasses.replace(
+        federation, hparams=federation.hparams._replace(penalty_scale=jnp.array(0.2))
+    )
+    for other, transport, key, change in (
+        (federation, alone, KEY, "rows of Antwerp is '7' there and 'absent' now"),
+        (stronger, sites.transport, KEY, r"penalty_scale is '.*0\.1' there and '.*0\.2' now"),
+        (federation, sites.transport, jax.random.key(0), "key is"),
+    ):
+        with pytest.raises(ValueError, match=f"has another run: .*{change}.*; continue that one"):
+            flower.coordinate(other, transport, key, **given)
+
+
+def test_two_servers_do_not_write_to_one_folder(tmp_path):
+    federation = federation_of("fed_dyn")
+    given = {"num_rounds": 1, "checkpoints": tmp_path}
+
+    def again(row):
+        with pytest.raises(ValueError, match="another run is writing to .*; end it, or pass"):
+            flower.coordinate(federation, flower.in_process(federation, rows_of()), KEY, **given)
+
+    sites = flower.in_process(federation, rows_of())
+    flower.coordinate(federation, sites, KEY, progress=again, **given)
+
+
+def test_a_site_whose_rows_have_changed_says_so():
+    federation = federation_of("fed_dyn")
+    sites = Sites(federation)
+
+    def grow(row):
+        sites.rows["Bern"] = {name: np.concatenate([x, x]) for name, x in rows_of()["Bern"].items()}
+
+    with pytest.raises(ValueError, match="site Bern has 8 rows and had 4 when the run began"):
+        flower.coordinate(federation, sites.transport, KEY, num_rounds=3, progress=grow)
 
 
 def test_a_site_that_has_lost_its_state_says_so():
