@@ -1,11 +1,13 @@
 """A federation of sites is the simulation: the same model, through faults and restarts."""
 
 import dataclasses
+import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from orbax.checkpoint import v1 as ocp
 
 import fcojax
 from benchmarks.federations import (
@@ -107,6 +109,46 @@ def test_a_server_that_was_killed_goes_on_from_its_last_round(tmp_path):
     ):
         with pytest.raises(ValueError, match=f"has another run: .*{change}.*; continue that one"):
             flower.coordinate(other, transport, key, **given)
+
+
+@pytest.mark.slow
+def test_a_server_with_an_older_folder_goes_on_if_sites_have_no_state(tmp_path):
+    for name in ("fed_dual_avg", "scaffold"):
+        federation, folder = federation_of(name), tmp_path / name
+        sites = flower.in_process(federation, rows_of())
+        given = {"key": KEY, "checkpoints": folder}
+        flower.coordinate(federation, sites, num_rounds=2, **given)
+        shutil.copytree(folder, tmp_path / "older" / name)
+        flower.coordinate(federation, sites, num_rounds=5, **given)
+        given["checkpoints"] = tmp_path / "older" / name
+        if name == "scaffold":
+            with pytest.raises(ValueError, match="the state after round 2 is not here; restore"):
+                flower.coordinate(federation, sites, num_rounds=5, **given)
+        else:
+            model, history = flower.coordinate(federation, sites, num_rounds=5, **given)
+            expected, _ = simulated(federation, KEY, num_rounds=5)
+            np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
+            assert [row["round"] for row in history] == [3, 4, 5]
+
+
+def test_a_checkpoint_is_written_again_if_orbax_gives_up(tmp_path, monkeypatch):
+    federation, tries = federation_of("fed_dual_avg"), []
+    save = ocp.save
+
+    def impatient(*args, **kwargs):
+        tries.append(args)
+        save(*args, **kwargs)
+        if len(tries) == 1:
+            raise TimeoutError
+
+    monkeypatch.setattr(ocp, "save", impatient)
+    sites = flower.in_process(federation, rows_of())
+    for num_rounds, more in ((1, 1), (2, 1)):
+        _, history = flower.coordinate(
+            federation, sites, KEY, num_rounds=num_rounds, checkpoints=tmp_path
+        )
+        assert len(history) == more
+    assert len(tries) == 3
 
 
 def test_two_servers_do_not_write_to_one_folder(tmp_path):
