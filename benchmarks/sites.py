@@ -2,6 +2,7 @@
 
     python -m benchmarks.sites [--algorithm=scaffold] [--rounds=20] [--timeout=40]
     python -m benchmarks.sites --algorithm=flower    # Flower's own FedAvg in numpy
+    python -m benchmarks.sites --algorithm=select    # a path of strengths and the choice of one
     python -m benchmarks.sites --wrong               # three peers that are refused
 
 Prints one JSON line. It starts a SuperLink and three SuperNodes of Flower on free ports of
@@ -36,6 +37,7 @@ from benchmarks.federations import (
     federation_of,
     rows_of,
     simulated,
+    simulated_choice,
 )
 from fcojax import safetensors
 
@@ -209,6 +211,43 @@ def of_sites(algorithm: str, num_rounds: int, timeout: float) -> dict:
     )
 
 
+def of_choice(timeout: float) -> dict:
+    """Return how far a path and a choice over sites are from ``fcojax.select``, as a JSON line.
+
+    Args:
+      timeout: seconds that the server waits for answers.
+    """
+    told = {"algorithm": "select", "timeout": timeout, "sites": len(NAMES)}
+    with _processes(told) as (processes, folder):
+        for name in NAMES:
+            processes.start_site(name)
+        run = processes.start("flwr", "run", os.fspath(folder / "app"), "local", "--stream")
+        _wait_for(lambda: run.poll() is not None, "the choice", 3600.0)
+        kept = folder / "choice.safetensors"
+        if not kept.exists():
+            raise RuntimeError(f"flwr run has no result:\n{processes.log_of(run)}")
+        found = safetensors.load(kept)
+    expected = simulated_choice(KEY)
+    wanted = {
+        "strengths": expected.path.strengths, "models": expected.path.models,
+        "scores": expected.scores, "model": expected.model,
+    }  # fmt: skip
+    assert expected.fold_outcome is not None
+    rounds = expected.path.outcome.rounds, expected.fold_outcome.rounds
+    return {
+        "algorithm": "select",
+        "rounds": [found[name].ravel().tolist() for name in ("rounds", "fold_rounds")],
+        "rounds_as_simulated": all(
+            np.array_equal(found[name].ravel(), np.ravel(one))
+            for name, one in zip(("rounds", "fold_rounds"), rounds, strict=True)
+        ),
+        "largest_difference": {
+            name: float(np.abs(found[name] - np.asarray(one)).max()) for name, one in wanted.items()
+        },
+        "largest_weight": float(np.abs(found["models"]).max()),
+    }
+
+
 def of_wrong_peers(timeout: float) -> dict:
     """Return the sentences with which peers are refused, as a JSON line.
 
@@ -300,12 +339,16 @@ def main(argv: list[str]) -> None:
     signal.signal(signal.SIGINT, lambda *_: sys.exit(1))
     if FLAGS.wrong:
         print(json.dumps(of_wrong_peers(FLAGS.timeout)))
+    elif FLAGS.algorithm == "select":
+        print(json.dumps(of_choice(FLAGS.timeout)))
     else:
         print(json.dumps(of_sites(FLAGS.algorithm, FLAGS.rounds, FLAGS.timeout)))
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("algorithm", "fed_dual_avg", "one of benchmarks.federations, or flower")
+    flags.DEFINE_string(
+        "algorithm", "fed_dual_avg", "one of benchmarks.federations, flower, select"
+    )
     flags.DEFINE_integer("rounds", 20, "number of rounds", lower_bound=6)
     flags.DEFINE_float("timeout", 40.0, "seconds that the server waits for answers")
     flags.DEFINE_bool("wrong", False, "try peers that are refused instead")

@@ -13,7 +13,18 @@ from flwr.clientapp import ClientApp  # pyright: ignore[reportMissingImports]
 from flwr.serverapp import ServerApp  # pyright: ignore[reportMissingImports]
 
 import fcojax
-from benchmarks.federations import CUT, DEAD, KEY, LATE, NAMES, federation_of, loss
+from benchmarks.federations import (
+    BY,
+    CHOICE,
+    CUT,
+    DEAD,
+    KEY,
+    LATE,
+    NAMES,
+    federation_of,
+    federation_of_choice,
+    loss,
+)
 from fcojax import flower
 from fcojax.transforms import euclidean, group_l2, l1
 
@@ -25,6 +36,8 @@ FOLDER = pathlib.Path(TOLD.get("folder", "."))
 def federation() -> flower.Federation:
     """Return the federation, or that of a wrong peer."""
     wrong, name = TOLD.get("wrong"), TOLD["algorithm"]
+    if name == "select":
+        return federation_of_choice()
     if wrong == "version":
         fcojax.__version__ = "0.1"
     if wrong == "algorithm":
@@ -52,7 +65,7 @@ def with_faults(inner: ClientApp) -> ClientApp:
         reply = inner(message, context)
         _, facts = fcojax.safetensors.loads(message.content["fcojax"]["bytes"])
         place = int(facts.get("round", -1)), NAMES.index(context.node_config["site"])
-        if facts["kind"] != "round":
+        if facts["kind"] != "round" or TOLD["algorithm"] == "select":
             return reply
         if place == CUT:
             raise RuntimeError("the line was cut")
@@ -72,7 +85,27 @@ def client_app() -> ClientApp:
 
 def server_app() -> ServerApp:
     """Return the ServerApp."""
+    if TOLD["algorithm"] == "select":
+        return choosing_app()
     return flower.server_app(
         federation(), KEY, num_sites=TOLD["sites"], num_rounds=TOLD["rounds"], folder=FOLDER,
         eval_every=TOLD["rounds"], timeout=TOLD["timeout"], progress=report,
     )  # fmt: skip
+
+
+def choosing_app() -> ServerApp:
+    """Return a ServerApp that chooses a strength, and writes the path and its scores."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid, context):
+        transport = flower.over_grid(grid, TOLD["sites"], TOLD["timeout"])
+        found = flower.select(federation(), transport, KEY, by=BY, **CHOICE)
+        kept = {
+            "strengths": found.path.strengths, "models": found.path.models,
+            "rounds": found.path.outcome.rounds, "scores": found.scores,
+            "fold_rounds": found.fold_outcome.rounds, "model": found.model,
+        }  # fmt: skip
+        fcojax.safetensors.save(FOLDER / "choice.safetensors", kept)
+
+    return app
