@@ -68,7 +68,22 @@ def over_grid(
         for name in ("points", "seeds")
     )
     over_points = _over_axis(function, points[0], points[1], axis)
-    return _over_axis(over_points, seeds[0], seeds[1], None)
+    over_seeds = _over_axis(over_points, seeds[0], seeds[1], None)
+    if mesh is None or axis is None:
+        return over_seeds
+    num_devices = mesh.shape[axis]
+
+    def shared(*args):
+        sizes = _at_axes(lambda leaf, axis: leaf.shape[axis], points[0], args, unmapped=None)
+        num_points = jax.tree.leaves(sizes)[0]
+        if num_points % num_devices:
+            raise ValueError(
+                f"the grid has {num_points} points for {num_devices} devices; pass a multiple of "
+                "them, or call fcojax.sweep, which takes any number."
+            )
+        return over_seeds(*args)
+
+    return shared
 
 
 def _over_axis(

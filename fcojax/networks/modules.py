@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from flax import errors, linen, nnx
 
 from fcojax import tree
-from fcojax.arguments import shown
+from fcojax.arguments import shown, validated
 from fcojax.problems.problem import Loss, RandomLoss
-from fcojax.types import Array, Key, Params, PyTree
+from fcojax.types import Array, Key, ManyArrays, Params, PyTree
 
 Build = Callable[[nnx.Rngs], nnx.Module]  # a fresh model, its weights drawn from the streams
 _EXPECTED = (
@@ -48,7 +48,8 @@ class Functions(NamedTuple):
 Module = linen.Module | Build | Functions
 
 
-def functions_of(model: Module, x: PyTree, output_shape: tuple[int, ...]) -> Functions:
+@validated
+def functions_of(model: Module, x: ManyArrays, output_shape: tuple[int, ...]) -> Functions:
     """Convert a module to pure functions, and check that it fits the task.
 
     Args:

@@ -124,6 +124,14 @@ FACTORIES = {
     "half a nonzero": (lambda: transforms.l0_ball(1.5), "1.5"),
     "a predicate that returns another":
         (lambda: of_subtree(l1(), lambda path, leaf: named("kernel")), "return"),
+    "no entries for a sphere": (lambda: transforms.sphere().project(jnp.zeros(0)), "(0,)"),
+    "no entries for unit columns":
+        (lambda: transforms.oblique().project(jnp.zeros((0, 2))), "(0, 2)"),
+    "places for an array of clients":
+        (lambda: fcojax.coin_flips(0.1).size(np.ones(2)), "num_clients"),
+    "an example that is a number": (
+        lambda: fcojax.networks.functions_of(fcojax.networks.two_layer(4, 3, 2), -1, (1, 2)), "x is"
+    ),
     "a point that is no array": (lambda: l1().prox("text", 1.0, 1.0), "point of a transform"),
     "fewer than no examples":
         (lambda: fcojax.selection.bic().scores(np.ones(1), np.ones(1), -1, 2), "num_examples"),
@@ -176,6 +184,13 @@ HPARAMS = {
 }  # fmt: skip
 
 RUNS = {
+    "three points for two devices": (
+        lambda: started(
+            hparams=grids.product(RATES, client_lr=[0.1, 0.2, 0.3]), key=KEYS,
+            data=fcojax.devices.shard_clients(DATA, fcojax.devices.device_mesh(sweep=2)),
+        ),
+        "3 points for 2 devices",
+    ),
     "a leaf of integers": (lambda: ran(params={"w": ZERO, "n": np.arange(2)}), "params.n"),
     "an infinite start": (lambda: ran(params={"w": np.array([1.0, np.inf])}), "params.w"),
     "nothing to start from": (lambda: ran(params={}), "params"),

@@ -182,7 +182,8 @@ class CoinFlips(Sampler):
         members = shuffle.permuted(member_key, num_clients, jnp.zeros_like(places), places)
         return first_present(members, count.astype(jnp.int32))
 
-    def size(self, num_clients: int) -> int:
+    @validated
+    def size(self, num_clients: Count) -> int:
         return places_for(num_clients, self.probability)
 
     def mean_size(self, num_clients: int) -> float:

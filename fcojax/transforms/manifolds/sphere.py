@@ -99,7 +99,7 @@ def _unit_vectors(axis: int | None) -> Manifold:
 def _normalise(y: Array, axis: int | None) -> Array:
     """``y`` over its norm, or the first unit vector if it is zero; sums are at least in float32."""
     if axis is not None:
-        require_matrix("oblique", y)
+        require_matrix("oblique", y, least=1)
     wide = to_float32(y)
     # Dividing by the largest entry prevents overflow and underflow of squares. The result does not
     # depend on the divisor, so derivatives treat it as a constant.
