@@ -45,6 +45,7 @@ class Watch:
     def __init__(self):
         self.asked: int | None = None
         self._deferred = 0
+        self._is_raised = False
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
@@ -64,12 +65,19 @@ class Watch:
     def stop_if_asked(self) -> None:
         """Raise ``Stopped`` here, where nothing would be lost, if a signal has come."""
         if self.asked is not None:
+            self._is_raised = True
             raise Stopped(self.asked)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal: raise ``Stopped`` unless it is deferred; a second Ctrl-C always does."""
+        """Handle a signal: raise ``Stopped`` unless it is deferred; a second Ctrl-C always does.
+
+        ``Stopped`` is raised once: signals while the command ends change nothing.
+        """
+        if self._is_raised:
+            return
         again, self.asked = self.asked is not None, number
         if (not self._deferred or (again and number == signal.SIGINT)) and not _is_swallowed(frame):
+            self._is_raised = True
             raise Stopped(number)
 
 

@@ -95,6 +95,25 @@ def test_a_signal_stops_here_or_where_it_may(number):
     assert signal.getsignal(number) == before
 
 
+@pytest.mark.slow
+def test_signals_after_the_last_line_and_while_the_command_ends_are_one_sentence(tmp_path):
+    """The first comes when all is written, the second while the command ends because of it."""
+    arguments = [*TOY, "--config.seeds=0", f"--workdir={tmp_path / 'run'}"]
+    found = subprocess.run(
+        [sys.executable, "-c",
+         "import os, signal, sys; from absl import app; from experiments import run\n"
+         "from experiments.process import distributed\n"
+         "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # nohup ignores it
+         "distributed.leave = lambda: os.kill(os.getpid(), signal.SIGHUP)\n"
+         "app.run(run.main, argv=['run', *sys.argv[1:]], flags_parser=run.parse_flags)",
+         *command(*arguments)[3:]],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert found.returncode == 128 + signal.SIGHUP, found.stderr
+    assert "stopped by SIGHUP" in one_line(found)
+    assert json.loads((tmp_path / "run/summary.json").read_text())["finished"]
+
+
 def test_without_a_signal_handlers_are_as_they_were_and_ignored_ones_stay_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
