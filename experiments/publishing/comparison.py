@@ -19,13 +19,14 @@ def gather(workdirs: list[pathlib.Path]) -> tuple[list[Row], dict[str, Any]]:
     for workdir in workdirs:
         summary = json.loads((workdir / "summary.json").read_text("utf-8"))
         for name, entry in summary["algorithms"].items():
-            entries[_label(workdir, name)] = entry
+            entries[label(workdir, name)] = entry
         for row in tidy.load(workdir / "rows.jsonl"):
-            rows.append(row | {"algorithm": _label(workdir, row["algorithm"])})
+            rows.append(row | {"algorithm": label(workdir, row["algorithm"])})
     return rows, {"algorithms": entries}
 
 
-def _label(workdir: pathlib.Path, name: str) -> str:
+def label(workdir: pathlib.Path, name: str) -> str:
+    """Return the name of a method of one of several runs."""
     return f"{workdir.name}: {style(name)[0]}"
 
 

@@ -10,7 +10,7 @@ import pathlib
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn, cast
 
 from absl import app, flags
@@ -216,6 +216,19 @@ def compare(
     return [*drawn, comparison.write(folder, workdirs, file, shown, summary)]
 
 
+def _require_labels(workdirs: list[pathlib.Path], labels: Mapping[str, str]) -> None:
+    """Raise ``UserError`` unless every label is that of a method in these runs."""
+    known = set()
+    for workdir in workdirs if labels else ():
+        names = {row.get("algorithm") for row in tidy.load(workdir / "rows.jsonl")} - {None}
+        known |= names
+        known |= {comparison.label(workdir, name) for name in names if len(workdirs) > 1}
+    for label in labels:
+        if label not in known:
+            what = suggest(label, known) if known else "this study names none in its rows."
+            raise UserError(f"there is no method {label}; {what}")
+
+
 def _parsed(argv: list[str]) -> list[str]:
     if {"--help", "-h", "-help", "--helpshort"} & set(argv):
         print_plain(_manual())
@@ -242,8 +255,8 @@ def _main(argv: list[str]) -> None:
     try:
         if len(argv) > 1:
             raise UserError(f"unexpected argument {argv[1]}; runs are given as --workdir=DIR,DIR.")
-        with looking(_look()):
-            drawn = _drawn([pathlib.Path(name) for name in flags.FLAGS.workdir])
+        with looking(look := _look()):
+            drawn = _drawn([pathlib.Path(name) for name in flags.FLAGS.workdir], look.labels)
     except Exception as error:
         if flags.FLAGS.traceback:
             raise
@@ -251,7 +264,7 @@ def _main(argv: list[str]) -> None:
     print_plain("\n".join(map(str, drawn)))
 
 
-def _drawn(workdirs: list[pathlib.Path]) -> list[pathlib.Path]:
+def _drawn(workdirs: list[pathlib.Path], labels: Mapping[str, str]) -> list[pathlib.Path]:
     """Draw one run, judged again, or several side by side; return the paths."""
     if workdirs in ([], [pathlib.Path()]):
         raise UserError("--workdir is empty; pass the folder of a run.")
@@ -264,6 +277,7 @@ def _drawn(workdirs: list[pathlib.Path]) -> list[pathlib.Path]:
             raise UserError(
                 "several runs are drawn into a folder of their own; pass --into=FOLDER."
             )
+        _require_labels(workdirs, labels)
         return compare(
             workdirs, file, pathlib.Path(flags.FLAGS.into), flags.FLAGS.panels, flags.FLAGS.over
         )
@@ -277,6 +291,7 @@ def _drawn(workdirs: list[pathlib.Path]) -> list[pathlib.Path]:
         raise UserError(f"{workdirs[0]} has a damaged summary.json; {again}.") from None
     why = f"its {' and '.join(others)} was changed since the run; {again}"
     try:
+        _require_labels(workdirs, labels)
         judge(workdirs[0], file, config, "--quick" in run["command"])
         drawn = draw(workdirs[0], file, config, flags.FLAGS.panels, flags.FLAGS.over)
     except (AttributeError, LookupError, TypeError, ValueError) as error:

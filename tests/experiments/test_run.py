@@ -179,6 +179,7 @@ def test_a_finished_run_says_so_and_does_nothing(finished):
         ("--labels=fed_mid=Ours", None),
         ("--panels=f2", "there is no measure f2; known are bytes_down"),
         ("--labels=fed_mid", "--labels is not understood"),
+        ("--labels=nope=Ours", "there is no method nope; known are fed_dual_avg, fed_mid."),
         ("--size=3", "--size is 3; pass width and height"),
     ],
 )
