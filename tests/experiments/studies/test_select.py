@@ -1,11 +1,14 @@
 """What a selection makes of a file: targets, sites, scaling; and a quick one up to its figures."""
 
+import io
 import types
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import fcojax
+from experiments.cli.console import results
 from experiments.studies.select import EXPERIMENT
 from experiments.studies.select.figures import _spread_out
 from experiments.studies.select.problem import (
@@ -272,6 +275,10 @@ def test_a_quick_study_has_a_model_a_ledger_and_figures(tmp_path):
     left_out = summary["chosen"]["left out"].split(", ")
     assert len(left_out) == 30 - summary["chosen"]["coefficients that are not zero"]
     assert not names & set(left_out)
+    console = Console(width=200, file=(file := io.StringIO()))
+    results(console, summary, tmp_path, study.printed)
+    printed = file.getvalue()
+    assert all(what in printed for what in (*summary["chosen"], *names)), printed
     assert summary["data"] == "drawn: 345 examples of 5 sites, logistic loss."
     judged = [row["loss when left out"] for row in summary["sites"]]
     assert np.mean(judged) == pytest.approx(summary["chosen"]["score"])
