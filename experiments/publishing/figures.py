@@ -220,7 +220,8 @@ def _require_labels(workdirs: list[pathlib.Path], labels: Mapping[str, str]) -> 
     """Raise ``UserError`` unless every label is that of a method in these runs."""
     known = set()
     for workdir in workdirs if labels else ():
-        names = {row.get("algorithm") for row in tidy.load(workdir / "rows.jsonl")} - {None}
+        rows = tidy.load(workdir / "rows.jsonl")
+        names = {row["algorithm"] for row in rows if "algorithm" in row}
         known |= names
         known |= {comparison.label(workdir, name) for name in names if len(workdirs) > 1}
     for label in labels:
