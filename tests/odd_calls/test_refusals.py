@@ -124,7 +124,6 @@ FACTORIES = {
     "half a nonzero": (lambda: transforms.l0_ball(1.5), "1.5"),
     "a predicate that returns another":
         (lambda: of_subtree(l1(), lambda path, leaf: named("kernel")), "return"),
-    "no entries for a sphere": (lambda: transforms.sphere().project(jnp.zeros(0)), "(0,)"),
     "no entries for unit columns":
         (lambda: transforms.oblique().project(jnp.zeros((0, 2))), "(0, 2)"),
     "places for an array of clients":
