@@ -15,6 +15,7 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.problems.clients import ClientData
+from fcojax.problems.problem import population_loss
 from fcojax.selection.nonzeros import Counter, Range
 from fcojax.selection.solves import Fits, Null, Setup, Start, first_start, null_model, solve_from
 from fcojax.transforms.penalty import least_scale
@@ -149,7 +150,9 @@ def _begin(
 
     guess = jnp.log(least_scale(is_sparse, null.first))
     zero = jnp.zeros((), jnp.int32)
-    fit = Fits(null.model, jnp.full_like(first, jnp.nan), null.outcome)
+    objective = population_loss(setup.loss, null.model, data)
+    objective += setup.penalty.value(null.model, null.first).astype(objective.dtype)
+    fit = Fits(null.model, objective, null.outcome)
     sparser = End(first, zero, jnp.asarray(tolerance, first.dtype), fit)
     denser = End(floor, zero + goal.most, jnp.full_like(first, jnp.inf), fit)
     sent = jnp.zeros_like(null.outcome.bytes_down)

