@@ -117,8 +117,9 @@ TRUTH = jnp.array([1.0, -0.5, 0.1, 0.05, 0.0, 0.0, 0.0, 0.0])
 def test_intervals_of_a_thousand_federations_hold_the_truth_as_often_as_they_say(kind):
     """Four sites of 150 rows whose features differ: strong, weak and no effects, debiased.
 
-    The refit has its support fixed to that of the truth; a support chosen on the same rows leaves
-    out weak effects that happen to be small.
+    The refit has its support fixed to that of the truth. On a support that the lasso chose on the
+    same rows weak effects are covered too seldom, because those that are left out have no interval,
+    and absent ones that enter do so where their noise is large.
     """
     loss = LOSSES[kind]
 
@@ -147,25 +148,31 @@ def test_intervals_of_a_thousand_federations_hold_the_truth_as_often_as_they_say
         found = jax.lax.fori_loop(0, 200, lasso, jnp.zeros(DIM))
         everything, support = jnp.ones(DIM + 1, bool), jnp.append(True, TRUTH != 0)
         estimates = [debiased(loss, model(found), rows, weights, everything)]
-        refit = model(jnp.where(TRUTH != 0, found, 0))
-        unravel = ravel_pytree(refit)[1]
+        unravel = ravel_pytree(model(found))[1]
+        for kept in (support, jnp.append(True, found != 0)):
 
-        def newton(_, flat):
-            return debiased(loss, unravel(flat), rows, weights, support)[0]
+            def newton(_, flat, kept=kept):
+                return debiased(loss, unravel(flat), rows, weights, kept)[0]
 
-        flat = jax.lax.fori_loop(0, 5, newton, ravel_pytree(refit)[0])
-        estimates.append(debiased(loss, unravel(flat), rows, weights, support))
+            start = jnp.where(kept, ravel_pytree(model(found))[0], 0)
+            flat = jax.lax.fori_loop(0, 5, newton, start)
+            estimates.append(debiased(loss, unravel(flat), rows, weights, kept))
         truth = jnp.append(0.0, TRUTH)
-        return [
+        covers = [
             jnp.abs(estimate - truth) <= 1.959964 * jnp.sqrt(jnp.diagonal(covariance))
             for estimate, covariance, _ in estimates
         ]
+        return [*covers, jnp.append(True, found != 0)]
 
     keys = jax.random.split(jax.random.key(1), 1000)
     held = jax.jit(lambda keys: jax.lax.map(federation, keys, batch_size=50))(keys)
-    debiased_share, refit_share = (np.mean(np.asarray(column)[:, 1:], axis=0) for column in held)
     strong, weak, none = slice(0, 2), slice(2, 4), slice(4, None)
-    for part in (strong, weak, none):
-        assert 0.93 <= debiased_share[part].mean() <= 0.97
-    for part in (strong, weak):
-        assert 0.93 <= refit_share[part].mean() <= 0.97
+    shares = [
+        [np.mean(np.asarray(column)[:, 1:][:, part]) for part in (strong, weak, none)]
+        for column in held
+    ]
+    print(kind, np.round(shares, 3).tolist())
+    debiased_share, refit_share, chosen_share, _ = shares
+    assert min(debiased_share) >= 0.93 and max(debiased_share) <= 0.97
+    assert min(refit_share[:2]) >= 0.93 and max(refit_share[:2]) <= 0.97
+    assert chosen_share[1] < 0.93
