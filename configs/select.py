@@ -48,7 +48,7 @@ def get_config():
     config.loss = "logistic"  # linear, logistic, poisson, huber, median or squared_hinge
     config.l1_fraction = 1.0  # of the elastic net; 1 is the lasso
     config.groups = ""  # chosen together: a CSV file of columns and groups, or lab=lab_*|crp,...
-    config.group_fraction = 1.0  # of the groups' penalty; the rest is l1, except for trend
+    config.group_fraction = 1.0  # of the groups' penalty; the rest is l1; 1 for trend
     config.group_penalty = "norm"  # of the columns of a group: norm, slope, fused or trend
     config.by = "site"  # the rule that chooses: site, sites, examples, aic, bic or ebic; see above
     config.num_folds = 5  # where by is sites or examples

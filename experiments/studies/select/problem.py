@@ -211,10 +211,20 @@ def _of_groups(config: Config, labels: np.ndarray, number: int) -> Penalty:
             if fraction == 1
             else sparse_group(1 - fraction, labels=[labels])
         )
+    if kind != "norm" and config.by in ("aic", "bic", "ebic"):
+        raise ValueError(
+            f"by is {config.by}, which counts nonzero coefficients, but {kind} ties them to one "
+            "another; pass --config.by=site, sites or examples."
+        )
     if kind == "fused" and fraction == 1:
         raise ValueError(
             "group_fraction is 1, which leaves fused columns no l1 norm and so no first strength; "
             "pass less."
+        )
+    if kind == "trend" and fraction != 1:
+        raise ValueError(
+            f"group_fraction is {fraction}, but the prox of l1 plus a trend is not the one after "
+            "the other; pass 1, or --config.group_penalty=fused."
         )
     parts: list[tuple[Penalty, np.ndarray]] = []
     for label in range(number):

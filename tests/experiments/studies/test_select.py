@@ -173,12 +173,13 @@ def test_features_whose_names_look_like_formulas_are_drawn(tmp_path):
         assert drawn.exists()
 
 
-def grouped(text, l1_fraction=1.0, group_fraction=1.0, group_penalty="norm"):
+def grouped(text, l1_fraction=1.0, group_fraction=1.0, group_penalty="norm", by="site"):
     return types.SimpleNamespace(
         groups=text,
         l1_fraction=l1_fraction,
         group_fraction=group_fraction,
         group_penalty=group_penalty,
+        by=by,
     )
 
 
@@ -223,6 +224,10 @@ def test_slope_fused_and_trend_take_the_columns_of_a_group_in_order():
         found = penalty(grouped("labs=lab_*", group_fraction=fraction, group_penalty=kind), names)
         np.testing.assert_allclose(found.value(model, 1.0), 2 + expected)
         assert found.scale_max is not None
+    with pytest.raises(ValueError, match="by is bic, which counts nonzero coefficients, but slope"):
+        penalty(grouped("labs=lab_*", group_penalty="slope", by="bic"), names)
+    with pytest.raises(ValueError, match="group_fraction is 0.5, but the prox of l1 plus a trend"):
+        penalty(grouped("labs=lab_*", group_fraction=0.5, group_penalty="trend"), names)
     with pytest.raises(ValueError, match="group_fraction is 1, which leaves fused columns no l1"):
         penalty(grouped("labs=lab_*", group_penalty="fused"), names)
     with pytest.raises(ValueError, match="2 columns, whose trend has no kink; pass 3 or more"):
