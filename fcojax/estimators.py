@@ -29,7 +29,7 @@ class _Sparse(BaseEstimator):
         *,
         by: Any = None,
         one_standard_error: bool = True,
-        refit: bool = True,
+        shrinkage: float = 0.0,
         strengths: Any = 50,
         least: float = 1e-2,
         tolerance: float = 1e-5,
@@ -39,7 +39,7 @@ class _Sparse(BaseEstimator):
         self.penalty = penalty
         self.by = by
         self.one_standard_error = one_standard_error
-        self.refit = refit
+        self.shrinkage = shrinkage
         self.strengths = strengths
         self.least = least
         self.tolerance = tolerance
@@ -56,10 +56,11 @@ class _Sparse(BaseEstimator):
         penalty = on_subtree(l1(), named("kernel")) if self.penalty is None else self.penalty
         self.selection_ = selection.select(
             problem(data), penalty, by=by, one_standard_error=self.one_standard_error,
-            refit=self.refit, strengths=self.strengths, least=self.least,
+            refit=self.shrinkage != 1, strengths=self.strengths, least=self.least,
             key=jax.random.key(seed), tolerance=self.tolerance, max_rounds=self.max_rounds,
         )  # fmt: skip
-        model: Any = self.selection_.refit if self.refit else self.selection_.model
+        found = self.selection_
+        model: Any = found.model if self.shrinkage == 1 else found.relaxed(self.shrinkage)
         self.coef_ = np.asarray(model["kernel"], float).T
         self.intercept_ = np.asarray(model["bias"], float)
         return self
@@ -79,7 +80,8 @@ class SparseRegressor(RegressorMixin, _Sparse):
       by: folds, a criterion or a number of nonzeros, as for ``select``; ``None`` leaves one site
         out, or a fifth of the rows if there is one site.
       one_standard_error: see ``select``.
-      refit: whether to predict with the model without penalty on the chosen support.
+      shrinkage: phi of the relaxed lasso, ``phi * model + (1 - phi) * refit``: 0 predicts with the
+        model without penalty on the chosen support, 1 with the penalised one.
       strengths: see ``select``.
       least: see ``select``.
       tolerance: see ``select``.

@@ -8,7 +8,7 @@ import numpy as np
 from fcojax.arguments import validated
 from fcojax.types import Count, Numbers, Positive
 
-_UpToOne = Annotated[
+UpToOne = Annotated[
     Any, Numbers("a number from 0 to 1", lambda values: (values >= 0) & (values <= 1))
 ]
 
@@ -93,7 +93,7 @@ def bic(*, gaussian: bool = False) -> Criterion:
 
 
 @validated
-def ebic(*, gaussian: bool = False, gamma: _UpToOne = 1.0) -> Criterion:
+def ebic(*, gaussian: bool = False, gamma: UpToOne = 1.0) -> Criterion:
     r"""BIC plus :math:`2 \gamma \log \binom{p}{k}` for the choice of k parameters out of p.
 
     Args:

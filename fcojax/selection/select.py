@@ -17,7 +17,7 @@ from fcojax.memo import jit_per
 from fcojax.privacy.mechanism import is_private
 from fcojax.problems.clients import ClientData, require_one_device
 from fcojax.problems.problem import Problem, population_loss
-from fcojax.selection.criteria import Criterion
+from fcojax.selection.criteria import Criterion, UpToOne
 from fcojax.selection.folds import (
     Folds,
     Fraction,
@@ -27,12 +27,7 @@ from fcojax.selection.folds import (
     stacked,
     weighted_loss,
 )
-from fcojax.selection.ledger import (
-    Entry,
-    Ledger,
-    entry_of_solves,
-    shown_bytes,
-)
+from fcojax.selection.ledger import Entry, Ledger, entry_of_solves, shown_bytes
 from fcojax.selection.nonzeros import Nonzeros
 from fcojax.selection.path import (
     Method,
@@ -105,6 +100,15 @@ class Selection(NamedTuple):
     def strength(self) -> float:
         """The chosen strength."""
         return float(self.path.strengths[self.chosen])
+
+    @validated
+    def relaxed(self, shrinkage: UpToOne) -> Params:
+        """Return the relaxed lasso, ``shrinkage * model + (1 - shrinkage) * refit``.
+
+        Args:
+          shrinkage: phi: 1 is the penalised model, 0 the refit.
+        """
+        return tree.add(tree.scale(shrinkage, self.model), tree.scale(1 - shrinkage, self.refit))
 
     def __str__(self) -> str:
         nonzero = np.asarray(self.path.num_nonzero)

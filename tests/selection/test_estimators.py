@@ -14,7 +14,7 @@ from fcojax import selection
 from fcojax.estimators import SparseClassifier, SparseRegressor
 from fcojax.transforms import l1, named, on_subtree
 
-QUICK = {"strengths": 3, "by": selection.bic(), "refit": False, "max_rounds": 500}
+QUICK = {"strengths": 3, "by": selection.bic(), "shrinkage": 1, "max_rounds": 500}
 
 
 @pytest.mark.long
@@ -41,6 +41,8 @@ def test_the_model_is_that_of_select_and_clones_keep_the_arguments():
     found = fcojax.select(fcojax.problems.linear(data), penalty, strengths=5)
     np.testing.assert_allclose(model.coef_, found.refit["kernel"], atol=1e-12)
     np.testing.assert_allclose(model.predict(x), x @ model.coef_ + model.intercept_)
+    mixed = SparseRegressor(strengths=5, random_state=0, shrinkage=0.25).fit(x, y, groups=sites)
+    np.testing.assert_allclose(mixed.coef_, found.relaxed(0.25)["kernel"], atol=1e-12)
     assert model.score(x, y) > 0.95
     assert sorted(model.selection_.ledger.by_client()) == ["a", "b", "c"]
 
@@ -50,7 +52,7 @@ def test_the_model_is_that_of_select_and_clones_keep_the_arguments():
 def test_classes_against_scikit_learn(classes):
     x, y, sites = rows(classes)
     names = np.array(["low", "mid", "top"])[y]
-    model = SparseClassifier(strengths=[0.02], by=selection.aic(), refit=False, tolerance=1e-7)
+    model = SparseClassifier(strengths=[0.02], by=selection.aic(), shrinkage=1, tolerance=1e-7)
     model.fit(x, names, groups=sites)
     judge = LogisticRegression(
         l1_ratio=1.0, C=1 / (90 * 0.02), solver="saga", tol=1e-10, max_iter=100_000

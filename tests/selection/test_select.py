@@ -59,6 +59,25 @@ def test_leaving_a_client_out_equals_fitting_the_others():
 
 
 @pytest.mark.slow
+def test_the_relaxed_lasso_is_the_lasso_on_the_support_with_a_share_of_the_strength():
+    """Meinshausen's form, ``refit - phi * strength * inv(X'X / n) sign``: no sign changes here."""
+    data = population()
+    problem = problems.least_squares(data)
+    chosen = fcojax.select(
+        problem, l1(), strengths=[0.2], by=selection.bic(gaussian=True), tolerance=1e-9
+    )
+    kept = np.flatnonzero(chosen.model)
+    x, y = np.asarray(data.examples["x"])[:, kept], np.asarray(data.examples["y"])
+    gram, signs = x.T @ x / len(y), np.sign(np.asarray(chosen.model)[kept])
+    assert 0 < kept.size < 6
+    for phi in (0.0, 0.3, 1.0):
+        expected = np.zeros(6)
+        expected[kept] = np.linalg.solve(gram, x.T @ y / len(y) - phi * 0.2 * signs)
+        assert np.array_equal(np.sign(expected[kept]), signs)
+        np.testing.assert_allclose(chosen.relaxed(phi), expected, atol=1e-6)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [problems.logistic_loss, cox_loss], ids=["rows", "whole batch"])
 def test_the_weighted_loss_of_a_fold_equals_the_loss_of_its_rows_alone(loss):
     data = survival() if loss is cox_loss else population("logistic", (7, 4), 2)
