@@ -221,7 +221,7 @@ def _of_groups(config: Config, labels: np.ndarray, number: int) -> Penalty:
             "group_fraction is 1, which leaves fused columns no l1 norm and so no first strength; "
             "pass less."
         )
-    if kind == "trend" and fraction != 1:
+    if kind == "trend" and fraction < 1:
         raise ValueError(
             f"group_fraction is {fraction}, but the prox of l1 plus a trend is not the one after "
             "the other; pass 1, or --config.group_penalty=fused."
