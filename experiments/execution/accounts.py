@@ -2,7 +2,7 @@
 
 import functools
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +17,7 @@ from experiments.storage.row_store import RowStore
 from fcojax import privacy
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.status import Status
-from fcojax.privacy.accounting import multiplier_of
+from fcojax.privacy.accounting import multiplier_of, together
 from fcojax.privacy.mechanism import is_private
 from fcojax.problems import ClientData
 
@@ -57,8 +57,8 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
         raise UserError(
             "privacy_budget and extend contradict, as the number of runs is open; pass one."
         )
-    runs = [take(job.grid, p) for job in jobs for p in range(num_points(job.grid))]
-    runs *= len(settings.seeds)
+    runs = [[take(job.grid, p) for p in range(num_points(job.grid))] for job in jobs]
+    runs *= len(settings.seeds)  # each algorithm and seed has cohorts of its own
     limits = [
         job.plan.uplink.limit(job.plan.cohort, runs, job.train.num_clients)
         for job in limited
@@ -69,7 +69,8 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
         return settings, None
     if not least.rounds:
         raise UserError(
-            f"no round is allowed to {len(runs)} runs, as {least.detail}; add noise, or run fewer."
+            f"no round is allowed to {sum(map(len, runs))} runs, as {least.detail}; add noise, or "
+            "run fewer."
         )
     last = min(settings.criterion.last_rounds, least.rounds)
     criterion = settings.criterion._replace(last_rounds=last)
@@ -80,29 +81,40 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
 def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str, Any]:
     """Return the privacy cost of all runs together, counting every round that was evaluated."""
     data, delta = jobs[0].train, delta_of(settings, jobs[0].train)
-    rounds, largest, runs = Counter(), 0.0, 0
+    largest, runs, entries = 0.0, [], []
     for job in jobs:
+        same = defaultdict(list)  # the points of a seed have the same cohorts
         for point, seeds in curves(store.of(job.label), job.grid._fields).items():
             hparams = type(job.grid)(*point)
             noise = multiplier_of(job.plan, hparams) if is_private(job.plan) else 0.0
-            for curve in seeds.values():
+            for seed, curve in seeds.items():
                 entry = privacy.Releases(job.plan.cohort, noise, curve[-1]["round"])
-                rounds[entry.cohort, noise] += entry.num_rounds
                 largest = max(largest, privacy.total_epsilon([entry], data.num_clients, delta))
-                runs += 1
-    entries = [privacy.Releases(cohort, noise, num) for (cohort, noise), num in rounds.items()]
+                same[seed].append(entry)
+        runs += [entry for of_seed in same.values() for entry in of_seed]
+        entries += [entry for of_seed in same.values() for entry in side_by_side(of_seed)]
     total = privacy.total_epsilon(entries, data.num_clients, delta)
     laws = {privacy.law(entry.cohort, data.num_clients) for entry in entries}
     return {
         "accounted as": "; ".join(sorted({law.name for law in laws})),
         "neighbours": "; ".join(sorted({f"{law.relation} a client" for law in laws})),
         "delta": delta,
-        "runs that were looked at": runs,
-        "rounds of all of them": sum(rounds.values()),
+        "runs that were looked at": len(runs),
+        "rounds of all of them": sum(entry.num_rounds for entry in runs),
         "largest epsilon of one run": _shown(largest),
         "epsilon of all together, with the choice of the best": _shown(total),
         "not protected": _OPEN,
     }
+
+
+def side_by_side(runs: Sequence[privacy.Releases]) -> list[privacy.Releases]:
+    """Return the entries of runs with the same cohorts, some of which end before others."""
+    entries, first = Counter(), 0
+    for last in sorted({run.num_rounds for run in runs}):
+        noise = together([run.noise for run in runs if run.num_rounds >= last])
+        entries[noise] += last - first
+        first = last
+    return [privacy.Releases(runs[0].cohort, noise, num) for noise, num in entries.items()]
 
 
 def _shown(epsilon: float) -> float | str:

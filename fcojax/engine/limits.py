@@ -24,9 +24,9 @@ def limit_of(plan: Plan, hparams: PyTree, data: ClientData, key: Key) -> Limit |
     """
     if plan.uplink is None or plan.uplink.limit is None:
         return None
-    runs = [hparams]
-    if is_sweep(key):
-        runs = [take(hparams, point) for point in range(num_points(hparams))] * key.size
+    runs = [[hparams]]
+    if is_sweep(key):  # the points of a seed have the same cohorts
+        runs = [[take(hparams, point) for point in range(num_points(hparams))]] * key.size
     return plan.uplink.limit(plan.cohort, runs, data.num_clients)
 
 

@@ -96,12 +96,13 @@ def law(sampler: Sampler, num_clients: Count) -> Law:
 
 
 class Releases(NamedTuple):
-    """Rounds whose models are released, or looked at: an entry of a ledger.
+    r"""Rounds whose models are released, or looked at: an entry of a ledger.
 
     Attributes:
       cohort: who takes part.
-      noise: the noise multiplier.
-      num_rounds: number of rounds, of all runs together.
+      noise: the noise multiplier of a round. Where several runs have the same cohorts, that of all
+        of their releases together, which is :math:`z / \sqrt{n}` for n runs.
+      num_rounds: number of rounds whose cohorts are drawn independently.
 
     Example:
       >>> import fcojax
@@ -124,16 +125,32 @@ def releases(
       plan: with an uplink from ``gaussian``.
       num_rounds: number of rounds of each run.
       hparams: the hyperparameters, if the noise is a function of them.
-      num_runs: number of runs.
+      num_runs: number of runs with the same key, such as the points of a sweep. They have the same
+        cohorts, so sampling hides a client from all of them or from none. Runs with keys of their
+        own, such as seeds, are entries of their own.
 
     Example:
       >>> import fcojax
       >>> from fcojax import privacy
       >>> plan = fcojax.Plan(fcojax.local_steps(1), uplink=privacy.gaussian(1.0, noise=2.0))
-      >>> releases(plan, 10, num_runs=3)
-      Releases(cohort=Everyone(), noise=2.0, num_rounds=30)
+      >>> releases(plan, 10, num_runs=4)
+      Releases(cohort=Everyone(), noise=1.0, num_rounds=10)
     """
-    return Releases(plan.cohort, multiplier_of(plan, hparams), num_rounds * num_runs)
+    return Releases(plan.cohort, together([multiplier_of(plan, hparams)] * num_runs), num_rounds)
+
+
+def together(noises: Sequence[float]) -> float:
+    r"""Return the noise multiplier of several releases about one cohort.
+
+    Gaussian releases of :math:`z_1, z_2, \dots` about the same sum tell as much as one of
+    :math:`(\sum_i z_i^{-2})^{-1/2}`.
+
+    Args:
+      noises: their noise multipliers.
+    """
+    if not all(noises):
+        return 0.0
+    return noises[0] if len(noises) == 1 else sum(noise**-2.0 for noise in noises) ** -0.5
 
 
 @validated
@@ -191,8 +208,8 @@ def epsilon(
       num_rounds: number of rounds.
       delta: the probability that is left; below one over the number of clients.
       hparams: the hyperparameters, if the noise is a function of them.
-      num_runs: runs of which anything is released or looked at, such as the points and seeds of a
-        sweep from which the best was taken.
+      num_runs: runs of which anything is released or looked at, such as the points of a sweep from
+        which the best was taken; with the same key, as for ``releases``.
       by: ``"rdp"``, or ``"pld"``, which is tighter and slower, and has no law without replacement.
 
     Example:
@@ -264,7 +281,7 @@ def noise_for(
     accounted = law(cohort, num_clients)
     found = _package().calibrate_dp_mechanism(
         lambda: _accountant(accounted, by),
-        lambda noise: _rounds(accounted, noise, num_rounds * num_runs),
+        lambda noise: _rounds(accounted, together([noise] * num_runs), num_rounds),
         target,
         delta,
         _package().LowerEndpointAndGuess(0.0, 1.0),

@@ -13,7 +13,8 @@ from fcojax.privacy.accounting import (
     Accountant,
     Releases,
     multiplier,
-    multiplier_of,
+    releases,
+    together,
     total_epsilon,
 )
 from fcojax.types import Count, Positive, Share
@@ -32,16 +33,16 @@ class Budget(NamedTuple):
     spent: tuple[Releases, ...]
     by: Accountant
 
-    def limit(self, noise: Any, cohort: Sampler, runs: list, num_clients: int) -> Limit:
+    def limit(self, noise: Any, cohort: Sampler, runs: list[list], num_clients: int) -> Limit:
         """Return how many rounds each of these runs may have; see ``Uplink.limit``.
 
         Args:
           noise: the noise multiplier, a number or a function of the hyperparameters.
           cohort: who takes part.
-          runs: the hyperparameters of each run.
+          runs: the hyperparameters of each run, in lists of those with the same cohorts.
           num_clients: size of the population.
         """
-        counts = Counter(multiplier(hparams, noise) for hparams in runs)
+        counts = Counter(together([multiplier(each, noise) for each in same]) for same in runs)
 
         def after(num_rounds: int) -> float:
             new = (Releases(cohort, each, num_rounds * n) for each, n in counts.items())
@@ -111,10 +112,9 @@ def rounds_within(
       >>> rounds_within(2.0, 1e-3, plan, num_clients=100)
       0
     """
-    noise = multiplier_of(plan, hparams)
 
     def allowed(num_rounds):
-        entry = Releases(plan.cohort, noise, num_rounds * num_runs)
+        entry = releases(plan, num_rounds, hparams=hparams, num_runs=num_runs)
         return total_epsilon([entry], num_clients, delta, by=by) <= target
 
     return _most_rounds(allowed)

@@ -22,7 +22,7 @@ DATA = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 3.0)])
 
 
 def seven_in_all(cohort, runs, num_clients):
-    return Limit(7 // len(runs), "seven rounds are left")
+    return Limit(7 // sum(map(len, runs)), "seven rounds are left")
 
 
 LIMITED = NO_UPLINK._replace(limit=seven_in_all)
@@ -158,7 +158,7 @@ def test_points_with_noise_of_their_own_share_a_budget():
     hparams_type = fcojax.extended(FED_AVG.hparams_type, "Noisy", noise=1.0)
     uplink = privacy.gaussian(1.0, lambda h: h.noise, budget=privacy.budget(2.0, delta=1e-3))
     runs = [hparams_type(noise=noise) for noise in (8.0, 30.0)]
-    limit = uplink.limit(fcojax.everyone(), runs, 2)
+    limit = uplink.limit(fcojax.everyone(), [runs], 2)
 
     def spent(rounds):
         ledger = [privacy.Releases(fcojax.everyone(), h.noise, rounds) for h in runs]

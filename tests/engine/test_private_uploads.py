@@ -142,17 +142,20 @@ def delta_of_poisson(epsilon, multiplier, rate):
     return rate * delta_of(np.log1p(np.expm1(epsilon) / rate), multiplier)
 
 
-def told_apart(cohort, uplink, neighbours, num_runs=10_000):
-    """How often a release exceeds each threshold, for both populations."""
+Point = fcojax.extended(fed_avg.Hparams, "Point", index=0.0)
+
+
+def told_apart(cohort, uplink, neighbours, num_runs=10_000, num_points=1):
+    """How often the mean of all points' releases exceeds each threshold, for both populations."""
     plan = fcojax.Plan(fcojax.local_steps(1), cohort, uplink)
     keys = jax.random.split(KEY, num_runs)
-    grid = fcojax.grid.product(fed_avg.Hparams, client_lr=[1.0])
+    grid = fcojax.grid.product(Point, client_lr=[1.0], index=np.arange(float(num_points)))
     releases = []
     for targets in neighbours:
         models, _ = fcojax.sweep(
             mean_of_targets(), grid, jnp.array(0.0), scalars(*targets), keys, plan, num_rounds=1
         )
-        releases.append(np.ravel(models))
+        releases.append(np.mean(np.asarray(models), axis=0))
         keys = jax.random.split(jax.random.fold_in(KEY, 1), num_runs)
     thresholds = np.quantile(releases[0], np.linspace(0.02, 0.98, 25))
     return [np.mean(one[:, None] > thresholds, axis=0) for one in releases]
@@ -187,6 +190,27 @@ def test_neighbours_cannot_be_told_apart_more_than_promised(
         )
         excess[scale] = np.max(found - np.exp(epsilon) * falsely - delta - 5 * error)
     assert excess[1.0] <= 0 < excess[0.5]
+
+
+@pytest.mark.slow
+@pytest.mark.gate
+def test_points_of_a_sweep_cost_as_runs_with_the_same_cohorts():
+    """What they tell is within the bound of that, and beyond the one of independent cohorts."""
+    rate, noise, points, epsilon, runs = 0.2, 2.0, 8, 0.5, 10_000
+    coins, uplink = fcojax.coin_flips(rate), privacy.gaussian(1.0, noise=noise)
+    found, falsely = told_apart(coins, uplink, ((50.0, 0.0), (0.0, 0.0)), runs, points)
+    error = np.sqrt((found * (1 - found) + np.exp(2 * epsilon) * falsely * (1 - falsely)) / runs)
+    excess = found - np.exp(epsilon) * falsely
+    [entry] = {privacy.releases(fcojax.Plan(WORK, coins, uplink), 1, num_runs=points)}
+    bound = delta_of_poisson(epsilon, entry.noise, rate)
+    assert np.max(excess - 5 * error) <= bound
+
+    rng = np.random.default_rng(0)
+    size = (400_000, points)
+    drawn = (rng.random(size) < rate) + noise * rng.standard_normal(size)
+    loss = np.log1p(rate * np.expm1((drawn - 0.5) / noise**2)).sum(axis=1)
+    independent = np.mean(np.maximum(0, 1 - np.exp(epsilon - loss)))
+    assert np.max(excess - 5 * error) > independent
 
 
 FINE = uploads.modular_sum(1e-6, 24)

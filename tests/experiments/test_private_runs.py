@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 import fcojax
+from experiments.execution.accounts import side_by_side
 from experiments.process.errors import UserError
 from experiments.report import rows as tidy
 from experiments.storage.workdir import Workdir
 from fcojax import privacy
+from fcojax.privacy.accounting import together
 from tests.experiments.test_run import TOY, launch
 from tests.experiments.toys import Toy
 
@@ -29,6 +31,11 @@ def spent(num_rounds):
     return privacy.total_epsilon([privacy.Releases(COINS, 4.0, num_rounds)], 6, 0.01)
 
 
+def spent_by_all(num_rounds):
+    """Of two algorithms with cohorts of their own, and two points each with the same ones."""
+    return privacy.total_epsilon([privacy.Releases(COINS, 4.0 / 2**0.5, 2 * num_rounds)], 6, 0.01)
+
+
 @needs_package
 @pytest.mark.slow
 def test_rows_say_what_they_cost_and_the_page_what_all_cost_and_other_data_are_refused(tmp_path):
@@ -42,7 +49,7 @@ def test_rows_say_what_they_cost_and_the_page_what_all_cost_and_other_data_are_r
     told = json.loads((tmp_path / "summary.json").read_text())["privacy"]
     everything = "epsilon of all together, with the choice of the best"
     assert told["runs that were looked at"] == 4 and told["rounds of all of them"] == 80
-    np.testing.assert_allclose(told[everything], spent(80), rtol=1e-12)
+    np.testing.assert_allclose(told[everything], spent_by_all(20), rtol=1e-12)
     assert everything in (tmp_path / "index.html").read_text()
 
     known = json.loads((tmp_path / "config.json").read_text())
@@ -57,7 +64,7 @@ def test_rows_say_what_they_cost_and_the_page_what_all_cost_and_other_data_are_r
 @needs_package
 @pytest.mark.slow
 def test_a_budget_ends_all_runs_with_the_last_round_within_it(tmp_path):
-    budget = (spent(4 * 7) + spent(4 * 8)) / 2  # four runs share it
+    budget = (spent_by_all(7) + spent_by_all(8)) / 2  # four runs share it
     done = launch(*PRIVATE, f"--workdir={tmp_path}", f"--config.privacy_budget={budget}")
     assert done.returncode == 0, done.stderr
     assert "stopped after round 7, the last that is allowed" in done.stderr
@@ -74,6 +81,13 @@ def test_a_run_without_noise_has_no_epsilon():
         Toy(noise_multiplier=1.0)
     with pytest.raises(ValueError, match="privacy_budget needs privacy_delta"):
         Toy(clip_norm=0.3, noise_multiplier=1.0, privacy_budget=2.0)
+
+
+def test_runs_that_end_early_are_accounted_beside_those_with_the_same_cohorts():
+    """Three to round 5, two of them to round 7, one of them to round 10."""
+    runs = [privacy.Releases(COINS, 2.0, rounds) for rounds in (10, 5, 7)]
+    found = {entry.noise: entry.num_rounds for entry in side_by_side(runs)}
+    assert found == {together([2.0] * 3): 5, together([2.0] * 2): 2, 2.0: 3}
 
 
 def test_a_folder_keeps_the_data_of_a_private_run(tmp_path):

@@ -87,16 +87,31 @@ def test_noise_for_a_target_and_rounds_within_it():
     assert spent[0, 1] <= 2.0 < spent[1, 1] and spent[0, 1] == spent[1, 0]
     np.testing.assert_allclose(spent[0, 1], 2.0, atol=1e-3)
     assert privacy.rounds_within(2.0, 1e-5, found, 1000) == 100
-    assert privacy.rounds_within(2.0, 1e-5, found, 1000, num_runs=5) == 20
+    five = privacy.rounds_within(8.0, 1e-5, found, 1000, num_runs=5)
+    costs = [privacy.epsilon(found, 1000, five + more, 1e-5, num_runs=5) for more in (0, 1)]
+    assert costs[0] <= 8.0 < costs[1]
+    louder = privacy.noise_for(2.0, 1e-5, cohort, num_clients=1000, num_rounds=100, num_runs=5)
+    np.testing.assert_allclose(louder, noise * 5**0.5, rtol=1e-4)
     tight = privacy.epsilon(found, 1000, 100, 1e-5, by="pld")
     assert 1.5 < tight < 2.0
 
 
 @needs_package
-def test_tuning_spends_as_much_as_that_many_rounds():
-    found = plan(fcojax.coin_flips(0.05), 1.0)
-    runs = privacy.epsilon(found, 1000, 20, 1e-5, num_runs=6)
-    assert runs == privacy.epsilon(found, 1000, 120, 1e-5)
+def test_runs_with_the_same_cohorts_spend_more_than_that_many_rounds():
+    """Their releases of a round are composed within the sampling, and not around it."""
+    import dp_accounting as dp
+
+    coins, everyone = fcojax.coin_flips(0.05), fcojax.everyone()
+    accountant = dp.rdp.RdpAccountant()
+    for _ in range(20):
+        together = dp.ComposedDpEvent([dp.GaussianDpEvent(2.0)] * 6)
+        accountant.compose(dp.PoissonSampledDpEvent(0.05, together))
+    found = privacy.epsilon(plan(coins, 2.0), 1000, 20, 1e-5, num_runs=6)
+    np.testing.assert_allclose(found, accountant.get_epsilon(1e-5), rtol=1e-9)
+    apart = [privacy.releases(plan(coins, 2.0), 20)] * 6  # with keys of their own
+    assert privacy.total_epsilon(apart, 1000, 1e-5) < 0.6 * found
+    runs = privacy.epsilon(plan(everyone, 2.0), 1000, 20, 1e-5, num_runs=6)
+    np.testing.assert_allclose(runs, privacy.epsilon(plan(everyone, 2.0), 1000, 120, 1e-5))
 
 
 @needs_package

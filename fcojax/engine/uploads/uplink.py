@@ -136,8 +136,9 @@ class Uplink(NamedTuple):
       fraction: ``(weights) -> fraction``: the value that ``server_update`` receives, the share of
         the population's weight behind the mean; by default that of the mean's denominator.
       limit: ``(cohort, runs, num_clients) -> Limit``: how many rounds are allowed to each of
-        several runs together, given the hyperparameters of each; ``None`` for any number. It is
-        asked on the host before the first round.
+        several runs together, given the hyperparameters of each, in lists of those that have the
+        same cohorts, as the points of one seed do; ``None`` for any number. It is asked on the host
+        before the first round.
       of_round: ``(hparams, key) -> hparams``: what ``encode`` and ``num_bytes`` receive as the
         hyperparameters, given the key of the round, for what all clients and the server share, such
         as a coin; by default the hyperparameters as they are.
