@@ -2,6 +2,7 @@
 
 import functools
 import pathlib
+import zlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -28,6 +29,7 @@ from fcojax.engine.stream import Stream, on_disk
 from fcojax.engine.sweep import points_at_once
 from fcojax.engine.tuning import fastest_chunk_size
 from fcojax.engine.validation import require_run
+from fcojax.privacy.mechanism import is_private
 from fcojax.problems import ClientData, Problem
 from fcojax.transforms import Penalty
 from fcojax.types import Key, PyTree
@@ -258,6 +260,8 @@ def prepare(
       remember: the file in which timed chunk sizes are kept.
     """
     keys, first = keys_of(settings.seeds), take(job.grid, 0)
+    if is_private(job.plan):  # two releases with the same noise would tell their difference
+        keys = jax.vmap(jax.random.fold_in, (0, None))(keys, zlib.crc32(job.label.encode()))
     points, stream = num_points(job.grid), None
     params = _params(problem)
     if on_disk(job.train) and jax.process_count() > 1:

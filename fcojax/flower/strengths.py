@@ -25,7 +25,16 @@ from fcojax.selection.folds import Fraction, Split
 from fcojax.selection.ledger import Entry
 from fcojax.selection.path import grid_of
 from fcojax.selection.select import choice, draw_folds, standard_error
-from fcojax.selection.solves import Fits, Start, ahead, beyond_all, cast_like, prox_gradient_step
+from fcojax.selection.solves import (
+    Fits,
+    Start,
+    ahead,
+    beyond_all,
+    cast_like,
+    key_of_fold,
+    null_key,
+    prox_gradient_step,
+)
 from fcojax.transforms import Penalty
 from fcojax.types import Array, Count, Key, NonNegative, Params
 
@@ -171,9 +180,11 @@ def select(
                 "by_client(), hold_out(share, clients=True) or a criterion."
             )
         rows, outcomes = [], []
-        for train, held in zip(folds.train.clients, folds.held.clients, strict=True):
+        plan, parts = federation.plan, zip(folds.train.clients, folds.held.clients, strict=True)
+        for index, (train, held) in enumerate(parts):
             fold = solves.on(np.asarray(train), "tune paths")
-            of_fold, _ = _path(fold, key, np.asarray(found.strengths), False, tolerance, unit)
+            own = key_of_fold(plan, key, index)
+            of_fold, _ = _path(fold, own, np.asarray(found.strengths), False, tolerance, unit)
             models = _each(of_fold.models, found.strengths.size)
             rows.append(solves.on(np.asarray(held), "validation").losses(models))
             outcomes.append(of_fold.outcome)
@@ -314,8 +325,8 @@ def _path(
     start, first = Start(zeros, nowhere, (zeros, nowhere), ()), jnp.ones_like(nowhere)
     if penalty.scale_max is not None:
         guess = penalty.scale_max(solves.exchange(zeros)[1])
-        null_key = jax.random.fold_in(key, 0)
-        _, null = solves.solve(start, beyond_all(guess.dtype), null_key, tolerance * guess)
+        first_key = jax.random.fold_in(null_key(key), 0)
+        _, null = solves.solve(start, beyond_all(guess.dtype), first_key, tolerance * guess)
         first = penalty.scale_max(solves.exchange(null.models)[1])
         start = Start(null.models, nowhere, (null.models, nowhere), ())
     strengths = jnp.asarray(grid, first.dtype) * (first if relative else 1)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
@@ -43,7 +44,7 @@ from fcojax.selection.path import (
 from fcojax.selection.path import path as path_of
 from fcojax.selection.refit import refit_of
 from fcojax.selection.show import draw_path, draw_scores
-from fcojax.selection.solves import Setup
+from fcojax.selection.solves import Setup, key_of_fold
 from fcojax.transforms import Penalty
 from fcojax.types import Count, Key, NonNegative, Params, PyTree
 from fcojax.xla.rules import in_full_precision
@@ -328,9 +329,10 @@ def _search(
     if folds is None:
         return found, None
 
-    def one_fold(train, held):
+    def one_fold(train, held, index):
+        own = key_of_fold(setup.program.plan, key, index)
         of_fold = path_traced(
-            fold_setup, hparams, params, part_of_data(train, data), key, found.strengths, False,
+            fold_setup, hparams, params, part_of_data(train, data), own, found.strengths, False,
             tolerance, found.unit,
         )  # fmt: skip
         held_out = part_of_data(held, data)
@@ -339,7 +341,8 @@ def _search(
         )
         return FoldResults(of_fold.null_outcome, of_fold.fits.outcome, scores)
 
-    return found, jax.vmap(one_fold)(folds.train, folds.held)
+    index = jnp.arange(jax.tree.leaves(folds.held)[0].shape[0], dtype=jnp.int32)
+    return found, jax.vmap(one_fold)(folds.train, folds.held, index)
 
 
 def _criterion_scores(criterion: Criterion, problem: Problem, path: Path) -> np.ndarray:

@@ -18,15 +18,19 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm
 from fcojax.engine.hparams import at_round
 from fcojax.engine.optimality import kkt, pooled_gradient
+from fcojax.engine.plan import Plan
 from fcojax.engine.program import Program
 from fcojax.engine.solve import Outcome, solve_traced
+from fcojax.privacy.mechanism import is_private
 from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import Loss, population_loss
 from fcojax.transforms import Penalty, flat
-from fcojax.types import Array, Params
+from fcojax.types import Array, Key, Params
 
 # Power iterations for the curvature: from a random direction, and from the last strength's.
 FIRST_ITERATIONS, LATER_ITERATIONS = 30, 3
+# Folded into the key of a path; strengths have the indices from 0.
+_NULL, _FOLD = 0x6E756C6C, 0x666F6C64
 
 
 class Setup(NamedTuple):
@@ -174,12 +178,28 @@ def null_model(setup: Setup, hparams, params, data, key, tolerance) -> Null:
     assert scale_max is not None
     guess = scale_max(pooled_gradient(setup.loss, params, data))
     null = warm_started_path(
-        setup, hparams, params, beyond_all(guess.dtype)[None], data, key, tolerance * guess,
-        FIRST_ITERATIONS,
+        setup, hparams, params, beyond_all(guess.dtype)[None], data, null_key(key),
+        tolerance * guess, FIRST_ITERATIONS,
     )  # fmt: skip
     model, outcome = jax.tree.map(lambda leaf: leaf[0], (null.models, null.outcome))
     gradient = pooled_gradient(setup.loss, model, data)
     return Null(model, outcome, scale_max(gradient), gradient)
+
+
+def null_key(key: Key) -> Key:
+    """Return the key of the null model, which no strength of the path has."""
+    return jax.random.fold_in(key, _NULL)
+
+
+def key_of_fold(plan: Plan, key: Key, fold: Array | int) -> Key:
+    """Return the key of a path on part of the data.
+
+    Paths have the same cohorts, which is best for comparing them, but with noise keys of their own:
+    the difference of two releases with the same noise has none.
+    """
+    if not is_private(plan):
+        return key
+    return jax.random.fold_in(jax.random.fold_in(key, _FOLD), fold)
 
 
 def beyond_all(dtype) -> Array:

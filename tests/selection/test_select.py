@@ -212,3 +212,21 @@ def test_a_ledger_counts_the_rounds_of_all_solves_and_a_refit_without_noise_is_r
     assert solves["path"] == np.sum(found.path.outcome.rounds) >= 20  # noise solves nothing
     assert solves["tune paths"] == np.sum(found.fold_outcome.rounds) >= 3 * 20
     assert found.ledger.rounds == sum(solves.values())
+
+
+@pytest.mark.slow
+@pytest.mark.gate
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_folds_have_noise_of_their_own(noise):
+    """Of clients with the same rows, so that models of folds differ by their noise alone."""
+    rows = {"x": np.tile(np.eye(2), (3, 1)), "y": np.tile([1.0, 2.0], 3)}
+    problem = problems.least_squares(fcojax.from_rows(rows, [2, 2, 2]))
+    algorithm = fcojax.algorithms.fed_dual_avg(problem.loss, euclidean(l1()))
+    found = fcojax.select(
+        problem, l1(), strengths=2, refit=False, max_rounds=5, eval_every=5, tolerance=0.0,
+        plan=fcojax.Plan(fcojax.local_steps(1), uplink=fcojax.privacy.gaussian(1.0, noise=noise)),
+        method=lambda loss: algorithm, hparams=algorithm.hparams_type(client_lr=0.1),
+    )  # fmt: skip
+    first, second, third = found.scores[:, -1]
+    apart = min(abs(first - second), abs(second - third), abs(third - first))
+    assert apart > 1e-3 if noise else apart < 1e-12
