@@ -113,13 +113,13 @@ def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
 
     def mean(hparams, points, weights):
         def step(_, centre):
-            apart = jnp.sqrt(jnp.sum((points - centre[None]) ** 2, axis=1))
+            apart = jax.vmap(_length)(points - centre[None])
             return _total(weights / jnp.maximum(apart, smoothing), points)
 
         return jax.lax.fori_loop(0, steps, step, _total(weights, points))
 
     def term(hparams, offset, index):
-        norm = tree.norm(offset)
+        norm = _length(offset)
         weight = jnp.where(index == 0, 1, 1 / jnp.maximum(norm, smoothing)).astype(norm.dtype)
         return tree.scale(weight, offset), weight
 
@@ -236,12 +236,22 @@ def clip(vector: Any, radius: Any) -> tuple[Any, Array]:
       vector: arrays; finite ones, whose norm may overflow.
       radius: the largest norm, 0 or more.
     """
-    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(x), initial=0) for x in jax.tree.leaves(vector)]))
-    unit = jnp.where(largest > 0, largest, 1)
-    norm = tree.norm(tree.scale(1 / unit, vector))  # neither overflows nor vanishes
+    unit, norm = _unit_and_norm(vector)
     longer = norm * unit > radius
     factor = jnp.where(longer, radius / unit / jnp.where(norm > 0, norm, 1), 1)
     return tree.scale(factor, vector), longer
+
+
+def _unit_and_norm(vector: Any) -> tuple[Array, Array]:
+    """Return the largest entry and the norm in units of it, which cannot overflow or vanish."""
+    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(x), initial=0) for x in jax.tree.leaves(vector)]))
+    unit = jnp.where(largest > 0, largest, 1)
+    return unit, tree.norm(tree.scale(1 / unit, vector))
+
+
+def _length(vector: Any) -> Array:
+    unit, norm = _unit_and_norm(vector)
+    return unit * norm
 
 
 def _clipping(name: str, radius: Any) -> Rule:

@@ -73,7 +73,7 @@ def nearest_neighbour_mixing(share: Any) -> Mixing:
 
 @factory
 def norm_clipping(radius: Any) -> Mixing:
-    """Return the step that scales points down to a norm.
+    """Return the step that scales points down to a norm, which needs no others.
 
     Args:
       radius: the largest norm.
@@ -85,10 +85,13 @@ def norm_clipping(radius: Any) -> Mixing:
     if not callable(radius):
         checked_value("radius", radius, Positive)
 
-    def mix(hparams, points, weights, key):
-        return jax.vmap(lambda x: clip(x, number(hparams, radius))[0])(points), weights
+    def each(hparams, upload):
+        return clip(upload, number(hparams, radius))[0]
 
-    return Mixing(f"norm_clipping({radius})", mix)
+    def mix(hparams, points, weights, key):
+        return jax.vmap(lambda x: each(hparams, x))(points), weights
+
+    return Mixing(f"norm_clipping({radius})", mix, each)
 
 
 @factory

@@ -3,7 +3,7 @@
 A rule knows neither clients nor rounds. ``averaged`` makes an uplink of it, for ``fcojax.Plan``.
 """
 
-import math
+import itertools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -65,6 +65,8 @@ class Mixing(NamedTuple):
     Attributes:
       name: how it is made.
       mix: ``(hparams, points, weights, key) -> (points, weights)``.
+      each: ``(hparams, upload) -> upload`` of a step that changes each upload by itself, a list of
+        arrays. No upload is kept for it.
 
     Example:
       >>> import jax.numpy as jnp
@@ -77,6 +79,7 @@ class Mixing(NamedTuple):
 
     name: str
     mix: Callable[[Any, OneArray, OneArray, Key], tuple[Array, Array]]
+    each: Callable[[Any, list], list] | None = None
 
     example = "robust.bucketing(2)"
 
@@ -122,38 +125,48 @@ def averaged(
             "the uplink has a mean or a memory of its own, which a robust mean would make wrong; "
             "pass one that only encodes, such as uploads.compressed(...)."
         )
+    alone = tuple(itertools.takewhile(lambda step: step.each is not None, mixing))
+    mixing = mixing[len(alone) :]
+
+    def seen(hparams, payload):
+        payload = _wide(payload)
+        for step in alone:
+            assert step.each is not None
+            payload = step.each(hparams, payload)
+        return payload
+
     several = rule.needs == "passes"
     if rule.term is None or mixing or (several and keep_uploads):
-        return base._replace(collector=WHOLE_COHORT, finish=_of_cohort(rule, mixing))
+        return base._replace(**_of_cohort(rule, mixing, seen))
     if several:
-        return base._replace(**_of_passes(rule))
+        return base._replace(**_of_passes(rule, seen))
     if rule.keeps_centre:
         return base._replace(
-            memory=lambda zeros: jax.tree.map(_accumulated, zeros),
+            memory=_wide,
             receive=lambda hparams, payload, centre: (
-                _term(rule, hparams, tree.sub(_wide(payload), centre)), {},
+                _term(rule, hparams, tree.sub(seen(hparams, payload), centre)), {},
             ),
             recall=lambda hparams, mean, centre, fraction: (tree.add(centre, mean),) * 2,
         )  # fmt: skip
     return base._replace(
-        receive=lambda hparams, payload, memory: (_term(rule, hparams, _wide(payload)), {})
+        receive=lambda hparams, payload, memory: (_term(rule, hparams, seen(hparams, payload)), {})
     )
 
 
-def _of_passes(rule: Rule) -> dict[str, Any]:
+def _of_passes(rule: Rule, seen: Callable) -> dict[str, Any]:
     """Return the fields of an uplink that keeps a centre and the pass, and no upload."""
 
     def receive(hparams, payload, memory):
         centre, index = memory
         assert rule.term is not None
-        return rule.term(hparams, tree.sub(_wide(payload), centre), index), {}
+        return rule.term(hparams, tree.sub(seen(hparams, payload), centre), index), {}
 
     def moved(total):
         terms, mass = total
         return tree.scale(1 / jnp.where(mass > 0, mass, 1), terms)
 
     return {
-        "memory": lambda zeros: (jax.tree.map(_accumulated, zeros), jnp.zeros((), jnp.int32)),
+        "memory": lambda zeros: (_wide(zeros), jnp.zeros((), jnp.int32)),
         "receive": receive,
         "num_passes": rule.num_passes,
         "between": lambda hparams, total, memory: (
@@ -166,12 +179,8 @@ def _of_passes(rule: Rule) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _accumulated(leaf: Array) -> Array:
-    return leaf.astype(tree.mean_dtype(leaf.dtype))
-
-
 def _wide(payload: PyTree) -> PyTree:
-    return jax.tree.map(_accumulated, payload)
+    return jax.tree.map(lambda leaf: leaf.astype(tree.mean_dtype(leaf.dtype)), payload)
 
 
 def _term(rule: Rule, hparams: Any, offset: list) -> list:
@@ -179,28 +188,51 @@ def _term(rule: Rule, hparams: Any, offset: list) -> list:
     return rule.term(hparams, offset)
 
 
-def _of_cohort(rule: Rule, mixing: tuple[Mixing, ...]) -> Callable:
-    """Return the ``finish`` of an uplink that collects whole cohorts."""
+def _of_cohort(rule: Rule, mixing: tuple[Mixing, ...], seen: Callable) -> dict[str, Any]:
+    """Return the fields of an uplink that collects whole cohorts."""
 
-    def finish(hparams, cohort: Cohort, weights, key):
-        leaves, form = jax.tree.flatten(cohort.uploads)
-        if not leaves:
-            return cohort.uploads
-        dtype = jnp.result_type(*leaves)
-        points = jnp.concatenate(
-            [leaf.reshape(leaf.shape[0], -1).astype(dtype) for leaf in leaves], axis=1
-        )
-        shares = (cohort.shares / jnp.where(weights.share > 0, weights.share, 1)).astype(dtype)
+    def mixed(hparams, cohort: Cohort, weights, key):
+        points = _as_points(cohort.uploads)
+        shares = cohort.shares / jnp.where(weights.share > 0, weights.share, 1)
+        shares = shares.astype(points.dtype)
         for index, step in enumerate(mixing):
             points, shares = step.mix(hparams, points, shares, jax.random.fold_in(key, index))
-        found = rule.mean(hparams, points, shares)
-        ends = [0]
-        for leaf in leaves:
-            ends.append(ends[-1] + math.prod(leaf.shape[1:]))
-        parts = [
-            found[first:end].reshape(leaf.shape[1:]).astype(leaf.dtype)
-            for leaf, first, end in zip(leaves, ends[:-1], ends[1:], strict=True)
-        ]
-        return jax.tree.unflatten(form, parts)
+        return points, shares
 
-    return finish
+    def finish(hparams, cohort: Cohort, weights, key):
+        if not cohort.uploads:
+            return cohort.uploads
+        found = rule.mean(hparams, *mixed(hparams, cohort, weights, key))
+        return _as_upload(found, [leaf[0] for leaf in cohort.uploads])
+
+    fields = {
+        "collector": WHOLE_COHORT,
+        "receive": lambda hparams, payload, memory: (seen(hparams, payload), {}),
+        "finish": finish,
+    }
+    if not rule.keeps_centre:
+        return fields
+
+    def recall(hparams, kept, centre, fraction):
+        points, shares = kept
+        origin = _as_points([leaf[None] for leaf in centre])
+        found = _as_upload(origin[0] + rule.mean(hparams, points - origin, shares), centre)
+        return found, found
+
+    return fields | {"memory": _wide, "finish": mixed, "recall": recall}
+
+
+def _as_points(leaves: list) -> Array:
+    """Return lists of arrays with a leading axis as one matrix."""
+    dtype = jnp.result_type(*leaves)
+    flat = [leaf.reshape(leaf.shape[0], -1).astype(dtype) for leaf in leaves]
+    return jnp.concatenate(flat, axis=1)
+
+
+def _as_upload(point: Array, like: list) -> list:
+    """Return a vector as a list of arrays."""
+    ends = list(itertools.accumulate((leaf.size for leaf in like), initial=0))
+    return [
+        point[first:end].reshape(leaf.shape).astype(leaf.dtype)
+        for leaf, first, end in zip(like, ends[:-1], ends[1:], strict=True)
+    ]

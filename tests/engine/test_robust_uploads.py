@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import robust, uploads
+from fcojax import privacy, robust, uploads
 from fcojax.algorithms import fed_avg
 from fcojax.engine.uploads.collect import WEIGHTED_SUM, WHOLE_COHORT
 from fcojax.xla.rules import pretend
@@ -97,6 +97,51 @@ def test_a_centre_is_kept_between_rounds():
         centre += np.mean(np.clip(moved - centre, -radius, radius))
         w += centre
     np.testing.assert_allclose(found, w, rtol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("last", [robust.bucketing(1), robust.nearest_neighbour_mixing(0.0)])
+def test_a_centre_is_kept_where_uploads_are_mixed_before(last):
+    """Groups of one are the uploads themselves; of all, their mean, moved to at most the radius."""
+    rule, short = robust.centred_clipping(0.05), robust.norm_clipping(0.3)
+    found, _ = run(robust.averaged(rule, before=(short, last)))
+    if last.name.startswith("bucketing"):
+        clipped = privacy.gaussian(0.3)  # without noise the same as norm_clipping
+        assert np.linalg.norm(found - run(clipped)[0]) > 1e-3
+        expected, _ = run(robust.averaged(rule, before=short))
+        np.testing.assert_allclose(found, expected, rtol=1e-11)
+    else:
+        mean = robust.averaged(robust.trimmed_mean(0.0), before=short)
+        moved = federations.as_vector(federations.start()) - run(mean, num_rounds=1)[0]
+        first, _ = run(robust.averaged(rule, before=(short, last)), num_rounds=1)
+        step = first - federations.as_vector(federations.start())
+        np.testing.assert_allclose(np.linalg.norm(step), 0.05, rtol=1e-9)
+        np.testing.assert_allclose(step / 0.05, -moved / np.linalg.norm(moved), atol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", [robust.geometric_median(3), robust.clipped_mean(0.2)])
+def test_norm_clipping_before_a_rule_keeps_no_upload(rule):
+    """The same as with a step that changes nothing and needs the whole cohort."""
+    short = robust.norm_clipping(0.3)
+    alone = robust.averaged(rule, before=short)
+    assert alone.collector is WEIGHTED_SUM
+    kept = robust.averaged(rule, before=(short._replace(each=None),))
+    assert kept.collector is WHOLE_COHORT
+    np.testing.assert_allclose(run(alone)[0], run(kept)[0], rtol=1e-9)
+
+
+def test_a_geometric_median_bears_an_upload_whose_square_overflows():
+    points = jnp.array([[1.0, 0.0], [1.1, 0.0], [0.9, 0.1], [1e30, 0.0]], jnp.float32)
+    weights, rule = jnp.array([0.3, 0.3, 0.3, 0.1], jnp.float32), robust.geometric_median(60)
+    assert rule.term is not None
+    centre = jnp.zeros(2, jnp.float32)
+    for index in range(rule.num_passes):
+        terms = [rule.term(None, [point - centre], index) for point in points]
+        mass = sum(w * t[1] for w, t in zip(weights, terms, strict=True))
+        centre += sum(w * t[0][0] for w, t in zip(weights, terms, strict=True)) / mass
+    for found in (centre, rule.mean(None, points, weights)):
+        np.testing.assert_allclose(found, [1.0, 0.0], atol=0.1)
 
 
 @pytest.mark.slow
