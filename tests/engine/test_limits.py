@@ -1,7 +1,6 @@
 """Uplinks that allow a number of rounds: runs end with the last of them, and say so."""
 
-import importlib.util
-
+import dp_accounting as dp
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,9 +12,6 @@ from fcojax.engine.status import Status
 from fcojax.engine.uploads.uplink import NO_UPLINK, Limit
 
 KEY = jax.random.key(0)
-needs_package = pytest.mark.skipif(
-    importlib.util.find_spec("dp_accounting") is None, reason="dp-accounting is an extra"
-)
 FED_AVG = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
 HPARAMS = FED_AVG.hparams_type(client_lr=0.25)
 DATA = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 3.0)])
@@ -122,7 +118,6 @@ def test_what_does_not_count_rounds_refuses_a_limit():
         fcojax.path(problem, fcojax.transforms.l1(), plan=plan())
 
 
-@needs_package
 def test_a_budget_ends_a_run_and_counts_what_was_spent_before():
     uplink = privacy.gaussian(1.0, noise=10.0, budget=privacy.budget(2.0, delta=1e-3))
     allowed = privacy.rounds_within(2.0, 1e-3, plan(uplink), 2)
@@ -137,10 +132,7 @@ def test_a_budget_ends_a_run_and_counts_what_was_spent_before():
         run(1000, later)
 
 
-@needs_package
 def test_a_ledger_of_unlike_runs_is_driven_by_hand():
-    import dp_accounting as dp
-
     coins, everyone = fcojax.coin_flips(0.1), fcojax.everyone()
     ledger = [privacy.Releases(coins, 1.5, 20), privacy.Releases(everyone, 4.0, 7)]
     accountant = dp.rdp.RdpAccountant()
@@ -153,7 +145,6 @@ def test_a_ledger_of_unlike_runs_is_driven_by_hand():
         privacy.total_epsilon([*ledger, fixed], 100, 1e-4)
 
 
-@needs_package
 def test_points_with_noise_of_their_own_share_a_budget():
     hparams_type = fcojax.extended(FED_AVG.hparams_type, "Noisy", noise=1.0)
     uplink = privacy.gaussian(1.0, lambda h: h.noise, budget=privacy.budget(2.0, delta=1e-3))

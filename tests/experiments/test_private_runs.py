@@ -1,6 +1,5 @@
 """Private runs of the command: epsilon in rows, a ledger, a budget, and no noise twice."""
 
-import importlib.util
 import json
 
 import numpy as np
@@ -16,9 +15,6 @@ from fcojax.privacy.accounting import together
 from tests.experiments.test_run import TOY, launch
 from tests.experiments.toys import Toy
 
-needs_package = pytest.mark.skipif(
-    importlib.util.find_spec("dp_accounting") is None, reason="dp-accounting is an extra"
-)
 PRIVATE = [
     *(argument for argument in TOY if "cohort_size" not in argument),
     "--config.algorithms=fed_dual_avg,fed_mid", "--config.participation=coin_flips:0.5",
@@ -36,7 +32,6 @@ def spent_by_all(num_rounds):
     return privacy.total_epsilon([privacy.Releases(COINS, 4.0 / 2**0.5, 2 * num_rounds)], 6, 0.01)
 
 
-@needs_package
 @pytest.mark.slow
 def test_rows_say_what_they_cost_and_the_page_what_all_cost_and_other_data_are_refused(tmp_path):
     arguments = [*PRIVATE, f"--workdir={tmp_path}"]
@@ -61,7 +56,6 @@ def test_rows_say_what_they_cost_and_the_page_what_all_cost_and_other_data_are_r
     assert len(refused.stderr.splitlines()) <= 2
 
 
-@needs_package
 @pytest.mark.slow
 def test_a_budget_ends_all_runs_with_the_last_round_within_it(tmp_path):
     budget = (spent_by_all(7) + spent_by_all(8)) / 2  # four runs share it

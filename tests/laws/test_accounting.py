@@ -1,7 +1,6 @@
 """Epsilon: that of dp-accounting driven by hand, and closed forms."""
 
-import importlib.util
-
+import dp_accounting as dp
 import numpy as np
 import pytest
 
@@ -11,9 +10,6 @@ from fcojax import privacy
 pytestmark = pytest.mark.gate
 
 WORK = fcojax.local_steps(1)
-needs_package = pytest.mark.skipif(
-    importlib.util.find_spec("dp_accounting") is None, reason="dp-accounting is an extra"
-)
 
 
 def plan(cohort, noise):
@@ -34,8 +30,6 @@ def settings(seed, number=50):
 
 def by_hand(name, given):
     """The accountant, the event and the sensitivity, written out."""
-    import dp_accounting as dp
-
     rate, clients = given["share"], given["num_clients"]
     if name == "poisson":
         relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -52,15 +46,12 @@ def by_hand(name, given):
     return fcojax.everyone(), relation, dp.GaussianDpEvent(given["noise"])
 
 
-@needs_package
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["poisson", "fixed", "everyone"])
 def test_epsilon_is_that_of_the_package(name):
-    from dp_accounting import rdp
-
     for given in settings(0):
         cohort, relation, event = by_hand(name, given)
-        accountant = rdp.RdpAccountant(neighboring_relation=relation)
+        accountant = dp.rdp.RdpAccountant(neighboring_relation=relation)
         accountant.compose(event, given["num_rounds"])
         expected = accountant.get_epsilon(given["delta"])
         found = privacy.epsilon(
@@ -69,7 +60,6 @@ def test_epsilon_is_that_of_the_package(name):
         np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
-@needs_package
 def test_a_setting_that_others_have_computed():
     """Fixed cohorts of 50 of 1,000 with noise of 1.1 of the sensitivity, which is 2 C."""
     found = privacy.epsilon(
@@ -78,7 +68,7 @@ def test_a_setting_that_others_have_computed():
     np.testing.assert_allclose(found, 5.7232, atol=1e-4)
 
 
-@needs_package
+@pytest.mark.slow
 def test_noise_for_a_target_and_rounds_within_it():
     cohort = fcojax.coin_flips(0.05)
     noise = privacy.noise_for(2.0, 1e-5, cohort, num_clients=1000, num_rounds=100)
@@ -96,11 +86,9 @@ def test_noise_for_a_target_and_rounds_within_it():
     assert 1.5 < tight < 2.0
 
 
-@needs_package
+@pytest.mark.slow
 def test_runs_with_the_same_cohorts_spend_more_than_that_many_rounds():
     """Their releases of a round are composed within the sampling, and not around it."""
-    import dp_accounting as dp
-
     coins, everyone = fcojax.coin_flips(0.05), fcojax.everyone()
     accountant = dp.rdp.RdpAccountant()
     for _ in range(20):
@@ -114,7 +102,6 @@ def test_runs_with_the_same_cohorts_spend_more_than_that_many_rounds():
     np.testing.assert_allclose(runs, privacy.epsilon(plan(everyone, 2.0), 1000, 120, 1e-5))
 
 
-@needs_package
 def test_laws_that_have_no_accountant_are_refused_or_named():
     for cohort in (fcojax.cyclic(num_groups=2), fcojax.from_trace(np.ones((2, 10), bool))):
         law = privacy.law(cohort, 10)
