@@ -33,6 +33,8 @@ def epsilons_of(job: Job, settings: Settings) -> Callable[[int, int], float] | N
     """Return ``(point, rounds) -> epsilon`` of one run; ``None`` for a job without noise."""
     if not is_private(job.plan):
         return None
+    if job.plan.uplink is not None and len(getattr(job.plan.uplink.finish, "bands", (1.0,))) > 1:
+        raise UserError("noise with bands is accounted by privacy.epsilon, and not in a sweep.")
     points = range(num_points(job.grid))
     noises = [multiplier_of(job.plan, take(job.grid, point)) for point in points]
     delta = delta_of(settings, job.train)

@@ -14,6 +14,7 @@ from fcojax.privacy.accounting import (
     releases,
     total_epsilon,
 )
+from fcojax.privacy.bands import square_root_bands
 from fcojax.privacy.budgets import Budget, budget, rounds_within
 from fcojax.privacy.mechanism import adaptive_clip, gaussian
 
@@ -21,6 +22,7 @@ __all__ = [
     # uplinks
     "adaptive_clip",
     "gaussian",
+    "square_root_bands",
     # what they cost
     "Budget",
     "Law",

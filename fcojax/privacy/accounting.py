@@ -5,6 +5,7 @@ every round, of each run; measures, histories and checkpoints of a simulation ar
 """
 
 import importlib
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -103,6 +104,7 @@ class Releases(NamedTuple):
       noise: the noise multiplier of a round. Where several runs have the same cohorts, that of all
         of their releases together, which is :math:`z / \sqrt{n}` for n runs.
       num_rounds: number of rounds whose cohorts are drawn independently.
+      bands: as for ``gaussian``; with several the rounds are those of one run.
 
     Example:
       >>> import fcojax
@@ -113,6 +115,7 @@ class Releases(NamedTuple):
     cohort: Sampler
     noise: float
     num_rounds: int
+    bands: tuple[float, ...] = (1.0,)
 
 
 @validated
@@ -134,9 +137,11 @@ def releases(
       >>> from fcojax import privacy
       >>> plan = fcojax.Plan(fcojax.local_steps(1), uplink=privacy.gaussian(1.0, noise=2.0))
       >>> releases(plan, 10, num_runs=4)
-      Releases(cohort=Everyone(), noise=1.0, num_rounds=10)
+      Releases(cohort=Everyone(), noise=1.0, num_rounds=10, bands=(1.0,))
     """
-    return Releases(plan.cohort, together([multiplier_of(plan, hparams)] * num_runs), num_rounds)
+    noise = together([multiplier_of(plan, hparams)] * num_runs)
+    bands = getattr(plan.uplink.finish, "bands", (1.0,)) if plan.uplink is not None else (1.0,)
+    return Releases(plan.cohort, noise, num_rounds, bands)
 
 
 def together(noises: Sequence[float]) -> float:
@@ -185,7 +190,7 @@ def total_epsilon(
     accountant = _accountant(laws[0], by)
     for accounted, entry in zip(laws, ledger, strict=True):
         if entry.num_rounds:
-            accountant.compose(accounted.event(entry.noise), entry.num_rounds)
+            accountant.compose(*_events(accounted, entry))
     return float(accountant.get_epsilon(delta))
 
 
@@ -324,6 +329,22 @@ def multiplier(hparams: Any, noise: Any) -> float:
             "same noise in all rounds."
         )
     return float(found)
+
+
+def _events(accounted: Law, entry: Releases) -> tuple[Any, int]:
+    """Return an event and how often it happens."""
+    if len(entry.bands) == 1:
+        return accounted.event(entry.noise), entry.num_rounds
+    cohort = entry.cohort.sampler if isinstance(entry.cohort, Dropout) else entry.cohort
+    num_bands = len(entry.bands)
+    if not isinstance(cohort, Cyclic) or cohort.num_groups < num_bands:
+        raise ValueError(
+            f"the noise has {num_bands} bands, so no client may come back within {num_bands} "
+            f"rounds, and the cohort is {cohort}; pass cyclic(num_groups={num_bands}) or more."
+        )
+    # Each of the rounds of one client moves other rows of the released matrix.
+    length = math.sqrt(sum(band**2 for band in entry.bands))
+    return _gaussian(entry.noise / length), -(-entry.num_rounds // cohort.num_groups)
 
 
 def _rounds(accounted: Law, noise: float, num_rounds: int) -> Any:

@@ -33,19 +33,25 @@ class Budget(NamedTuple):
     spent: tuple[Releases, ...]
     by: Accountant
 
-    def limit(self, noise: Any, cohort: Sampler, runs: list[list], num_clients: int) -> Limit:
+    def limit(
+        self, noise: Any, bands: tuple, cohort: Sampler, runs: list[list], num_clients: int
+    ) -> Limit:
         """Return how many rounds each of these runs may have; see ``Uplink.limit``.
 
         Args:
           noise: the noise multiplier, a number or a function of the hyperparameters.
+          bands: those of the noise.
           cohort: who takes part.
           runs: the hyperparameters of each run, in lists of those with the same cohorts.
           num_clients: size of the population.
         """
-        counts = Counter(together([multiplier(each, noise) for each in same]) for same in runs)
+        noises = [together([multiplier(each, noise) for each in same]) for same in runs]
+        if len(bands) > 1:  # the rounds of one run do not go on those of another
+            noises = [together(noises)]
+        counts = Counter(noises)
 
         def after(num_rounds: int) -> float:
-            new = (Releases(cohort, each, num_rounds * n) for each, n in counts.items())
+            new = (Releases(cohort, each, num_rounds * n, bands) for each, n in counts.items())
             return total_epsilon([*self.spent, *new], num_clients, self.delta, by=self.by)
 
         rounds = _most_rounds(lambda num_rounds: after(num_rounds) <= self.epsilon)

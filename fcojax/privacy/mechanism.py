@@ -25,15 +25,14 @@ from fcojax.engine.uploads.uplink import (
     plain_mean,
     unchanged,
 )
+from fcojax.privacy.bands import BandedMean, with_bands
 from fcojax.privacy.budgets import Budget
+from fcojax.privacy.noise import key_of, with_fixed_denominator, with_noise
 from fcojax.robust.mass import number
 from fcojax.robust.means import clip
 from fcojax.types import Array, Key, NonNegative, Positive, PyTree, Share
 from fcojax.uploads.compressor import factory
 from fcojax.uploads.modular import ModularMean
-
-# Folded into the key of a round's mean, which other uplinks draw from too.
-_NOISE = 0x6E6F6973
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,6 +157,7 @@ def gaussian(
     noise: Any = 0.0,
     *,
     per_leaf: bool = False,
+    bands: tuple = (1.0,),
     uplink: Uplink | None = None,
     budget: Budget | None = None,
 ) -> Uplink:
@@ -180,6 +180,9 @@ def gaussian(
       noise: z, the noise multiplier; the deviation of the noise relative to what one client adds.
         With 0 the mean is the plain one.
       per_leaf: whether each of L leaves is clipped to :math:`C / \sqrt{L}`.
+      bands: of a strategy matrix, such as ``square_root_bands(4)``; with more than one the noise of
+        a round takes away some of that of the rounds before, which is less in sums over rounds. No
+        client may come back within that many rounds, as in ``cyclic(num_groups=4)``.
       uplink: how uploads are encoded, such as ``uploads.compressed(...)``; what the server decodes
         is clipped. With ``uploads.modular_sum(...)`` clients clip to C less the most that rounding
         can add, so that what is sent is within C; the noise is added to the sum, and a round is
@@ -207,7 +210,9 @@ def gaussian(
     base = uplink or NO_UPLINK
     _require(clip, noise, base)
     if budget is not None:
-        base = base._replace(limit=functools.partial(budget.limit, noise))
+        base = base._replace(limit=functools.partial(budget.limit, noise, bands))
+    if len(bands) > 1 and (isinstance(clip, AdaptiveClip) or isinstance(base.finish, ModularMean)):
+        raise ValueError("bands need a fixed norm and a plain sum; pass one band, or a number.")
     if isinstance(clip, AdaptiveClip):
         return _adaptive(clip, noise, per_leaf, base)
     if isinstance(base.finish, ModularMean):
@@ -217,6 +222,9 @@ def gaussian(
         clipped, longer = _clipped(_wide(payload), number(hparams, clip), per_leaf)
         return clipped, {"clipped": longer}
 
+    if len(bands) > 1 and is_noisy(noise):
+        fields = with_bands(BandedMean(noise, clip, tuple(map(float, bands))))
+        return base._replace(receive=receive, **fields, **_hidden(noise))
     return base._replace(receive=receive, finish=NoisyMean(noise, clip), **_hidden(noise))
 
 
@@ -284,57 +292,6 @@ def is_private(plan: Plan) -> bool:
       plan: how rounds are driven.
     """
     return plan.uplink is not None and is_noisy(getattr(plan.uplink.finish, "noise", 0.0))
-
-
-def key_of(hparams: Any, key: Key) -> Key:
-    """Return the key of a round's noise, which differs between hyperparameters.
-
-    The difference of two releases with the same noise has none.
-
-    Args:
-      hparams: the hyperparameters of the round.
-      key: of the mean of this round.
-    """
-    key = jax.random.fold_in(key, _NOISE)
-    leaves = [jnp.asarray(leaf) for leaf in jax.tree.leaves(hparams)]
-    wide = [leaf if leaf.dtype.itemsize >= 4 else leaf.astype(jnp.float32) for leaf in leaves]
-    words = [jax.lax.bitcast_convert_type(leaf, jnp.uint32).ravel() for leaf in wide]
-    if not words:
-        return key
-
-    def fold(key, word):
-        return jax.random.fold_in(key, word), None
-
-    return jax.lax.scan(fold, key, jnp.concatenate(words))[0]
-
-
-def with_fixed_denominator(total: list, deviation: Array, weights: RoundWeights, key: Key) -> list:
-    """Return the sum over clients with noise, divided by what takes part on average.
-
-    Args:
-      total: the sum, each client times its share of the cohort's weight.
-      deviation: of the noise on the sum of clients times their weights.
-      weights: of the round.
-      key: of the noise.
-    """
-
-    def one(leaf, key):
-        whole = leaf * weights.cohort_weight.astype(leaf.dtype)
-        return with_noise(whole, deviation, key) / weights.expected_weight.astype(leaf.dtype)
-
-    keys = jax.random.split(key, max(1, len(total)))
-    return [one(leaf, key) for leaf, key in zip(total, keys[: len(total)], strict=True)]
-
-
-def with_noise(leaf: Array, deviation: Array, key: Key) -> Array:
-    """Return an array with independent Gaussian noise on each entry.
-
-    Args:
-      leaf: the array.
-      deviation: of the noise.
-      key: of the noise.
-    """
-    return leaf + deviation.astype(leaf.dtype) * jax.random.normal(key, leaf.shape, leaf.dtype)
 
 
 def _expected_fraction(weights: RoundWeights) -> Array:
