@@ -1,4 +1,4 @@
-"""Program: models and bytes of compressed runs on one, two and four devices, as JSON."""
+"""Program: models and bytes of runs with uplinks on one, two and four devices, as JSON."""
 
 import json
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 import fcojax
-from fcojax import uploads
+from fcojax import privacy, robust, uploads
 from tests.support import federations
 
 TOP = uploads.top_k(2)
@@ -16,6 +16,13 @@ PAIRS = {
     "econtrol": (uploads.econtrol(TOP, 0.1), None),
     "marina": (uploads.marina(uploads.rand_k(2), 0.3), None),
     "ef14, ef14": (uploads.ef14(uploads.drive("least error")), uploads.ef14(TOP)),
+    "noise, ef21": (privacy.gaussian(0.05, noise=0.5), uploads.ef21(TOP)),
+    "adaptive": (privacy.gaussian(privacy.adaptive_clip(start=0.05, noise=0.5), noise=0.5), None),
+    "bands": (privacy.gaussian(0.05, noise=0.5, bands=privacy.square_root_bands(3)), None),
+    "median": (robust.averaged(robust.median()), None),
+    "passes": (robust.averaged(robust.geometric_median(), before=robust.norm_clipping(0.1)), None),
+    "krum": (robust.averaged(robust.krum(0.2), before=robust.bucketing(2)), None),
+    "centre": (robust.averaged(robust.centred_clipping(0.05), before=robust.bucketing(2)), None),
 }
 
 

@@ -120,13 +120,13 @@ def test_unbiased_uploads_are_right_on_average():
 
 @pytest.mark.long
 def test_one_two_and_four_devices_and_any_chunk_give_the_same_numbers():
-    """Of compressors with feedback, both ways, with absent clients and lost uploads."""
+    """Of compressors with feedback, both ways, noise and robust means, with lost uploads."""
     program = subprocess.run(
         [sys.executable, "-m", "tests.engine.on_four_devices"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     found = json.loads(program.stdout)
-    assert len(found) == 5
+    assert len(found) == 12
     for runs in found.values():
         model, sent = runs[0]
         for other, others_sent in runs[1:]:

@@ -13,7 +13,7 @@ from experiments.storage.workdir import Workdir
 from fcojax import privacy
 from fcojax.privacy.accounting import together
 from tests.experiments.test_run import TOY, launch
-from tests.experiments.toys import Toy
+from tests.experiments.toys import Killed, Toy, killed_after
 
 PRIVATE = [
     *(argument for argument in TOY if "cohort_size" not in argument),
@@ -75,6 +75,22 @@ def test_a_run_without_noise_has_no_epsilon():
         Toy(noise_multiplier=1.0)
     with pytest.raises(ValueError, match="privacy_budget needs privacy_delta"):
         Toy(clip_norm=0.3, noise_multiplier=1.0, privacy_budget=2.0)
+
+
+@pytest.mark.slow
+@pytest.mark.gate
+def test_noise_goes_on_after_a_kill_with_what_it_was(tmp_path):
+    """From the last checkpoint the same rounds are released again, with the same noise."""
+    toy = Toy(
+        algorithms=("fed_avg",), client_lr=(0.003, 0.01), num_rounds=70, cohort_size=None,
+        participation="coin_flips:0.5", clip_norm=0.3, noise_multiplier=1.0, privacy_delta=0.01,
+        downlink="top_k:0.3,ef21",
+    )  # fmt: skip
+    whole = toy.run(tmp_path / "whole")
+    for blocks in (1, 6):
+        with pytest.raises(Killed):
+            toy.run(tmp_path / f"{blocks}", around_block=killed_after(blocks))
+        assert toy.run(tmp_path / f"{blocks}") == whole
 
 
 def test_runs_that_end_early_are_accounted_beside_those_with_the_same_cohorts():

@@ -10,10 +10,12 @@ import time
 import numpy as np
 import pytest
 
+import fcojax
 from experiments.process import distributed
 from experiments.process.errors import UserError
 from experiments.report import rows as tidy
 from experiments.storage.row_store import RowStore
+from fcojax import privacy
 from tests.experiments.test_run import ROOT, TOY, command, environment
 
 # Eight points, so that the devices of four processes have one each; a method that keeps states.
@@ -71,14 +73,14 @@ def begun(arguments, devices=2):
     )  # fmt: skip
 
 
-def begin(workdir, number):
+def begin(workdir, number, short=SHORT):
     """``number`` processes of one command."""
     where = f"--coordinator={coordinator()}"
     each = [
         ["--workdir", os.fspath(workdir), where, f"--num_processes={number}", f"--process_id={i}"]
         for i in range(number)
     ]
-    return [begun(command(*SHORT, *arguments)) for arguments in each]
+    return [begun(command(*short, *arguments)) for arguments in each]
 
 
 def ended(running, seconds=240):
@@ -129,6 +131,37 @@ def test_several_processes_give_the_model_of_one(tmp_path, alone, number):
     codes, said = ended(begin(tmp_path / "run", number))
     assert codes == [0] * number, said
     assert_same(tmp_path / "run", alone)
+
+
+@pytest.mark.long
+def test_a_budget_ends_two_processes_with_the_round_and_the_models_of_one(tmp_path):
+    """Also where both are killed on the way, and one process goes on."""
+
+    def spent(rounds):  # by eight points with the same cohorts
+        together = privacy.Releases(fcojax.coin_flips(0.5), 20 / 8**0.5, rounds)
+        return privacy.total_epsilon([together], 6, 0.01)
+
+    private = [
+        *(argument for argument in SHORT if "cohort_size" not in argument),
+        "--config.participation=coin_flips:0.5", "--config.clip_norm=0.3",
+        "--config.noise_multiplier=20.0", "--config.privacy_delta=0.01", "--config.downlink=half",
+        f"--config.privacy_budget={(spent(22) + spent(23)) / 2}",
+    ]  # fmt: skip
+    codes, said = ended(begin(tmp_path / "one", 1, private), 900)
+    assert codes == [0], said
+    rows = tidy.load(tmp_path / "one" / "rows.jsonl")
+    assert max(row["round"] for row in rows) == 22
+    codes, said = ended(begin(tmp_path / "two", 2, private), 900)
+    assert codes == [0, 0] and "stopped after round 22" in said[0], said
+    assert_same(tmp_path / "two", tmp_path / "one")
+    running = begin(tmp_path / "killed", 2, private)
+    while not (tmp_path / "killed" / "rows.jsonl").exists() and running[0].poll() is None:
+        time.sleep(0.01)
+    running[0].send_signal(signal.SIGKILL)
+    ended(running, 900)
+    codes, said = ended(begin(tmp_path / "killed", 1, private), 900)
+    assert codes == [0], said
+    assert_same(tmp_path / "killed", tmp_path / "one")
 
 
 @pytest.mark.slow
