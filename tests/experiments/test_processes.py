@@ -143,7 +143,7 @@ def test_a_budget_ends_two_processes_with_the_round_and_the_models_of_one(tmp_pa
 
     private = [
         *(argument for argument in SHORT if "cohort_size" not in argument),
-        "--config.participation=coin_flips:0.5", "--config.clip_norm=0.3",
+        "--config.participation=coin_flips:0.5", "--config.clip_norm=0.01",
         "--config.noise_multiplier=20.0", "--config.privacy_delta=0.01", "--config.downlink=half",
         f"--config.privacy_budget={(spent(22) + spent(23)) / 2}",
     ]  # fmt: skip
