@@ -35,7 +35,15 @@ _UPLINKS = {
         0.3, noise=1.0, uplink=uploads.modular_sum(1e-4, 24)
     ),
     "median": robust.averaged(robust.median()),
+    "gaussian, four bands": privacy.gaussian(0.3, noise=1.0, bands=privacy.square_root_bands(4)),
     "geometric_median": robust.averaged(robust.geometric_median()),
+    "geometric_median, kept uploads": robust.averaged(
+        robust.geometric_median(), keep_uploads=True
+    ),
+    "centred_clipping(1.0, 3)": robust.averaged(robust.centred_clipping(1.0, 3)),
+    "centred_clipping(1.0, 3), kept uploads": robust.averaged(
+        robust.centred_clipping(1.0, 3), keep_uploads=True
+    ),
 }
 _ROUNDS = 100
 
@@ -71,7 +79,8 @@ def main(_):
         if plan.uplink is not None:
             residual = plan.uplink.init(tree.zeros_like(payload))
             encoded, _ = plan.uplink.encode(hparams, payload, residual, jax.random.key(0))
-            arrays = sum(leaf.nbytes for leaf in jax.tree.leaves((encoded.sent, encoded.whole)))
+            parts = (encoded.sent, encoded.whole) if hasattr(encoded, "sent") else encoded
+            arrays = sum(leaf.nbytes for leaf in jax.tree.leaves(parts))
             found["fewer_encoded"] = round(tree.num_bytes(payload) / arrays, 1)
         print(json.dumps(found), flush=True)
 
