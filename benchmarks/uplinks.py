@@ -37,9 +37,7 @@ _UPLINKS = {
     "median": robust.averaged(robust.median()),
     "gaussian, four bands": privacy.gaussian(0.3, noise=1.0, bands=privacy.square_root_bands(4)),
     "geometric_median": robust.averaged(robust.geometric_median()),
-    "geometric_median, kept uploads": robust.averaged(
-        robust.geometric_median(), keep_uploads=True
-    ),
+    "geometric_median, kept uploads": robust.averaged(robust.geometric_median(), keep_uploads=True),
     "centred_clipping(1.0, 3)": robust.averaged(robust.centred_clipping(1.0, 3)),
     "centred_clipping(1.0, 3), kept uploads": robust.averaged(
         robust.centred_clipping(1.0, 3), keep_uploads=True
