@@ -1,5 +1,6 @@
 """What every test runs under: float64, no silent broadcasting or promotion, hasty compiling."""
 
+import ctypes
 import gc
 import os
 import pathlib
@@ -30,13 +31,37 @@ gc.set_threshold(50_000, 20, 10)
 # Every compiled program maps memory of its own, and Linux allows a process 65,530 mappings; past
 # that the next program to be compiled ends the process.
 _MOST_MAPPINGS = 30_000
+# Two workers that keep all they compile fill a machine before the slow tests are through.
+_MOST_BYTES = 3 << 30
+_PROCESS = pathlib.Path("/proc/self")
+_forgotten_at = 0
 
 
 @pytest.fixture(autouse=True, scope="module")
 def room_for_compiled_programs():
-    """Forgets compiled programs between modules once they are too many."""
+    """Forget compiled programs between modules once they are too many."""
     yield
-    mappings = pathlib.Path("/proc/self/maps")
+    mappings = _PROCESS / "maps"
     if mappings.exists() and mappings.read_bytes().count(b"\n") > _MOST_MAPPINGS:
-        jax.clear_caches()
-        gc.collect()
+        _forget()
+
+
+@pytest.fixture(autouse=True)
+def memory_for_the_next_test():
+    """Forget compiled programs once they take too much memory, or again as much as was left."""
+    yield
+    if (_PROCESS / "statm").exists() and _resident_bytes() > _MOST_BYTES + _forgotten_at:
+        _forget()
+
+
+def _forget() -> None:
+    global _forgotten_at
+    jax.clear_caches()
+    gc.collect()
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # of glibc
+        trim(0)
+    _forgotten_at = _resident_bytes()
+
+
+def _resident_bytes() -> int:
+    return int((_PROCESS / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
