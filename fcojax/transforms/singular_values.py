@@ -94,12 +94,14 @@ def apply_map(rule: SingularValueMap, matrix: Array, number: Array) -> Array:
     finite, safe = (True, matrix) if bare else _finite_or_zero(matrix)
     left, values, right = thin_svd(safe)
     scaled = left * rule.apply(values, number)[None, :]
-    if bare and matrix.size * values.size <= _SMALL_PRODUCT:
-        new = jnp.sum(scaled[:, :, None] * right[None], axis=1)
-    else:
-        new = scaled @ right
+    if not bare:
+        return jnp.where(finite, scaled @ right, jnp.nan)
     # Not a number where the matrix is not finite, whatever the decomposition is.
-    return new + 0 * matrix if bare else jnp.where(finite, new, jnp.nan)
+    check = 0 * matrix
+    if matrix.size * values.size > _SMALL_PRODUCT:
+        return scaled @ right + check
+    # The check is inside the sum, because after it it would be a kernel of its own.
+    return jnp.sum(scaled[:, :, None] * right[None] + check[:, None], axis=1)
 
 
 @apply_map.defjvp

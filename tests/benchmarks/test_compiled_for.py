@@ -132,7 +132,7 @@ BUDGET = {
     "W6 1,000 clients a round": 21,
     "W7 fed_avg": 196,
     "W7 with dropout": 200,
-    "low rank fed_dual_avg": 67,
+    "low rank fed_dual_avg": 52,
     "8 devices, W1": 56,
 }
 TEMPORARY_MB = {"W2 fed_avg": 30, "W2 fed_dual_avg": 30, "W6 1,000 clients a round": 10}
