@@ -90,17 +90,18 @@ class SingularValueMap(NamedTuple):
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def apply_map(rule: SingularValueMap, matrix: Array, number: Array) -> Array:
     """Return ``U diag(apply(sigma, number)) W^T``, for one decomposition of the matrix."""
-    bare = rules().few_kernels  # no LAPACK there, and three kernels fewer
-    finite, safe = (True, matrix) if bare else _finite_or_zero(matrix)
+    if not rules().few_kernels:
+        finite, safe = _finite_or_zero(matrix)
+        left, values, right = thin_svd(safe)
+        new = (left * rule.apply(values, number)[None, :]) @ right
+        return jnp.where(finite, new, jnp.nan)
+    # Entry by entry both are parts of kernels before and after, and cuSOLVER, which overwrites its
+    # matrix, needs no copy.
+    safe, check = jnp.where(jnp.isfinite(matrix), matrix, 0), 0 * matrix
     left, values, right = thin_svd(safe)
     scaled = left * rule.apply(values, number)[None, :]
-    if not bare:
-        return jnp.where(finite, scaled @ right, jnp.nan)
-    # Not a number where the matrix is not finite, whatever the decomposition is.
-    check = 0 * matrix
     if matrix.size * values.size > _SMALL_PRODUCT:
         return scaled @ right + check
-    # The check is inside the sum, because after it it would be a kernel of its own.
     return jnp.sum(scaled[:, :, None] * right[None] + check[:, None], axis=1)
 
 

@@ -133,6 +133,7 @@ BUDGET = {
     "W7 fed_avg": 196,
     "W7 with dropout": 200,
     "low rank fed_dual_avg": 52,
+    "low rank fed_mid": 58,
     "8 devices, W1": 56,
 }
 TEMPORARY_MB = {"W2 fed_avg": 30, "W2 fed_dual_avg": 30, "W6 1,000 clients a round": 10}
