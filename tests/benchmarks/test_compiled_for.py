@@ -125,7 +125,7 @@ BUDGET = {
     "W1 fed_dual_avg": 38,
     "W2 fed_avg": 32,
     "W2 fed_dual_avg": 33,
-    "W3 fed_dual_avg": 58,
+    "W3 fed_dual_avg": 53,
     "W4 25 points": 54,
     "W4 400 points": 55,
     "W4 10,000 points": 57,
