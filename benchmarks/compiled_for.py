@@ -1,6 +1,7 @@
 """What programs launch on an accelerator that is not there: compiled, not run.
 
-    python -m benchmarks.compiled_for cuda [--only="W1;W2"] [--steps] [--save=FOLDER] [--out=FILE]
+    python -m benchmarks.compiled_for cuda [--only="W1;W2"] [--steps] [--beside=measured.json]
+        [--save=FOLDER] [--out=FILE]
     python -m benchmarks.compiled_for tpu
 
 XLA compiles for H200s or a TPU v5e from a description of them; no device and no driver is needed,
@@ -13,8 +14,10 @@ Each line has the seconds to compile, kernels a round with loops multiplied out,
 read and write, temporary megabytes, calls of libraries, conditions that the host waits for, what
 crosses devices, and a modelled time: launches times 2.5 microseconds plus bytes over the bandwidth
 plus products over the peak, none of them hidden behind another. ``--steps`` compiles once more with
-half of the local steps, and tells the kernels of a step from those around the steps. The exit
-status is 1 if a program could not be compiled.
+half of the local steps, and tells the kernels of a step from those around the steps. ``--beside``
+puts what ``benchmarks.accelerator --out=measured.md`` has measured on a device, or on a processor,
+beside the modelled time, and their ratio: above 1 this device is the faster one, by the model. The
+exit status is 1 if a program could not be compiled.
 """
 
 import argparse
@@ -169,6 +172,7 @@ def measured(kind: str, program: Compilable, save: pathlib.Path | None = None) -
             name: number / program.rounds / 1e3 for name, number in found.crossing.items()
         },
         "waits": found.waits / program.rounds,
+        "host": found.host / program.rounds,
     }
     return row | modelled(kind, found, operations, program.rounds)
 
@@ -182,6 +186,31 @@ def modelled(kind: str, found: Launches, operations: float, rounds: int) -> dict
         "products_ms": 1e3 * operations / device.peak,
     }
     return parts | {"modelled_ms": sum(parts.values())}
+
+
+# The cases of ``benchmarks.accelerator`` that are programs here.
+CASES = {
+    "W1": "W1 fed_dual_avg", "W2": "W2 fed_dual_avg", "W3": "W3 fed_dual_avg",
+    "W4, 25 points": "W4 25 points", "W4, 400 points": "W4 400 points",
+    "W4, 10,000 points": "W4 10,000 points", "W5, num_clients = 1,000": "W5 fed_dual_avg",
+    "W6, cohort_size = 1,000": "W6 1,000 clients a round", "W7, fed_avg": "W7 fed_avg",
+    "W8, fed_avg": "W8 fed_avg",
+}  # fmt: skip
+
+
+def beside(rows: list[dict], modelled_ms: dict[str, float]) -> dict[str, dict]:
+    """Return what the rows of ``benchmarks.accelerator`` say of programs, beside modelled times.
+
+    Args:
+      rows: of its JSON file.
+      modelled_ms: the times by program.
+    """
+    found = {}
+    for row in rows:
+        name = CASES.get(row["case"])
+        if name in modelled_ms and "ms" in row:
+            found[name] = {"measured_ms": row["ms"], "times": row["ms"] / modelled_ms[name]}
+    return found
 
 
 def steps_of(kind: str, name: str) -> dict[str, float]:
@@ -203,7 +232,7 @@ def rows_of(name: str, make: Callable, options: argparse.Namespace) -> Iterator[
         row: dict = {"program": part, "device": DEVICES[options.kind].name}
         try:
             row |= measured(options.kind, make_one(), save)
-            if options.steps and name.startswith(("W1 ", "W4 ")):
+            if options.steps and name.startswith(("W1 ", "W2 ", "W4 ", "low rank ")):
                 row |= steps_of(options.kind, name)
         except Exception as error:  # the row says so, and the others go on
             reason = (str(error).strip() or "no reason given").splitlines()[0]
@@ -214,11 +243,13 @@ def rows_of(name: str, make: Callable, options: argparse.Namespace) -> Iterator[
 def table(rows: list[dict]) -> str:
     """Return the rows as a table in Markdown."""
     columns = {
-        "kernels": "kernels a round", "kernels_a_step": "a step", "mb_moved": "MB moved",
-        "temporary_mb": "temporary MB", "calls": "library calls", "waits": "waits",
-        "crossing_kb": "kB across devices", "launches_ms": "launches, ms", "bytes_ms": "bytes, ms",
-        "products_ms": "products, ms", "modelled_ms": "modelled ms", "compile_s": "to compile, s",
-        "failed": "failed",
+        "kernels": "kernels a round", "kernels_a_step": "a step",
+        "kernels_around": "around the steps", "mb_moved": "MB moved",
+        "temporary_mb": "temporary MB", "total_mb": "total MB", "calls": "library calls",
+        "waits": "waits", "host": "host transfers", "crossing_kb": "kB across devices",
+        "launches_ms": "launches, ms", "bytes_ms": "bytes, ms", "products_ms": "products, ms",
+        "modelled_ms": "modelled ms", "measured_ms": "measured ms", "times": "measured by modelled",
+        "compile_s": "to compile, s", "failed": "failed",
     }  # fmt: skip
     used = [name for name in columns if any(row.get(name) for row in rows)]
     lines = ["| program | " + " | ".join(columns[name] for name in used) + " |"]
@@ -243,6 +274,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("kind", choices=list(DEVICES))
     parser.add_argument("--only", default="", help="beginnings of names, separated by ;")
     parser.add_argument("--steps", action="store_true", help="tell kernels of a local step apart")
+    parser.add_argument("--beside", type=pathlib.Path, help="the JSON of benchmarks.accelerator")
     parser.add_argument("--save", type=pathlib.Path, help="folder for the compiled texts")
     parser.add_argument("--out", type=pathlib.Path, help="the table's file; JSON goes beside it")
     options = parser.parse_args(arguments)
@@ -253,6 +285,9 @@ def main(arguments: list[str] | None = None) -> None:
         if not name.startswith(tuple(options.only.split(";"))):
             continue
         for row in rows_of(name, make, options):
+            if options.beside and "modelled_ms" in row:
+                found = json.loads(options.beside.read_text())
+                row |= beside(found, {row["program"]: row["modelled_ms"]}).get(row["program"], {})
             rows.append(row)
             print(json.dumps(row), flush=True)
             if options.out:

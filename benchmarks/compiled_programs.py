@@ -136,11 +136,11 @@ def grid_of(num_points: int, num_steps: int = 10) -> Compilable:
 
 
 def of_length(name: str, num_steps: int) -> Compilable:
-    """Return a program of W1 or W4 with another number of local steps."""
-    kind, what, *_ = name.split(" ")
+    """Return a program of W1, W2, W4 or with a matrix, of another number of local steps."""
+    kind, what, *rest = name.split(" ")
     if kind == "W4":
         return grid_of(int(what.replace(",", "")), num_steps)
-    return of_workload(kind, what, num_steps)
+    return low_rank(rest[0], num_steps) if rest else of_workload(kind, what, num_steps)
 
 
 def of_network(name: str, **options) -> Compilable:
@@ -157,9 +157,9 @@ def of_network(name: str, **options) -> Compilable:
     return rounds_of(algorithm, start, data, fcojax.Plan(*plan(workload)), rounds=10)
 
 
-def low_rank(algorithm: str) -> Compilable:
+def low_rank(algorithm: str, num_steps: int = 10) -> Compilable:
     """Return W1 with a matrix of 32 x 32 and the nuclear norm."""
-    workload = WORKLOADS["W1"]
+    workload = WORKLOADS["W1"]._replace(num_steps=num_steps)
     data = population(workload.num_clients, workload.num_examples, x=(32, 32), y=())
     chosen = made(algorithm, inner_products, nuclear())
     return rounds_of(chosen, _shape(32, 32), data, fcojax.Plan(*plan(workload)))

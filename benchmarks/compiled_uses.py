@@ -26,7 +26,7 @@ from experiments.config.settings import resolve
 from experiments.execution.evaluation import observer
 from experiments.execution.jobs import build
 from experiments.study import Sweep
-from fcojax import memo
+from fcojax import memo, networks
 from fcojax.engine.program import Program
 from fcojax.engine.stepper import advance_traced
 from fcojax.transforms import l1
@@ -149,23 +149,28 @@ def streamed() -> dict[str, Compilable]:
     return _solved(use)
 
 
-def of_others(name: str) -> Compilable:
-    """Return W7 with the network as one writes it in another library."""
-    workload = WORKLOADS["W7"]
+def of_others(name: str, loss_by_hand: bool = False) -> Compilable:
+    """Return W7 with the network as one writes it in another library.
+
+    Args:
+      name: the library.
+      loss_by_hand: whether one writes the loss too, or takes ``networks.network``.
+    """
+    workload, rows = WORKLOADS["W7"], {"x": [(28, 28, 1), jnp.float32], "y": [(), jnp.int32]}
     params, logits = emnist_models.MODELS[name](emnist_cnn.start())
 
-    def loss(params, rows):
+    def by_hand(params, rows):
         score = logits(params, rows["x"])
         picked = jnp.take_along_axis(score, rows["y"][:, None], 1)[:, 0]
         return jax.nn.logsumexp(score, -1) - picked
 
-    data = compiled_programs.population(
-        workload.num_clients, workload.num_examples, x=(28, 28, 1), y=[(), jnp.int32]
-    )
-    chosen = fcojax.algorithms.fed_avg(loss)
-    return compiled_programs.rounds_of(
-        chosen, params, data, fcojax.Plan(*plan(workload)), rounds=10
-    )
+    functions = networks.Functions(lambda key: params, lambda params, x, key: logits(params, x))
+    few = {name: np.zeros((2, *sides), dtype) for name, (sides, dtype) in rows.items()}
+    task = networks.network(functions, fcojax.from_rows(few, [1, 1]), num_classes=62)
+    data = compiled_programs.population(workload.num_clients, workload.num_examples, **rows)
+    chosen = fcojax.algorithms.fed_avg(by_hand if loss_by_hand else task.loss)
+    how = fcojax.Plan(*plan(workload))
+    return compiled_programs.rounds_of(chosen, params, data, how, rounds=10)
 
 
 def in_float64(name: str, algorithm: str) -> Compilable:
@@ -191,4 +196,5 @@ def uses() -> dict[str, Callable[[], Compilable | dict[str, Compilable]]]:
     }
     for name in ("linen", "nnx", "haiku", "equinox"):
         found[f"W7 in {name}"] = functools.partial(of_others, name)
+    found["W7, a loss by hand"] = functools.partial(of_others, "linen", loss_by_hand=True)
     return found | {f"config {name}": functools.partial(of_config, name) for name in CONFIGS}

@@ -15,6 +15,7 @@ _FREE = re.compile(
     r"parameter|constant|tuple|get-tuple-element|bitcast|after-all|optimization-barrier"
     r"|(partition|replica)-id|add-dependency|domain|iota|[\w-]+-done|async-update"
 )
+_HOST = re.compile(r"send|recv|infeed|outfeed")
 _CROSSING = re.compile(r"all-|reduce-scatter|collective|ragged-all")
 _SLICES = ("dynamic-slice", "gather", "slice")
 _SIZES = {"pred": 1, "bf16": 2, "f8e4m3fn": 1, "f8e5m2": 1, "s4": 1, "u4": 1, "token": 0}
@@ -41,6 +42,7 @@ class Launches(NamedTuple):
       calls: launches that are calls of libraries, by name.
       crossing: bytes that cross devices, by operation.
       waits: conditions that depend on data, for which the host may wait.
+      host: transfers from and to the host's memory, and calls of it.
     """
 
     kernels: float = 0
@@ -48,6 +50,7 @@ class Launches(NamedTuple):
     calls: collections.Counter = collections.Counter()
     crossing: collections.Counter = collections.Counter()
     waits: float = 0
+    host: float = 0
 
     def plus(self, other: "Launches", times: float = 1) -> "Launches":
         """Return the sum with ``times`` times another."""
@@ -63,6 +66,7 @@ class Launches(NamedTuple):
             counters(self.calls, other.calls),
             counters(self.crossing, other.crossing),
             self.waits + times * other.waits,
+            self.host + times * other.host,
         )
 
 
@@ -193,12 +197,15 @@ def _of_one(computations, body, each: Instruction, known) -> tuple[Launches, flo
     inner = _called(each, "calls") if each.op == "fusion" else []
     size = _fusion_bytes(computations[inner[0]], body, each) if inner else _bytes(body, each)
     calls, crossing = collections.Counter(), collections.Counter()
+    # Memory space 5 is the host's.
+    host = _HOST.match(each.op) is not None or "S(5)" in each.type
     if each.op == "custom-call":
         target = re.search(r'custom_call_target="([^"]+)"', each.rest)
-        calls[target.group(1) if target else "?"] = 1
+        name = target.group(1) if target else "?"
+        calls[name], host = 1, "callback" in name or "Host" in name
     if _CROSSING.match(each.op):
         crossing[each.op.removesuffix("-start")] = num_bytes(each.type)
-    return Launches(1, size, calls, crossing), 1
+    return Launches(1, size, calls, crossing, host=host), 1
 
 
 def _trips(computations, loop: Instruction) -> int | None:

@@ -200,7 +200,7 @@ def sweep(quick: bool) -> Iterator[dict]:
     workload = sized("W1", quick)
     workload = workload._replace(num_rounds=min(workload.num_rounds, 100))
     operations, read = needs(workload)
-    for num in (1, 2) if quick else (1, 5, 10, 32, 100):
+    for num in (1, 2) if quick else (1, 5, 10, 20, 100):
         pairs = grid_of_rates(num)
         setting = Setting(in_few_rounds(workload, len(pairs)))
 

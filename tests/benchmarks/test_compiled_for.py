@@ -65,7 +65,16 @@ def test_loops_are_multiplied_out_and_gathers_read_what_they_gather():
     assert found.bytes == 7 * (32 + 32 + 4 + 3 * 32 + 2 * 32) + 2 * 32
     assert dict(found.calls) == {"__cublas$gemm": 7}
     assert dict(found.crossing) == {"all-reduce": 7 * 32}
-    assert found.waits == 1
+    assert found.waits == 1 and found.host == 0
+
+
+def test_transfers_to_the_host_are_counted():
+    """A callback in a loop, an infeed, and a copy to the host's memory, which is space 5."""
+    text = TEXT.replace("__cublas$gemm", "xla_ffi_python_gpu_callback")
+    text = text.replace("%c = f32[8]{0} copy(%v)", "%c = f32[8]{0:S(5)} copy(%v)")
+    assert launches(text).host == 7 + 1
+    text = text.replace("%c = f32[8]{0:S(5)} copy(%v)", "%c = (f32[8], token[]) infeed(%v)")
+    assert launches(text).host == 7 + 1
 
 
 @pytest.mark.parametrize(("bound", "trips", "waits"), [("12", 12, 0), ("{}", 1, 1), ("-1", 1, 1)])
@@ -112,6 +121,13 @@ def test_the_model_adds_up_its_parts():
     assert row["modelled_ms"] == pytest.approx(
         row["launches_ms"] + row["bytes_ms"] + row["products_ms"]
     )
+
+
+def test_what_was_measured_is_put_beside_the_model():
+    rows = [{"case": "W1", "ms": 0.3}, {"case": "W2", "failed": "stopped"}, {"case": "prox"}]
+    found = compiled_for.beside(rows, {"W1 fed_dual_avg": 0.1, "W2 fed_dual_avg": 0.5})
+    assert found == {"W1 fed_dual_avg": {"measured_ms": 0.3, "times": pytest.approx(3)}}
+    assert set(compiled_for.CASES.values()) <= set(compiled_programs.workloads())
 
 
 def test_every_algorithm_is_among_the_programs():
