@@ -191,10 +191,10 @@ def modelled(kind: str, found: Launches, operations: float, rounds: int) -> dict
 # The cases of ``benchmarks.accelerator`` that are programs here.
 CASES = {
     "W1": "W1 fed_dual_avg", "W2": "W2 fed_dual_avg", "W3": "W3 fed_dual_avg",
-    "W4, 25 points": "W4 25 points", "W4, 400 points": "W4 400 points",
-    "W4, 10,000 points": "W4 10,000 points", "W5, num_clients = 1,000": "W5 fed_dual_avg",
-    "W6, cohort_size = 1,000": "W6 1,000 clients a round", "W7, fed_avg": "W7 fed_avg",
-    "W8, fed_avg": "W8 fed_avg",
+    "W5, num_clients = 1,000": "W5 fed_dual_avg",
+    "W7, fed_avg": "W7 fed_avg", "W8, fed_avg": "W8 fed_avg",
+    **{f"W4, {n:,} points": f"W4 {n:,} points" for n in (25, 100, 400, 10_000)},
+    **{f"W6, cohort_size = {n:,}": f"W6 {n:,} clients a round" for n in (10, 100, 1000, 10_000)},
 }  # fmt: skip
 
 

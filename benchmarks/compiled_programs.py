@@ -197,9 +197,12 @@ def shared(name: str, algorithm: str, num_devices: int) -> Compilable:
     return program._replace(arguments=(data, *program.arguments[1:]), num_devices=num_devices)
 
 
-def many_clients() -> Compilable:
-    """Return W6 with 1,000 of 2,000 clients a round."""
-    workload = WORKLOADS["W6"]._replace(num_clients=2000, cohort_size=1000)
+def many_clients(cohort_size: int) -> Compilable:
+    """Return W6 with a cohort of half of the clients, or of all 10,000."""
+    most = WORKLOADS["W6"].num_clients
+    workload = WORKLOADS["W6"]._replace(
+        num_clients=min(2 * cohort_size, most), cohort_size=cohort_size
+    )
     start, loss, data = linear(workload)
     return rounds_of(made("fed_dual_avg", loss), start, data, fcojax.Plan(*plan(workload)))
 
@@ -208,14 +211,16 @@ def workloads() -> dict[str, Callable[[], Compilable]]:
     """Return the reference workloads by name."""
     each = {f"{w} {a}": functools.partial(of_workload, w, a)
             for w in ("W1", "W2", "W3", "W5") for a in ("fed_avg", "fed_dual_avg")}  # fmt: skip
-    grids = {f"W4 {n:,} points": functools.partial(grid_of, n) for n in (25, 400, 10_000)}
+    grids = {f"W4 {n:,} points": functools.partial(grid_of, n) for n in (25, 100, 400, 10_000)}
     others = {f"{name} fed_avg": functools.partial(of_network, name) for name in ("W7", "W8")}
+    cohorts = {f"W6 {n:,} clients a round": functools.partial(many_clients, n)
+               for n in (10, 100, 1000, 10_000)}  # fmt: skip
     dropout = functools.partial(of_network, "W7", dropout_rates=(0.25, 0.5))
     matrices = {
         f"low rank {a}": functools.partial(low_rank, a) for a in ("fed_dual_avg", "fed_mid")
     }
     others["W7 with dropout"] = dropout
-    return each | grids | {"W6 1,000 clients a round": many_clients} | others | matrices
+    return each | grids | cohorts | others | matrices
 
 
 def meshes() -> dict[str, Callable[[], Compilable]]:

@@ -143,6 +143,7 @@ BUDGET = {
     "W2 fed_dual_avg": 33,
     "W3 fed_dual_avg": 53,
     "W4 25 points": 54,
+    "W4 100 points": 55,
     "W4 400 points": 55,
     "W4 10,000 points": 57,
     "W6 1,000 clients a round": 21,
