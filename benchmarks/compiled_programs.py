@@ -220,7 +220,7 @@ def workloads() -> dict[str, Callable[[], Compilable]]:
         f"low rank {a}": functools.partial(low_rank, a) for a in ("fed_dual_avg", "fed_mid")
     }
     others["W7 with dropout"] = dropout
-    return each | grids | cohorts | others | matrices
+    return {**each, **grids, **cohorts, **others, **matrices}
 
 
 def meshes() -> dict[str, Callable[[], Compilable]]:
