@@ -152,6 +152,7 @@ BUDGET = {
     "low rank fed_dual_avg": 52,
     "low rank fed_mid": 58,
     "8 devices, W1": 56,
+    "W7 in linen": 196,
 }
 TEMPORARY_MB = {"W2 fed_avg": 30, "W2 fed_dual_avg": 30, "W6 1,000 clients a round": 10}
 IN_THE_GATE = ("W1 fed_dual_avg", "W2 fed_dual_avg")
