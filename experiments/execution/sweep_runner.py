@@ -204,7 +204,7 @@ class _JobRun:
                 "rows": self.recorder.fingerprint(part, step),
             }
             if distributed.is_first():
-                writer.save(step, stored, notes)
+                writer.save(step, stored, notes, copy=len(states) == 1)  # else it is one already
 
         for first, last in self.settings.blocks(int(states[0].round), goal):
             states, left = self._without_diverged(states, points, first, goal)

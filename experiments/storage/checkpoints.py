@@ -78,13 +78,24 @@ class Checkpoints:
             return None
         return leaves
 
-    def save(self, step: int, states: State, notes: dict[str, Any]) -> None:
-        """Write a state while the run goes on; one at a time."""
+    def save(self, step: int, states: State, notes: dict[str, Any], copy: bool = True) -> None:
+        """Write a state while the run goes on; one at a time.
+
+        Args:
+          step: its round.
+          states: the state.
+          notes: what is written beside it.
+          copy: whether to copy arrays on the host too, as those on a device are, because the next
+            block overwrites the state meanwhile.
+        """
         self.wait()
         if step in self.rounds():
             return
-        # Copies, for the next block overwrites the states while they are being written.
-        leaves = [np.array(_without_key(leaf)).view(_Owned) for leaf in jax.tree.leaves(states)]
+        leaves = [_without_key(leaf) for leaf in jax.tree.leaves(states)]
+        leaves = [
+            (np.array(leaf) if copy or isinstance(leaf, jax.Array) else leaf).view(_Owned)
+            for leaf in leaves
+        ]
         notes = notes | {"hash": _hash(leaves, notes)}
         named = {_name(place): leaf for place, leaf in enumerate(leaves)}
 
