@@ -17,7 +17,7 @@ from fcojax import uploads
 from fcojax.uploads import coding
 from fcojax.uploads.compressor import Compressor
 from fcojax.uploads.packing import bits_for, packed, unpacked
-from fcojax.uploads.rotation import hadamard, normal_levels
+from fcojax.uploads.rotation import hartley, normal_levels
 from tests.support.tables import with_gate
 
 pytestmark = pytest.mark.slow
@@ -60,6 +60,7 @@ def dropped(share):
 
 
 EQUAL, ONE = np.ones(SIZE), np.eye(SIZE)[3]
+OPPOSITE = np.eye(SIZE)[2] + np.eye(SIZE)[2 + SIZE // 2]
 STEEP = np.where(np.arange(SIZE) == 0, 1.0, 1 / (1 + np.sqrt(SIZE)))
 
 
@@ -97,7 +98,7 @@ ROWS = {
     "sign": Row(uploads.sign(), 8 + 2, levels_error, ONE),
     "half": Row(uploads.half(), 32),
     "half, float16": Row(uploads.half("float16"), 32),
-    "drive": Row(uploads.drive("least error"), 8 + 2, None, np.pad([1.0, 1.0], (0, SIZE - 2))),
+    "drive": Row(uploads.drive("least error"), 8 + 2, None),
     "drive, unbiased": Row(uploads.drive(), 8 + 2),
     "eden, 2 bits": Row(uploads.eden(2), 8 + 4),
     "eden, 2 bits, least error": Row(uploads.eden(2, "least error"), 8 + 4),
@@ -172,7 +173,7 @@ def bound_of(row):
 
 @pytest.mark.parametrize("name", some_rows(bound_of))
 def test_the_error_is_within_the_stated_bound(name):
-    for x in (normal(4, SIZE), normal(5, SIZE) ** 3, EQUAL, ONE, STEEP, np.arange(SIZE)):
+    for x in (normal(4, SIZE), normal(5, SIZE) ** 3, EQUAL, ONE, STEEP, OPPOSITE, np.arange(SIZE)):
         mean, deviation = mean_and_deviation(squared_errors(name, 1.0 * x) / np.sum(x**2))
         for bound in bound_of(ROWS[name]):
             assert mean <= bound + 5 * deviation + 1e-12
@@ -305,16 +306,25 @@ def test_a_swept_strength_is_the_fixed_one(name):
 # Rotations.
 
 
-@pytest.mark.parametrize("size", [1, 2, 64, 128, 4096])
-def test_the_hadamard_transform_is_orthogonal_and_its_own_inverse(size):
-    x = jnp.asarray(normal(13, size))
-    np.testing.assert_allclose(hadamard(hadamard(x)), x, atol=1e-13)
-    matrix = np.array([[(-1.0) ** bin(i & j).count("1") for j in range(8)] for i in range(8)])
-    np.testing.assert_allclose(jax.vmap(hadamard)(jnp.eye(8)), matrix / np.sqrt(8))
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 100, 257, 1025])
+def test_the_hartley_transform_is_orthogonal_and_its_own_inverse(size):
+    x, angles = jnp.asarray(normal(13, size)), 2 * np.pi * np.outer(*2 * [np.arange(size)]) / size
+    matrix = (np.cos(angles) + np.sin(angles)) / np.sqrt(size)
+    np.testing.assert_allclose(hartley(x), matrix @ x, atol=1e-11)
+    np.testing.assert_allclose(hartley(hartley(x)), x, atol=1e-13)
+
+
+def test_no_column_is_less_flat_than_the_constant_of_the_contraction():
+    """The mean of |cos + sin| over the g-th parts of the circle, least for g = 8."""
+    angles = [2 * np.pi * np.arange(parts) / parts for parts in range(1, 500)]
+    means = [np.mean(np.abs(np.cos(angle) + np.sin(angle))) for angle in angles]
+    assert 1 + np.argmin(means) == 8
+    least = uploads.drive("least error").contraction(None, jnp.zeros(SIZE))
+    np.testing.assert_allclose(means[7] ** 2 / 2, least)
 
 
 @pytest.mark.parametrize("compressor", [uploads.drive("unbiased"), uploads.eden(2)])
-@pytest.mark.parametrize("size", [5, 16, 100])
+@pytest.mark.parametrize("size", [5, 16, 100, 1023, 1025])
 def test_the_decoded_vector_has_the_scalar_product_of_the_vector_itself(compressor, size):
     for seed in range(5):
         x = jnp.asarray(normal(seed, size) ** 3)
@@ -328,17 +338,69 @@ def test_the_decoded_vector_has_the_scalar_product_of_the_vector_itself(compress
 DISTORTION = {1: 1 - 2 / np.pi, 2: 0.1175, 3: 0.03454, 4: 0.009497}
 
 
+NEAR_POWERS_OF_TWO = (1023, 1024, 1025, 1536, 2047)
+
+
+@functools.cache
+def shapes_of(size):
+    """Dense vectors, flat ones and ones with large entries, half of one, and ten entries."""
+    dense, ten = normal(14, size), np.zeros(size)
+    ten[np.random.default_rng(21).choice(size, 10, replace=False)] = dense[:10]
+    return dense, dense**3, np.where(np.arange(size) < size // 2, dense, 0), ten
+
+
+@functools.cache
+def rotated_error(chosen):
+    """``x -> E |C(x) - x|^2 / |x|^2``, compiled once for each size."""
+
+    @jax.jit
+    def error(x):
+        keys = jax.random.split(KEY, 40)
+        found = jax.vmap(lambda key: through(chosen, [x], key=key)[0])(keys)
+        return jnp.mean(jnp.sum((found - x[None]) ** 2, axis=1)) / jnp.sum(x**2)
+
+    return lambda x: float(error(jnp.asarray(x)))
+
+
 @pytest.mark.parametrize("scale", ["unbiased", "least error"])
 @pytest.mark.parametrize("bits", DISTORTION)
 def test_errors_of_rotated_vectors_in_high_dimension(bits, scale):
-    x, chosen = jnp.asarray(normal(14, 4096) ** 3), uploads.eden(bits, scale)
-    error = np.mean([
-        np.sum((through(chosen, [x], key=key)[0] - x) ** 2) / np.sum(x**2)
-        for key in jax.random.split(KEY, 20)
-    ])  # fmt: skip
-    least = DISTORTION[bits]
+    """For any size, no more bits than entries times bits."""
+    chosen, least = uploads.eden(bits, scale), DISTORTION[bits]
     expected = least / (1 - least) if scale == "unbiased" else least
-    assert error == pytest.approx(expected, rel=0.02)
+    for size in NEAR_POWERS_OF_TWO:
+        assert uploads.facts(chosen, jnp.zeros(size)).num_bytes == -(-size * bits // 8) + 8
+        for x in shapes_of(size)[:3]:
+            assert rotated_error(chosen)(x) == pytest.approx(expected, rel=0.04)
+
+
+@pytest.mark.parametrize("bits", DISTORTION)
+def test_rotated_sparse_vectors_have_no_larger_errors(bits):
+    """Of ten entries, and of one, wherever it is."""
+    chosen, least = uploads.eden(bits, "least error"), DISTORTION[bits]
+    for size in NEAR_POWERS_OF_TWO:
+        sparse = [
+            shapes_of(size)[3],
+            *(np.eye(size)[place] for place in (0, 1, size // 2, size - 1)),
+        ]
+        for x in sparse:
+            assert rotated_error(chosen)(x) < 1.04 * least
+
+
+def test_the_mean_of_many_draws_is_nearly_the_vector_in_high_dimension():
+    """Of sizes that are no powers of two; the bias is a hundredth of one draw's error of 0.57."""
+    for chosen in (uploads.drive(), uploads.eden(2)):
+        for size in (1023, 1025):
+            x = normal(15, size)
+
+            @jax.jit
+            def draw(key, chosen=chosen, x=x):
+                return through(chosen, [jnp.asarray(x)], key=key)[0]
+
+            found = np.asarray(jax.vmap(draw)(jax.random.split(KEY, 4000)))
+            noise = np.mean(np.sum((found - x) ** 2, axis=1)) / np.sum(x**2)
+            off = np.sum((found.mean(axis=0) - x) ** 2) / np.sum(x**2)
+            assert off < noise / 4000 + 1e-4 and noise > 0.1
 
 
 def test_a_sparse_vector_stays_biased_as_the_docstring_says():
