@@ -61,7 +61,8 @@ DIGITS = _study(
         "With FedDualAvg whole uploads are unstable at 16 / L, where drive's, which are shortened, "
         "are not; as steps are a factor of two apart, up to that much of its 74 is the grid's. "
         "Trials of single pairs had shown before the claims were written that signs with one size "
-        "for all entries take more rounds than there are."
+        "for all entries take more rounds than there are. Drive's bytes were counted with "
+        "rotations padded to a power of two, 650 numbers as 1,024."
     ),
 )
 NETWORK = _study(
@@ -71,6 +72,8 @@ NETWORK = _study(
         "The claims on the error fail by the seven levels alone, whose variance of up to 17 times "
         "the upload's square makes the feedback shrink it eighteenfold: with 118 levels, whose "
         "variance is one, the difference to whole uploads is 0.002, 0.008 and 0.024, where "
-        "SCAFFOLD's three seeds still do not exclude 0.1. The next largest are signs, 0.02 to 0.08."
+        "SCAFFOLD's three seeds still do not exclude 0.1. The next largest are signs, 0.02 to "
+        "0.08. Drive's bytes were counted with rotations padded to a power of two, 13,818 numbers "
+        "as 16,384."
     ),
 )  # fmt: skip
