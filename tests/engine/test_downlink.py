@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import algorithms, uploads
+from fcojax import algorithms, privacy, uploads
 from fcojax.problems import factored_loss
 from fcojax.transforms import euclidean, l1
 from tests.laws.test_heterogeneous_lasso import HALF_LOST, K, corrected, distance, task
@@ -158,6 +158,31 @@ def test_rounds_without_a_step_broadcast_nothing():
     jax.tree.map(np.testing.assert_array_equal, kept[0], kept[1])
     before, after = (np.concatenate([*map(np.ravel, both.encoder)]) for _, both in kept[1:])
     assert np.any(before != after)
+
+
+@pytest.mark.slow
+def test_noise_is_broadcast_where_nobody_takes_part():
+    """The server steps then too, by what is decoded; what is left out waits for its turn.
+
+    It is kept times the fraction that the algorithm is told, which is that of an average round.
+    """
+    noisy = privacy.gaussian(1.0, noise=0.5)
+    silent = fcojax.Plan(WORK, fcojax.coin_flips(0.01), noisy)
+    expected, history = advanced(silent)
+    assert history["participants"].tolist() == [0] * 6
+    assert np.linalg.norm(vector(expected) - federations.as_vector(federations.start())) > 1
+    found, _ = advanced(silent._replace(downlink=uploads.ef14(TOP)))
+    bias, kernel = found.memory.encoder
+    missing = federations.as_vector({"bias": bias, "kernel": kernel}) / 0.01
+    assert np.count_nonzero(missing) == 3
+    np.testing.assert_allclose(vector(found) + missing, vector(expected), rtol=1e-12)
+
+    some = fcojax.Plan(WORK, fcojax.coin_flips(0.2), noisy)
+    plain, history = advanced(some)
+    assert 0 < np.count_nonzero(history["participants"]) < 6
+    for link in (uploads.compressed(uploads.identity()), uploads.ef14(uploads.identity())):
+        found, _ = advanced(some._replace(downlink=link))
+        jax.tree.map(np.testing.assert_array_equal, found.server, plain.server)
 
 
 # The same numbers.
