@@ -1,0 +1,105 @@
+"""Uplinks crossed with downlinks and cohorts: one run, however it is driven.
+
+A sweep, a stream, clients one by one and a run in two parts end in the state of a plain run of one
+point: the server's, what it keeps of both links, and the clients' residuals. FedAvg, with five
+clients and five numbers.
+"""
+
+import functools
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import uploads
+from fcojax.algorithms import fed_avg
+from tests.support import federations
+
+pytestmark = pytest.mark.slow
+
+KEYS = jax.random.split(jax.random.key(5), 2)
+TOP = uploads.top_k(2)
+Swept = fcojax.extended(fed_avg.Hparams, "Swept", share=0.4)
+# Two of five entries, and four.
+GRID = fcojax.grid.zipped(Swept, client_lr=[0.01, 0.02], share=[0.4, 0.8])
+
+UPLINKS = {
+    "whole": None,
+    "ef21 of top_k": uploads.ef21(TOP),
+    "drive": uploads.compressed(uploads.drive()),
+    "swept rand_k": uploads.compressed(uploads.rand_k(lambda h: h.share)),
+}
+DOWNLINKS = {
+    "whole": None,
+    "ef21 of top_k": uploads.ef21(TOP),
+    "ef14 of swept top_k": uploads.ef14(uploads.top_k(lambda h: h.share)),
+}
+COHORTS = {
+    "everyone": fcojax.everyone(),
+    "half, lost": fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3),
+}
+GATE = {
+    ("ef21 of top_k", "ef21 of top_k", "half, lost"),
+    ("swept rand_k", "ef14 of swept top_k", "everyone"),
+}
+ROWS = [
+    pytest.param(*row, marks=[pytest.mark.gate] if row in GATE else [], id=", ".join(row))
+    for row in itertools.product(UPLINKS, DOWNLINKS, COHORTS)
+    if row[:2] != ("whole", "whole")  # the engine's tests have these
+]
+
+
+@functools.cache
+def data():
+    return fcojax.from_clients(federations.clients(), weights=(1.0, 2.0, 0.5, 3.0, 1.5))
+
+
+def point(index):
+    return jax.tree.map(lambda leaf: leaf[index], GRID)
+
+
+def after(hparams, key, plan, num_rounds=5):
+    chosen = federations.algorithm("fed_avg")
+    state = fcojax.start(chosen, hparams, federations.start(), data(), key, plan)
+    return fcojax.advance(chosen, hparams, state, data(), plan, num_rounds=num_rounds)
+
+
+def parts(found):
+    state, history = found
+    counts = {name: history[name] for name in ("bytes_up", "bytes_down", "participants", "lost")}
+    return {"server": state.server, "memory": state.memory, "residuals": state.residuals}, counts
+
+
+def same(found, expected):
+    """States to rounding; bytes and counts as they are."""
+    (state, counts), (wanted, counted) = found, expected
+    jax.tree.map(np.testing.assert_array_equal, counts, counted)
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-14), state, wanted
+    )
+
+
+@pytest.mark.parametrize(("uplink", "downlink", "cohort"), ROWS)
+def test_sweeps_streams_chunks_and_parts_are_the_run(uplink, downlink, cohort, tmp_path):
+    plan = fcojax.Plan(
+        fcojax.local_steps(2, 2), COHORTS[cohort], UPLINKS[uplink], downlink=DOWNLINKS[downlink]
+    )
+    runs = {(at, seed): parts(after(point(at), KEYS[seed], plan)) for at, seed in np.ndindex(2, 2)}
+    one = runs[1, 0]
+
+    swept = parts(after(GRID, KEYS, plan))
+    for pair, expected in runs.items():
+        same(jax.tree.map(lambda leaf, pair=pair: leaf[pair], swept), expected)
+
+    same(parts(after(point(1), KEYS[0], plan._replace(client_chunk_size=1))), one)
+
+    chosen, (half, _) = federations.algorithm("fed_avg"), after(point(1), KEYS[0], plan, 2)
+    whole = fcojax.advance(chosen, point(1), half, data(), plan, num_rounds=3)
+    jax.tree.map(np.testing.assert_array_equal, parts(whole)[0], one[0])
+
+    data().save(tmp_path / "population")
+    stream = fcojax.Stream(fcojax.open_clients(tmp_path / "population"), plan, eval_every=1)
+    state = stream.start(chosen, point(1), federations.start(), KEYS[0])
+    same(parts(stream.advance(chosen, point(1), state, num_rounds=5)), one)
