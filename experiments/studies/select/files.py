@@ -16,6 +16,7 @@ from fcojax.problems import SparseRows, sparse_rows
 
 _MOST_ENTRIES = 1 << 25  # of a dense matrix: four copies in double precision are a gigabyte
 _MISSING = ("", "NA", "?")
+_INDEX = ("", "Unnamed: 0", "__index_level_0__")  # names of an index that pandas wrote
 _MOST_FEATURES = 100_000_000  # their names take ten gigabytes
 _NPZ = "a numpy npz file"
 _PARTS = ("data", "indices", "indptr", "shape")  # of a matrix in compressed rows
@@ -241,6 +242,11 @@ def _of_columns(
     kept = [name for name in names if name not in _dropped(path, names, config)]
     if not kept:
         raise ValueError(f"no column of {path} is left as a feature, only target and site.")
+    if not chosen and (index := [name for name in kept if name in _INDEX]):
+        raise ValueError(
+            f"{path} has a feature {index[0]!r}, as pandas names the index of its rows; write the "
+            "file with index=False, or give the column a name."
+        )
     y = column(config.target).numbers("it is the target: write numbers, 0 and 1 for two classes")
     x = np.stack(
         [

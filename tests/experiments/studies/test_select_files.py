@@ -62,6 +62,10 @@ def test_formats_give_the_same_table(tmp_path):
          "a.csv, line 3: site is empty; name the site or remove the row."),
         ("age,age,y,site\n1,1,0,b\n", "a.csv has 2 columns 'age'; rename one."),
         ("y,site\n1,b\n", "a.csv is left as a feature, only target and site."),
+        (",age,y,site\n0,1,0,b\n1,2,1,a\n", "a.csv has a feature '', as pandas names the index of"),
+        ("Unnamed: 0,age,y,site\n0,1,0,b\n",
+         "a.csv has a feature 'Unnamed: 0', as pandas names the index of its rows; write the file "
+         "with index=False, or give the column a name."),
         ("age;y;site\n1;0;b\n", "a.csv has one column, 'age;y;site'; separate cells by commas."),
         ("", "a.csv has no rows; pass a file with a header"),
         ('age,y,site\n1,0,"b\n2,1,a\n', "a.csv, line 3: unexpected end of data; is there an open"),
