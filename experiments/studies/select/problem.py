@@ -98,6 +98,12 @@ def task(config: Config) -> Task:
     if not present.any():
         raise ValueError(f"{config.target} is missing in all rows; pass another --config.target.")
     if config.positive_above != np.inf:
+        if loss.target != "class":
+            raise ValueError(
+                f"positive_above is {config.positive_above:g}, which makes two classes of the "
+                f"target, but that of loss {config.loss} is a {loss.target}; pass a loss of "
+                "classes, or no positive_above."
+            )
         table = table._replace(y=(table.y > config.positive_above).astype(np.int32))
     x = table.x[present]
     sparse = isinstance(x, SparseRows)

@@ -58,6 +58,8 @@ def test_a_threshold_is_one_on_the_numbers_of_a_libsvm_file(tmp_path):
     train = task(config_of(data_dir=tmp_path / "a.svm", positive_above=5)).problem.train
     assert train.ids.tolist() == ["#2", "the first"]
     assert train.examples["y"].tolist() == [0, 1, 0, 1]
+    with pytest.raises(ValueError, match="positive_above is 5, .* loss linear is a number; pass"):
+        task(config_of(data_dir=tmp_path / "a.svm", positive_above=5, loss="linear"))
 
 
 def division_of(**values):
