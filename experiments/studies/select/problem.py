@@ -1,7 +1,9 @@
 """The clients, the loss, the penalty and the split of a config."""
 
+import contextlib
 import csv
 import glob
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -205,6 +207,11 @@ def penalty(config: Config, names: list[str]) -> Penalty:
         named_groups = groups(config.groups)
         labels = selection.group_labels(names, named_groups)
         inner = _of_groups(config, labels, len(named_groups))
+    elif (config.group_penalty, config.group_fraction) != ("norm", 1):
+        raise ValueError(
+            f"groups is empty, where group_penalty {config.group_penalty} and group_fraction "
+            f"{config.group_fraction:g} have no effect; pass --config.groups."
+        )
     return on_subtree(inner, named("kernel"))
 
 
@@ -256,8 +263,8 @@ def groups(text: str) -> dict[str, list[str]]:
     """Return the patterns of each group, from a CSV file of columns and groups or from text.
 
     Args:
-      text: the path of a file with a line ``column,group`` for each column, without a header; or
-        patterns as in ``lab=lab_*|crp,vitals=bp_?``.
+      text: the path of a file with a line ``NAME,GROUP`` for each column, after a header
+        ``column,group`` or without one; or patterns as in ``lab=lab_*|crp,vitals=bp_?``.
     """
     found: dict[str, list[str]] = {}
     if "=" in text:
@@ -269,17 +276,21 @@ def groups(text: str) -> dict[str, list[str]]:
                 )
             found.setdefault(name.strip(), []).extend(one.strip() for one in patterns.split("|"))
         return found
-    try:
+    lines = None
+    with contextlib.suppress(OSError, UnicodeDecodeError):
         lines = Path(text).read_text("utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    if lines is None:  # raised here: as the cause, an OSError would be what the command prints
+        what = "cannot be read as text" if os.path.exists(text) else "is no file"
         raise ValueError(
-            f"groups is {text!r}, which cannot be read as text; pass a CSV file of columns and "
-            "groups, or patterns, as in lab=lab_*|crp,vitals=bp_?."
-        ) from error
+            f"groups is {text!r}, which {what}; pass a CSV file of columns and groups, or "
+            "patterns, as in lab=lab_*|crp,vitals=bp_?."
+        )
     for number, line in enumerate(csv.reader(lines), 1):
         if len(line) != 2:
             raise ValueError(f"{text}, line {number}: has {len(line)} cells; write column,group.")
-        found.setdefault(line[1].strip(), []).append(glob.escape(line[0].strip()))
+        column, group = (cell.strip() for cell in line)
+        if (number, column.lower(), group.lower()) != (1, "column", "group"):
+            found.setdefault(group, []).append(glob.escape(column))
     return found
 
 

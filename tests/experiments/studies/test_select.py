@@ -1,6 +1,7 @@
 """What a selection makes of a file: targets, sites, scaling; and a quick one up to its figures."""
 
 import io
+import re
 import types
 
 import numpy as np
@@ -9,6 +10,7 @@ from rich.console import Console
 
 import fcojax
 from experiments.cli.console import results
+from experiments.process import errors
 from experiments.studies.select import EXPERIMENT
 from experiments.studies.select.figures import _spread_out
 from experiments.studies.select.problem import (
@@ -189,7 +191,9 @@ def test_groups_of_a_file_and_of_patterns_are_those_of_the_penalty(tmp_path):
     names = ["lab_a", "age", "lab_b", "crp"]
     (tmp_path / "groups.csv").write_text("lab_a,labs\nlab_b,labs\ncrp,labs\nage,who\n")
     model = {"bias": np.ones(()), "kernel": np.array([2.0, 3.0, -1.0, 2.0])}
-    for text in (str(tmp_path / "groups.csv"), "labs=lab_*|crp", "labs = lab_? | crp, who=age"):
+    (tmp_path / "headed.csv").write_text("Column,group\nlab_a,labs\nlab_b,labs\ncrp,labs\n")
+    files = [str(tmp_path / name) for name in ("groups.csv", "headed.csv")]
+    for text in (*files, "labs=lab_*|crp", "labs = lab_? | crp, who=age"):
         whole = penalty(grouped(text), names)
         np.testing.assert_allclose(whole.value(model, 1.0), 3 + 3)
         half = penalty(grouped(text, group_fraction=0.5), names)
@@ -203,14 +207,18 @@ def test_groups_of_a_file_and_of_patterns_are_those_of_the_penalty(tmp_path):
         ("labs=lab_*|crp,who=crp", "crp is in the groups labs and who; pass groups that do not"),
         ("labs=lib_*", "lib_\\* of group labs is no column; pass names among"),
         ("labs=", "groups has 'labs='; write NAME=PATTERN"),
-        ("no/such.csv", "groups is 'no/such.csv', which cannot be read"),
+        ("no/such.csv", "groups is 'no/such.csv', which is no file; pass a CSV file of columns"),
     ],
 )
 def test_groups_that_are_errors(text, sentence):
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=sentence) as raised:
         penalty(grouped(text), ["lab_a", "crp"])
+    assert re.search(sentence, errors.sentence(raised.value))
     with pytest.raises(ValueError, match="of an elastic net, which has no groups"):
         penalty(grouped("labs=lab_*", l1_fraction=0.5), ["lab_a", "crp"])
+    for changes in ({"group_penalty": "slope"}, {"group_fraction": 0.5}):
+        with pytest.raises(ValueError, match="groups is empty, where group_penalty"):
+            penalty(grouped("", **changes), ["lab_a", "crp"])
 
 
 def test_slope_fused_and_trend_take_the_columns_of_a_group_in_order():
