@@ -11,15 +11,17 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from fcojax.arguments import validated
 from fcojax.transforms.floats import in_floats
 from fcojax.transforms.penalty import strength
 from fcojax.transforms.singular_values import require_matrix
-from fcojax.types import Params, Scalar
+from fcojax.types import NonNegative, Params
 from fcojax.xla.linalg import thin_svd
 
 
 @in_floats
-def l1_vertex(g: Params, radius: Scalar) -> Params:
+@validated
+def l1_vertex(g: Params, radius: NonNegative) -> Params:
     r"""Return the vertex :math:`-r\,\mathrm{sign}(g_j) e_j` of the l1 ball.
 
     Here j is the entry with the largest absolute value, the first of equal ones; for g = 0 the
@@ -41,7 +43,8 @@ def l1_vertex(g: Params, radius: Scalar) -> Params:
 
 
 @in_floats
-def nuclear_vertex(g: Params, radius: Scalar) -> Params:
+@validated
+def nuclear_vertex(g: Params, radius: NonNegative) -> Params:
     r"""Return the vertex :math:`-r u_1 w_1^T` of the nuclear ball, u_1 and w_1 singular vectors.
 
     The singular vectors come from a full decomposition, so this is exact and as expensive as a
