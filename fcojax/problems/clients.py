@@ -255,17 +255,14 @@ def from_rows(
     """
     num_rows, sizes = fields.num_rows(examples, "the population"), _checked_sizes(sizes)
     names = _checked_ids(ids, sizes.size)
-    if (sizes < 1).any():
-        empty = int(np.argmax(sizes < 1))
+    if (empty := np.flatnonzero(sizes < 1)).size:
         raise ValueError(
-            f"client {names[empty]} has {sizes[empty]} examples; every client needs at least 1, so "
-            "drop the empty ones."
+            f"client {names[empty[0]]} has {sizes[empty[0]]} examples; every client needs at "
+            "least 1, so drop the empty ones."
         )
     total = sum(sizes.tolist())  # of Python's integers, which do not overflow
     if total != num_rows:
-        raise ValueError(
-            f"the sizes add up to {total} but there are {num_rows} rows; they must agree."
-        )
+        raise ValueError(f"the sizes add up to {total} but there are {num_rows} rows; correct one.")
     weights = in_range(checked_weights(weights, sizes), names)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     fields.check_numbers(examples, offsets, names)
