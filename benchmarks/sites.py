@@ -262,9 +262,14 @@ def of_wrong_peers(timeout: float) -> dict:
             processes.environment["FCOJAX_SITES"] = json.dumps(right | {"wrong": wrong})
             site = processes.start_site("Bern")
             run = processes.start("flwr", "run", os.fspath(folder / "app"), "local", "--stream")
-            _wait_for(lambda run=run: shown in processes.log_of(run), f"{wrong} to be refused", 120)
+            _wait_for(
+                lambda run=run: shown in processes.log_of(run) or run.poll() is not None,
+                f"{wrong} to be refused",
+            )
             lines = processes.log_of(run).splitlines()
-            sentences[wrong] = next(line for line in lines if shown in line).strip()
+            sentences[wrong] = next(
+                (line.strip() for line in lines if shown in line), "not refused"
+            )
             site.terminate()  # so that it leaves
             site.wait()
     return sentences
@@ -281,7 +286,7 @@ def _disturb(
     ):
         if index < num_rounds:
             reached = processes.folder / f"round {index}"
-            _wait_for(lambda r=reached: r.exists() or run.poll() is not None, f"{reached}", 900)
+            _wait_for(lambda r=reached: r.exists() or run.poll() is not None, f"{reached}")
             change()
             (processes.folder / f"go {index}").touch()
         index += 1
@@ -302,7 +307,7 @@ def _seconds(rounds: list[float]) -> dict:
     return {"seconds_a_round": statistics.median(rounds), "slowest_s": max(rounds)}
 
 
-def _wait_for(ready: Callable[[], object], what: str, seconds: float = 300.0) -> None:
+def _wait_for(ready: Callable[[], object], what: str, seconds: float = 900.0) -> None:
     end = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > end:

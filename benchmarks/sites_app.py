@@ -101,6 +101,7 @@ def choosing_app() -> ServerApp:
     def main(grid, context):
         transport = flower.over_grid(grid, TOLD["sites"], TOLD["timeout"])
         found = flower.select(federation(), transport, KEY, by=BY, **CHOICE)
+        assert found.fold_outcome is not None
         kept = {
             "strengths": found.path.strengths, "models": found.path.models,
             "rounds": found.path.outcome.rounds, "scores": found.scores,
