@@ -1,9 +1,6 @@
 """Paths of strengths over sites, and the choice of one: the solves of ``fcojax.path`` as rounds."""
 
-import dataclasses
-import functools
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,34 +9,16 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.engine.hparams import at_round
-from fcojax.engine.optimality import violation_at
-from fcojax.engine.solve import Outcome
 from fcojax.flower.federation import Federation
-from fcojax.flower.joining import Site
 from fcojax.flower.loop import Report, Transport, drawn_name, met
-from fcojax.flower.server import Progress, Server
-from fcojax.flower.site import SOLVE
-from fcojax.selection import Criterion, Ledger, Path, Selection, by_client
+from fcojax.flower.solves import Solves, penalty_of, start_at
+from fcojax.selection import Criterion, Nonzeros, Path, Selection, by_client
 from fcojax.selection.folds import Fraction, Split
-from fcojax.selection.ledger import Entry
-from fcojax.selection.path import grid_of
-from fcojax.selection.select import choice, draw_folds, standard_error
-from fcojax.selection.solves import (
-    Fits,
-    Start,
-    ahead,
-    beyond_all,
-    cast_like,
-    key_of_fold,
-    null_key,
-    prox_gradient_step,
-)
-from fcojax.transforms import Penalty
-from fcojax.types import Array, Count, Key, NonNegative, Params
-
-_BLOW_UP = 1e8  # as in fcojax.solve
-_TRIES = 3  # exchanges of gradients before a site that is silent ends the path
+from fcojax.selection.path import grid_of, sought
+from fcojax.selection.search import answers, searching
+from fcojax.selection.select import choice, draw_folds, of_target, standard_error
+from fcojax.selection.solves import key_of_fold
+from fcojax.types import Count, Key, NonNegative, Params
 
 
 @validated
@@ -49,6 +28,7 @@ def path(
     key: Key,
     *,
     strengths: int | Sequence[float] | np.ndarray = 50,
+    nonzeros: Count | Nonzeros | None = None,
     least: Fraction = 1e-2,
     tolerance: NonNegative = 1e-6,
     eval_every: Count = 10,
@@ -68,7 +48,10 @@ def path(
       transport: how messages travel.
       key: PRNG key, the only source of randomness.
       strengths: how many, or the strengths themselves, in the order in which they are solved.
-      least: the last strength as a share of the first, if ``strengths`` is a number.
+      nonzeros: in place of ``strengths``, how sparse the model shall be, as for ``fcojax.path``;
+        each strength that is tried is a solve over the sites.
+      least: the last strength as a share of the first, if ``strengths`` is a number; a search for
+        ``nonzeros`` ends there.
       tolerance: on the violation of the optimality conditions, in units of the first strength.
       eval_every: rounds between two evaluations of the violation.
       max_rounds: for each strength, rounded up to a multiple of ``eval_every``.
@@ -97,8 +80,10 @@ def path(
     """
     run = run or drawn_name()
     sites = met(_judgeable(federation), transport, run)
-    solves = _Solves(federation, transport, sites, run, eval_every, max_rounds, progress)
-    grid, relative = grid_of(_penalty(federation), strengths, least)
+    solves = Solves(federation, transport, sites, run, eval_every, max_rounds, progress)
+    if nonzeros is not None:
+        return _searched(solves, key, nonzeros, least, tolerance)
+    grid, relative = grid_of(penalty_of(federation), strengths, least)
     return _path(solves, key, grid, relative, tolerance)[0]
 
 
@@ -108,7 +93,7 @@ def select(
     transport: Transport,
     key: Key,
     *,
-    by: Split | Criterion | None = None,
+    by: Split | Criterion | Nonzeros | None = None,
     one_standard_error: bool = True,
     strengths: int | Sequence[float] | np.ndarray = 50,
     least: Fraction = 1e-2,
@@ -128,7 +113,8 @@ def select(
       transport: how messages travel.
       key: PRNG key, the only source of randomness.
       by: ``selection.by_client()``, the default, ``by_client(k)``, ``hold_out(share,
-        clients=True)``, or a criterion; not folds of rows, which no message asks for.
+        clients=True)``, a criterion, or ``selection.nonzeros(5)`` for a model as sparse as that;
+        not folds of rows, which no message asks for.
       one_standard_error: as for ``fcojax.select``.
       strengths: how many, or the strengths themselves, in the order in which they are solved.
       least: the last strength as a share of the first, if ``strengths`` is a number.
@@ -161,8 +147,10 @@ def select(
     by = by_client() if by is None else by
     run = run or drawn_name()
     sites = met(_judgeable(federation), transport, run)
-    solves = _Solves(federation, transport, sites, run, eval_every, max_rounds, progress)
-    grid, relative = grid_of(_penalty(federation), strengths, least)
+    solves = Solves(federation, transport, sites, run, eval_every, max_rounds, progress)
+    if isinstance(by, Nonzeros):
+        return of_target(by, _searched(solves, key, by, least, tolerance))
+    grid, relative = grid_of(penalty_of(federation), strengths, least)
     found, unit = _path(solves, key, grid, relative, tolerance)
     models = _each(found.models, found.strengths.size)
     if isinstance(by, Criterion):
@@ -200,135 +188,15 @@ def select(
     )  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True)
-class _Solves:
-    """Solves and exchanges over the sites, whose messages are counted."""
-
-    federation: Federation
-    transport: Transport
-    sites: list[Site]
-    run: str
-    eval_every: int
-    max_rounds: int
-    report: Report | None
-    part: str = "path"
-    # Shared with those on other weights:
-    numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count)
-    entries: dict[str, Entry] = dataclasses.field(default_factory=dict)
-
-    @functools.cached_property
-    def server(self) -> Server:
-        return Server(self.federation, self.sites, self.run)
-
-    def on(self, weights: np.ndarray, part: str) -> "_Solves":
-        """Return the same with other weights of the sites; a site of weight 0 is not asked."""
-        federation = dataclasses.replace(self.federation, weights=weights)
-        return dataclasses.replace(self, federation=federation, part=part)
-
-    def ledger(self) -> Ledger:
-        """Return the bytes of all messages so far."""
-        return Ledger(tuple(self.entries.values()), tuple(site.name for site in self.sites))
-
-    def exchange(self, params: Params) -> tuple[Array, Params]:
-        """Return the losses of the sites and the gradient of F at a point."""
-        for _ in range(_TRIES):
-            index = str(next(self.numbers))
-            replies = self._sent(self.server.ask_gradient(params, index))
-            found = self.server.gradient(params, index, replies)
-            if found is not None:
-                return found
-        raise ValueError(
-            f"a site has not sent its gradient in {_TRIES} exchanges; start it again, or wait "
-            "longer for answers."
-        )
-
-    def losses(self, models: Sequence[Params]) -> np.ndarray:
-        """Return the mean loss of each model."""
-        return np.array([float(self.server.mean(self.exchange(w)[0])) for w in models])
-
-    def solve(self, start: Start, strength: Array, key: Key, tolerance: Any) -> tuple[Start, Fits]:
-        """Solve for one strength; return where the next solve starts, too."""
-        federation, before = self.federation, self._billed()
-        model, hparams = ahead(start, strength), federation.hparams
-        hparams = hparams._replace(penalty_scale=cast_like(strength, hparams.penalty_scale))
-        restart, memory = federation.algorithm.restart, None
-        if restart is not None:
-            of_first = at_round(hparams, 0)
-            model, subgradient = prox_gradient_step(
-                _penalty(federation), of_first.client_lr, model, strength, self.exchange(model)[1]
-            )
-            memory = restart(of_first, model, subgradient, self.eval_every)
-        federation = dataclasses.replace(federation, hparams=hparams, params=model)
-        server = Server(federation, self.sites, f"{self.run}{SOLVE}{next(self.numbers)}")
-        now = server.start(key)
-        if memory is not None:
-            now = now._replace(server=memory)
-        found, objective, violation = self._judged(server, now, strength)
-        first, checks, failed = violation, 1, not np.isfinite(violation)
-        while not (failed or violation <= tolerance) and now.round < self.max_rounds:
-            measures: dict[str, float] = {}
-            for _ in range(self.eval_every):
-                now, measures = server.step(now, self._sent(server.ask(now)))
-            found, objective, violation = self._judged(server, now, strength)
-            failed = 0 < measures["participants"] <= measures["dropped"]
-            failed |= measures["refused"] > 0 or not violation <= _BLOW_UP * first
-            checks += 1
-        self._bill(np.zeros_like(before), now.round)
-        down, up = self._billed() - before
-        outcome = Outcome(
-            jnp.asarray(violation), jnp.asarray(now.round, jnp.int32), jnp.asarray(checks),
-            jnp.asarray(not failed and violation <= tolerance), jnp.asarray(failed),
-            jnp.asarray(down), jnp.asarray(up), jnp.zeros((), bool),
-        )  # fmt: skip
-        if self.report is not None:
-            ended = {"rounds": float(now.round), "violation": violation}
-            self.report({"strength": float(strength), **ended})
-        is_sound = not failed and bool(tree.all_finite(found))
-        last = found if is_sound else start.model
-        following = Start(last, strength, (start.model, start.strength), ())
-        return following, Fits(found, objective, outcome)
-
-    def _judged(
-        self, server: Server, now: Progress, strength: Array
-    ) -> tuple[Params, Array, float]:
-        """Return the model, its objective and its violation."""
-        model, penalty = server.model(now), _penalty(self.federation)
-        losses, gradient = self.exchange(model)
-        objective = self.server.mean(losses) + penalty.value(model, strength)
-        return model, objective, float(violation_at(gradient, penalty, strength, model))
-
-    def _sent(self, messages: dict[str, bytes]) -> dict[str, bytes]:
-        """Exchange messages, and count their bytes."""
-        replies, names = self.transport.exchange(messages), [site.name for site in self.sites]
-        sent = [[len(each.get(name, b"")) for name in names] for each in (messages, replies)]
-        self._bill(np.array(sent), 0)
-        return replies
-
-    def _bill(self, sent: np.ndarray, rounds: int) -> None:
-        """Add bytes [down and up, sites] and rounds to those of this part so far."""
-        before = self.entries[self.part].rounds if self.part in self.entries else 0
-        down, up = self._billed() + sent
-        self.entries[self.part] = Entry(self.part, down, up, before + rounds)
-
-    def _billed(self) -> np.ndarray:
-        """Return the bytes of this part so far, axes [down and up, sites]."""
-        entry = self.entries.get(self.part)
-        return np.zeros((2, len(self.sites))) if entry is None else np.array(entry[1:3])
-
-
 def _path(
-    solves: _Solves, key: Key, grid: np.ndarray, relative: bool, tolerance, unit: Any = None
+    solves: Solves, key: Key, grid: np.ndarray, relative: bool, tolerance, unit: Any = None
 ) -> tuple[Path, Any]:
     """Return the path, and the strength in whose units the tolerance is."""
-    penalty, zeros = _penalty(solves.federation), tree.zeros_like(solves.federation.params)
-    nowhere = beyond_all(tree.norm(zeros).dtype)
-    start, first = Start(zeros, nowhere, (zeros, nowhere), ()), jnp.ones_like(nowhere)
-    if penalty.scale_max is not None:
-        guess = penalty.scale_max(solves.exchange(zeros)[1])
-        first_key = jax.random.fold_in(null_key(key), 0)
-        _, null = solves.solve(start, beyond_all(guess.dtype), first_key, tolerance * guess)
-        first = penalty.scale_max(solves.exchange(null.models)[1])
-        start = Start(null.models, nowhere, (null.models, nowhere), ())
+    zeros = tree.zeros_like(solves.federation.params)
+    start, first = start_at(zeros), jnp.ones((), tree.norm(zeros).dtype)
+    if penalty_of(solves.federation).scale_max is not None:
+        null, _ = solves.null(key, tolerance)
+        start, first = start_at(null.model), null.first
     strengths = jnp.asarray(grid, first.dtype) * (first if relative else 1)
     if unit is None:
         tiny = jnp.finfo(first.dtype).tiny
@@ -342,6 +210,23 @@ def _path(
     return Path(strengths, every.models, every.objective, every.outcome, solves.ledger()), unit
 
 
+def _searched(solves: Solves, key: Key, nonzeros: int | Nonzeros, least, tolerance) -> Path:
+    """Search for a strength as ``fcojax.path`` does, with solves over the sites."""
+    penalty = penalty_of(solves.federation)
+    target, counter, goal = sought(nonzeros, penalty, solves.federation.params)
+    null, loss = solves.null(key, tolerance)
+    search = searching(penalty, counter, goal, null, least, tolerance)
+    objective = loss + penalty.value(null.model, null.first)
+    now = search.begin(null, objective, start_at(null.model))
+    while search.goes_on(now):
+        start, fit = solves.solve(
+            now.start, jnp.exp(now.log_strength), jax.random.fold_in(key, now.step), now.precision
+        )
+        now = search.after(now, start, fit)
+    strengths, fits, tried = answers(target, goal, now)
+    return Path(strengths, *fits, solves.ledger(), tried)
+
+
 def _judgeable(federation: Federation) -> Federation:
     """Raise ``ValueError`` unless the federation has what a path needs."""
     if federation.loss is None or not hasattr(federation.hparams, "penalty_scale"):
@@ -350,11 +235,6 @@ def _judgeable(federation: Federation) -> Federation:
             "penalty=penalty) and an algorithm with a penalty_scale."
         )
     return federation
-
-
-def _penalty(federation: Federation) -> Penalty:
-    assert federation.penalty is not None
-    return federation.penalty
 
 
 def _each(models: Params, count: int) -> list[Params]:

@@ -24,9 +24,9 @@ from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import Loss, Problem
 from fcojax.selection.folds import Fraction
 from fcojax.selection.ledger import Entry, Exchanges, Ledger, client_names, entry_of_solves
-from fcojax.selection.nonzeros import Counter, Nonzeros, range_of
+from fcojax.selection.nonzeros import Counter, Nonzeros, Range, range_of
 from fcojax.selection.nonzeros import nonzeros as target_of
-from fcojax.selection.search import End, Search, search_traced
+from fcojax.selection.search import Search, answers, search_traced
 from fcojax.selection.show import draw_path, table_of
 from fcojax.selection.solves import (
     FIRST_ITERATIONS,
@@ -193,36 +193,35 @@ def _searched(
     setup: Setup, nonzeros: int | Nonzeros, hparams, params, data: ClientData, key, least, tolerance
 ) -> Path:
     """Search for a strength, and return the models that answer."""
-    require_first_strength(setup.penalty)
-    target = nonzeros if isinstance(nonzeros, Nonzeros) else target_of(nonzeros)
-    goal, leaves = range_of(target, setup.penalty, params)
-    counter = Counter(target.number, leaves)
-    found = _search(setup, counter, goal, hparams, params, data, key, least, tolerance)
-    null_outcome, step, is_hit, last, ends, tried = found
-    if is_hit:
-        answers = [last]
-    else:
-        answers = [end for end in ends if np.isfinite(end.precision)]
-    strengths = jnp.exp(jnp.stack([answer.log_strength for answer in answers]))
-    fits = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(answer.fit for answer in answers))
-    units = goal.highest / target.count
-    numbers = np.array([int(answer.count) / units for answer in answers])
-    columns = {name: np.asarray(leaf)[: int(step)] for name, leaf in tried.columns.items()}
-    search = Search(target.name, bool(is_hit), numbers=numbers, **columns)
-    rates = exchanges_of_rates(setup, int(step))
+    target, counter, goal = sought(nonzeros, setup.penalty, params)
+    null_outcome, found = _search(
+        setup, counter, goal, hparams, params, data, key, least, tolerance
+    )
+    strengths, fits, search = answers(target, goal, found)
+    rates = exchanges_of_rates(setup, len(search.strengths))
     one_model = tree.num_bytes(params)
     entries = (
         rates.entry("rates", one_model, np.asarray(data.weights)),
         entry_of_solves("start", null_outcome),
         Entry(
             "search",
-            np.asarray(tried.bytes_down),
-            np.asarray(tried.bytes_up),
+            np.asarray(found.tried.bytes_down),
+            np.asarray(found.tried.bytes_up),
             int(np.sum(search.rounds)),
         ),
     )
     ledger = Ledger(entries, client_names(data))
-    return Path(strengths, fits.models, fits.objective, fits.outcome, ledger, search)
+    return Path(strengths, *fits, ledger, search)
+
+
+def sought(
+    nonzeros: int | Nonzeros, penalty: Penalty, params: Params
+) -> tuple[Nonzeros, Counter, Range]:
+    """Return what is asked for, its counter and the numbers that answer; check that they exist."""
+    require_first_strength(penalty)
+    target = nonzeros if isinstance(nonzeros, Nonzeros) else target_of(nonzeros)
+    goal, leaves = range_of(target, penalty, params)
+    return target, Counter(target.number, leaves), goal
 
 
 @jit_per(2, kept=16)
@@ -231,16 +230,16 @@ def _search(setup, counter, goal, hparams, params, data, key, least, tolerance):
     counts = data.weights[: data.num_clients] > 0
     data = data if setup.summary is None else setup.summary(data)
     null, found = search_traced(setup, counter, goal, hparams, params, data, key, least, tolerance)
-    last = End(found.log_strength, found.count, found.precision, found.fit)
 
-    def billed(end):
-        outcome = traffic_of_all(end.fit.outcome, counts)
-        return end._replace(fit=end.fit._replace(outcome=outcome))
+    def billed(fit):
+        return fit._replace(outcome=traffic_of_all(fit.outcome, counts))
 
-    tried = traffic_of_all(found.tried, counts)
-    ends = billed(found.sparser), billed(found.denser)
-    null_outcome = traffic_of_all(null.outcome, counts)
-    return null_outcome, found.step, found.is_hit, billed(last), ends, tried
+    sparser, denser = (end._replace(fit=billed(end.fit)) for end in (found.sparser, found.denser))
+    found = found._replace(
+        fit=billed(found.fit), sparser=sparser, denser=denser,
+        tried=traffic_of_all(found.tried, counts),
+    )  # fmt: skip
+    return traffic_of_all(null.outcome, counts), found
 
 
 def prepared(

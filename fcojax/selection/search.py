@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.problems.clients import ClientData
 from fcojax.problems.problem import population_loss
-from fcojax.selection.nonzeros import Counter, Range
+from fcojax.selection.nonzeros import Counter, Nonzeros, Range
 from fcojax.selection.solves import Fits, Null, Setup, Start, first_start, null_model, solve_from
+from fcojax.transforms import Penalty
 from fcojax.transforms.penalty import least_scale
-from fcojax.types import Array, Key
+from fcojax.types import Array
 
 _MAX_STEPS = 60
 _NARROW = 1e-4  # of the logarithm: closer strengths are neighbours
@@ -95,22 +95,50 @@ class Progress(NamedTuple):
     tried: Tried
 
 
-def search_traced(
-    setup: Setup, counter: Counter, goal: Range, hparams, params, data, key, least, tolerance
-) -> tuple[Null, Progress]:
-    """Search from within a program; ``least`` is a share of the first strength."""
-    null = null_model(setup, hparams, params, data, key, tolerance)
-    tolerance = tolerance * null.first
-    first = jnp.log(null.first)
-    floor = first + jnp.log(jnp.asarray(least, first.dtype))
-    begin = _begin(setup, counter, goal, null, data, key, floor, tolerance)
+class Searching(NamedTuple):
+    """What a search is for, and the steps of it that need no data."""
 
-    def step(now):
-        start, fit = solve_from(
-            setup, hparams, now.start, jnp.exp(now.log_strength), data,
-            jax.random.fold_in(key, now.step), now.precision,
+    penalty: Penalty
+    counter: Counter
+    goal: Range
+    first: Array  # the logarithm of the first strength, and of the last one
+    floor: Array
+    tolerance: Array
+
+    def begin(self, null: Null, objective: Array, start: Start) -> Progress:
+        """Return the search before its first step; the null model is its sparser end."""
+        first, no = self.first, jnp.zeros((), bool)
+
+        # As if the features were uncorrelated: one step from the null model, without an exchange.
+        def is_sparse(strength):
+            moved = tree.sub(null.model, null.gradient)
+            guess = self.penalty.prox(moved, 1.0, strength)
+            return self.counter(self.penalty, guess) < self.goal.fewest
+
+        guess = jnp.log(least_scale(is_sparse, null.first))
+        zero = jnp.zeros((), jnp.int32)
+        fit = Fits(null.model, objective, null.outcome)
+        sparser = End(first, zero, jnp.asarray(self.tolerance, first.dtype), fit)
+        denser = End(self.floor, zero + self.goal.most, jnp.full_like(first, jnp.inf), fit)
+        sent = jnp.zeros_like(null.outcome.bytes_down)
+        columns = {"strengths": jnp.zeros(_MAX_STEPS, first.dtype)}
+        columns |= {
+            name: jnp.zeros(_MAX_STEPS, jnp.int32) for name in ("counts", "rounds", "checks")
+        }
+        x = jnp.clip(guess, self.floor, first + jnp.log(jnp.asarray(0.95, first.dtype)))
+        precision = _precision(x, sparser, denser, self.tolerance)
+        return Progress(
+            zero, x, precision, start, sparser, denser, fit, zero, no, no,
+            Tried(columns, sent, sent),
         )  # fmt: skip
-        count = counter(setup.penalty, fit.models)
+
+    def goes_on(self, now: Progress) -> Array:
+        """Return whether there is another step."""
+        return ~now.is_done & (now.step < _MAX_STEPS)
+
+    def after(self, now: Progress, start: Start, fit: Fits) -> Progress:
+        """Return the search after the solve for the strength of a step."""
+        count = self.counter(self.penalty, fit.models)
         row = {
             "strengths": jnp.exp(now.log_strength),
             "counts": count,
@@ -127,43 +155,51 @@ def search_traced(
             now.tried.bytes_up + fit.outcome.bytes_up,
         )
         now = now._replace(step=now.step + 1, start=start, fit=fit, count=count, tried=tried)
-        return _after(now, goal, first, floor, tolerance)
-
-    def unfinished(now):
-        return ~now.is_done & (now.step < _MAX_STEPS)
-
-    return null, jax.lax.while_loop(unfinished, step, begin)
+        return _after(now, self.goal, self.first, self.floor, self.tolerance)
 
 
-def _begin(
-    setup: Setup, counter: Counter, goal: Range, null: Null, data: ClientData, key: Key, floor,
-    tolerance,
-) -> Progress:  # fmt: skip
-    """Return the search before its first step; the null model is its sparser end."""
-    first, no = jnp.log(null.first), jnp.zeros((), bool)
+def searching(
+    penalty: Penalty, counter: Counter, goal: Range, null: Null, least, tolerance
+) -> Searching:
+    """Return a search; ``least`` and ``tolerance`` are in units of the first strength."""
+    first = jnp.log(null.first)
+    floor = first + jnp.log(jnp.asarray(least, first.dtype))
+    return Searching(penalty, counter, goal, first, floor, tolerance * null.first)
 
-    # As if the features were uncorrelated: one step from the null model, which costs no exchange.
-    def is_sparse(strength):
-        moved = tree.sub(null.model, null.gradient)
-        guess = setup.penalty.prox(moved, 1.0, strength)
-        return counter(setup.penalty, guess) < goal.fewest
 
-    guess = jnp.log(least_scale(is_sparse, null.first))
-    zero = jnp.zeros((), jnp.int32)
+def search_traced(
+    setup: Setup, counter: Counter, goal: Range, hparams, params, data, key, least, tolerance
+) -> tuple[Null, Progress]:
+    """Search from within a program."""
+    null = null_model(setup, hparams, params, data, key, tolerance)
+    search = searching(setup.penalty, counter, goal, null, least, tolerance)
     objective = population_loss(setup.loss, null.model, data)
     objective += setup.penalty.value(null.model, null.first).astype(objective.dtype)
-    fit = Fits(null.model, objective, null.outcome)
-    sparser = End(first, zero, jnp.asarray(tolerance, first.dtype), fit)
-    denser = End(floor, zero + goal.most, jnp.full_like(first, jnp.inf), fit)
-    sent = jnp.zeros_like(null.outcome.bytes_down)
-    columns = {"strengths": jnp.zeros(_MAX_STEPS, first.dtype)}
-    columns |= {name: jnp.zeros(_MAX_STEPS, jnp.int32) for name in ("counts", "rounds", "checks")}
-    x = jnp.clip(guess, floor, first + jnp.log(jnp.asarray(0.95, first.dtype)))
-    return Progress(
-        zero, x, _precision(x, sparser, denser, tolerance),
-        first_start(setup, null.model, data, key), sparser, denser, fit, zero, no, no,
-        Tried(columns, sent, sent),
-    )  # fmt: skip
+
+    def step(now):
+        start, fit = solve_from(
+            setup, hparams, now.start, jnp.exp(now.log_strength), data,
+            jax.random.fold_in(key, now.step), now.precision,
+        )  # fmt: skip
+        return search.after(now, start, fit)
+
+    begin = search.begin(null, objective, first_start(setup, null.model, data, key))
+    return null, jax.lax.while_loop(search.goes_on, step, begin)
+
+
+def answers(target: Nonzeros, goal: Range, found: Progress) -> tuple[Array, Fits, Search]:
+    """Return the strengths and models that answer, and what was tried."""
+    last = End(found.log_strength, found.count, found.precision, found.fit)
+    ends = [end for end in (found.sparser, found.denser) if np.isfinite(end.precision)]
+    these = [last] if found.is_hit else ends
+    strengths = jnp.exp(jnp.stack([one.log_strength for one in these]))
+    fits = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one.fit for one in these))
+    units = goal.highest / target.count
+    numbers = np.array([int(one.count) / units for one in these])
+    columns = {
+        name: np.asarray(leaf)[: int(found.step)] for name, leaf in found.tried.columns.items()
+    }
+    return strengths, fits, Search(target.name, bool(found.is_hit), numbers=numbers, **columns)
 
 
 def _precision(x: Array, sparser: End, denser: End, tolerance: Array) -> Array:

@@ -225,7 +225,16 @@ def select(
             problem, penalty, nonzeros=by, least=least, key=key, method=method, hparams=hparams,
             plan=plan, tolerance=tolerance, eval_every=eval_every, max_rounds=max_rounds,
         )  # fmt: skip
-        return _of_target(problem, by, path, refit, key, tolerance, eval_every, max_rounds)
+        found = of_target(by, path)
+        if not refit:
+            return found
+        key = jax.random.key(0) if key is None else key
+        limits = tolerance, eval_every, max_rounds
+        refitted, outcome, entry = refit_of(problem, found.model, key, *limits)
+        ledger = path.ledger._replace(entries=(*path.ledger.entries, entry))
+        return found._replace(
+            path=path._replace(ledger=ledger), refit=refitted, refit_outcome=outcome, ledger=ledger
+        )
     setup, hparams, params, key = prepared(
         problem, penalty, key, method, hparams, plan, eval_every, max_rounds
     )
@@ -274,22 +283,14 @@ class FoldResults(NamedTuple):
     scores: jax.Array
 
 
-def _of_target(
-    problem: Problem, by: Nonzeros, path: Path, refit: bool, key: Key | None, *limits: Any
-) -> Selection:
+def of_target(by: Nonzeros, path: Path) -> Selection:
     """Return the sparser of the models that a search has found, scored by how far it is off."""
     assert path.search is not None
-    model = jax.tree.map(lambda leaf: leaf[0], path.models)
-    refitted, refit_outcome, entries = None, None, path.ledger.entries
-    if refit:
-        key = jax.random.key(0) if key is None else key
-        refitted, refit_outcome, entry = refit_of(problem, model, key, *limits)
-        entries = (*entries, entry)
-    ledger = path.ledger._replace(entries=entries)
     off = np.abs(path.search.numbers - by.count).astype(float)
+    model = jax.tree.map(lambda leaf: leaf[0], path.models)
     return Selection(
-        path._replace(ledger=ledger), by.name, off[None], off, np.full(off.shape, np.nan), 0, 0,
-        model, refitted, refit_outcome, ledger,
+        path, by.name, off[None], off, np.full(off.shape, np.nan), 0, 0, model, None, None,
+        path.ledger,
     )  # fmt: skip
 
 

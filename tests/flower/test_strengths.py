@@ -10,7 +10,7 @@ import pytest
 import fcojax
 from benchmarks.federations import NAMES, federation_of, loss, rows_of
 from fcojax import flower, safetensors
-from fcojax.selection import by_client, by_example, ebic, hold_out
+from fcojax.selection import by_client, by_example, ebic, hold_out, nonzeros
 from fcojax.transforms import box, euclidean, l1
 from tests.flower.federations import Sites
 
@@ -86,6 +86,45 @@ def test_a_choice_over_sites_is_that_of_the_simulation(by):
         assert found.fold_outcome.rounds.tolist() == expected.fold_outcome.rounds.tolist()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name, target", [("fed_mid_osp", 3), ("composite_fl", nonzeros(2))])
+def test_a_search_over_sites_is_that_of_the_simulation(name, target):
+    federation, simulate = parts(name)
+    limits = {"least": 0.01, "tolerance": 1e-3, "eval_every": 5, "max_rounds": 200}
+    transport, solved = flower.in_process(federation, rows_of()), []
+    path = flower.path(
+        federation, transport, KEY, nonzeros=target, **limits, progress=solved.append
+    )
+    expected = simulate(fcojax.path, nonzeros=target, **limits)
+    assert_equal(path, expected)
+    assert path.search.reached and path.num_nonzero.tolist() == [getattr(target, "count", target)]
+    assert path.search.target == expected.search.target and len(path.search.strengths) > 1
+    np.testing.assert_allclose(path.search.strengths, expected.search.strengths, rtol=1e-12)
+    for column in ("counts", "rounds", "checks", "numbers"):
+        found, wanted = getattr(path.search, column), getattr(expected.search, column)
+        assert found.tolist() == wanted.tolist(), column
+    assert [one["rounds"] for one in solved[1:]] == expected.search.rounds.tolist()
+    assert path.ledger.rounds == expected.ledger.rounds
+
+
+@pytest.mark.slow
+def test_a_search_over_sites_without_an_answer_gives_the_neighbours_and_chooses_the_sparser():
+    """Two features with equal gradients enter at once, so there is no model with one."""
+    federation, _ = parts("fed_mid_osp")
+    start = jnp.zeros(2, "float64")
+    federation = dataclasses.replace(federation, params=start)
+    x = 2 * np.eye(2)
+    rows = {"Ghent": {"x": x, "y": np.full(2, 2.0)}, "Lima": {"x": x, "y": np.full(2, 2.0)}}
+    found = flower.select(
+        federation, flower.in_process(federation, rows), KEY, by=nonzeros(1), tolerance=1e-4
+    )
+    assert not found.path.search.reached and found.path.num_nonzero.tolist() == [0, 2]
+    # (2 w - 2)^2 / 4 + lambda |w| in each coordinate: the first strength is 2.
+    np.testing.assert_allclose(found.path.strengths, 2.0, rtol=2e-4)
+    assert found.by == "1 nonzeros" and found.scores.tolist() == [[1.0, 1.0]]
+    assert found.model.tolist() == [0.0, 0.0] and found.refit is None
+
+
 class Unsteady(Sites):
     """Sites of which one is silent in every other exchange of gradients."""
 
@@ -121,6 +160,10 @@ def test_what_a_path_over_sites_cannot_do_is_refused_in_a_sentence():
     for other in (federation_of("fed_dual_avg"), federation_of("fed_avg", loss=loss, penalty=l1())):
         with pytest.raises(ValueError, match="a path needs the violation and a strength; pass"):
             flower.path(other, transport, KEY)
+    with pytest.raises(ValueError, match="the penalty acts on 6 in all; pass at most 6"):
+        flower.path(federation, transport, KEY, nonzeros=7)
     without = dataclasses.replace(federation, penalty=box(-1.0, 1.0))
     with pytest.raises(ValueError, match="the penalty has no scale_max"):
         flower.path(without, flower.in_process(without, rows_of()), KEY)
+    with pytest.raises(ValueError, match="the penalty has no scale_max"):
+        flower.path(without, flower.in_process(without, rows_of()), KEY, nonzeros=2)

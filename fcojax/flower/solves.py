@@ -1,0 +1,177 @@
+"""The solves of a path over sites, each of them a run of its own, and what they send."""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax import tree
+from fcojax.engine.hparams import at_round
+from fcojax.engine.optimality import violation_at
+from fcojax.engine.solve import Outcome
+from fcojax.flower.federation import Federation
+from fcojax.flower.joining import Site
+from fcojax.flower.loop import Report, Transport
+from fcojax.flower.server import Progress, Server
+from fcojax.flower.site import SOLVE
+from fcojax.selection import Ledger
+from fcojax.selection.ledger import Entry
+from fcojax.selection.solves import (
+    Fits,
+    Null,
+    Start,
+    ahead,
+    beyond_all,
+    cast_like,
+    null_key,
+    prox_gradient_step,
+)
+from fcojax.transforms import Penalty
+from fcojax.types import Array, Key, Params
+
+_BLOW_UP = 1e8  # as in fcojax.solve
+_TRIES = 3  # exchanges of gradients before a site that is silent ends the path
+
+
+@dataclasses.dataclass(frozen=True)
+class Solves:
+    """Solves and exchanges over the sites, whose messages are counted."""
+
+    federation: Federation
+    transport: Transport
+    sites: list[Site]
+    run: str
+    eval_every: int
+    max_rounds: int
+    report: Report | None
+    part: str = "path"
+    # Shared with those on other weights:
+    numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count)
+    entries: dict[str, Entry] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def server(self) -> Server:
+        return Server(self.federation, self.sites, self.run)
+
+    def on(self, weights: np.ndarray, part: str) -> "Solves":
+        """Return the same with other weights of the sites; a site of weight 0 is not asked."""
+        federation = dataclasses.replace(self.federation, weights=weights)
+        return dataclasses.replace(self, federation=federation, part=part)
+
+    def ledger(self) -> Ledger:
+        """Return the bytes of all messages so far."""
+        return Ledger(tuple(self.entries.values()), tuple(site.name for site in self.sites))
+
+    def exchange(self, params: Params) -> tuple[Array, Params]:
+        """Return the losses of the sites and the gradient of F at a point."""
+        for _ in range(_TRIES):
+            index = str(next(self.numbers))
+            replies = self._sent(self.server.ask_gradient(params, index))
+            found = self.server.gradient(params, index, replies)
+            if found is not None:
+                return found
+        raise ValueError(
+            f"a site has not sent its gradient in {_TRIES} exchanges; start it again, or wait "
+            "longer for answers."
+        )
+
+    def losses(self, models: Sequence[Params]) -> np.ndarray:
+        """Return the mean loss of each model."""
+        return np.array([float(self.server.mean(self.exchange(w)[0])) for w in models])
+
+    def null(self, key: Key, tolerance: Any) -> tuple[Null, Array]:
+        """Return the null model and its mean loss; the penalty has a ``scale_max``."""
+        penalty, zeros = penalty_of(self.federation), tree.zeros_like(self.federation.params)
+        assert penalty.scale_max is not None
+        guess = penalty.scale_max(self.exchange(zeros)[1])
+        first_key = jax.random.fold_in(null_key(key), 0)
+        _, fit = self.solve(start_at(zeros), beyond_all(guess.dtype), first_key, tolerance * guess)
+        losses, gradient = self.exchange(fit.models)
+        found = Null(fit.models, fit.outcome, penalty.scale_max(gradient), gradient)
+        return found, self.server.mean(losses)
+
+    def solve(self, start: Start, strength: Array, key: Key, tolerance: Any) -> tuple[Start, Fits]:
+        """Solve for one strength; return where the next solve starts, too."""
+        federation, before = self.federation, self._billed()
+        model, hparams = ahead(start, strength), federation.hparams
+        hparams = hparams._replace(penalty_scale=cast_like(strength, hparams.penalty_scale))
+        restart, memory = federation.algorithm.restart, None
+        if restart is not None:
+            of_first = at_round(hparams, 0)
+            model, subgradient = prox_gradient_step(
+                penalty_of(federation), of_first.client_lr, model, strength, self.exchange(model)[1]
+            )
+            memory = restart(of_first, model, subgradient, self.eval_every)
+        federation = dataclasses.replace(federation, hparams=hparams, params=model)
+        server = Server(federation, self.sites, f"{self.run}{SOLVE}{next(self.numbers)}")
+        now = server.start(key)
+        if memory is not None:
+            now = now._replace(server=memory)
+        found, objective, violation = self._judged(server, now, strength)
+        first, checks, failed = violation, 1, not np.isfinite(violation)
+        while not (failed or violation <= tolerance) and now.round < self.max_rounds:
+            measures: dict[str, float] = {}
+            for _ in range(self.eval_every):
+                now, measures = server.step(now, self._sent(server.ask(now)))
+            found, objective, violation = self._judged(server, now, strength)
+            failed = 0 < measures["participants"] <= measures["dropped"]
+            failed |= measures["refused"] > 0 or not violation <= _BLOW_UP * first
+            checks += 1
+        self._bill(np.zeros_like(before), now.round)
+        down, up = self._billed() - before
+        outcome = Outcome(
+            jnp.asarray(violation), jnp.asarray(now.round, jnp.int32), jnp.asarray(checks),
+            jnp.asarray(not failed and violation <= tolerance), jnp.asarray(failed),
+            jnp.asarray(down), jnp.asarray(up), jnp.zeros((), bool),
+        )  # fmt: skip
+        if self.report is not None:
+            ended = {"rounds": float(now.round), "violation": violation}
+            self.report({"strength": float(strength), **ended})
+        is_sound = not failed and bool(tree.all_finite(found))
+        last = found if is_sound else start.model
+        following = Start(last, strength, (start.model, start.strength), ())
+        return following, Fits(found, objective, outcome)
+
+    def _judged(
+        self, server: Server, now: Progress, strength: Array
+    ) -> tuple[Params, Array, float]:
+        """Return the model, its objective and its violation."""
+        model, penalty = server.model(now), penalty_of(self.federation)
+        losses, gradient = self.exchange(model)
+        objective = self.server.mean(losses) + penalty.value(model, strength)
+        return model, objective, float(violation_at(gradient, penalty, strength, model))
+
+    def _sent(self, messages: dict[str, bytes]) -> dict[str, bytes]:
+        """Exchange messages, and count their bytes."""
+        replies, names = self.transport.exchange(messages), [site.name for site in self.sites]
+        sent = [[len(each.get(name, b"")) for name in names] for each in (messages, replies)]
+        self._bill(np.array(sent), 0)
+        return replies
+
+    def _bill(self, sent: np.ndarray, rounds: int) -> None:
+        """Add bytes [down and up, sites] and rounds to those of this part so far."""
+        before = self.entries[self.part].rounds if self.part in self.entries else 0
+        down, up = self._billed() + sent
+        self.entries[self.part] = Entry(self.part, down, up, before + rounds)
+
+    def _billed(self) -> np.ndarray:
+        """Return the bytes of this part so far, axes [down and up, sites]."""
+        entry = self.entries.get(self.part)
+        return np.zeros((2, len(self.sites))) if entry is None else np.array(entry[1:3])
+
+
+def start_at(params: Params) -> Start:
+    """Return where the first solve of a path starts."""
+    nowhere = beyond_all(tree.norm(params).dtype)
+    return Start(params, nowhere, (params, nowhere), ())
+
+
+def penalty_of(federation: Federation) -> Penalty:
+    """Return the penalty of a federation that has one."""
+    assert federation.penalty is not None
+    return federation.penalty
