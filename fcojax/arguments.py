@@ -254,7 +254,9 @@ def at_most(name: str, value: Any, largest: Any, because: str = "", otherwise: s
 
 def _are_arrays(value: Any, arrays: Arrays) -> bool:
     """Whether these are arrays that JAX computes with."""
-    return _is_array(value) if arrays.single else all(map(_is_array, jax.tree.leaves(value)))
+    if arrays.single or value is None:
+        return _is_array(value)
+    return all(map(_is_array, jax.tree.leaves(value)))
 
 
 def _is_array(value: Any) -> bool:

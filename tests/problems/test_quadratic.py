@@ -101,5 +101,5 @@ def test_a_client_of_another_curvature_is_named():
 
 def test_spread_clients_are_refused():
     data, params = least_squares()
-    with pytest.raises(ValueError, match="the one given to shard_clients"):
+    with pytest.raises(ValueError, match="pass the original"):
         factored(federations.loss, shard_clients(data, client_mesh(2)), params)

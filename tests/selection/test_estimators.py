@@ -31,6 +31,8 @@ def rows(classes=None):
     return x, y, np.repeat(["a", "b", "c"], 30)
 
 
+@pytest.mark.gate
+@pytest.mark.slow
 def test_the_model_is_that_of_select_and_clones_keep_the_arguments():
     x, y, sites = rows()
     model = clone(SparseRegressor(strengths=6, random_state=0)).set_params(strengths=5)
