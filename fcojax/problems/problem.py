@@ -148,10 +148,12 @@ def losses_of(
             "the start point must have the structure that the loss takes."
         )
         raise
-    if jnp.shape(losses) != (num_examples,):
+    shape = getattr(losses, "shape", None)
+    if shape != (num_examples,):
+        found = f"a {type(losses).__name__}" if shape is None else f"shape {shape}"
         raise ValueError(
-            f"the loss returned shape {jnp.shape(losses)} for {num_examples} examples; return one "
-            f"number per example, shape ({num_examples},). The library takes the weighted mean: "
+            f"the loss returned {found} for {num_examples} examples; return one number per "
+            f"example, shape ({num_examples},). The library takes the weighted mean: "
             "remove a mean or sum over the examples, and check for labels or parameters of shape "
             "(n, 1), which broadcast."
         )

@@ -84,6 +84,8 @@ FACTORIES = {
     "a problem as loss": (lambda: algorithms.fed_avg(PROBLEM), "function"),
     "a loss that is summed":
         (lambda: of_loss(lambda w, rows: jnp.sum(squares(w, rows))), "per example"),
+    "a loss with its auxiliary results":
+        (lambda: of_loss(lambda w, rows: (squares(w, rows), w)), "a tuple"),
     "a loss of integers": (lambda: of_loss(lambda w, rows: rows["a"].astype(int)), "int64"),
     "a mirror for a penalty":
         (lambda: algorithms.fed_avg_subgradient(squares, euclidean(l1())), "Mirror"),
