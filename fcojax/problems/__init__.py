@@ -3,7 +3,7 @@
 from fcojax.problems import partition
 from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
 from fcojax.problems.cox import cox
-from fcojax.problems.features import feature_skew, random_features
+from fcojax.problems.features import feature_skew, quadratic_features, random_features
 from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid
 from fcojax.problems.fused_signal import fused_signal
 from fcojax.problems.hold_out import (
@@ -53,8 +53,8 @@ __all__ = [
     "huber_regression", "identified", "lasso", "least_squares", "linear", "logistic",
     "logistic_loss", "low_rank", "matrix_completion", "mixture", "on_grid", "open_clients",
     "partition", "pca", "poisson", "poisson_loss", "population_loss", "portfolio", "procrustes",
-    "quantile_regression", "random_features", "saddle", "simplex_weights", "softmax", "sparse_rows",
-    "squared_hinge", "subspace_completion", "support_recovery", "synthetic_least_squares",
-    "synthetic_logistic", "synthetic_matrix_completion", "synthetic_pca", "synthetic_procrustes",
-    "synthetic_softmax", "synthetic_subspace_completion",
+    "quadratic_features", "quantile_regression", "random_features", "saddle", "simplex_weights",
+    "softmax", "sparse_rows", "squared_hinge", "subspace_completion", "support_recovery",
+    "synthetic_least_squares", "synthetic_logistic", "synthetic_matrix_completion",
+    "synthetic_pca", "synthetic_procrustes", "synthetic_softmax", "synthetic_subspace_completion",
 ]  # fmt: skip

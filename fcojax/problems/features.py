@@ -1,4 +1,4 @@
-"""Transformations of features: random maps of each client, and random Fourier features."""
+"""Transformed features: random maps of each client, random Fourier and quadratic features."""
 
 import dataclasses
 
@@ -118,6 +118,31 @@ def random_features(
     omega = rng.standard_normal((x.shape[1], num_features)) / bandwidth
     phase = rng.uniform(0, 2 * np.pi, num_features)
     features = _features(x, jnp.asarray(omega, x.dtype), jnp.asarray(phase, x.dtype))
+    return dataclasses.replace(data, examples={**data.examples, "x": features})
+
+
+@validated
+def quadratic_features(data: ClientData) -> ClientData:
+    r"""Replace the field ``x`` of a population by the products of every two of its d entries.
+
+    .. math:: x \mapsto (x_i^2)_i, (\sqrt 2\, x_i x_j)_{i < j}
+
+    The inner product of the features of x and y is :math:`\langle x, y \rangle^2`. They are
+    computed once and stored: d (d + 1) / 2 columns, row by row of the upper triangle.
+
+    Args:
+      data: clients whose field ``x`` holds one vector per example; other fields are kept.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> data = fcojax.from_rows({"x": np.array([[3.0, 1.0]])}, [1])
+      >>> fcojax.problems.quadratic_features(data).examples["x"].round(3).tolist()
+      [[9.0, 4.243, 1.0]]
+    """
+    x = data.examples["x"]
+    first, second = np.triu_indices(x.shape[1])
+    factors = jnp.asarray(np.where(first == second, 1, np.sqrt(2))[None], x.dtype)
+    features = x[:, first] * x[:, second] * factors
     return dataclasses.replace(data, examples={**data.examples, "x": features})
 
 

@@ -267,6 +267,14 @@ def test_random_features_approximate_the_gaussian_kernel():
     )
 
 
+def test_quadratic_features_have_the_quadratic_kernel():
+    x = np.random.default_rng(0).standard_normal((6, 5))
+    seen = problems.quadratic_features(from_clients([{"x": x[:4]}, {"x": x[4:]}]))
+    features = np.asarray(seen.examples["x"])
+    assert seen.sizes.tolist() == [4, 2] and features.shape == (6, 15)
+    np.testing.assert_allclose(features @ features.T, (x @ x.T) ** 2, rtol=1e-12)
+
+
 def test_more_zero_pieces_than_fit_are_refused():
     with pytest.raises(ValueError, match="share_zero is 0.9"):
         problems.fused_signal(share_zero=0.9)
