@@ -95,6 +95,7 @@ RUNS = (
     Run("kpca_mnist", "kpca", _DIGITS, "MNIST", data="mnist"),
     Run("matrix_completion", "matrix_completion"),
     Run("fed_gd", "fed_gd"),
+    Run("fed_gd_credit", "fed_gd", heading="German credit", data="libsvm"),
     Run("fedpd_feddyn", "fedpd_feddyn"),
     Run("theory", "theory"),
     Run("compare", "compare"),

@@ -18,8 +18,9 @@ EXPERIMENT = Study(
         Count: "sizes dim many_steps[3+] simulated_steps num_rounds heterogeneity_steps "
         "sgd_num_steps sgd_total_steps sgd_seeds sgd_evaluations",
         CountOrZero: "data_seed instances",
-        Positive: "step_shares near_limit",
+        Positive: "step_shares near_limit concentration",
         NonNegative: "distances[2+] spreads[2+]",
+        str: "data_dir",
     },
     requires={
         "step_shares below 2, for which steps are stable": lambda own: max(own.step_shares) < 2,

@@ -16,8 +16,6 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         for share in config.step_shares
     ]
     few, many = (select(limit, num_steps=config.many_steps[i]) for i in (0, -1))
-    spread = select(knobs, knob="minimisers", seed=config.instances[0])[1:]
-    slopes = column(spread, "distance") / column(spread, "value")
     late = [row for row in bound if row["step"] > config.sgd_total_steps / 2]
     fewer = [
         one["rounds"] / two["rounds"] / 2
@@ -35,14 +33,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
             "ten million local steps lead to the mean of the clients' own minimisers (distance)",
             _largest(many, "from_many_steps"), 1e-12, False,
         ),
-        Claim(
-            "clients that share a minimiser, or a Hessian, are led to the pooled solution",
-            _largest(select(knobs, value=0.0), "distance"), 1e-12, False,
-        ),
-        Claim(
-            "the distance is proportional to the spread of the minimisers (relative error)",
-            float(slopes.max() / slopes.min() - 1), 1e-10, False,
-        ),
+        *(_heterogeneity(config, knobs) if knobs else []),
         Claim(
             "two local steps need half the rounds of one to come near the limit (rounds of E = 1 "
             "over those of E = 2, over 2)", float(min(fewer)), 0.8,
@@ -54,6 +45,21 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         Claim(
             "whatever E, late gaps are what gradient noise alone costs (largest ratio)",
             float(cost), 1.5, False, quick=False,
+        ),
+    ]  # fmt: skip
+
+
+def _heterogeneity(config: Config, knobs: list[Row]) -> list[Claim]:
+    spread = select(knobs, knob="minimisers", seed=config.instances[0])[1:]
+    slopes = column(spread, "distance") / column(spread, "value")
+    return [
+        Claim(
+            "clients that share a minimiser, or a Hessian, are led to the pooled solution",
+            _largest(select(knobs, value=0.0), "distance"), 1e-12, False,
+        ),
+        Claim(
+            "the distance is proportional to the spread of the minimisers (relative error)",
+            float(slopes.max() / slopes.min() - 1), 1e-10, False,
         ),
     ]  # fmt: skip
 

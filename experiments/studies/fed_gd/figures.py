@@ -19,7 +19,8 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
 
 
 def _draw_limits(config: Config, rows: list[Row], path: Path) -> Path:
-    figure, (over_steps, over_minimisers, over_hessians) = axes.panels(3)
+    knobs = select(rows, part="heterogeneity")
+    figure, (over_steps, *others) = axes.panels(3 if knobs else 1)
     for share, colour in axes.shaded(config.step_shares):
         own = select(rows, part="limit", step_share=share)[:-1]
         text = f"limit of FedGD, $s = {share:g}/L$"
@@ -30,15 +31,12 @@ def _draw_limits(config: Config, rows: list[Row], path: Path) -> Path:
     over_steps.axhline(far, color="#555555", linestyle=":", label="mean of the local minimisers")
     vertical = r"distance $|x_{FGD} - x_{LS}|$"
     axes.describe(over_steps, "local steps $E$", vertical, log="x")
-    for axis, knob, text in (
-        (over_minimisers, "minimisers", "spread of the minimisers"),
-        (over_hessians, "hessians", "spread of the Hessians"),
-    ):
-        own = [row for row in select(rows, part="heterogeneity", knob=knob) if row["value"]]
+    for axis, knob in zip(others, ("minimisers", "Hessians"), strict=False):
+        own = [row for row in select(knobs, knob=knob.lower()) if row["value"]]
         instances = f"mean and range of {len(config.instances)} instances"
         label = f"$E = {config.heterogeneity_steps}$, {instances}"
         axes.seeds(axis, own, "value", "distance", "o-", color="#0072B2", markersize=3, label=label)
-        axes.describe(axis, f"{text} (0 at 0)", vertical, log="xy")
+        axes.describe(axis, f"spread of the {knob} (0 at 0)", vertical, log="xy")
     return axes.finish(figure, path, "Where FedGD ends, against the least-squares solution", 2)
 
 

@@ -1,16 +1,19 @@
 """Least squares, ridge and logistic regression on heterogeneous clients."""
 
 import functools
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.sparse import csr_array
 
 import fcojax
 from experiments.study import Config
-from fcojax.problems import ClientData
+from fcojax import datasets
+from fcojax.problems import ClientData, partition
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.problems.problem import Loss
 from fcojax.theory import least_squares, linear_models
@@ -18,36 +21,61 @@ from fcojax.types import Array, PyTree
 
 
 def clients_of(config: Config) -> tuple[list[np.ndarray], list[np.ndarray], Any]:
-    """Return features, targets and factored quadratics; clients differ in truth and scale."""
-    rng = np.random.default_rng(config.data_seed)
-    features = [
-        rng.standard_normal((m, config.dim)) * (1 + 0.5 * k) for k, m in enumerate(config.sizes)
-    ]
-    targets = [
-        a @ rng.standard_normal(config.dim) + 0.1 * rng.standard_normal(len(a)) for a in features
-    ]
+    """Return features, targets and factored quadratics; drawn clients differ in truth and scale."""
+    if config.data_dir:
+        features, targets = _credit(config)
+    else:
+        rng = np.random.default_rng(config.data_seed)
+        features = [
+            rng.standard_normal((m, config.dim)) * (1 + 0.5 * k) for k, m in enumerate(config.sizes)
+        ]
+        targets = [
+            a @ rng.standard_normal(config.dim) + 0.1 * rng.standard_normal(len(a))
+            for a in features
+        ]
     return features, targets, least_squares.least_squares_clients(features, targets, reading="sum")
 
 
-@functools.cache
-def regression(name: str, seed: int) -> tuple[Any, Any]:
+def _credit(config: Config) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return German credit with a constant feature, labels 1 and -1 in Dirichlet shares."""
+    packed = pathlib.Path(config.data_dir) / "german_numer_scale.npz"
+    if packed.exists():
+        names = ("data", "indices", "indptr", "shape", "labels")
+        stored = datasets.npz(packed, {name: f"train_{name}" for name in names}).examples
+        *parts, shape, labels = (stored[name] for name in names)
+        x = csr_array(tuple(parts), shape=tuple(shape)).toarray()
+    else:
+        read = datasets.libsvm(packed.with_name("german.numer_scale"), regression=True).examples
+        x, labels = read["x"], read["y"]
+    x, y = np.column_stack([x, np.ones(len(x))]).astype(float), labels.astype(float)
+    shares = partition.dirichlet(
+        y, len(config.sizes), config.concentration, seed=config.data_seed
+    ).indices()
+    return [x[mine] for mine in shares], [y[mine] for mine in shares]
+
+
+def regression(config: Config, name: str) -> tuple[Any, Any]:
     """Return ridge or logistic regression on heterogeneous clients, and its constants."""
-    rng = np.random.default_rng(seed)
-    sizes, dim = ((12, 20, 9, 15), 5) if name == "ridge" else ((10, 14, 8, 12, 20), 4)
-    features = [rng.standard_normal((m, dim)) for m in sizes]
-    if name == "logistic":
-        longest = max(np.linalg.norm(a, axis=1).max() for a in features)
-        features = [a / longest for a in features]
-    truths = [rng.standard_normal(dim) for _ in sizes]
-    targets = [
-        a @ x + 0.1 * rng.standard_normal(len(a)) for a, x in zip(features, truths, strict=True)
-    ]
+    features, targets = _credit(config) if config.data_dir else _drawn(config, name)
     if name == "ridge":
         model = linear_models.ridge_regression(features, targets, ridge=0.5)
     else:
         signs = [np.where(b > 0, 1.0, -1.0) for b in targets]
         model = linear_models.logistic_regression(features, signs, ridge=0.1)
     return model, model.constants()
+
+
+def _drawn(config: Config, name: str) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    rng = np.random.default_rng(config.data_seed)
+    sizes, dim = ((12, 20, 9, 15), 5) if name == "ridge" else ((10, 14, 8, 12, 20), 4)
+    features = [rng.standard_normal((m, dim)) for m in sizes]
+    if name == "logistic":
+        longest = max(np.linalg.norm(a, axis=1).max() for a in features)
+        features = [a / longest for a in features]
+    truths = [rng.standard_normal(dim) for _ in sizes]
+    return features, [
+        a @ x + 0.1 * rng.standard_normal(len(a)) for a, x in zip(features, truths, strict=True)
+    ]
 
 
 def population(

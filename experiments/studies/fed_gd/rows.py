@@ -22,7 +22,8 @@ from fcojax.types import Params
 def study(config: Config) -> Iterator[Row]:
     """Yield the rows of all three figures."""
     yield from limits(config)
-    yield from heterogeneity(config)
+    if not config.data_dir:
+        yield from heterogeneity(config)
     yield from simulated(config)
     for name in config.sgd_problems:
         for num_steps in config.sgd_num_steps:
@@ -44,7 +45,7 @@ def limits(config: Config) -> Iterator[Row]:
                 "distance": _norm(exact.fixed_point - pooled),
                 "from_many_steps": _norm(exact.fixed_point - far),
                 "many_steps_distance": _norm(far - pooled),
-                "rounds": _rounds_to_limit(exact, np.zeros(config.dim), config.near_limit),
+                "rounds": _rounds_to_limit(exact, np.zeros_like(pooled), config.near_limit),
             }
 
 
@@ -93,7 +94,7 @@ def heterogeneity(config: Config) -> Iterator[Row]:
 def simulated(config: Config) -> Iterator[Row]:
     """Yield simulated rounds and their difference to the closed form."""
     features, targets, clients = clients_of(config)
-    pooled, origin = least_squares.minimiser(clients), np.zeros(config.dim)
+    pooled, origin = least_squares.minimiser(clients), np.zeros(features[0].shape[1])
     # The engine averages over a client's examples; the loss here is their sum.
     features, targets = ([len(x) ** 0.5 * x for x in xs] for xs in (features, targets))
     data = population(features, targets)
@@ -104,7 +105,7 @@ def simulated(config: Config) -> Iterator[Row]:
     )
     for num_steps in config.simulated_steps:
         _, history = fcojax.sweep(
-            algorithm, grid, jnp.zeros(config.dim), data, jax.random.key(0)[None],
+            algorithm, grid, jnp.asarray(origin), data, jax.random.key(0)[None],
             fcojax.local_steps(num_steps), num_rounds=config.num_rounds, observe=observe_model,
         )  # fmt: skip
         for share, rate, models in zip(
@@ -121,7 +122,7 @@ def simulated(config: Config) -> Iterator[Row]:
 
 def below_the_bound(config: Config, name: str, num_steps: int) -> Iterator[Row]:
     """Yield the gap of Local SGD over its local steps, and the bound of the theorem."""
-    model, constants = regression(name, config.data_seed)
+    model, constants = regression(config, name)
     hparams = theorem.schedule(constants, num_steps)
     data = population(model.features, model.targets, model.weights)
     keys = jax.vmap(jax.random.key)(jnp.arange(config.sgd_seeds))

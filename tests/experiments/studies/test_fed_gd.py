@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
+from sklearn.datasets import dump_svmlight_file
 
 from experiments.report.rows import column, select
 from experiments.studies.fed_gd.problem import clients_of
@@ -50,3 +52,26 @@ def test_the_bound_falls_like_one_over_the_steps(found):
             shifted = column(seen, "limit") / column(seen, "bound")
             np.testing.assert_allclose(shifted, shifted[0], rtol=1e-12)
             assert (column(seen, "low") <= column(seen, "gap")).all()
+
+
+def test_credit_is_read_from_libsvm_text_and_from_its_arrays(tmp_path, found):
+    """And every client's quadratic is that of its rows, with a constant feature."""
+    x = csr_array(np.random.default_rng(0).standard_normal((30, 3)).round(2))
+    labels = np.repeat([-1, 1], 15)
+    text, packed = tmp_path / "text", tmp_path / "packed"
+    for folder in (text, packed):
+        folder.mkdir()
+    dump_svmlight_file(x, labels, str(text / "german.numer_scale"), zero_based=False)
+    arrays = {"data": x.data, "indices": x.indices, "indptr": x.indptr, "shape": x.shape}
+    named = {f"train_{name}": values for name, values in arrays.items()}
+    np.savez(packed / "german_numer_scale.npz", train_labels=labels, **named)
+    config = found[1].copy_and_resolve_references()
+    read = []
+    for folder in (text, packed):
+        config.data_dir = str(folder)
+        features, targets, _ = clients_of(config)
+        assert len(features) == len(config.sizes) and all((a[:, -1] == 1).all() for a in features)
+        read.append(np.column_stack([np.concatenate(features), np.concatenate(targets)]))
+    np.testing.assert_allclose(*read, rtol=1e-6)
+    rows = np.column_stack([x.toarray(), np.ones(30), labels])
+    np.testing.assert_allclose(np.sort(read[1], axis=0), np.sort(rows, axis=0), rtol=1e-6)
