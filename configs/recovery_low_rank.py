@@ -6,7 +6,7 @@
 start are standard normal. Ten clients take part in a round, with ten steps of batch size 10 on
 half the squared error. Every method runs at the rates of the source, 0.001 and 1/600, and is
 shown at the one with the least mean error after the first 500 rounds.
-More than eight minutes of processor time, and 45 where twenty programs shared two cores.
+Twelve minutes of processor time.
 
 MC-FedDualAvg has stages of 250, 250 and 1000 rounds with penalties of 3, 1.5 and 1 times the last.
 In the source's code all clients have the mean of the last one, so that they are alike; here each
