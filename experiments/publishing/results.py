@@ -78,6 +78,7 @@ RUNS = (
     Run("lasso_pattern", "lasso", _PATTERN, "The strength that the pooled solver chooses"),
     Run("lasso_pooled", "lasso", _POOLED, "Centralised references"),
     Run("low_rank", "low_rank"),
+    Run("low_rank_4", "low_rank", ("--config.true_rank=4",), "A true matrix of rank 4"),
     Run("low_rank_weak", "low_rank", ("--config.penalty_scale=0.1",), "Half the penalty"),
     _SLICE,
     _WHOLE,

@@ -21,6 +21,7 @@ MADE = {
     "low rank: FedDualAvg has rank 16": ("has rank 16 in fewer than 100",),
     "low rank: FedMiD and": ("FedMiD is slower in loss", "FedMiD-OSP is slower in rank"),
     "low rank: FedDualAvg-OSP": ("FedDualAvg-OSP ends at a low rank", "is far less accurate"),
+    "low rank with a true matrix": ("has rank 4 in fewer than 100", "slower in", "ends at a low"),
     "fMRI: FedDualAvg is comparable": ("about as accurate as centralised",),
     "fMRI: FedDualAvg is better than local": ("more accurate than local",),
     "fMRI: FedAvg with": ("more accurate than FedAvg, subgradient", "a worse objective"),

@@ -8,7 +8,7 @@ from fcojax.transforms import nuclear
 from fcojax.types import NonNegative
 
 EXPERIMENT = Sweep(
-    title="Low-rank matrix estimation: recovery of a matrix of rank 16",
+    title="Low-rank matrix estimation: recovery of a planted matrix",
     problem=lambda config: from_config(
         low_rank, config, shape=(config.side, config.side), seed=config.data_seed
     ),
@@ -33,5 +33,9 @@ EXPERIMENT = Sweep(
         "method that does not get there counts with the last round. With half the penalty, run "
         "with a look every ten rounds and the level 1.05 alone, the optimum itself has rank 20: "
         "none of FedDualAvg, FedMiD and FedMiD-OSP reaches rank 16, and none is slower in rank."
+        "\n\nWith a true matrix of rank 4 FedDualAvg has the rank after 91, 72 and 73 rounds, each "
+        "below 100, but the interval of three seeds is not. Rates with a larger product are "
+        "faster: 32, 67 and 40 rounds at 0.0001 and 100, with an error of 0.276 in place of 0.264, "
+        "and 24, 26 and 19 at 0.01 and 1, with 0.281."
     ),
 )
