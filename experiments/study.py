@@ -11,12 +11,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.report.claims import Claim
 from experiments.report.plots import Panel
 from experiments.report.rows import Row, plain
+from experiments.report.summary import SUPPORT
 from fcojax import arguments
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
@@ -130,6 +133,22 @@ def one_client(problem: Problem, first: int = 0, end: int | None = None) -> Clie
 def on_kernel(penalty: Penalty) -> Callable[[ConfigDict], Penalty]:
     """Return ``config -> Penalty``, the penalty on the kernel; the bias is free."""
     return lambda config: on_subtree(penalty, named("kernel"))
+
+
+def with_support(problem: Problem, cut: float) -> Problem:
+    """Return the problem with one more measure: a number that stands for the kernel's support.
+
+    The sum of a random number for each entry with a magnitude above ``cut``, modulo 2^32: two
+    supports have the same one with probability 2^-32.
+    """
+
+    def measures(params):
+        found = jnp.abs(params["kernel"]) > cut
+        codes = jax.random.bits(jax.random.key(0), found.shape, jnp.uint32)
+        code = jnp.sum(jnp.where(found, codes, 0), dtype=jnp.uint32)
+        return problem.measures(params) | {SUPPORT: code}
+
+    return problem._replace(measures=measures)
 
 
 def observe_model(hparams: Any, model: Params, context: Any) -> dict[str, Params]:

@@ -285,6 +285,8 @@ _INTRODUCTION = """# Results
 Full runs of every config, written by `python -m experiments.publishing.results`.
 Nothing is tuned by hand: the grid, the criterion and the seeds are in the config.
 Each algorithm is shown at the best point of its grid; a star marks a value at the edge of the grid.
+A support or a rank is final from the first look after which no seed changes it; \
+there is none if the last look does, or if a run diverged.
 
 Claims of the sources are in the sources' words, as far as a number can decide them.
 What we expect ourselves is in a separate table.

@@ -5,8 +5,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from experiments.report.rows import Row, by_seed, hparams_of
+from experiments.report.rows import Row, by_seed, column, hparams_of
+from fcojax.problems import identified
+
+SUPPORT = "support"  # a column with one number for each support; its size means nothing
+PATTERNS = (SUPPORT, "rank")  # the columns that are final from some round on
 
 
 class Criterion(NamedTuple):
@@ -147,6 +152,35 @@ def first_rounds(
     return np.minimum(reached, never)
 
 
+def final_from(values: ArrayLike, rounds: ArrayLike) -> np.ndarray:
+    """Return the first round from which values are what they are at the end.
+
+    NaN for those that are different at the last two evaluations, and if there is one alone.
+
+    Args:
+      values: the evaluations, along the first axis.
+      rounds: their rounds, ascending.
+
+    Example:
+      >>> final_from([[5, 5], [4, 4], [4, 3]], [10, 20, 30]).tolist()
+      [20.0, nan]
+    """
+    found = identified(values, rounds).astype(float)
+    found[found == np.max(rounds)] = np.nan
+    return found
+
+
+def _all_final_from(seeds: dict[int, list[Row]], name: str) -> float:
+    """Return the first round from which no seed changes a column; NaN if one does to the end."""
+    found = [
+        np.nan
+        if curve[-1]["status"].startswith("diverged")
+        else final_from(column(curve, name)[:, None], [row["round"] for row in curve])[0]
+        for curve in seeds.values()
+    ]
+    return float(np.max(found))
+
+
 def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) -> dict[str, Any]:
     """Return an algorithm's best point with its score and verdict, and the points that diverged.
 
@@ -181,8 +215,11 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
         "last": {
             name: sum(end[name] for end in ends) / len(ends)
             for name in ends[0]
-            if name not in (*fields, "seed", "round")
+            if name not in (*fields, "seed", "round", SUPPORT)
             and all(isinstance(end.get(name), int | float) for end in ends)
+        },
+        "final_from": {
+            name: _all_final_from(by_point[best], name) for name in PATTERNS if name in ends[0]
         },
         "points": len(by_point),
         "finished": len(finished),

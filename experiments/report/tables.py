@@ -29,6 +29,10 @@ def best_points(summary: dict, measures: Container[str] | None = None) -> list[d
             if measure not in (entry["criterion"]["measure"], *_COUNTS)
             and (measures is None or measure in measures)
         }
+        | {
+            f"{words(name)} final from the look at round": value
+            for name, value in entry.get("final_from", {}).items()
+        }
         | {"diverged": diverged_runs(entry)}
         | {"seconds": entry["seconds"], "verdict": entry["verdict"].split(":")[0]}
         for name, entry in summary.get("algorithms", {}).items()

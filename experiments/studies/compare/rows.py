@@ -9,6 +9,7 @@ import numpy as np
 
 import fcojax
 from experiments.report.rows import Row, Summary, select
+from experiments.report.summary import final_from
 from experiments.report.tables import best_point
 from experiments.studies.compare.methods import METHODS
 from experiments.studies.compare.problem import PENALTY, Task, lasso
@@ -58,10 +59,13 @@ def tuned(config: Config, task: Task, name: str, num_rounds: int) -> Iterator[Ro
     }
     lasts = history["distance"][..., -1].mean(axis=-1)
     best = np.lexsort([lasts, rounds])[0]  # NaN comes last
+    supports = np.moveaxis(history["support"], 2, 0)
+    settled = final_from(supports, 1 + np.arange(num_rounds)).max(axis=(1, 2))
+    final = np.where(np.isfinite(lasts), settled, np.nan)
     for i in range(num_points(grid)):
         row = {"part": "point", "rounds": float(rounds[i])}
         row |= {name: float(numbers[i]) for name, numbers in sent.items()}
-        row |= {"last_distance": float(lasts[i]), "best": bool(i == best)}
+        row |= {"last_distance": float(lasts[i]), "best": bool(i == best), "final": float(final[i])}
         rates = {field: float(x) for field, x in take(grid, i)._asdict().items()}
         yield row | rates
     for j, distances in enumerate(history["distance"][best]):
@@ -126,6 +130,7 @@ def _observe(hparams: Any, model: Array, optimum: Array) -> dict[str, Array]:
     return {
         "distance": jnp.linalg.norm(model - optimum) / jnp.linalg.norm(optimum),
         "nonzeros": jnp.sum(model != 0),
+        "support": model != 0,
     }
 
 
@@ -144,6 +149,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
                 {"problem": problem, "method": METHODS[name].text}
                 | best_point(grid, _TUNED)
                 | {"exchanges": best["rounds"], "limit": far["distance"]}
+                | {"support final from round": best["final"]}
             )
             tables[problem]["methods"][METHODS[name].text] = {
                 "limit": far["distance"],
@@ -153,5 +159,5 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
     return tables
 
 
-_KEYS = ("part", "problem", "method", "best")
+_KEYS = ("part", "problem", "method", "best", "final")
 _TUNED = ("client_lr", "server_lr", "prox_step", "pull_scale")

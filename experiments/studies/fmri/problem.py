@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 import fcojax
-from experiments.study import Config, from_config, one_client
+from experiments.study import Config, from_config, one_client, with_support
 from fcojax import datasets
 from fcojax.algorithms import Work
 from fcojax.problems import ClientData, Problem, brain_voxels, fmri_surrogate, logistic
@@ -24,7 +24,7 @@ def problem(config: Config) -> Problem:
     def init(key):
         return jax.tree.map(lambda leaf: config.start_scale * leaf, scans.init(key))
 
-    return scans._replace(init=init)
+    return with_support(scans._replace(init=init), config.cuts[0])
 
 
 def _sessions(config: Config) -> Problem:

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from experiments.study import Config, from_config, on_kernel
+from experiments.study import Config, from_config, on_kernel, with_support
 from fcojax.problems import Problem, lasso, population_loss
 from fcojax.reference import optimum
 from fcojax.transforms import l1
@@ -13,7 +13,7 @@ penalty = on_kernel(l1())
 
 def problem(config: Config) -> Problem:
     """Return the planted regression of the config."""
-    return from_config(lasso, config, seed=config.data_seed)
+    return with_support(from_config(lasso, config, seed=config.data_seed), config.cuts[0])
 
 
 def strengths(config: Config) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.study import Config, from_config
+from experiments.study import Config, from_config, with_support
 from fcojax import algorithms, datasets
 from fcojax.algorithms import Algorithm, takes
 from fcojax.algorithms.base import Factory
@@ -26,7 +26,7 @@ def sparse(config: Config) -> Problem:
     """Return a lasso whose first true weights are one; clients differ in feature means."""
     drawn = from_config(lasso, config, bias_scale=0.0, seed=config.data_seed)
     truth = (jnp.arange(config.dim) < config.num_true).astype(jnp.float32)
-    return _without_bias(drawn, truth)
+    return with_support(_without_bias(drawn, truth), config.cuts[0])
 
 
 def matrices(config: Config) -> Problem:

@@ -5,7 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from experiments.report import tables
 from experiments.report.heatmaps import score_table
+from experiments.report.rows import plain
 from experiments.report.summary import Criterion, at_best, first_round, summarise
 
 FIELDS = ("client_lr", "server_lr")
@@ -79,3 +81,31 @@ def test_a_threshold_is_reached_by_the_mean_over_seeds():
     assert first_round([row(0.1, 1.0, 5, None)], "f1", 0.9) == math.inf
     assert at_best(rows, "a", {"client_lr": 0.1}) == rows
     assert not at_best(rows, "a", {"client_lr": 0.2}) and not at_best(rows, "b", {})
+
+
+@pytest.mark.parametrize(
+    ("curves", "expected"),
+    [
+        (([20, 16, 17, 16, 16],), 30),  # back at 16 with the look at round 30
+        (([16] * 5, [20, 18, 16, 16, 16]), 20),  # both seeds
+        (([16] * 5, [16, 16, 16, 16, 15]), None),  # one seed changes to the end
+        (([16, 16, 16, 16, None],), None),
+        (([16],), None),  # one look shows no change
+    ],
+)
+def test_a_rank_is_final_from_the_first_look_after_which_no_seed_changes(curves, expected):
+    rows = [
+        row(0.1, 1.0, 10 * at, 0.5, seed=seed) | {"rank": rank}
+        for seed, curve in enumerate(curves)
+        for at, rank in enumerate(curve)
+    ]
+    summary = plain(summarise(rows, FIELDS, MOST))
+    assert summary["final_from"] == {"rank": expected}
+    [line] = tables.best_points({"algorithms": {"a": summary | {"seconds": 1.0}}})
+    assert line["rank final from the look at round"] == expected
+
+
+def test_a_support_of_a_run_that_diverged_is_never_final():
+    rows = [row(0.1, 1.0, at, 0.5, status="diverged") | {"support": 7} for at in (0, 10, 20)]
+    summary = summarise(rows, FIELDS, MOST)
+    assert np.isnan(summary["final_from"]["support"]) and "support" not in summary["last"]

@@ -7,7 +7,8 @@ import pytest
 import fcojax
 from experiments.config.settings import resolve
 from experiments.execution.evaluation import solve_optima
-from experiments.report.summary import Criterion
+from experiments.report.summary import SUPPORT, Criterion
+from experiments.study import with_support
 from fcojax.transforms import euclidean
 from tests.experiments.studies.fabricated import sweep_of
 from tests.experiments.studies.quick_sweeps import quick_config
@@ -121,3 +122,19 @@ def test_a_config_that_names_no_rule_types_its_strength():
     with config.unlocked():
         del config.strength, config.candidates
     assert resolve(config, sweep).penalty_scales == (0.5,)
+
+
+def test_supports_have_numbers_of_their_own():
+    """All subsets of ten entries, at two sizes of entries, one of which is below the cut."""
+    problem = with_support(
+        fcojax.problems.lasso(num_clients=2, num_examples=2, dim=10, num_true=3), 0.01
+    )
+    subsets = (np.arange(2**10)[:, None] >> np.arange(10)) % 2 * 2.0 - 1  # none is zero
+    kernels = np.where(subsets > 0, [[[3.0]], [[-0.02]]], 0.009).astype(np.float32)
+
+    def code(kernel):
+        return problem.measures({"kernel": kernel, "bias": jnp.zeros(())})[SUPPORT]
+
+    codes = np.asarray(jax.vmap(jax.vmap(code))(kernels))
+    assert codes.dtype == np.uint32 and np.unique(codes[0]).size == 2**10
+    np.testing.assert_array_equal(codes[0], codes[1])
