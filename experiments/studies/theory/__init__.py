@@ -3,6 +3,7 @@
 from experiments.studies.theory import claims, figures, rows
 from experiments.studies.theory.problem import SETTINGS
 from experiments.study import Study
+from fcojax.transforms.mirrors.p_norm import Exponent
 from fcojax.types import Count, CountOrZero, NonNegative, Positive
 
 EXPERIMENT = Study(
@@ -20,12 +21,13 @@ EXPERIMENT = Study(
     figures=figures.draw,
     x64=True,
     keys={
-        Count: "num_draws l1_clients l1_dim l1_num_steps ball_clients ball_dim ball_num_steps "
-        "simplex_clients simplex_dim simplex_num_steps entropy_num_steps num_rounds eval_every "
-        "seeds curse_steps curse_rounds curse_eval_every small_num_steps small_rounds "
+        Count: "num_draws l1_clients l1_dim l1_num_steps p_norm_num_steps ball_clients ball_dim "
+        "ball_num_steps simplex_clients simplex_dim simplex_num_steps entropy_num_steps num_rounds "
+        "eval_every seeds curse_steps curse_rounds curse_eval_every small_num_steps small_rounds "
         "small_eval_every sparsity_clients sparsity_dim sparsity_steps sparsity_rounds "
         "sparsity_eval_every",
         CountOrZero: "data_seed curse_seeds",
+        Exponent: "p_norm_exponent",
         Positive: "rate_shares curse_shares[2] small_client_lr sparsity_client_lr",
         NonNegative: "l1_scale",
     },

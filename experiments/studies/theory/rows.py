@@ -10,7 +10,8 @@ import numpy as np
 import fcojax
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, column, select
-from experiments.studies.theory.problem import SMALL_STEPS, Task, loss, tasks
+from experiments.report.summary import final_from
+from experiments.studies.theory.problem import ONE_HESSIAN, SMALL_STEPS, Task, loss, tasks
 from experiments.study import Config, observe_model
 from fcojax import algorithms
 from fcojax.algorithms import Algorithm
@@ -41,12 +42,16 @@ def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator
     chosen = averages.shadow_average(loss, task.mirror, task.squared_dual_norm)
     history = _observed(
         task, chosen._replace(model=_server_state),
-        fcojax.grid.product(FedDualAvgHparams, client_lr=rates, penalty_scale=[task.scale]),
+        fcojax.grid.product(
+            FedDualAvgHparams, client_lr=[task.convexity * rate for rate in rates],
+            penalty_scale=[task.scale],
+        ),
         jax.random.split(jax.random.key(0), config.seeds), num_steps,
         num_rounds=config.num_rounds, eval_every=config.eval_every, observe=_shadow,
     )  # fmt: skip
     gaps, discrepancies = task.gap(history["mean"]), history["discrepancy"].mean(axis=1)
-    theorem = fco.gap_from_heterogeneity if setting == "l1" else fco.gap_from_gradients
+    quadratic = setting in ONE_HESSIAN
+    theorem = fco.gap_from_heterogeneity if quadratic else fco.gap_from_gradients
     for (i, k), discrepancy in np.ndenumerate(discrepancies):
         num_rounds = (k + 1) * config.eval_every
         shared = (constants, rates[i], num_steps, num_rounds)
@@ -59,7 +64,7 @@ def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator
             "round": num_rounds,
             **_spread(gaps[i, :, k]),
             "discrepancy": float(discrepancy),
-            "discrepancy_bound": distant if setting == "l1" else None,
+            "discrepancy_bound": distant if quadratic else None,
             "lemma": fco.gap_from_discrepancy(*shared, float(discrepancy)),
             "theorem": theorem(*shared, task.heterogeneity),
         }
@@ -145,31 +150,37 @@ def sparsity(config: Config) -> Iterator[Row]:
         def after(state, data, num_rounds, algorithm=algorithm):
             return fcojax.advance(algorithm, hparams, state, data, work, num_rounds=num_rounds)[0]
 
-        key = jax.random.key(0)
+        key, supports = jax.random.key(0), []
         state = fcojax.start(algorithm, hparams, problem.init(key), problem.train, key, work)
         for _ in range(config.sparsity_rounds // config.sparsity_eval_every):
             state = after(state, problem.train, config.sparsity_eval_every - 1)
             ends = [after(state, data, 1) for data in alone]
             state = after(state, problem.train, 1)
+            found = [_support(algorithm, hparams, one) for one in (state, *ends)]
+            supports.append(found)
             yield {
                 "part": "sparsity",
                 "algorithm": name,
                 "round": int(state.round),
-                "clients": float(np.mean([_density(algorithm, hparams, end) for end in ends])),
-                "server": _density(algorithm, hparams, state),
+                "clients": float(np.mean(found[1:])),
+                "server": float(np.mean(found[0])),
             }
+        rounds = config.sparsity_eval_every * (1 + np.arange(len(supports)))
+        server, *clients = final_from(supports, rounds).max(axis=-1).tolist()
+        yield {"part": "final", "algorithm": name, "server": server, "clients": clients}
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
     """Return the gap and its bounds at the end, and the end points of the two averages."""
     ends = select(rows, part="bound", round=config.num_rounds)
     last = select(rows, part="curse", round=config.curse_rounds)
+    finals = {row["algorithm"]: row for row in select(rows, part="final")}
     return {
         "bounds at the end": ends,
-        "density with l1 at the end": [
-            {"algorithm": style(row["algorithm"])[0]}
-            | {name: row[name] for name in ("round", "clients", "server")}
-            for row in select(rows, part="sparsity", round=config.sparsity_rounds)
+        "methods": [_sparsity_line(config, rows, name) for name in finals],
+        "looks from which clients' supports with l1 are final": [
+            {"client": m} | {style(name)[0]: row["clients"][m] for name, row in finals.items()}
+            for m in range(config.sparsity_clients)
         ],
         "on the ball at the end": {
             f"{style(name)[0]}, {share:g} of the largest rate": {
@@ -184,14 +195,27 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
     }
 
 
+def _sparsity_line(config: Config, rows: list[Row], name: str) -> Row:
+    [end] = select(rows, part="sparsity", algorithm=name, round=config.sparsity_rounds)
+    [final] = select(rows, part="final", algorithm=name)
+    settled = [at for at in final["clients"] if at is not None]
+    return {
+        "with l1": style(name)[0],
+        "density of clients' models": end["clients"],
+        "of the mean's": end["server"],
+        "the mean's support final from the look at round": final["server"],
+        "clients whose support becomes final": len(settled),
+        "the last from the look at round": max(settled, default=None),
+    }
+
+
 def _spread(gaps: np.ndarray) -> Row:
     low, high = np.quantile(gaps, (0.1, 0.9))
     return {"gap": float(gaps.mean()), "low": float(low), "high": float(high)}
 
 
-def _density(algorithm: Algorithm, hparams: Any, state: State) -> float:
-    kernel = np.asarray(fcojax.read_model(algorithm, hparams, state)["kernel"])
-    return float(np.mean(kernel != 0))
+def _support(algorithm: Algorithm, hparams: Any, state: State) -> np.ndarray:
+    return np.asarray(fcojax.read_model(algorithm, hparams, state)["kernel"]) != 0
 
 
 def _server_state(hparams: Any, server: Any) -> Any:

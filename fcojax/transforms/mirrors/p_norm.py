@@ -24,8 +24,8 @@ def p_norm(p: Exponent) -> Mirror:
     r"""Return the squared p-norm, :math:`h(x) = \frac12 \|x\|_p^2`, with l1.
 
     The domain is the whole space, and the norm is over all leaves jointly. h is (p - 1)-strongly
-    convex in that norm; if a theorem assumes 1, divide the step by p - 1. With
-    :math:`1/p + 1/q = 1`,
+    convex in that norm; a theorem that assumes 1 holds for :math:`h / (p - 1)`, whose step times
+    p - 1 is the step here. With :math:`1/p + 1/q = 1`,
 
     .. math::
         \nabla h(x)_i = \mathrm{sign}(x_i) |x_i|^{p-1} \|x\|_p^{2-p}, \qquad

@@ -9,7 +9,7 @@ from tests.experiments.studies.quick_studies import draw_figures
 
 @pytest.mark.slow
 def test_the_divergence_and_the_optimum_on_the_simplex():
-    config = ConfigDict({"data_seed": 0, "num_draws": 4, "l1_scale": 0.15})
+    config = ConfigDict({"data_seed": 0, "num_draws": 4, "l1_scale": 0.15, "p_norm_exponent": 1.2})
     for setting in ("l1", "ball", "simplex"):
         config[f"{setting}_clients"], config[f"{setting}_dim"] = 3, 8
     known = tasks(config)
@@ -26,13 +26,20 @@ def test_the_divergence_and_the_optimum_on_the_simplex():
     assert entropy.constants.distance == pytest.approx(bregman, rel=1e-6)
     assert plain.constants.distance == pytest.approx(np.sum((best - start) ** 2) / 2)
     assert plain.constants[1:] == entropy.constants[1:]
+    # h(x) = |x|_p^2 / (2 (p - 1)), whose gradient at 1 is d^(2 / p - 1) / (p - 1) in all entries.
+    best, half = known["p_norm"].optimum, 8 ** (2 / 1.2) / 2
+    there = np.sum(np.abs(best) ** 1.2) ** (2 / 1.2) / 2
+    bregman = (there - half - np.sum(best - 1) * 8 ** (2 / 1.2 - 1)) / (1.2 - 1)
+    assert known["p_norm"].constants.distance == pytest.approx(bregman, rel=1e-5)
+    assert known["l1"].constants.distance == pytest.approx(np.sum((best - 1) ** 2) / 2, rel=1e-5)
+    assert known["l1"].constants[1:] == known["p_norm"].constants[1:]
 
 
 @pytest.mark.long
 def test_all_claims_hold_on_a_quick_run(found):
     study, *rest = found
     claims = study.claims(*rest)
-    assert len(claims) == 25
+    assert len(claims) == 29
     # The averages separate only after the rounds of a full run.
     late = ("the mean of FedMiD's models", "the model of FedDualAvg's mean dual")
     wrong = [claim.text for claim in claims if not claim.holds]
@@ -54,10 +61,23 @@ def test_the_figures_are_drawn(found, tmp_path):
 def test_the_distance_of_duals_is_proportional_to_the_rate(found):
     """The distance is proportional to first order; the rows have its square."""
     _, config, rows, _ = found
-    for setting in ("l1", "ball", "simplex", "entropy"):
+    for setting in ("l1", "p_norm", "ball", "simplex", "entropy"):
         own = select(rows, part="bound", setting=setting, round=config.num_rounds)
         squares = {row["rate_share"]: row["discrepancy"] for row in own}
         assert squares[0.1] / squares[0.01] == pytest.approx(100, rel=0.2)
+
+
+@pytest.mark.long
+def test_supports_of_all_models_are_watched(found):
+    """A support that the last look changes is not final."""
+    _, config, _, summary = found
+    lines = summary["looks from which clients' supports with l1 are final"]
+    assert len(lines) == config.sparsity_clients
+    for method in summary["methods"]:
+        looks = [line[method["with l1"]] for line in lines]
+        settled = [look for look in looks if look is not None]
+        assert len(settled) == method["clients whose support becomes final"]
+        assert all(look < config.sparsity_rounds for look in settled)
 
 
 @pytest.mark.long
