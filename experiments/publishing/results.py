@@ -53,6 +53,11 @@ class Run(NamedTuple):
 _CROWD = ("--config.num_clients=256", "--config.num_examples=32")
 _PATTERN = ("--config.strength=pattern",)
 _POOLED = ("--config.algorithms=prox_gd,mirror_descent,dual_averaging", "--config.server_lr=1.0")
+_OPTIMISED = (
+    "--config.algorithms=fed_dual_avg_adam,fed_dual_avg_lamb,fed_mid_adam,fed_mid_lamb",
+    "--config.server_lr=0.001,0.003,0.01,0.03,0.1,0.3,1.0",
+    "--config.extend=True",
+)
 _SLICE = Run(
     "fmri_slice", "fmri", ("--config.cohort_size=9",), "Half a slice of one subject",
     "haxby2001_subj1",
@@ -77,6 +82,7 @@ RUNS = (
     Run("lasso_256_clients", "lasso", _CROWD, "256 clients with 32 examples"),
     Run("lasso_pattern", "lasso", _PATTERN, "The strength that the pooled solver chooses"),
     Run("lasso_pooled", "lasso", _POOLED, "Centralised references"),
+    Run("lasso_server_optimisers", "lasso", _OPTIMISED, "Adam and LAMB on the server"),
     Run("low_rank", "low_rank"),
     Run("low_rank_4", "low_rank", ("--config.true_rank=4",), "A true matrix of rank 4"),
     Run("low_rank_weak", "low_rank", ("--config.penalty_scale=0.1",), "Half the penalty"),

@@ -165,7 +165,7 @@ def final_from(values: ArrayLike, rounds: ArrayLike) -> np.ndarray:
       >>> final_from([[5, 5], [4, 4], [4, 3]], [10, 20, 30]).tolist()
       [20.0, nan]
     """
-    found = identified(values, rounds).astype(float)
+    found = identified(np.asarray(values), np.asarray(rounds)).astype(float)
     found[found == np.max(rounds)] = np.nan
     return found
 

@@ -5,6 +5,7 @@ from typing import Literal
 from experiments.report.plots import Panel
 from experiments.studies.lasso import claims, strength
 from experiments.studies.lasso.references import PLANS, REFERENCES
+from experiments.studies.lasso.server_optimisers import SERVER_OPTIMISERS
 from experiments.study import Sweep
 from fcojax.types import NonNegative, Positive
 
@@ -20,7 +21,7 @@ EXPERIMENT = Sweep(
         Panel("density", "density (share of nonzero weights)"),
         Panel("objective", r"objective $F + \psi$", log=True),
     ),
-    algorithms=REFERENCES,
+    algorithms=REFERENCES | SERVER_OPTIMISERS,
     plans=PLANS,
     keys={
         NonNegative: "cuts",
