@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import jax
 import jax.numpy as jnp
 
+from experiments.report.summary import SUPPORT
 from experiments.study import Sweep
 from fcojax.algorithms.fed_dual_avg import FedDualAvgHparams
 from fcojax.engine.optimality import VIOLATION, kkt_violation
@@ -49,6 +50,7 @@ def solve_optima(
         params = jax.tree.map(jnp.asarray, found.params)
         hparams = FedDualAvgHparams(penalty_scale=scale)
         seen = observe(hparams, params, (problem.train, problem.validation))
+        seen.pop(SUPPORT, None)
         measures = {name: float(value) for name, value in seen.items() if jnp.ndim(value) == 0}
         yield scale, measures | {"objective": float(found.objective)}
 
@@ -56,7 +58,7 @@ def solve_optima(
 def columns(problem: Problem, sweep: Sweep) -> list[str]:
     """Return the measures by which points can be ranked."""
     measures = jax.eval_shape(lambda key: problem.measures(problem.init(key)), jax.random.key(0))
-    found = ["objective", "loss", *measures]
+    found = ["objective", "loss", *(name for name in measures if name != SUPPORT)]
     if sweep.solve_optimum:
         found.append("suboptimality")
     if problem.validation is not None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from experiments.report.rows import Row, by_seed, column, hparams_of
+from experiments.report.rows import Row, by_seed, hparams_of
 from fcojax.problems import identified
 
 SUPPORT = "support"  # a column with one number for each support; its size means nothing
@@ -175,7 +175,10 @@ def _all_final_from(seeds: dict[int, list[Row]], name: str) -> float:
     found = [
         np.nan
         if curve[-1]["status"].startswith("diverged")
-        else final_from(column(curve, name)[:, None], [row["round"] for row in curve])[0]
+        # Rows of a run that began before it had the column do not have it.
+        else final_from(
+            np.array([[row.get(name)] for row in curve], float), [row["round"] for row in curve]
+        )[0]
         for curve in seeds.values()
     ]
     return float(np.max(found))
