@@ -137,6 +137,17 @@ def along_a_path() -> dict[str, Compilable]:
     return recorded(lambda: fcojax.path(problem, l1(), strengths=5))
 
 
+def estimated() -> dict[str, Compilable]:
+    """Return the program of confidence intervals in float64."""
+
+    def use():
+        x = np.random.default_rng(0).standard_normal((60, 8))
+        problem = fcojax.problems.least_squares(fcojax.from_rows({"x": x, "y": x[:, 0]}, [40, 20]))
+        fcojax.selection.intervals(problem, jnp.zeros(8))
+
+    return recorded(use, x64=True)
+
+
 def streamed() -> dict[str, Compilable]:
     """Return the programs of a stream's blocks on W1."""
 
@@ -193,6 +204,7 @@ def uses() -> dict[str, Callable[[], Compilable | dict[str, Compilable]]]:
         "path": along_a_path,
         "stream": streamed,
         "float64, W1 fed_dual_avg": functools.partial(in_float64, "W1", "fed_dual_avg"),
+        "float64, intervals": estimated,
     }
     for name in ("linen", "nnx", "haiku", "equinox"):
         found[f"W7 in {name}"] = functools.partial(of_others, name)

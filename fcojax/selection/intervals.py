@@ -28,6 +28,7 @@ from fcojax.problems.second_moments import row_weights
 from fcojax.selection.ledger import Entry, Ledger, client_names
 from fcojax.transforms.penalties.l1 import l1
 from fcojax.types import Array, NonNegative, Numbers, Params, PyTree
+from fcojax.xla.linalg import symmetric_eigh
 from fcojax.xla.rules import in_full_precision
 
 _Level = Annotated[
@@ -214,8 +215,11 @@ def debiased(
     def inverse_of(moments):
         largest = jnp.max(jnp.diagonal(moments.hessian))
         hessian = jnp.where(both, moments.hessian, largest * jnp.eye(flat.size, dtype=flat.dtype))
-        found = jnp.linalg.inv(hessian) if nodewise is None else _nodewise(hessian, nodewise)
-        values = jnp.linalg.eigvalsh(hessian)
+        values, basis = symmetric_eigh(hessian)
+        if nodewise is None:  # not jnp.linalg.inv, which a TPU does not have in float64
+            found = (basis / values[None, :]) @ basis.T
+        else:
+            found = _nodewise(hessian, 1 / values[-1], nodewise)
         return jnp.where(both, found, 0), values[0] / values[-1]
 
     moments = moments_of(loss, model, examples, weights)
@@ -230,13 +234,12 @@ def debiased(
     return estimate, freedom * inverse @ moments.outer @ inverse.T, least_curvature
 
 
-def _nodewise(hessian: Array, strength: Array) -> Array:
+def _nodewise(hessian: Array, step: Array, strength: Array) -> Array:
     """Return an approximate inverse: a lasso of each column on the others, from the Hessian alone.
 
     The prox is that of l1 on all columns at once, and keeps one as the weight of each on itself.
     """
     identity = jnp.eye(hessian.shape[0], dtype=hessian.dtype)
-    step = 1 / jnp.linalg.eigvalsh(hessian)[-1]
     prox = l1().prox
 
     def improve(_, c):

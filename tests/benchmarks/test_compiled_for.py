@@ -159,6 +159,16 @@ IN_THE_GATE = ("W1 fed_dual_avg", "W2 fed_dual_avg")
 REST = tuple(name for name in BUDGET if name not in IN_THE_GATE)
 
 
+def compiled(kind, names):
+    """Return the rows of programs, all of which have to compile."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.compiled_for", kind, f"--only={';'.join(names)}"],
+        cwd=ROOT, env=os.environ | {"XLA_FLAGS": ""}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("jax_cuda12_plugin") is None,
@@ -166,12 +176,7 @@ REST = tuple(name for name in BUDGET if name not in IN_THE_GATE)
 )
 @pytest.mark.parametrize("names", [IN_THE_GATE, pytest.param(REST, marks=pytest.mark.long)])
 def test_a_round_launches_no_more_than_it_did(names):
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.compiled_for", "cuda", f"--only={';'.join(names)}"],
-        cwd=ROOT, env=os.environ | {"XLA_FLAGS": ""}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    rows = compiled("cuda", names)
     assert [row["program"] for row in rows if row["program"] in names] == list(names)
     for row in rows:
         name = row["program"]
@@ -180,6 +185,17 @@ def test_a_round_launches_no_more_than_it_did(names):
         assert row["waits"] == 0 and all(
             "conv" in name or "svd" in name for name in row["calls"]
         ), row
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None,
+    reason="XLA's compiler for TPUs, the package libtpu, is not installed",
+)
+def test_intervals_in_float64_compile_for_a_tpu():
+    """Whose compiler has no LU decomposition in float64, and so no inverse of a matrix."""
+    (row,) = compiled("tpu", ["float64, intervals"])
+    assert row["device"] == "TPU v5e" and row["kernels"] > 0
 
 
 def test_a_use_leaves_its_programs_and_computes_none_of_them():
