@@ -103,41 +103,37 @@ def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Exec
         store.writes = distributed.is_first()
         for unknown in set(store.rows) - {job.label for job in jobs}:
             store.replace(unknown, [])
+        optima: dict[float, float] = {}
+        # A sample of the clients does not give the optimum of all.
+        if sweep.solve_optimum and not on_disk(problem.train):
+            scales = settings.penalty_scales
+
+            def solved() -> dict[float, dict[str, float]]:
+                found = {}
+                for scale, measures in solve_optima(problem, penalty, scales):
+                    found[scale] = measures
+                    progress.share("optimum", len(found) / len(scales))
+                return found
+
+            found = distributed.broadcast_from_first(solved)
+            optima = {scale: measures["objective"] for scale, measures in found.items()}
+            summary["optimum"] = {f"{s:g}": measures for s, measures in found.items()}
         runner = SweepRunner(
-            settings, problem, penalty, workdir.path, store, {}, progress, watch, DEBUG_NANS.value,
-            CHECKPOINT_EVERY.value,
+            settings, problem, penalty, workdir.path, store, optima, progress, watch,
+            DEBUG_NANS.value, CHECKPOINT_EVERY.value,
         )  # fmt: skip
         models = distributed.broadcast_from_first(workdir.models)
-
-        def is_done(label: str) -> bool:
+        for job in jobs:
+            label = job.label
             same_rows = of_rows.get(label) == store.fingerprint(store.of(label))
-            return label in done and same_rows and of_models.get(label) == models.get(label)
-
-        with runner.preparing([job for job in jobs if not is_done(job.label)]):
-            # A sample of the clients does not give the optimum of all.
-            if sweep.solve_optimum and not on_disk(problem.train):
-                scales = settings.penalty_scales
-
-                def solved() -> dict[float, dict[str, float]]:
-                    found = {}
-                    for scale, measures in solve_optima(problem, penalty, scales):
-                        found[scale] = measures
-                        progress.share("optimum", len(found) / len(scales))
-                    return found
-
-                found = distributed.broadcast_from_first(solved)
-                runner.optima |= {scale: measures["objective"] for scale, measures in found.items()}
-                summary["optimum"] = {f"{s:g}": measures for s, measures in found.items()}
-            for job in jobs:
-                label = job.label
-                if not is_done(label):
-                    done[label] = runner.run(job)
-                    of_rows[label] = store.fingerprint(store.of(label))
-                    made = distributed.broadcast_from_first(workdir.models)
-                    of_models |= {name: made[name] for name in made if name == label}
-                    if distributed.is_first():
-                        workdir.write_summary(summary)
-                progress.share(label, 1.0)
+            if label not in done or not same_rows or of_models.get(label) != models.get(label):
+                done[label] = runner.run(job)
+                of_rows[label] = store.fingerprint(store.of(label))
+                made = distributed.broadcast_from_first(workdir.models)
+                of_models |= {name: made[name] for name in made if name == label}
+                if distributed.is_first():
+                    workdir.write_summary(summary)
+            progress.share(job.label, 1.0)
         if private:
             summary["privacy"] = ledger(jobs, settings, store)
             summary["privacy"] |= {"budget": stopped} if stopped else {}

@@ -4,7 +4,7 @@ import functools
 import pathlib
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,20 +19,12 @@ from fcojax import tree
 from fcojax.algorithms import Algorithm
 from fcojax.engine.compaction import halved, padded, take_points
 from fcojax.engine.grid import num_points, take
-from fcojax.engine.hparams import as_arrays
 from fcojax.engine.placement.chunk_size import device_memory, sized
 from fcojax.engine.placement.mesh import client_mesh, decomposes_on_a_cpu, shard_clients, spread
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.program import Program
 from fcojax.engine.state import State, on_mesh
-from fcojax.engine.stepper import (
-    advance_compiled,
-    advance_donating,
-    look,
-    read_model,
-    start,
-    start_compiled,
-)
+from fcojax.engine.stepper import advance_compiled, advance_donating, look, read_model, start
 from fcojax.engine.stream import Stream, on_disk
 from fcojax.engine.sweep import points_at_once
 from fcojax.engine.tuning import fastest_chunk_size
@@ -132,19 +124,6 @@ class PreparedJob(NamedTuple):
 
         return jax.eval_shape(begin, grid, data)
 
-    def compile(self, donate: bool) -> None:
-        """Compile what starts the first part and what runs its blocks, without running either."""
-        (points, *_) = self.groups(np.arange(min(self.size, len(self.names))))
-        grid, data = take(self.job.grid, points), self.data
-        algorithm, plan, init = self.job.algorithm, self.job.plan, self.problem.init
-        begin = start_compiled.lower(algorithm, plan, init, as_arrays(grid), None, data, self.keys)
-        states = begin.out_info
-        placed = begin.compile().output_shardings
-        if data.mesh is not None:
-            states = jax.tree.map(_placed, states, placed)
-        arguments = grid, data, states, self.context, np.int32(0)
-        self._block(donate).lower(self.program, *arguments).compile()
-
     def look(
         self, points: np.ndarray, states: Sequence[State], donate: bool
     ) -> tuple[tuple[State, ...], list[PyTree]]:
@@ -185,11 +164,8 @@ class PreparedJob(NamedTuple):
                 self.job.algorithm, grid, state, num_rounds=num_rounds, observe=self.observe,
                 context=self.context, donate=donate,
             )  # fmt: skip
-        run = self._block(donate)
-        return run(self.program, grid, self.data, state, self.context, np.int32(num_rounds))
-
-    def _block(self, donate: bool) -> Any:
-        return advance_donating if donate else advance_compiled
+        compiled = advance_donating if donate else advance_compiled
+        return compiled(self.program, grid, self.data, state, self.context, np.int32(num_rounds))
 
     @property
     def program(self) -> Program:
@@ -320,10 +296,6 @@ def prepare(
     if stream is not None:
         prepared = prepared._replace(data=job.train)
     return prepared
-
-
-def _placed(leaf: jax.ShapeDtypeStruct, sharding: jax.sharding.Sharding) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
 def _trace(prepared: PreparedJob) -> jax.stages.Traced:

@@ -10,8 +10,6 @@ import dataclasses
 import functools
 import pathlib
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -21,7 +19,7 @@ from experiments.cli.console import Progress
 from experiments.config.settings import Settings
 from experiments.execution.accounts import epsilons_of
 from experiments.execution.evaluation import observer
-from experiments.execution.jobs import KEPT, Job, PreparedJob, prepare
+from experiments.execution.jobs import Job, PreparedJob, prepare
 from experiments.execution.nonfinite import refuse_nonfinite
 from experiments.execution.recorder import Recorder
 from experiments.execution.search import extended_grid, rungs, survivors
@@ -31,10 +29,8 @@ from experiments.report.rows import Row, hparams_of
 from experiments.report.summary import summarise
 from experiments.storage.checkpoints import Checkpoints, folder_of, holding, parts_of, state_of
 from experiments.storage.row_store import RowStore
-from fcojax import tree
 from fcojax.engine.compaction import join_points
 from fcojax.engine.grid import num_points, take
-from fcojax.engine.placement.chunk_size import device_memory
 from fcojax.engine.state import State
 from fcojax.problems import Problem
 from fcojax.transforms import Penalty
@@ -61,7 +57,6 @@ class SweepRunner:
       debug_nans: whether to end at the first number that is not finite, and name its client.
       checkpoint_every: seconds between two checkpoints: long enough that saving is a small share of
         the time, short enough to lose little by a crash.
-      ahead: the jobs that a thread prepares, by label.
     """
 
     settings: Settings
@@ -74,7 +69,6 @@ class SweepRunner:
     watch: Watch = dataclasses.field(default_factory=Watch)
     debug_nans: bool = False
     checkpoint_every: float = 15.0
-    ahead: dict[str, Future[PreparedJob]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         """Build the observer that all jobs share, so that they share compiled programs."""
@@ -101,38 +95,10 @@ class SweepRunner:
             )
         return found
 
-    @contextlib.contextmanager
-    def preparing(self, jobs: Sequence[Job]) -> Iterator[None]:
-        """Prepare and compile jobs in a thread, in turn, while others run.
-
-        Not if a copy of the clients for each of them is large, if a job times chunks, or if several
-        processes have to do the same in the same order.
-        """
-        thread, copies = (
-            ThreadPoolExecutor(1),
-            sum(tree.num_bytes(job.train.examples) for job in jobs),
-        )
-        alone = jax.process_count() == 1 and not self.settings.time_chunks
-        if alone and copies <= KEPT * device_memory():
-            self.ahead |= {job.label: thread.submit(self._compiled, job) for job in jobs}
-        try:
-            yield
-        finally:
-            thread.shutdown(wait=False, cancel_futures=True)
-
     def prepare(self, job: Job) -> PreparedJob:
         """Place a job on the devices, in parts that fit into their memory."""
-        ahead = self.ahead.pop(job.label, None)
-        return ahead.result() if ahead is not None else self._placed(job)
-
-    def _placed(self, job: Job) -> PreparedJob:
         remember = self.workdir / "chunks.json"
         return prepare(job, self.problem, self.settings, self.observe, remember)
-
-    def _compiled(self, job: Job) -> PreparedJob:
-        prepared = self._placed(job)
-        prepared.compile(donate=not self.debug_nans)
-        return prepared
 
 
 class _JobRun:

@@ -224,15 +224,6 @@ def test_a_block_is_compiled_once_for_each_number_of_points(algorithm, tmp_path,
         assert not [text for text in compiled if "jit(look" in text]
 
 
-def test_a_job_that_a_thread_prepared_compiles_nothing_and_has_the_same_rows(tmp_path, caplog):
-    expected = Toy(algorithms=("fed_avg",)).run(tmp_path / "alone")
-    with jax.log_compiles():  # of this thread
-        found = Toy(algorithms=("fed_avg",)).run(tmp_path / "ahead", ahead=True)
-    assert found == expected
-    compiled = [text for text in caplog.messages if "XLA compilation of jit(" in text]
-    assert compiled and not any("jit(advance" in text or "jit(start" in text for text in compiled)
-
-
 @pytest.mark.slow
 def test_a_job_all_of_whose_points_diverge_ends_with_that_verdict(tmp_path):
     toy = Toy(client_lr=(1e9, 1e10), num_rounds=70, algorithms=("fed_avg",))

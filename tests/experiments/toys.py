@@ -35,7 +35,7 @@ class Toy:
         )
         (self.job,) = build(sweep, config, self.settings, self.problem, self.penalty)
 
-    def run(self, workdir, size=None, around_block=contextlib.nullcontext, grow=None, ahead=False):
+    def run(self, workdir, size=None, around_block=contextlib.nullcontext, grow=None):
         """Runs or resumes; returns the summary without its seconds, the rows, and what was said."""
         workdir.mkdir(exist_ok=True)
         said = []
@@ -48,8 +48,7 @@ class Toy:
             progress=progress, checkpoint_every=0.0,
         )  # fmt: skip
         runner.observe = self.observe
-        with runner.preparing([job] if ahead else []):
-            summary = runner.run(job)
+        summary = runner.run(job)
         del summary["seconds"]
         return summary, tidy.load(workdir / "rows.jsonl"), said
 
