@@ -8,9 +8,11 @@ import os
 
 import numpy as np
 
+from fcojax.arguments import validated
 from fcojax.datasets.pooled import Pooled
 from fcojax.datasets.reading import Foreign, find, reading
 from fcojax.problems.fields import check_labels
+from fcojax.types import Count
 
 _FETCH = (
     "make the data with preprocess.sh of the project TalwalkarLab/leaf on GitHub and pass its "
@@ -18,7 +20,8 @@ _FETCH = (
 )
 
 
-def leaf(path: str | os.PathLike, *, num_classes: int | None = None) -> Pooled:
+@validated
+def leaf(path: str | os.PathLike, *, num_classes: Count | None = None) -> Pooled:
     """Read features ``x`` and targets ``y`` of all users, from a JSON file or a folder of them.
 
     Targets become int32 labels if all are whole numbers, else float32. The data must be numeric:
