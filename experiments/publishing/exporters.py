@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from experiments.config.algorithms import imported
 from experiments.process.errors import suggest
 from experiments.report.rows import Row, hparams_of
-from experiments.report.summary import Criterion, at_best
+from experiments.report.summary import SUPPORT, Criterion, at_best
 
 # (round, measures) -> None; its attribute ``close``, if there is one, is called at the end.
 Log = Callable[[int, dict[str, float]], Any]
@@ -258,10 +258,11 @@ def _begun(writer: Writer, workdir: pathlib.Path, label: str) -> Log:
 
 
 def _numbers(row: Row, without: Container[str] = ()) -> dict[str, float]:
+    left_out = ("seed", "round", SUPPORT)  # the last is a name more than a number
     return {
         name: value
         for name, value in row.items()
-        if isinstance(value, int | float) and name not in ("seed", "round") and name not in without
+        if isinstance(value, int | float) and name not in left_out and name not in without
     }
 
 

@@ -18,6 +18,7 @@ ROWS = [
         "seed": seed,
         "round": number,
         "objective": 1 / number,
+        "support": number,  # which names a support: no measure, so no writer has it
     }
     for lr in (0.1, 0.2)
     for seed in (0, 1)
