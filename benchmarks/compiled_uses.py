@@ -29,7 +29,7 @@ from experiments.study import Sweep
 from fcojax import memo, networks
 from fcojax.engine.program import Program
 from fcojax.engine.stepper import advance_traced
-from fcojax.transforms import l1
+from fcojax.transforms import grassmann, l1, stiefel, trend_filter
 from fcojax.xla.rules import pretend
 
 CONFIGS = sorted(
@@ -148,6 +148,26 @@ def estimated() -> dict[str, Compilable]:
     return recorded(use, x64=True)
 
 
+def linear_systems() -> Compilable:
+    """Return the maps of the library that solve linear systems, in float64."""
+    manifolds = (
+        stiefel(),
+        stiefel(retraction="qr"),
+        grassmann(),
+    )
+
+    def run(x, y, signal):
+        tangents = [manifold.inverse_retract(x, y) for manifold in manifolds]
+        return tangents, trend_filter().prox(signal, 1.0, 0.1)
+
+    frame = _wide(12, 3)
+    return Compilable(run, (frame, frame, _wide(20)), 1, x64=True)
+
+
+def _wide(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.float64)
+
+
 def streamed() -> dict[str, Compilable]:
     """Return the programs of a stream's blocks on W1."""
 
@@ -190,7 +210,7 @@ def in_float64(name: str, algorithm: str) -> Compilable:
 
     def wide(leaf):
         if hasattr(leaf, "dtype") and leaf.dtype == jnp.float32:
-            return jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.float64)
+            return _wide(*jnp.shape(leaf))
         return leaf
 
     return program._replace(arguments=jax.tree.map(wide, program.arguments), x64=True)
@@ -205,6 +225,7 @@ def uses() -> dict[str, Callable[[], Compilable | dict[str, Compilable]]]:
         "stream": streamed,
         "float64, W1 fed_dual_avg": functools.partial(in_float64, "W1", "fed_dual_avg"),
         "float64, intervals": estimated,
+        "float64, linear systems": linear_systems,
     }
     for name in ("linen", "nnx", "haiku", "equinox"):
         found[f"W7 in {name}"] = functools.partial(of_others, name)

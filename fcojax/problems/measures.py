@@ -129,8 +129,7 @@ def on_validation(validation: ClientData | None, **functions: Loss) -> Callable[
 def random_basis(key: Key, dim: int, num_components: int, dtype: DTypeLike) -> Array:
     """Return orthonormal columns, uniformly distributed: the polar factor of a normal matrix."""
     normal = jax.random.normal(key, (dim, num_components), dtype)
-    u, _, vt = jnp.linalg.svd(normal, full_matrices=False)
-    return u @ vt
+    return jax.scipy.linalg.polar(normal)[0]
 
 
 def check_components(num_components: int, dim: int) -> None:

@@ -1,4 +1,4 @@
-"""Singular value and eigenvalue decompositions that do not deadlock on a CPU.
+"""Decompositions that do not deadlock on a CPU, and what a TPU has in float64.
 
 XLA on a CPU distributes a batch of LAPACK calls over its thread pool from one of the pool's own
 threads, which then blocks. If as many batches are factorised at once as there are threads (two
@@ -12,9 +12,10 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
 
 from fcojax.types import Array
-from fcojax.xla.rules import rules
+from fcojax.xla.rules import backend, rules
 
 Result = TypeVar("Result")
 
@@ -59,6 +60,7 @@ def thin_svd(matrix: Array) -> tuple[Array, Array, Array]:
       >>> left.shape, values.tolist(), right.shape
       ((3, 2), [2.0, 1.0], (2, 2))
     """
+    _require_precision(matrix)
     if rules().few_kernels:  # cuSOLVER reads columns, so a transpose of rows needs no copy
         right, values, left = jnp.linalg.svd(matrix.T, full_matrices=False)
         return left.T, values, right.T
@@ -74,7 +76,16 @@ def singular_values(matrix: Array) -> Array:
       >>> singular_values(jnp.array([[0.0, 2.0], [1.0, 0.0]])).tolist()
       [2.0, 1.0]
     """
+    _require_precision(matrix)
     return jnp.linalg.svd(matrix, compute_uv=False)
+
+
+def _require_precision(matrix: Array) -> None:
+    if matrix.dtype == jnp.float64 and not rules().double_factors:
+        raise ValueError(
+            f"a {backend()} has no singular value decomposition in float64; pass float32, or run "
+            "on a CPU with JAX_PLATFORMS=cpu."
+        )
 
 
 @unbatched
@@ -87,3 +98,20 @@ def symmetric_eigh(matrix: Array) -> tuple[Array, Array]:
     """
     values, vectors = jnp.linalg.eigh(matrix)
     return values, vectors
+
+
+def solve(matrix: Array, right: Array) -> Array:
+    """Return the solution of a square linear system: by QR in float64 on a TPU, by LU elsewhere.
+
+    Args:
+      matrix: a square matrix.
+      right: a vector, or a matrix whose columns are right-hand sides.
+
+    Example:
+      >>> solve(jnp.array([[0.0, 2.0], [1.0, 0.0]]), jnp.array([2.0, 3.0])).tolist()
+      [3.0, 1.0]
+    """
+    if matrix.dtype != jnp.float64 or rules().double_factors:
+        return jnp.linalg.solve(matrix, right)
+    q, r = jnp.linalg.qr(matrix)
+    return solve_triangular(r, jnp.matmul(q.T, right, precision="highest"))

@@ -192,10 +192,11 @@ def test_a_round_launches_no_more_than_it_did(names):
     importlib.util.find_spec("libtpu") is None,
     reason="XLA's compiler for TPUs, the package libtpu, is not installed",
 )
-def test_intervals_in_float64_compile_for_a_tpu():
+def test_linear_systems_in_float64_compile_for_a_tpu():
     """Whose compiler has no LU decomposition in float64, and so no inverse of a matrix."""
-    (row,) = compiled("tpu", ["float64, intervals"])
-    assert row["device"] == "TPU v5e" and row["kernels"] > 0
+    rows = compiled("tpu", ["float64, intervals", "float64, linear systems"])
+    assert len(rows) == 2
+    assert all(row["device"] == "TPU v5e" and row["kernels"] > 0 for row in rows)
 
 
 def test_a_use_leaves_its_programs_and_computes_none_of_them():

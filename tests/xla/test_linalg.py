@@ -7,7 +7,7 @@ import pytest
 
 from fcojax.transforms import nuclear
 from fcojax.xla import rules
-from fcojax.xla.linalg import singular_values, symmetric_eigh, thin_svd
+from fcojax.xla.linalg import singular_values, solve, symmetric_eigh, thin_svd
 
 BATCH = jax.random.normal(jax.random.key(0), (3, 5, 4), jnp.float64)
 SYMMETRIC = BATCH.mT @ BATCH
@@ -70,3 +70,31 @@ def test_a_spectral_prox_has_the_same_result_and_rank_on_an_accelerator(shape):
     chex.assert_trees_all_close(found, expected, rtol=1e-12, atol=1e-12)
     ranks = jnp.linalg.matrix_rank(expected)
     assert (jnp.linalg.matrix_rank(found) == ranks).all() and (ranks < min(shape)).any()
+
+
+@pytest.mark.parametrize("right", [jnp.arange(4.0), jnp.eye(4)], ids=["vector", "matrix"])
+def test_a_linear_system_needs_no_lu_decomposition_in_float64_on_a_tpu(right):
+    def solved(matrices):
+        return jax.vmap(lambda matrix: solve(matrix, right.astype(matrix.dtype)))(matrices)
+
+    def program(matrices):
+        return str(jax.make_jaxpr(solved)(matrices))
+
+    matrices = BATCH[:, :4]
+    expected = jnp.linalg.inv(matrices) @ right
+    assert "lu_solve" in program(matrices)
+    with rules.pretend("tpu"):
+        assert "lu_solve" not in program(matrices)
+        assert "lu_solve" in program(matrices.astype(jnp.float32))
+        chex.assert_trees_all_close(solved(matrices), expected, rtol=1e-12)
+        slopes = jax.jacobian(solved)(matrices)
+    chex.assert_trees_all_close(solved(matrices), expected, rtol=1e-12)
+    chex.assert_trees_all_close(slopes, jax.jacobian(solved)(matrices), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("factorise", [thin_svd, singular_values])
+def test_singular_values_in_float64_are_refused_on_a_tpu(factorise):
+    with rules.pretend("tpu"):
+        factorise(BATCH[0].astype(jnp.float32))
+        with pytest.raises(ValueError, match="no singular value decomposition in float64"):
+            factorise(BATCH[0])

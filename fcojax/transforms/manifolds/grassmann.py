@@ -12,7 +12,7 @@ from fcojax.transforms.manifolds.polar import matmul, polar, polar_differential
 from fcojax.transforms.manifolds.stiefel import geodesic, log_by_halving
 from fcojax.transforms.singular_values import require_matrix
 from fcojax.types import Array, Count
-from fcojax.xla.linalg import symmetric_eigh
+from fcojax.xla import linalg
 
 
 @transform
@@ -181,7 +181,7 @@ def top_eigenspace(symmetric: Array, rank: int) -> tuple[Array, Array]:
     eigenvectors that is correct for equal eigenvalues on one side of the gap. The derivative of c
     is returned as 0, as p does not depend on it.
     """
-    values, vectors = symmetric_eigh(symmetric)
+    values, vectors = linalg.symmetric_eigh(symmetric)
     num_others = symmetric.shape[0] - rank
     leading = vectors[:, num_others:]
     split = values[-1] if num_others == 0 else values[num_others]
@@ -206,7 +206,7 @@ def _solve_right(left, matrix):
     fixed = jax.lax.stop_gradient(matrix)
 
     def solve(matrix, right):
-        solution = jnp.linalg.solve(matrix, right)
+        solution = linalg.solve(matrix, right)
         return jnp.where(jnp.all(jnp.isfinite(solution)), solution, right)
 
     return jax.lax.custom_linear_solve(

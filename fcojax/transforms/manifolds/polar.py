@@ -141,7 +141,7 @@ def _orthonormal(y, method, special):
         return y
     x = METHODS[method](wide)
     if special:
-        x = _fix_where(jnp.linalg.slogdet(x)[0] < 0, _nearest_rotation, wide, x)
+        x = _fix_where(jnp.linalg.slogdet(x, method="qr")[0] < 0, _nearest_rotation, wide, x)
     return x.astype(y.dtype)
 
 

@@ -14,6 +14,7 @@ from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.manifolds.polar import Method, matmul, polar, special_polar
 from fcojax.transforms.singular_values import require_matrix
 from fcojax.types import Array
+from fcojax.xla import linalg
 
 # The linear system of the inverse polar retraction has k^2 rows: 1024 for 32 columns.
 _MAX_KRONECKER = 32
@@ -257,7 +258,7 @@ def _inverse_polar(x, y):
 
     def solve(matrix, right):
         system = jnp.kron(matrix, eye) + jnp.kron(eye, matrix)
-        solution = jnp.linalg.solve(system, right.reshape(-1)).reshape(k, k)
+        solution = linalg.solve(system, right.reshape(-1)).reshape(k, k)
         return jnp.where(jnp.all(jnp.isfinite(solution)), solution, 0)  # zero if singular
 
     factor = jax.lax.custom_linear_solve(
@@ -281,7 +282,7 @@ def _inverse_qr(x, y):
     def column(triangle, i):
         leading = (index[:, None] <= i) & (index[None, :] <= i)
         right = jnp.where(index < i, -matmul(inner[i][None, :], triangle)[0], eye[i])
-        solution = jnp.linalg.solve(jnp.where(leading, inner, eye), right)
+        solution = linalg.solve(jnp.where(leading, inner, eye), right)
         return triangle.at[:, i].set(solution), None
 
     triangle, _ = jax.lax.scan(column, jnp.zeros_like(inner), index)

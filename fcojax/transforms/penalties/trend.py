@@ -30,6 +30,7 @@ from fcojax.transforms.penalty import (
     weight,
 )
 from fcojax.types import Array, Axis, Count
+from fcojax.xla import linalg
 
 _LENGTHS = 0.5 ** np.arange(20)  # of a step
 
@@ -108,7 +109,7 @@ def trend_filter(degree: Count = 1, axis: Axis = -1) -> Penalty:
 
 def _free(flat: Array, differences: _Differences) -> Array:
     """The dual point of a polynomial, which has no bounds."""
-    return jnp.linalg.solve(differences.gram, differences.matrix @ flat)
+    return linalg.solve(differences.gram, differences.matrix @ flat)
 
 
 def _denoised(flat: Array, differences: _Differences, bound: Array) -> Array:
@@ -124,7 +125,7 @@ def _dual(flat: Array, bound: Array, differences: _Differences, side: Array) -> 
     matrix, gram = differences
     gram = jnp.where(free[:, None] & free[None], gram, jnp.diag((~free).astype(gram.dtype)))
     target = matrix @ (flat - (bound * side) @ matrix)
-    return bound * side + jnp.linalg.solve(gram, jnp.where(free, target, 0))
+    return bound * side + linalg.solve(gram, jnp.where(free, target, 0))
 
 
 def _sides(flat: Array, bound: Array, differences: _Differences) -> Array:
