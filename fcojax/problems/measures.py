@@ -129,7 +129,8 @@ def on_validation(validation: ClientData | None, **functions: Loss) -> Callable[
 def random_basis(key: Key, dim: int, num_components: int, dtype: DTypeLike) -> Array:
     """Return orthonormal columns, uniformly distributed: the polar factor of a normal matrix."""
     normal = jax.random.normal(key, (dim, num_components), dtype)
-    return jax.scipy.linalg.polar(normal)[0]
+    u, _, vt = jnp.linalg.svd(normal, full_matrices=False)
+    return u @ vt
 
 
 def check_components(num_components: int, dim: int) -> None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 
 from fcojax.types import Array
-from fcojax.xla.rules import backend, rules
+from fcojax.xla.rules import rules
 
 Result = TypeVar("Result")
 
@@ -60,7 +60,6 @@ def thin_svd(matrix: Array) -> tuple[Array, Array, Array]:
       >>> left.shape, values.tolist(), right.shape
       ((3, 2), [2.0, 1.0], (2, 2))
     """
-    _require_precision(matrix)
     if rules().few_kernels:  # cuSOLVER reads columns, so a transpose of rows needs no copy
         right, values, left = jnp.linalg.svd(matrix.T, full_matrices=False)
         return left.T, values, right.T
@@ -76,16 +75,7 @@ def singular_values(matrix: Array) -> Array:
       >>> singular_values(jnp.array([[0.0, 2.0], [1.0, 0.0]])).tolist()
       [2.0, 1.0]
     """
-    _require_precision(matrix)
     return jnp.linalg.svd(matrix, compute_uv=False)
-
-
-def _require_precision(matrix: Array) -> None:
-    if matrix.dtype == jnp.float64 and not rules().double_factors:
-        raise ValueError(
-            f"a {backend()} has no singular value decomposition in float64; pass float32, or run "
-            "on a CPU with JAX_PLATFORMS=cpu."
-        )
 
 
 @unbatched
@@ -111,7 +101,7 @@ def solve(matrix: Array, right: Array) -> Array:
       >>> solve(jnp.array([[0.0, 2.0], [1.0, 0.0]]), jnp.array([2.0, 3.0])).tolist()
       [3.0, 1.0]
     """
-    if matrix.dtype != jnp.float64 or rules().double_factors:
+    if matrix.dtype != jnp.float64 or rules().double_lu:
         return jnp.linalg.solve(matrix, right)
     q, r = jnp.linalg.qr(matrix)
     return solve_triangular(r, jnp.matmul(q.T, right, precision="highest"))

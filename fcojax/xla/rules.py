@@ -33,7 +33,7 @@ class Rules(NamedTuple):
         condition.
       slices: whether convolutions are slices and products instead of XLA's own operation.
       factors_singly: whether a batch of matrices is factorised one after the other.
-      double_factors: whether float64 has LU and singular value decompositions.
+      double_lu: whether float64 has an LU decomposition.
       gathers_by_source: whether the cost of a gather grows with the size of its source array.
       unrolled_equations: equations of the local steps that are written out one after the other.
       few_kernels: whether launching a kernel costs more than computing a small array again.
@@ -47,7 +47,7 @@ class Rules(NamedTuple):
     usual_first: bool
     slices: bool
     factors_singly: bool
-    double_factors: bool
+    double_lu: bool
     gathers_by_source: bool
     unrolled_equations: int
     few_kernels: bool
@@ -70,7 +70,7 @@ _CPU = Rules(
     slices=True,
     # Concurrent batches can block all threads; see linalg.
     factors_singly=True,
-    double_factors=True,
+    double_lu=True,
     # XLA runs a gather from a long array on all cores, however few rows it reads; see slicing.
     gathers_by_source=True,
     # A loop costs next to nothing, and its body is compiled once.
@@ -92,17 +92,15 @@ _ACCELERATOR = Rules(
     usual_first=True,
     slices=False,
     factors_singly=False,
-    double_factors=True,
+    double_lu=True,
     gathers_by_source=False,
     # A loop's counter and its other scalars take a launch each in every step. Compiling what is
     # written out takes time in proportion.
     unrolled_equations=1000,
     few_kernels=True,
 )
-# Its compiler (libtpu 0.0.42) refuses LU decompositions of float64, and singular value
-# decompositions of float64 end the process. QR, Cholesky and symmetric eigenvalue decompositions
-# compile.
-_TPU = _ACCELERATOR._replace(double_factors=False)
+# Its compiler (libtpu 0.0.42) refuses an LU decomposition of float64.
+_TPU = _ACCELERATOR._replace(double_lu=False)
 
 
 class _Pretended(NamedTuple):

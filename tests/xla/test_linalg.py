@@ -90,11 +90,3 @@ def test_a_linear_system_needs_no_lu_decomposition_in_float64_on_a_tpu(right):
         slopes = jax.jacobian(solved)(matrices)
     chex.assert_trees_all_close(solved(matrices), expected, rtol=1e-12)
     chex.assert_trees_all_close(slopes, jax.jacobian(solved)(matrices), rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("factorise", [thin_svd, singular_values])
-def test_singular_values_in_float64_are_refused_on_a_tpu(factorise):
-    with rules.pretend("tpu"):
-        factorise(BATCH[0].astype(jnp.float32))
-        with pytest.raises(ValueError, match="no singular value decomposition in float64"):
-            factorise(BATCH[0])
