@@ -33,6 +33,7 @@ from experiments.process.signals import Stopped, Watch, watched
 from experiments.publishing import exporters, figures
 from experiments.report import rows as tidy
 from experiments.storage.provenance import provenance, unlike
+from experiments.storage.row_store import fingerprints
 from experiments.storage.workdir import Workdir
 from experiments.study import Study
 
@@ -188,9 +189,9 @@ def _conclude(
     quick = options.QUICK.value
     summary["claims"] = [claim.as_json(quick) for claim in claims]
     workdir.write_summary(summary)
-    figures.draw(workdir.path, file, config)
+    figures.draw(workdir.path, file, config, rows)
     curves.finish(rows, summary)
-    workdir.write_summary(summary | {"rows": workdir.rows().fingerprints(), "finished": True})
+    workdir.write_summary(summary | {"rows": fingerprints(rows), "finished": True})
 
 
 def _known(workdir: Workdir, ours: dict[str, Any]) -> tuple[dict[str, Any], bool]:

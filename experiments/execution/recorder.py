@@ -1,6 +1,8 @@
 """Turn evaluations of a sweep into rows on disk, each with the verdict on its curve."""
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,25 @@ from fcojax.types import PyTree
 
 # Statuses of rows before which nothing went wrong.
 _SOUND = {status.name.lower() for status in Status if status is not Status.DIVERGED}
+# The columns by which a run is judged, and what stands for an entry that is missing.
+_JUDGED = {"round": 0, "objective": math.nan, "dropped": math.nan, "participants": math.nan}
+_JUDGED |= dict.fromkeys(WARNINGS, 0.0)
+
+
+class _Curve:
+    """The rows of one run, and lists of the columns by which it is judged."""
+
+    def __init__(self, rows: Iterable[tidy.Row] = ()):
+        self.rows: list[tidy.Row] = []
+        self.columns: dict[str, list[Any]] = {name: [] for name in _JUDGED}
+        for row in rows:
+            self.append(row)
+
+    def append(self, row: tidy.Row) -> None:
+        self.rows.append(row)
+        for name, missing in _JUDGED.items():
+            value = row.get(name)
+            self.columns[name].append(missing if value is None else value)
 
 
 class Recorder:
@@ -34,7 +55,7 @@ class Recorder:
         self.label, self.seeds, self.optima, self.store = label, seeds, optima, store
         self.epsilon = epsilon
         self.points = tidy.points_of(grid)
-        self.curves: dict[tuple[int, int], list[tidy.Row]] = {}
+        self.curves: defaultdict[tuple[int, int], _Curve] = defaultdict(_Curve)
         places = {tuple(point.values()): index for index, point in enumerate(self.points)}
         kept: dict[tuple, tidy.Row] = {}
         for row in store.of(label):
@@ -46,7 +67,7 @@ class Recorder:
         for (point, seed, _), row in kept.items():
             if point in places:
                 place = places[point], seeds.index(seed)
-                self.curves.setdefault(place, []).append(row)
+                self.curves[place].append(row)
 
     def add(self, rounds: int, points: np.ndarray, look: dict[str, np.ndarray]) -> list[tidy.Row]:
         """Append and return a row for each of these points and each seed.
@@ -70,11 +91,11 @@ class Recorder:
 
     def rows(self, points: Iterable[int]) -> list[tidy.Row]:
         """Return the rows so far of these points."""
-        return [row for place in self._places(points) for row in self.curves.get(place, [])]
+        return [row for place in self._places(points) for row in self.curves[place].rows]
 
     def is_over(self, point: int, until: int) -> bool:
         """Return whether a point had diverged in all seeds by a round."""
-        ends = [self.curves.get(place, [])[-1:] for place in self._places([point])]
+        ends = [self.curves[place].rows[-1:] for place in self._places([point])]
         return all(
             end and end[0]["round"] <= until and end[0]["status"].startswith("diverged")
             for end in ends
@@ -84,24 +105,23 @@ class Recorder:
         """Remove the rows of these points of later rounds than ``after``."""
         gone: set[int] = set()
         for place in self._places(points):
-            curve = self.curves.get(place, [])
-            gone |= {id(row) for row in curve if row["round"] > after}
-            self.curves[place] = [row for row in curve if row["round"] <= after]
+            rows = self.curves[place].rows
+            gone |= {id(row) for row in rows if row["round"] > after}
+            self.curves[place] = _Curve(row for row in rows if row["round"] <= after)
         rows = self.store.of(self.label)
         self.store.replace(self.label, [row for row in rows if id(row) not in gone])
 
     def fingerprint(self, points: Iterable[int], until: int) -> str:
         """Return a fingerprint of the rows of these points up to a round."""
-        curves = (self.curves.get(place, []) for place in self._places(points))
-        rows = (row for curve in curves for row in curve if row["round"] <= until)
-        return self.store.fingerprint(rows)
+        return self.store.fingerprint(row for row in self.rows(points) if row["round"] <= until)
 
     def _places(self, points: Iterable[int]) -> list[tuple[int, int]]:
         return [(int(point), seed) for point in points for seed in range(len(self.seeds))]
 
     def _row(self, rounds: int, place: tuple[int, int], measured: dict[str, Any]) -> tidy.Row:
         point, seed = place
-        curve = self.curves.setdefault(place, [])
+        curve = self.curves[place]
+        last = curve.rows[-1] if curve.rows else None
         row = {"algorithm": self.label, **self.points[point], "seed": self.seeds[seed]}
         row |= {"round": rounds, "status": ""}
         row |= measured
@@ -113,16 +133,15 @@ class Recorder:
         if optimum is not None:
             row["suboptimality"] = row["objective"] - optimum
         for name in ("bytes_up", "bytes_down"):  # since the last row; a row has the sum so far
-            before = curve[-1][name] if curve else 0
+            before = last[name] if last else 0
             row[name] = before + round(row.get(name, 0))
         row = tidy.plain(row)
-        was_sound = bool(curve) and curve[-1]["status"] in _SOUND
         curve.append(row)
+        seen = curve.columns
         judged = verdict(
-            _Column(curve, "round"), _Column(curve, "objective"), optimum,
-            _Column(curve, "dropped"), _Column(curve, "participants"),
-            {name: _Column(curve, name, 0.0) for name in WARNINGS},
-            len(curve) - 1 if was_sound else 0,
+            seen["round"], seen["objective"], optimum, seen["dropped"], seen["participants"],
+            {name: seen[name] for name in WARNINGS},
+            len(curve.rows) - 1 if last and last["status"] in _SOUND else 0,
         )  # fmt: skip
         plain = judged.status is not Status.DIVERGED and not judged.warned
         row["status"] = judged.status.name.lower() if plain else judged.sentence
@@ -135,17 +154,3 @@ class Recorder:
         if scale is None:
             return next(iter(self.optima.values()))
         return self.optima[min(self.optima, key=lambda known: abs(known - scale))]
-
-
-class _Column(Sequence):
-    """One column of a growing curve, of which only a few entries are read."""
-
-    def __init__(self, curve: list[tidy.Row], name: str, missing: float = float("nan")):
-        self.curve, self.name, self.missing = curve, name, missing
-
-    def __len__(self) -> int:
-        return len(self.curve)
-
-    def __getitem__(self, index: Any) -> Any:
-        value = self.curve[index].get(self.name)
-        return self.missing if value is None else value

@@ -204,6 +204,7 @@ class _JobRun:
                 "rows": self.recorder.fingerprint(part, step),
             }
             if distributed.is_first():
+                self.runner.rows.sync()
                 writer.save(step, stored, notes, copy=len(states) == 1)  # else it is one already
 
         for first, last in self.settings.blocks(int(states[0].round), goal):

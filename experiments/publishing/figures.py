@@ -33,8 +33,8 @@ from experiments.study import Study, Sweep, remarks
 
 
 def draw(
-    workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, measures: Sequence[str] = (),
-    over: plots.Over = "round",
+    workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, rows: list[Row],
+    measures: Sequence[str] = (), over: plots.Over = "round",
 ) -> list[pathlib.Path]:  # fmt: skip
     """Draw all figures of a finished run and its page; return the paths of the figures.
 
@@ -42,12 +42,12 @@ def draw(
       workdir: the folder of the run.
       file: its config file.
       config: its numbers.
+      rows: its rows.
       measures: the measures whose curves are drawn; by default those of the experiment.
       over: the horizontal axis of the curves.
     """
     experiment = file.experiment
     summary = json.loads((workdir / "summary.json").read_text("utf-8"))
-    rows = tidy.load(workdir / "rows.jsonl")
     directory = workdir / "figures"
     directory.mkdir(exist_ok=True)
     drawn, curves = [], None
@@ -182,14 +182,15 @@ def _facts(run: dict, summary: Summary) -> dict[str, str]:
 _ADDED = ("claims", "rows", "finished", "fingerprint")
 
 
-def judge(workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, quick: bool) -> None:
+def judge(
+    workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, rows: list[Row], quick: bool
+) -> None:
     """Write the claims, and a study's tables, of the rows into the summary."""
     path = workdir / "summary.json"
     summary = json.loads(path.read_text("utf-8"))
     is_intact = is_sealed(summary)  # what somebody edited stays an edit
     # Entries that a finished run adds after its claims are judged.
     known = {name: value for name, value in summary.items() if name not in _ADDED}
-    rows = tidy.load(workdir / "rows.jsonl")
     if isinstance(file.experiment, Study):
         known |= file.experiment.summarise(config, rows)
     claims = file.experiment.claims(config, rows, known)
@@ -293,8 +294,9 @@ def _drawn(workdirs: list[pathlib.Path], labels: Mapping[str, str]) -> list[path
     why = f"its {' and '.join(others)} was changed since the run; {again}"
     try:
         _require_labels(workdirs, labels)
-        judge(workdirs[0], file, config, "--quick" in run["command"])
-        drawn = draw(workdirs[0], file, config, flags.FLAGS.panels, flags.FLAGS.over)
+        rows = tidy.load(workdirs[0] / "rows.jsonl")
+        judge(workdirs[0], file, config, rows, "--quick" in run["command"])
+        drawn = draw(workdirs[0], file, config, rows, flags.FLAGS.panels, flags.FLAGS.over)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         if not others:
             raise

@@ -14,12 +14,19 @@ from fcojax import rows as public_rows
 Row = dict[str, Any]
 Summary = dict[str, Any]
 
+_AS_THEY_ARE = frozenset({str, int, bool})
+_encode = json.JSONEncoder(allow_nan=False).encode
+
 
 def append(path: os.PathLike, rows: Iterable[Row]) -> None:
-    """Append rows to a file and wait until they are on disk."""
+    """Append rows of JSON values to a file; ``sync`` waits until they are on disk."""
     with open(path, "a", encoding="utf-8") as file:
-        file.writelines(json.dumps(plain(row), allow_nan=False) + "\n" for row in rows)
-        file.flush()
+        file.writelines(_encode(row) + "\n" for row in rows)
+
+
+def sync(path: os.PathLike) -> None:
+    """Wait until a file is on disk."""
+    with open(path, "rb") as file:
         os.fsync(file.fileno())
 
 
@@ -33,7 +40,8 @@ def write(path: os.PathLike, rows: Iterable[Row]) -> None:
     path = pathlib.Path(path)
     beside = path.with_suffix(".partial")
     beside.unlink(missing_ok=True)
-    append(beside, rows)
+    append(beside, map(plain, rows))
+    sync(beside)
     beside.replace(path)
 
 
@@ -70,7 +78,10 @@ def write_json(path: os.PathLike, content: Any) -> None:
 
 def plain(value: Any) -> Any:
     """Return a value that JSON can hold: arrays as lists, infinity and NaN as null."""
-    if value is None or type(value) in (str, int, bool):
+    kind = type(value)
+    if kind is float:
+        return value if math.isfinite(value) else None
+    if value is None or kind in _AS_THEY_ARE:
         return value
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
@@ -78,9 +89,7 @@ def plain(value: Any) -> Any:
         return [plain(entry) for entry in value]
     if hasattr(value, "tolist"):
         return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return plain(float(value)) if isinstance(value, float) else value
 
 
 def points_of(grid: Any) -> list[dict[str, float]]:

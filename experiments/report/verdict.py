@@ -1,6 +1,6 @@
 """How a run ended, judged by the curve of its objective."""
 
-import itertools
+import bisect
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -93,8 +93,7 @@ def _judge(
     spacing = last - rounds[-2] if len(rounds) > 1 else 1
     looks = (last - rounds[0]) // spacing + 1  # as if all were this far apart
     begun = last - max(2, looks // 4) * spacing
-    backwards = range(len(rounds) - 1, -1, -1)
-    tail = [objective[at] for at in itertools.takewhile(lambda at: rounds[at] > begun, backwards)]
+    tail = objective[bisect.bisect_right(rounds, begun) :]
     moved = max(tail) - min(tail)
     size = max(abs(objective[-1]), 1e-12)
     if looks < 4 or moved > _STANDSTILL * size:

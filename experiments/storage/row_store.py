@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from experiments.report import rows as tidy
 from experiments.report.rows import Row
 
+_sorted = json.JSONEncoder(sort_keys=True).encode
+
 
 class RowStore:
     """The rows of a run by algorithm; rows of a study are under the empty name."""
@@ -37,12 +39,17 @@ class RowStore:
         return self.rows.setdefault(label, [])
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Append rows of JSON values; they are on disk when it returns."""
+        """Append rows of JSON values; ``sync`` waits until they are on disk."""
         rows = list(rows)
         if self.writes:
             self._write(rows)
         for row in rows:
             self.of(_label(row)).append(row)
+
+    def sync(self) -> None:
+        """Wait until the rows are on disk, as they have to be before a checkpoint is."""
+        if self.writes and self.path.exists():
+            tidy.sync(self.path)
 
     def replace(self, label: str, rows: list[Row]) -> None:
         """Keep only these rows of an algorithm."""
@@ -75,7 +82,7 @@ class RowStore:
 
     def fingerprints(self) -> dict[str, str]:
         """Return the fingerprint of each algorithm's rows."""
-        return {label: self.fingerprint(rows) for label, rows in sorted(self.rows.items()) if rows}
+        return fingerprints(row for rows in self.rows.values() for row in rows)
 
 
 def fingerprint(rows: Iterable[Row]) -> str:
@@ -91,9 +98,16 @@ def fingerprint(rows: Iterable[Row]) -> str:
     return _text([_hash(row) for row in rows])
 
 
+def fingerprints(rows: Iterable[Row]) -> dict[str, str]:
+    """Return the fingerprint of each algorithm's rows."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(_label(row), []).append(row)
+    return {label: fingerprint(own) for label, own in sorted(found.items())}
+
+
 def _hash(row: Row) -> int:
-    text = json.dumps(row, sort_keys=True).encode()
-    return int.from_bytes(hashlib.sha256(text).digest()[:16])
+    return int.from_bytes(hashlib.sha256(_sorted(row).encode()).digest()[:16])
 
 
 def _text(hashes: list[int]) -> str:

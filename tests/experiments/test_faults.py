@@ -19,6 +19,7 @@ from experiments.execution import jobs
 from experiments.process.errors import sentence
 from experiments.report import rows as tidy
 from experiments.storage.checkpoints import Checkpoints
+from experiments.storage.row_store import RowStore
 from fcojax.engine.state import State
 from tests.experiments.toys import Killed, Toy, killed_after
 
@@ -222,6 +223,25 @@ def test_a_block_is_compiled_once_for_each_number_of_points(algorithm, tmp_path,
         compiled = [text for text in caplog.messages if "XLA compilation of jit(" in text]
         assert sum("jit(advance" in text for text in compiled) == programs
         assert not [text for text in compiled if "jit(look" in text]
+
+
+def test_rows_are_on_disk_before_a_checkpoint_that_counts_on_them(toy, tmp_path, monkeypatch):
+    on_disk, steps = [], []
+    sync, save = RowStore.sync, Checkpoints.save
+
+    def syncs(store):
+        sync(store)
+        on_disk.append(store.path.read_bytes())
+
+    def saves(writer, step, *others, **options):
+        assert on_disk.pop() == (tmp_path / "rows.jsonl").read_bytes()
+        steps.append(step)
+        return save(writer, step, *others, **options)
+
+    monkeypatch.setattr(RowStore, "sync", syncs)
+    monkeypatch.setattr(Checkpoints, "save", saves)
+    toy.run(tmp_path)
+    assert set(steps) == {5, 10, 15, 20}
 
 
 @pytest.mark.slow

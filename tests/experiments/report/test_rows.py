@@ -10,7 +10,7 @@ from experiments.report import rows as tidy
 
 def test_rows_survive_the_file(tmp_path):
     path = tmp_path / "rows.jsonl"
-    tidy.append(path, [{"a": 1, "b": math.inf, "c": np.float32(0.5), "d": [math.nan, 2]}])
+    tidy.write(path, [{"a": 1, "b": math.inf, "c": np.float32(0.5), "d": [math.nan, 2]}])
     tidy.append(path, [{"a": 2}])
     assert tidy.load(path) == [{"a": 1, "b": None, "c": 0.5, "d": [None, 2]}, {"a": 2}]
 

@@ -15,7 +15,7 @@ def quick_study(name, directory):
     module.quick(config)
     config.lock()
     with jax.enable_x64(study.x64), jax.numpy_dtype_promotion("standard"):  # as the launcher does
-        tidy.append(directory / "rows.jsonl", study.rows(config))
+        tidy.write(directory / "rows.jsonl", study.rows(config))
     rows = tidy.load(directory / "rows.jsonl")
     return study, config, rows, study.summarise(config, rows)
 
