@@ -12,12 +12,13 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 
 from fcojax.types import Array
 from fcojax.xla.rules import rules
 
 Result = TypeVar("Result")
+
+_MAX_SCHULZ = 120  # steps, two for each bit of a condition number
 
 
 def unbatched(factorise: Callable[[Array], Result]) -> Callable[[Array], Result]:
@@ -91,10 +92,10 @@ def symmetric_eigh(matrix: Array) -> tuple[Array, Array]:
 
 
 def solve(matrix: Array, right: Array) -> Array:
-    """Return the solution of a square linear system: by QR in float64 on a TPU, by LU elsewhere.
+    """Return the solution of a square linear system: by products in float64 on a TPU, else by LU.
 
     Args:
-      matrix: a square matrix.
+      matrix: a square matrix; by products the solution is NaN if it is singular.
       right: a vector, or a matrix whose columns are right-hand sides.
 
     Example:
@@ -103,5 +104,38 @@ def solve(matrix: Array, right: Array) -> Array:
     """
     if matrix.dtype != jnp.float64 or rules().double_lu:
         return jnp.linalg.solve(matrix, right)
-    q, r = jnp.linalg.qr(matrix)
-    return solve_triangular(r, jnp.matmul(q.T, right, precision="highest"))
+    fixed = jax.lax.stop_gradient(matrix)
+    return jax.lax.custom_linear_solve(
+        lambda x: _product(matrix, x),
+        right,
+        solve=lambda _, b: _solve_by_products(fixed, b),
+        transpose_solve=lambda _, b: _solve_by_products(fixed.T, b),
+    )
+
+
+def _solve_by_products(matrix: Array, right: Array) -> Array:
+    """Solve with the inverse by Newton and Schulz, whose program is smaller than a QR's."""
+    eye = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
+    sizes = jnp.abs(matrix)
+    start = matrix.T / (jnp.max(jnp.sum(sizes, 0)) * jnp.max(jnp.sum(sizes, 1)))
+
+    def unfinished(state):
+        _, error, before, step = state
+        return (error < before) & (step < _MAX_SCHULZ)
+
+    def advance(state):
+        inverse, error, _, step = state
+        inverse = inverse + _product(inverse, eye - _product(matrix, inverse))
+        now = jnp.max(jnp.abs(eye - _product(matrix, inverse)))
+        # Far from the inverse the largest entry of the error may grow.
+        return inverse, now, jnp.where(now < 0.5, error, jnp.inf), step + 1
+
+    state = start, jnp.ones_like(start[0, 0]), jnp.inf * jnp.ones_like(start[0, 0]), 0
+    inverse, error, *_ = jax.lax.while_loop(unfinished, advance, state)
+    found = _product(inverse, right)
+    found = found + _product(inverse, right - _product(matrix, found))
+    return jnp.where(error < 0.5, found, jnp.nan)
+
+
+def _product(a: Array, b: Array) -> Array:
+    return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
