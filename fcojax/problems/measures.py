@@ -11,7 +11,7 @@ from fcojax.arguments import at_most, checked_value, shown, validated
 from fcojax.problems.clients import ClientData, require_one_device
 from fcojax.problems.problem import Loss, population_loss
 from fcojax.types import Array, Axis, Key, NonNegative, Params, PyTree
-from fcojax.xla.linalg import singular_values
+from fcojax.xla.linalg import singular_values, thin_svd
 
 Predict = Callable[[Params, PyTree], Array]  # (params, examples) -> one label per example
 
@@ -129,8 +129,8 @@ def on_validation(validation: ClientData | None, **functions: Loss) -> Callable[
 def random_basis(key: Key, dim: int, num_components: int, dtype: DTypeLike) -> Array:
     """Return orthonormal columns, uniformly distributed: the polar factor of a normal matrix."""
     normal = jax.random.normal(key, (dim, num_components), dtype)
-    u, _, vt = jnp.linalg.svd(normal, full_matrices=False)
-    return u @ vt
+    left, _, right = thin_svd(normal)
+    return left @ right
 
 
 def check_components(num_components: int, dim: int) -> None:

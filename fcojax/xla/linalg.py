@@ -61,6 +61,9 @@ def thin_svd(matrix: Array) -> tuple[Array, Array, Array]:
       >>> left.shape, values.tolist(), right.shape
       ((3, 2), [2.0, 1.0], (2, 2))
     """
+    if _in_double(matrix):
+        left, values, right = thin_svd(matrix.astype(jnp.float64))
+        return left.astype(matrix.dtype), values.astype(matrix.dtype), right.astype(matrix.dtype)
     if rules().few_kernels:  # cuSOLVER reads columns, so a transpose of rows needs no copy
         right, values, left = jnp.linalg.svd(matrix.T, full_matrices=False)
         return left.T, values, right.T
@@ -76,7 +79,15 @@ def singular_values(matrix: Array) -> Array:
       >>> singular_values(jnp.array([[0.0, 2.0], [1.0, 0.0]])).tolist()
       [2.0, 1.0]
     """
+    if _in_double(matrix):
+        return singular_values(matrix.astype(jnp.float64)).astype(matrix.dtype)
     return jnp.linalg.svd(matrix, compute_uv=False)
+
+
+def _in_double(matrix: Array) -> bool:
+    """Return whether a float32 matrix is decomposed in float64, as its own has no program."""
+    enabled = jnp.result_type(float) == jnp.float64
+    return enabled and matrix.dtype == jnp.float32 and not rules().mixed_svd
 
 
 @unbatched

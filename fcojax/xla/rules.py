@@ -34,6 +34,7 @@ class Rules(NamedTuple):
       slices: whether convolutions are slices and products instead of XLA's own operation.
       factors_singly: whether a batch of matrices is factorised one after the other.
       double_lu: whether float64 has an LU decomposition.
+      mixed_svd: whether float32 has a singular value decomposition where float64 is enabled.
       gathers_by_source: whether the cost of a gather grows with the size of its source array.
       unrolled_equations: equations of the local steps that are written out one after the other.
       few_kernels: whether launching a kernel costs more than computing a small array again.
@@ -48,6 +49,7 @@ class Rules(NamedTuple):
     slices: bool
     factors_singly: bool
     double_lu: bool
+    mixed_svd: bool
     gathers_by_source: bool
     unrolled_equations: int
     few_kernels: bool
@@ -71,6 +73,7 @@ _CPU = Rules(
     # Concurrent batches can block all threads; see linalg.
     factors_singly=True,
     double_lu=True,
+    mixed_svd=True,
     # XLA runs a gather from a long array on all cores, however few rows it reads; see slicing.
     gathers_by_source=True,
     # A loop costs next to nothing, and its body is compiled once.
@@ -93,14 +96,17 @@ _ACCELERATOR = Rules(
     slices=False,
     factors_singly=False,
     double_lu=True,
+    mixed_svd=True,
     gathers_by_source=False,
     # A loop's counter and its other scalars take a launch each in every step. Compiling what is
     # written out takes time in proportion.
     unrolled_equations=1000,
     few_kernels=True,
 )
-# Its compiler (libtpu 0.0.42) refuses an LU decomposition of float64.
-_TPU = _ACCELERATOR._replace(double_lu=False)
+# Its compiler (libtpu 0.0.42) refuses an LU decomposition of float64. A singular value
+# decomposition of float32, traced where float64 is enabled, ends the process; one of float64
+# compiles.
+_TPU = _ACCELERATOR._replace(double_lu=False, mixed_svd=False)
 
 
 class _Pretended(NamedTuple):

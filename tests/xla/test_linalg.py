@@ -90,3 +90,17 @@ def test_a_linear_system_needs_no_lu_decomposition_in_float64_on_a_tpu(right):
         slopes = jax.jacobian(solved)(matrices)
     chex.assert_trees_all_close(solved(matrices), expected, rtol=1e-12)
     chex.assert_trees_all_close(slopes, jax.jacobian(solved)(matrices), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["thin svd", "values"])
+def test_float32_is_decomposed_in_float64_on_a_tpu_where_float64_is_enabled(name):
+    ours, theirs, x = CASES[name]
+    x = x[0].astype(jnp.float32)
+    with rules.pretend("tpu"):
+        found, program = ours(x), str(jax.make_jaxpr(ours)(x))
+        with jax.enable_x64(False):
+            assert ":f64" not in str(jax.make_jaxpr(ours)(x))
+    assert ":f64[4] " in program and ":f64" not in str(jax.make_jaxpr(ours)(x))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(theirs(x)), strict=True):
+        assert one.dtype == jnp.float32
+        chex.assert_trees_all_close(abs(one), abs(other), atol=1e-5)
