@@ -85,6 +85,8 @@ RUNS = (
     Run("lasso_server_optimisers", "lasso", _OPTIMISED, "Adam and LAMB on the server"),
     Run("low_rank", "low_rank"),
     Run("low_rank_4", "low_rank", ("--config.true_rank=4",), "A true matrix of rank 4"),
+    Run("low_rank_1", "low_rank", ("--config.true_rank=1",), "A true matrix of rank 1"),
+    Run("low_rank_256_clients", "low_rank", _CROWD, "256 clients with 32 examples"),
     Run("low_rank_weak", "low_rank", ("--config.penalty_scale=0.1",), "Half the penalty"),
     _SLICE,
     _WHOLE,
