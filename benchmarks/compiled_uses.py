@@ -157,7 +157,8 @@ def linear_systems() -> Compilable:
     )
 
     def run(x, y, signal):
-        tangents = [manifold.inverse_retract(x, y) for manifold in manifolds]
+        inverses = [manifold.inverse_retract for manifold in manifolds]
+        tangents = [inverse(x, y) for inverse in inverses if inverse is not None]
         return tangents, trend_filter().prox(signal, 1.0, 0.1)
 
     frame = _wide(12, 3)
