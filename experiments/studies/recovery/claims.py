@@ -1,8 +1,8 @@
 """Claims of the source: the new methods do better than FedMiD and FedDualAvg.
 
 Judged at the source's rates, which are smaller for the two baselines. At each method's best of the
-same rates, which the source does not claim, they are expectations. All are paired over the seeds,
-against the better baseline of each seed.
+same rates, which the source does not claim, they are expectations, where all methods ran at the
+same. All are paired over the seeds, against the better baseline of each seed.
 """
 
 from typing import Any
@@ -37,20 +37,25 @@ def recovery(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
 
 
 def _points(config: Config, rows: list[Row], summary: Summary) -> dict[str, Points]:
-    """Return the points at the source's rates and at the best of equal rates."""
+    """Return the points at the source's rates and, if rates are equal, at the best of them."""
     entries = summary["algorithms"]
     best = {name: entries[name]["best"] for name in _NAMED if name in entries}
-    theirs = _at_their_rates(config, rows, best)
-    return {_THEIRS: theirs, "best of equal rates": best}
+    rates = {name: set() for name in best}
+    for row in rows:
+        if row["algorithm"] in rates:
+            rates[row["algorithm"]].add(row["client_lr"])
+    points = {_THEIRS: _at_their_rates(config, rates, best)}
+    if len({frozenset(own) for own in rates.values()}) == 1:
+        points["best of equal rates"] = best
+    return points
 
 
-def _at_their_rates(config: Config, rows: list[Row], best: Points) -> Points:
+def _at_their_rates(config: Config, rates: dict[str, set[float]], best: Points) -> Points:
     """Return the points at the source's rates, as the rows have them in single precision."""
     points = {}
     for name, point in best.items():
         target = config.source_lr.get(name, point["client_lr"])
-        rates = {row["client_lr"] for row in rows if row["algorithm"] == name}
-        nearest = min(rates, key=lambda rate: abs(rate - target))
+        nearest = min(rates[name], key=lambda rate: abs(rate - target))
         near = abs(nearest / target - 1) < 1e-3
         points[name] = point | {"client_lr": nearest if near else target}
     return points
