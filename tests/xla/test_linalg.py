@@ -88,6 +88,7 @@ def test_a_linear_system_needs_no_lu_decomposition_in_float64_on_a_tpu(right):
         assert "lu_solve" in program(matrices.astype(jnp.float32))
         chex.assert_trees_all_close(solved(matrices), expected, rtol=1e-12)
         slopes = jax.jacobian(solved)(matrices)
+        assert jnp.isnan(solved(jnp.ones((1, 4, 4)))).all()  # singular: callers ask for isfinite
     chex.assert_trees_all_close(solved(matrices), expected, rtol=1e-12)
     chex.assert_trees_all_close(slopes, jax.jacobian(solved)(matrices), rtol=1e-10, atol=1e-12)
 
