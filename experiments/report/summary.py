@@ -211,7 +211,8 @@ def summarise(rows: Sequence[Row], fields: Sequence[str], criterion: Criterion) 
     return {
         "best": named,
         # If all points diverged, none is best and the edge means nothing.
-        "edges": edges(named, finished) if math.isfinite(score(by_point[best], criterion)) else {},
+        # Larger rates that diverged, or points that a search stopped, have been tried as well.
+        "edges": edges(named, by_point) if math.isfinite(score(by_point[best], criterion)) else {},
         "criterion": criterion._asdict(),
         "score": score(by_point[best], criterion),
         "verdict": ends[0]["status"],

@@ -64,6 +64,13 @@ def test_zero_is_not_an_edge_and_diverged_points_have_none():
     assert summarise(rows, FIELDS, MOST)["edges"] == {}
 
 
+def test_a_best_rate_below_rates_that_diverged_is_not_at_the_edge():
+    rows = [row(lr, 1.0, at, lr) for lr in (0.1, 0.2) for at in (0, 10)]
+    rows += [row(0.4, 1.0, 0, 0.1, status="diverged at round 0")]
+    summary = summarise(rows, FIELDS, MOST)
+    assert summary["best"]["client_lr"] == 0.2 and summary["edges"] == {}
+
+
 def test_a_table_takes_the_best_over_other_hyperparameters():
     rows = [
         row(0.1, 1.0, 0, f1) | {"penalty_scale": scale} for scale, f1 in ((0.5, 0.4), (1.0, 0.6))
