@@ -17,7 +17,7 @@ from experiments.report.rows import points_of
 from experiments.study import Sweep
 from fcojax import tree
 from fcojax.algorithms import Algorithm
-from fcojax.engine.compaction import halved, padded, take_points
+from fcojax.engine.compaction import halved, padded, take_points, take_seeds
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.placement.chunk_size import device_memory, sized
 from fcojax.engine.placement.mesh import client_mesh, decomposes_on_a_cpu, shard_clients, spread
@@ -26,7 +26,7 @@ from fcojax.engine.program import Program
 from fcojax.engine.state import State, on_mesh
 from fcojax.engine.stepper import advance_compiled, advance_donating, look, read_model, start
 from fcojax.engine.stream import Stream, on_disk
-from fcojax.engine.sweep import points_at_once
+from fcojax.engine.sweep import repeated, runs_at_once
 from fcojax.engine.tuning import fastest_chunk_size
 from fcojax.engine.validation import require_run
 from fcojax.privacy.mechanism import is_private
@@ -68,7 +68,8 @@ class PreparedJob(NamedTuple):
     Attributes:
       job: what is run.
       problem: on what.
-      keys: one key for each seed.
+      keys: one key for each seed, the last one repeated where devices share the seeds.
+      num_seeds: number of seeds without repeats.
       observe: what is measured after each block.
       data: the clients, spread over the devices.
       plan: the job's plan with every size chosen.
@@ -84,6 +85,7 @@ class PreparedJob(NamedTuple):
     job: Job
     problem: Problem
     keys: Key
+    num_seeds: int
     observe: Callable
     data: ClientData
     plan: Plan
@@ -97,9 +99,15 @@ class PreparedJob(NamedTuple):
     def groups(self, points: np.ndarray) -> list[np.ndarray]:
         """Return the points by call; the last one is repeated until all calls have equally many."""
         size = halved(self.group, points.size)
-        size += -size % self.data.num_sweep_shards
+        if not self.shares_seeds:
+            size += -size % self.data.num_sweep_shards
         parts = [points[first : first + size] for first in range(0, points.size, size)]
         return [padded(part, size) for part in parts]
+
+    @property
+    def shares_seeds(self) -> bool:
+        """Whether devices share the seeds, as there are fewer points than devices."""
+        return self.group < self.data.num_sweep_shards
 
     def places(self, points: np.ndarray) -> np.ndarray:
         """Return the points of all calls, of which the last ones may be the same."""
@@ -115,12 +123,12 @@ class PreparedJob(NamedTuple):
             return self.stream.start(algorithm, grid, self.problem.init, self.keys)
         return start(algorithm, grid, self.problem.init, self.data, self.keys, self.job.plan)
 
-    def shapes(self, grid: PyTree, data: ClientData) -> State:
-        """Return the shapes of the states of a grid on these clients."""
+    def shapes(self, grid: PyTree, data: ClientData, keys: Key) -> State:
+        """Return the shapes of the states of a grid on these clients, for these seeds."""
 
         def begin(grid, data):
             algorithm, plan = self.job.algorithm, self.job.plan
-            return start(algorithm, grid, self.problem.init, data, self.keys, plan)
+            return start(algorithm, grid, self.problem.init, data, keys, plan)
 
         return jax.eval_shape(begin, grid, data)
 
@@ -178,13 +186,14 @@ class PreparedJob(NamedTuple):
         return read_model(self.job.algorithm, take(self.job.grid, group), state)
 
     def without_padding(self, states: Sequence[State]) -> tuple[State, ...]:
-        """Return the states without the clients that fill up a mesh."""
+        """Return the states without the clients and the seeds that fill up a mesh."""
 
         def cut(state: State) -> State:
             clients, residuals = jax.tree.map(
                 lambda leaf: leaf[:, :, : self.data.num_clients], (state.clients, state.residuals)
             )
-            return state._replace(clients=clients, residuals=residuals)
+            state = state._replace(clients=clients, residuals=residuals)
+            return self._with_seeds(state, self.num_seeds)
 
         return tuple(map(cut, states))
 
@@ -212,8 +221,14 @@ class PreparedJob(NamedTuple):
         groups = tuple(map(of, self.groups(points)))
         if data.mesh is None:  # clients on disk keep their states on the host
             return groups
-        place = jax.jit(lambda state: on_mesh(state, data, ("sweep", None)))
+        place = jax.jit(lambda state: on_mesh(self._with_seeds(state, self.keys.size), data))
         return tuple(map(place, groups))
+
+    def _with_seeds(self, state: State, size: int) -> State:
+        """Return a state with ``size`` seeds: without repeats, or with the last one repeated."""
+        if self.keys.size == self.num_seeds:
+            return state
+        return take_seeds(state, np.minimum(np.arange(size), self.num_seeds - 1))
 
 
 def build(
@@ -275,13 +290,15 @@ def prepare(
     else:
         if on_disk(job.train):
             job = job._replace(train=job.train.to_device())
-        data = spread(job.algorithm, first, params, job.train, job.plan, num_points=points)
+        data = spread(
+            job.algorithm, first, params, job.train, job.plan,
+            num_points=points, num_seeds=keys.size,
+        )  # fmt: skip
     names = [tuple(point.values()) for point in points_of(job.grid)]
     context = _context(job, problem, data)
     prepared = PreparedJob(
-        job, problem, keys, observe, data, job.plan, names, points, points, context,
-        settings.eval_every,
-        stream,
+        job, problem, keys, keys.size, observe, data, job.plan, names, points, points, context,
+        settings.eval_every, stream,
     )  # fmt: skip
     prepared = _with_sizes(prepared, job.plan)
     if data.mesh is not None and decomposes_on_a_cpu(_trace(prepared)):
@@ -306,7 +323,7 @@ def _trace(prepared: PreparedJob) -> jax.stages.Traced:
     everywhere = jax.sharding.NamedSharding(prepared.data.mesh, jax.sharding.PartitionSpec())
     states = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere),
-        prepared.shapes(grid, prepared.data),
+        prepared.shapes(grid, prepared.data, prepared.keys),
     )
     arguments = grid, prepared.data, states, prepared.context, np.int32(0)
     return advance_donating.trace(prepared.program, *arguments)
@@ -315,16 +332,17 @@ def _trace(prepared: PreparedJob) -> jax.stages.Traced:
 def _with_sizes(prepared: PreparedJob, plan: Plan) -> PreparedJob:
     """Choose how many points and clients run side by side, unless the plan says so."""
     _, algorithm, grid, *_ = prepared.job
-    data, keys = prepared.data, prepared.keys
+    data = prepared.data
     params = _params(prepared.problem)
-    size = group = points_at_once(algorithm, grid, params, data, plan, keys.size)
+    size, num_seeds = runs_at_once(algorithm, grid, params, data, plan, prepared.num_seeds)
+    keys, group, shards = repeated(prepared.keys, num_seeds), size, data.num_sweep_shards
     chosen = plan.point_chunk_size is not None or prepared.stream is not None
-    if not (chosen or rules().few_kernels) and size >= _POINTS_WORTH_HALVING:
-        half, shards = -(-min(size, num_points(grid)) // 2), data.num_sweep_shards
+    if not (chosen or rules().few_kernels) and size >= max(_POINTS_WORTH_HALVING, shards):
+        half = -(-min(size, num_points(grid)) // 2)
         group = half + -half % shards
     plan = plan._replace(point_chunk_size=group)
     plan = sized(algorithm, take(grid, 0), params, data, plan, num_points=num_points(grid))
-    return prepared._replace(plan=plan, size=size, group=group)
+    return prepared._replace(keys=keys, plan=plan, size=size, group=group)
 
 
 def _context(job: Job, problem: Problem, data: ClientData) -> PyTree:

@@ -312,7 +312,9 @@ class _JobRun:
             return None
         notes, leaves = restored
         job, stored = self.prepared.job, np.array(notes["points"])
-        states = state_of(leaves, self.prepared.shapes(take(job.grid, stored), job.train))
+        keys = self.prepared.keys[: self.prepared.num_seeds]
+        shapes = self.prepared.shapes(take(job.grid, stored), job.train, keys)
+        states = state_of(leaves, shapes)
         self._add_seconds(notes)
         held = np.intersect1d(points, stored)
         return self.prepared.placed(states, stored, held), held

@@ -36,6 +36,12 @@ def take_points(state: State, points: np.ndarray) -> State:
     return state._replace(**take_leaves(_by_point(state), points))
 
 
+def take_seeds(state: State, seeds: np.ndarray) -> State:
+    """Return a sweep's state at some seeds; the round belongs to all seeds alike."""
+    runs = jax.tree.map(lambda leaf: leaf[:, seeds], _by_point(state))
+    return state._replace(key=state.key[seeds], **runs)
+
+
 def put_points(state: State, some: State, points: np.ndarray) -> State:
     """Return a sweep's state with some points replaced, and the round and keys of those."""
     return some._replace(**put_leaves(_by_point(state), _by_point(some), points))

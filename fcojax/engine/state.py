@@ -53,7 +53,7 @@ def over_grid(
 ) -> Callable:
     """Map a function of one point and one seed over points and over seeds.
 
-    On a mesh with an axis ``sweep`` the points are sharded over it.
+    On a mesh with an axis ``sweep`` the points or the seeds are sharded over it.
 
     Args:
       function: the function.
@@ -61,29 +61,62 @@ def over_grid(
       in_axes: for each argument a prefix tree of ``Axes``.
       out_axes: a prefix tree of ``Axes`` for the result.
     """
-    mesh = None if data is None else data.mesh
-    axis = None if mesh is None or "sweep" not in mesh.shape else "sweep"
     points, seeds = (
         jax.tree.map(lambda axes, name=name: getattr(axes, name), (in_axes, out_axes))
         for name in ("points", "seeds")
     )
-    over_points = _over_axis(function, points[0], points[1], axis)
-    over_seeds = _over_axis(over_points, seeds[0], seeds[1], None)
-    if mesh is None or axis is None:
-        return over_seeds
-    num_devices = mesh.shape[axis]
 
-    def shared(*args):
-        sizes = _at_axes(lambda leaf, axis: leaf.shape[axis], points[0], args, unmapped=None)
-        num_points = jax.tree.leaves(sizes)[0]
-        if num_points % num_devices:
-            raise ValueError(
-                f"the grid has {num_points} points for {num_devices} devices; pass a multiple of "
-                "them, or call fcojax.sweep, which takes any number."
-            )
-        return over_seeds(*args)
+    def over_both(*args):
+        sizes = (_size_of(points[0], args), _size_of(seeds[0], args))
+        of_points, of_seeds = (None, None) if data is None else sweep_axes(data, *sizes)
+        over_points = _over_axis(function, points[0], points[1], of_points)
+        return _over_axis(over_points, seeds[0], seeds[1], of_seeds)(*args)
 
-    return shared
+    return over_both
+
+
+def sweep_axes(data: ClientData, num_points: int, num_seeds: int) -> tuple[str | None, str | None]:
+    """Return for the points and for the seeds of a sweep the mesh axis that shards them, if any.
+
+    Args:
+      data: the population, which knows the mesh.
+      num_points: number of points.
+      num_seeds: number of seeds.
+    """
+    if data.mesh is None or "sweep" not in data.mesh.shape:
+        return None, None
+    num_devices = data.num_sweep_shards
+    if num_points % num_devices == 0:
+        return "sweep", None
+    if num_seeds % num_devices == 0:
+        return None, "sweep"
+    raise ValueError(
+        f"the grid has {num_points} points and {num_seeds} seeds for {num_devices} devices; pass a "
+        "multiple of them as either, or call fcojax.sweep, which takes any number."
+    )
+
+
+def with_repeats(data: ClientData, num_points: int, num_seeds: int) -> tuple[int, int]:
+    """Return how many points and seeds run so that each device has as many as the others.
+
+    Devices share the points; where there are fewer than devices, they share the seeds if that
+    leaves less to each.
+
+    Args:
+      data: the population, which knows the mesh.
+      num_points: number of points.
+      num_seeds: number of seeds.
+    """
+    num_devices = data.num_sweep_shards
+    seeds_each = -(-num_seeds // num_devices)
+    if num_points < num_devices and num_points * seeds_each < num_seeds:
+        return num_points, seeds_each * num_devices
+    return -(-num_points // num_devices) * num_devices, num_seeds
+
+
+def _size_of(axes: PyTree, args: tuple) -> int:
+    sizes = _at_axes(lambda leaf, axis: leaf.shape[axis], axes, args, unmapped=None)
+    return jax.tree.leaves(sizes)[0]
 
 
 def _over_axis(
@@ -92,8 +125,7 @@ def _over_axis(
     """Return ``vmap``, except for an axis of size one, which would only slow down compilation."""
 
     def mapped(*args):
-        sizes = _at_axes(lambda leaf, axis: leaf.shape[axis], in_axes, args, unmapped=None)
-        if jax.tree.leaves(sizes)[0] > 1 or spmd_axis_name is not None:
+        if _size_of(in_axes, args) > 1 or spmd_axis_name is not None:
             return jax.vmap(function, in_axes, out_axes, spmd_axis_name=spmd_axis_name)(*args)
         single = _at_axes(lambda leaf, axis: leaf[(slice(None),) * axis + (0,)], in_axes, args)
         return _at_axes(jnp.expand_dims, out_axes, function(*single))
@@ -179,7 +211,7 @@ class State(NamedTuple):
 STATE_AXES = State(PER_RUN, PER_RUN, PER_RUN, SHARED, PER_SEED, PER_RUN, PER_RUN)
 
 
-def on_mesh(state: State, data: ClientData, leading: tuple) -> State:
+def on_mesh(state: State, data: ClientData) -> State:
     """Shard a first state as ``advance`` shards those that follow.
 
     Otherwise the second block of rounds would be another program than the first.
@@ -187,12 +219,13 @@ def on_mesh(state: State, data: ClientData, leading: tuple) -> State:
     Args:
       state: the state.
       data: the population, which knows the mesh.
-      leading: for each leading axis of a sweep the axis of the mesh that shards it, or ``None``.
     """
     mesh = data.mesh
     if mesh is None:
         return state
-    leading = tuple(axis if axis in mesh.shape else None for axis in leading)
+    leading = ()
+    if is_sweep(state.key):
+        leading = sweep_axes(data, jax.tree.leaves(state.server)[0].shape[0], state.key.size)
 
     def put(part, *spec):
         sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))

@@ -237,10 +237,9 @@ def start_traced(algorithm, plan, init, hparams, params, data, key) -> State:
         bound = () if plan.outliers is None else plan.outliers.first()
         return State(server, clients, residuals, jnp.zeros((), jnp.int32), key, bound, memory)
 
-    if not is_sweep(key):
-        return on_mesh(one(hparams, key), data, ())
-    starts = over_grid(one, data, (PER_POINT, PER_SEED), STATE_AXES)
-    return on_mesh(starts(hparams, key), data, ("sweep", None))
+    if is_sweep(key):
+        one = over_grid(one, data, (PER_POINT, PER_SEED), STATE_AXES)
+    return on_mesh(one(hparams, key), data)
 
 
 start_compiled = jit_per(3)(start_traced)

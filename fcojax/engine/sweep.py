@@ -19,7 +19,7 @@ from fcojax.engine.run import (
     run_in_blocks,
     warn_if_nonfinite,
 )
-from fcojax.engine.state import Observe, is_sweep
+from fcojax.engine.state import Observe, is_sweep, with_repeats
 from fcojax.engine.validation import (
     as_params,
     as_round_counts,
@@ -28,7 +28,7 @@ from fcojax.engine.validation import (
     require_schedules,
 )
 from fcojax.problems.clients import ClientData
-from fcojax.types import Key, Params, PyTree
+from fcojax.types import Array, Key, Params, PyTree
 
 
 def sweep(
@@ -96,13 +96,15 @@ def sweep(
     grid = as_arrays(grid)
     points = num_points(grid)
     num_rounds = within(limit_of(plan, grid, data, keys), num_rounds)
-    at_once = points_at_once(algorithm, grid, params, data, plan, keys.size)
+    at_once, num_seeds = runs_at_once(algorithm, grid, params, data, plan, keys.size)
     num_chunks = -(-points // at_once)
     padded = pad(grid, num_chunks * at_once)
+    all_keys = repeated(keys, num_seeds)
     program = Program(algorithm, plan, observe, *divmod_rounds(num_rounds, eval_every))
 
     def run_points(part):
-        return run_compiled(program, part, params, data, keys, context)
+        found = run_compiled(program, part, params, data, all_keys, context)
+        return _of_seeds(found, keys.size)
 
     if progress is not None:
 
@@ -111,10 +113,11 @@ def sweep(
 
             def report(rounds, history):
                 done = (index * num_rounds + rounds) // num_chunks
-                progress(done, take(history, slice(points - first)))
+                progress(done, _of_seeds(take(history, slice(points - first)), keys.size))
 
             part = take(padded, slice(first, first + at_once))
-            return run_in_blocks(program, part, params, data, keys, context, report)
+            found = run_in_blocks(program, part, params, data, all_keys, context, report)
+            return _of_seeds(found, keys.size)
 
         parts = map(run_reported, range(num_chunks))
         found = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
@@ -133,15 +136,15 @@ def sweep(
     return model, history
 
 
-def points_at_once(
+def runs_at_once(
     algorithm: Algorithm,
     grid: PyTree,
     params: Params,
     data: ClientData,
     plan: Plan,
     num_seeds: int,
-) -> int:
-    """Return how many points of a grid run together, a multiple of the devices that share them.
+) -> tuple[int, int]:
+    """Return how many points and seeds of a sweep run together, one a multiple of the devices.
 
     Args:
       algorithm: the algorithm.
@@ -156,11 +159,21 @@ def points_at_once(
         algorithm, take(grid, 0), params, data, plan, num_points=points, num_seeds=num_seeds
     ).point_chunk_size
     assert chosen is not None
-    shards = data.num_sweep_shards
-    return -(-min(chosen, points) // shards) * shards
+    return with_repeats(data, min(chosen, points), num_seeds)
 
 
 def pad(grid: PyTree, size: int) -> PyTree:
     """Repeat the last point of a grid up to ``size`` points."""
-    index = jnp.minimum(jnp.arange(size, dtype=jnp.int32), num_points(grid) - 1)
-    return take(grid, index)
+    return jax.tree.map(lambda column: repeated(column, size), grid)
+
+
+def _of_seeds(found: PyTree, num_seeds: int) -> PyTree:
+    """Return results without those of repeated seeds."""
+    if jax.tree.leaves(found)[0].shape[1] == num_seeds:
+        return found
+    return jax.tree.map(lambda leaf: leaf[:, :num_seeds], found)
+
+
+def repeated(values: Array, size: int) -> Array:
+    """Return a vector with its last entry repeated up to ``size`` entries."""
+    return values[jnp.minimum(jnp.arange(size, dtype=jnp.int32), len(values) - 1)]

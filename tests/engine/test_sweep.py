@@ -10,6 +10,7 @@ import fcojax
 from fcojax.engine import run
 from fcojax.engine.grid import num_points
 from fcojax.engine.placement import chunk_size
+from fcojax.engine.state import with_repeats
 from tests.support import federations
 
 pytestmark = pytest.mark.gate
@@ -112,6 +113,28 @@ def test_the_mesh_changes_no_number(shape):
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14), found, expected
     )
+
+
+@pytest.mark.parametrize(("num_points", "num_seeds", "runs"), [(1, 3, (1, 4)), (3, 3, (4, 3))])
+def test_devices_share_the_seeds_of_fewer_points_than_devices(num_points, num_seeds, runs):
+    """Three seeds of one point are two on each device; with more points, devices share those."""
+    chosen = federations.algorithm("fed_dual_avg")
+    data = fcojax.from_clients(federations.clients())
+    points = grid(client_lr=[0.01, 0.03, 0.05][:num_points], penalty_scale=[0.2])
+    keys = jax.random.split(jax.random.key(3), num_seeds)
+    sweep = functools.partial(fcojax.sweep, chosen, points, federations.start())
+    expected = sweep(data, keys, **OPTIONS)
+    mesh = fcojax.devices.device_mesh(sweep=2)
+    spread = fcojax.devices.shard_clients(data, mesh)
+    assert with_repeats(spread, num_points, num_seeds) == runs
+    found = sweep(spread, keys, **OPTIONS)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14), found, expected
+    )
+    everyone = jax.random.split(keys[0], 2 * num_points)
+    states = fcojax.start(chosen, points, federations.start(), spread, everyone, OPTIONS["plan"])
+    model = states.server.dual["kernel"]
+    assert model.sharding.shard_shape(model.shape)[:2] == (num_points, num_points)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 from configs import lasso
 from experiments.cli.console import Progress
 from experiments.config.settings import resolve
+from experiments.execution import jobs
 from experiments.execution.jobs import PreparedJob, build
 from experiments.execution.search import rungs, survivors
 from experiments.execution.sweep_runner import SweepRunner
@@ -119,6 +120,37 @@ def test_points_that_are_left_run_in_the_program_of_all(tmp_path, monkeypatch):
         with pytest.raises(Killed):
             toy.run(tmp_path / f"killed{blocks}", around_block=killed_after(blocks))
         assert toy.run(tmp_path / f"killed{blocks}")[1] == rows
+
+
+@pytest.mark.slow
+def test_devices_share_the_seeds_of_one_point_and_a_killed_run_goes_on_with_one(
+    tmp_path, monkeypatch
+):
+    """Three seeds on two devices are four, of which the last has no rows and no checkpoint."""
+    toy = Toy(client_lr=(0.01,), seeds=(0, 1, 2))
+    seen = []
+
+    def counted(prepared, grid, *arguments):
+        seen.append((prepared.keys.size, prepared.data.num_sweep_shards))
+        return advance(prepared, grid, *arguments)
+
+    advance = PreparedJob._advance
+    monkeypatch.setattr(PreparedJob, "_advance", counted)
+    shared = toy.run(tmp_path / "shared")[1]
+    assert set(seen) == {(4, 2)}
+    with pytest.raises(Killed):
+        toy.run(tmp_path / "killed", around_block=killed_after(2))
+    assert toy.run(tmp_path / "killed")[1] == shared
+    with pytest.raises(Killed):
+        toy.run(tmp_path / "moved", around_block=killed_after(2))
+    seen.clear()
+    monkeypatch.setattr(jobs, "spread", lambda algorithm, first, params, data, plan, **sizes: data)
+    moved, alone = toy.run(tmp_path / "moved")[1], toy.run(tmp_path / "alone")[1]
+    assert set(seen) == {(3, 1)}
+    for rows in (moved, alone):
+        assert [row["seed"] for row in rows] == [row["seed"] for row in shared]
+        objectives = [[row["objective"] for row in each] for each in (rows, shared)]
+        np.testing.assert_allclose(*objectives, rtol=1e-5)
 
 
 @pytest.mark.slow

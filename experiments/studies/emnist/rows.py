@@ -95,8 +95,9 @@ def run(
     )
     start = problem.init(jax.random.key(config.data_seed))
     train = fcojax.devices.spread(
-        algorithm, take(grid, 0), start, problem.train, plan, num_points=len(points)
-    )
+        algorithm, take(grid, 0), start, problem.train, plan, num_points=len(points),
+        num_seeds=len(config.seeds),
+    )  # fmt: skip
     keys = jax.vmap(jax.random.key)(jnp.asarray(config.seeds))
     _, history = fcojax.sweep(
         algorithm, grid, start, train, keys, plan, num_rounds=own.num_rounds,

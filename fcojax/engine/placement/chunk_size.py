@@ -17,7 +17,7 @@ from fcojax.engine.client_loop import first_of_uplink, one_update
 from fcojax.engine.grid import num_points as points_of
 from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.state import State, is_sweep
+from fcojax.engine.state import State, is_sweep, with_repeats
 from fcojax.engine.uploads.collect import WEIGHTED_SUM
 from fcojax.problems.clients import ClientData
 from fcojax.types import Count, Params, PyTree
@@ -74,10 +74,13 @@ def sized(
         if plan.uplink is not None and plan.uplink.collector is not WEIGHTED_SUM:
             rows += tree.num_bytes(collected)
         shards = data.num_sweep_shards
+        all_points, all_seeds = with_repeats(data, num_points, num_seeds)
+        parts = shards if all_points % shards == 0 else 1  # of the points; else of the seeds
+        seeds = all_seeds * parts // shards
         fit = points_that_fit(
-            -(-num_points // shards), num_seeds * tree.num_bytes((server, memory)), num_seeds * rows
+            all_points // parts, seeds * tree.num_bytes((server, memory)), seeds * rows
         )
-        points = min(num_points, fit * shards)
+        points = min(num_points, fit * parts)
     chunk = plan.client_chunk_size
     if chunk is None:
         chunk = choose_chunk_size(plan, algorithm, now, server, data, points)

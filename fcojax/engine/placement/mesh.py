@@ -178,14 +178,16 @@ def spread(
     plan: Plan | Work,
     *,
     num_points: int = 1,
+    num_seeds: int = 1,
 ) -> ClientData:
     """Place the population on as many devices as are worth their communication.
 
-    The points of a sweep are independent, so devices share them where each has memory for all
-    clients. Otherwise devices share the clients, which pays if every device has at least two
-    clients a round and steps are large: on a CPU so large that clients run one by one, on
-    accelerators so large that reading a round's examples and states takes longer than the
-    communication. Programs that decompose matrices on a CPU should stay on one device; see
+    The runs of a sweep are independent, so where each device has memory for all clients, devices
+    share its points, or its seeds if there are fewer points than devices. Otherwise devices share
+    the clients, which pays if every device has at least two clients a round and steps are large: on
+    a CPU so large that clients run one by one, on accelerators so large that reading a round's
+    examples and states takes longer than the communication. Programs that decompose matrices on a
+    CPU should stay on one device; see
     ``decomposes_on_a_cpu``.
 
     Args:
@@ -195,6 +197,7 @@ def spread(
       data: the clients, on one device.
       plan: how rounds are driven: a ``Plan``, or a ``Work`` if everyone takes part.
       num_points: number of points of a sweep.
+      num_seeds: number of seeds of a sweep.
 
     Returns:
       The population on a mesh, or as it was if one device is best.
@@ -212,7 +215,8 @@ def spread(
     require_parts(algorithm, plan, hparams, data)
     if num_devices == 1:
         return data
-    if num_points >= num_devices and tree.num_bytes(data.examples) <= device_memory() / 4:
+    fits = tree.num_bytes(data.examples) <= device_memory() / 4
+    if fits and max(num_points, num_seeds) >= num_devices:
         return shard_clients(data, device_mesh(sweep=num_devices))
     now = at_round(as_arrays(hparams), 0)
     server, _ = jax.eval_shape(algorithm.init, now, params)
