@@ -1,8 +1,8 @@
 """Claims of the source: the new methods do better than FedMiD and FedDualAvg.
 
 Judged at the source's rates, which are smaller for the two baselines. At each method's best of the
-same rates, which the source does not claim, they are expectations, where all methods ran at the
-same. All are paired over the seeds, against the better baseline of each seed.
+rates that all ran at, which the source does not claim, they are expectations, if there are such
+rates. All are paired over the seeds, against the better baseline of each seed.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from experiments.report.claims import Claim, over_seeds
 from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, by_seed
-from experiments.report.summary import at_best, first_rounds
+from experiments.report.summary import Criterion, at_best, first_rounds, summarise
 from experiments.study import Config
 
 Points = dict[str, dict[str, Any]]  # by algorithm
@@ -37,7 +37,7 @@ def recovery(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
 
 
 def _points(config: Config, rows: list[Row], summary: Summary) -> dict[str, Points]:
-    """Return the points at the source's rates and, if rates are equal, at the best of them."""
+    """Return the points at the source's rates, and at the best of the rates that all ran at."""
     entries = summary["algorithms"]
     best = {name: entries[name]["best"] for name in _NAMED if name in entries}
     rates = {name: set() for name in best}
@@ -45,8 +45,17 @@ def _points(config: Config, rows: list[Row], summary: Summary) -> dict[str, Poin
         if row["algorithm"] in rates:
             rates[row["algorithm"]].add(row["client_lr"])
     points = {_THEIRS: _at_their_rates(config, rates, best)}
-    if len({frozenset(own) for own in rates.values()}) == 1:
-        points["best of equal rates"] = best
+    shared = set.intersection(*rates.values())
+    if len(shared) > 1:
+        at_equal = [row for row in rows if row["client_lr"] in shared]
+        points["best of equal rates"] = {
+            name: summarise(
+                [row for row in at_equal if row["algorithm"] == name],
+                list(point),
+                Criterion(**entries[name]["criterion"]),
+            )["best"]
+            for name, point in best.items()
+        }
     return points
 
 

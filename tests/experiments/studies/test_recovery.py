@@ -2,6 +2,7 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.report.summary import Criterion
 from experiments.studies.recovery.claims import digits
 from tests.experiments.studies.quick_sweeps import quick_config
 
@@ -9,7 +10,13 @@ from tests.experiments.studies.quick_sweeps import quick_config
 def rows_of(name, errors, client_lr):
     return [
         {"algorithm": name, "client_lr": client_lr, "seed": seed, "round": 20 * k}
-        | {"error": error + 0.01 * seed, "validation_loss": error, "accuracy": -error}
+        | {
+            "error": error + 0.01 * seed,
+            "validation_loss": error,
+            "accuracy": -error,
+            "objective": error,
+            "status": "",
+        }
         for seed in range(3)
         for k, error in enumerate(errors)
     ]
@@ -25,7 +32,8 @@ def test_claims_compare_rounds_and_ends_at_both_kinds_of_rates(num_seeds):
     rows = [row for name, errors in curves.items() for row in rows_of(name, errors, 0.2)]
     rows += [row for name in curves for row in rows_of(name, (3, 2, 1.5), 0.1)]
     rows = [row for row in rows if row["seed"] < num_seeds]
-    summary = {"algorithms": {name: {"best": {"client_lr": 0.2}} for name in curves}}
+    entry = {"best": {"client_lr": 0.2}, "criterion": Criterion("error", "min", 20)._asdict()}
+    summary = {"algorithms": dict.fromkeys(curves, entry)}
     claims = sweep.claims(config, rows, summary)
     never = config.num_rounds
     expected = [never - 20, 0.9, never - 40, 0.8, 0, 0, 0.2, -20, 0.1, 0]
@@ -39,6 +47,10 @@ def test_claims_compare_rounds_and_ends_at_both_kinds_of_rates(num_seeds):
     assert [claim.measured for claim in ends] == pytest.approx(
         [0.9, 0.9, 0.8, 0.8, 0.2, 0.2, 0.1, 0.1]
     )
+    # A rate that one method alone ran at is not among the equal rates.
+    more = rows + rows_of("fast_fed_dual_avg", (3, 0.5, 0.1), 0.3)
+    more = [row for row in more if row["seed"] < num_seeds]
+    assert sweep.claims(config, more, summary) == claims
     # There is no best of equal rates where only the baselines ran at both.
     baselines = ("fed_mid", "fed_dual_avg")
     some = [row for row in rows if row["client_lr"] == 0.2 or row["algorithm"] in baselines]
