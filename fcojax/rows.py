@@ -104,7 +104,10 @@ def load(path: str | os.PathLike) -> list[dict[str, Any]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise ValueError(f"line {number} of {file} is not JSON; restore the file.") from error
+            raise ValueError(
+                f"line {number} of {file} is not JSON; restore the file, or repeat the command of "
+                "the run, which goes on from its last checkpoint."
+            ) from error
         if not isinstance(row, dict):
             raise ValueError(f"line {number} of {file} is no row, it is {shown(row)}.")
         rows.append(row)

@@ -26,7 +26,7 @@ def append(path: os.PathLike, rows: Iterable[Row]) -> None:
 
 def sync(path: os.PathLike) -> None:
     """Wait until a file is on disk."""
-    with open(path, "rb") as file:
+    with open(path, "ab") as file:  # Windows waits for files that are open for writing
         os.fsync(file.fileno())
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.arguments import validated
+from fcojax.arguments import shown, validated
 from fcojax.problems.clients import ClientData
 from fcojax.problems.partition import Partition
 from fcojax.types import Count, NonNegative, Positive, Seed
@@ -113,7 +113,7 @@ def random_features(
     References:
       Rahimi and Recht, "Random features for large-scale kernel machines", NeurIPS 2007.
     """
-    x = data.examples["x"]
+    x = _vectors(data)
     rng = np.random.default_rng(seed)
     omega = rng.standard_normal((x.shape[1], num_features)) / bandwidth
     phase = rng.uniform(0, 2 * np.pi, num_features)
@@ -139,11 +139,23 @@ def quadratic_features(data: ClientData) -> ClientData:
       >>> fcojax.problems.quadratic_features(data).examples["x"].round(3).tolist()
       [[9.0, 4.243, 1.0]]
     """
-    x = data.examples["x"]
+    x = _vectors(data)
     first, second = np.triu_indices(x.shape[1])
     factors = jnp.asarray(np.where(first == second, 1, np.sqrt(2))[None], x.dtype)
     features = x[:, first] * x[:, second] * factors
     return dataclasses.replace(data, examples={**data.examples, "x": features})
+
+
+def _vectors(data: ClientData) -> np.ndarray | jax.Array:
+    """Return the field ``x``, in which factors that are no whole numbers can be multiplied."""
+    x = data.examples["x"]
+    if not isinstance(x, np.ndarray | jax.Array) or x.ndim != 2:
+        raise ValueError(
+            f"the field x is {shown(x)}; pass a dense array with one vector for each example."
+        )
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise ValueError(f"the field x has dtype {x.dtype}; pass floating-point numbers.")
+    return x
 
 
 @jax.jit

@@ -15,6 +15,7 @@ from fcojax.selection.solves import beyond_all
 from fcojax.transforms import Penalty
 from fcojax.transforms.penalties.norms import grouped
 from fcojax.types import Array, Count, Params, PyTree
+from fcojax.xla.linalg import singular_values
 
 Number = Callable[[Params], Array]
 
@@ -168,6 +169,6 @@ def _matrices(model: Params) -> list:
 
 def _rank(leaf: Array) -> Array:
     """Return the number of singular values above the rounding error of the largest one."""
-    values = jnp.linalg.svd(leaf, compute_uv=False)
+    values = singular_values(leaf)
     rounding = max(leaf.shape[-2:]) * jnp.finfo(leaf.dtype).eps * jnp.max(values, initial=0.0)
     return jnp.sum(values > rounding, dtype=jnp.int32)

@@ -112,7 +112,7 @@ def _apply_map_jvp(rule, primals, tangents):
     if matrix.shape[0] < matrix.shape[1]:  # the formula below is for tall matrices
         tall = (matrix.T, number), (matrix_dot.T, number_dot)
         return tuple(y.T for y in _apply_map_jvp(rule, *tall))
-    left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
+    left, values, right = thin_svd(matrix)
     # A zero singular value that is rounded up would get the derivative of a positive one.
     rounding = jnp.finfo(values.dtype).eps * max(matrix.shape) * jnp.max(values)
     values = jnp.where(values <= rounding, 0, values)

@@ -174,6 +174,8 @@ def hartley(x: Array) -> Array:
       >>> [round(number, 4) for number in hartley(jnp.array([1.0, 2.0, 3.0, 4.0])).tolist()]
       [5.0, -2.0, -1.0, 0.0]
     """
+    if not x.size:
+        return x
     found = jnp.fft.rfft(x)
     ahead, behind = found.real - found.imag, found.real + found.imag
     return jnp.concatenate([ahead, behind[1 : (x.size + 1) // 2][::-1]]) / math.sqrt(x.size)

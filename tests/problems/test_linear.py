@@ -267,6 +267,21 @@ def test_random_features_approximate_the_gaussian_kernel():
     )
 
 
+@pytest.mark.parametrize("features", [problems.quadratic_features, problems.random_features])
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.array([[3, 1], [2, 5]]), "the field x has dtype int.*; pass floating-point numbers"),
+        (np.array([[True, False]]), "the field x has dtype bool; pass floating-point numbers"),
+        (np.ones(3), "pass a dense array with one vector for each example"),
+        (np.ones((2, 3, 3)), "pass a dense array with one vector for each example"),
+    ],
+)
+def test_features_of_what_is_no_vector_of_real_numbers_are_refused(features, x, message):
+    with pytest.raises(ValueError, match=message):
+        features(from_clients([{"x": x}]))
+
+
 def test_quadratic_features_have_the_quadratic_kernel():
     x = np.random.default_rng(0).standard_normal((6, 5))
     seen = problems.quadratic_features(from_clients([{"x": x[:4]}, {"x": x[4:]}]))

@@ -3,9 +3,11 @@
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from fcojax.transforms import nuclear
+from fcojax.selection.nonzeros import _rank
+from fcojax.transforms import grassmann, nuclear, stiefel
 from fcojax.xla import rules
 from fcojax.xla.linalg import singular_values, solve, symmetric_eigh, thin_svd
 
@@ -91,6 +93,62 @@ def test_a_linear_system_needs_no_lu_decomposition_in_float64_on_a_tpu(right):
         assert jnp.isnan(solved(jnp.ones((1, 4, 4)))).all()  # singular: callers ask for isfinite
     chex.assert_trees_all_close(solved(matrices), expected, rtol=1e-12)
     chex.assert_trees_all_close(slopes, jax.jacobian(solved)(matrices), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [2, 8, 16])
+def test_a_system_that_lacks_one_direction_is_nan_by_products(size):
+    """Each entry of the inverse's error is 1 / n, as small as those of an inverse that is right."""
+    centring = jnp.eye(size) - jnp.ones((size, size)) / size
+    with rules.pretend("tpu"):
+        assert jnp.isnan(solve(centring, jnp.arange(float(size)))).all()
+        assert jnp.isnan(solve(jnp.zeros((size, size)), jnp.ones(size))).all()
+        assert solve(jnp.zeros((0, 0)), jnp.zeros(0)).size == 0
+
+
+@pytest.mark.parametrize("size", [3, 10, 20])
+@pytest.mark.parametrize("condition", [1e4, 1e8, 1e10, 1e12])
+def test_an_ill_conditioned_system_by_products_is_as_good_as_by_lu(size, condition):
+    rng = np.random.default_rng(size)
+    left, right = (np.linalg.qr(rng.standard_normal((size, size)))[0] for _ in range(2))
+    matrix = left * np.logspace(0, -np.log10(condition), size) @ right
+    truth = rng.standard_normal((size, 2)) * np.array([1.0, 1e9])  # columns of unlike sizes
+    with rules.pretend("tpu"):
+        found = np.asarray(solve(jnp.asarray(matrix), jnp.asarray(matrix @ truth)))
+    errors = np.abs(found / truth - 1).max(axis=0)
+    assert (errors < 1e4 * condition * np.finfo(float).eps).all(), errors
+
+
+@pytest.mark.parametrize(
+    "manifold", [stiefel(), stiefel(retraction="qr"), grassmann()], ids=["polar", "qr", "grassmann"]
+)
+def test_points_too_far_apart_for_an_inverse_retraction_are_the_same_on_a_tpu(manifold):
+    x = jnp.eye(8)[:, :4]
+    y = jnp.roll(x, 1, axis=1)  # x^T y is a cycle, so that the system is singular
+    expected = manifold.inverse_retract(x, y)
+    with rules.pretend("tpu"):
+        found = manifold.inverse_retract(x, y)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1e-9, 1e170])
+def test_the_scale_of_a_system_by_products_does_not_matter(scale):
+    matrix, truth = np.random.default_rng(0).standard_normal((5, 5)), np.arange(1.0, 6.0)
+    with rules.pretend("tpu"):
+        found = solve(jnp.asarray(scale * matrix), jnp.asarray(scale * (matrix @ truth)))
+    np.testing.assert_allclose(found, truth, rtol=1e-11)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [jax.grad(lambda x: jnp.sum(nuclear().prox(x, 1.0, 0.5) ** 2)), _rank],
+    ids=["the slope of a prox", "a rank"],
+)
+def test_no_float32_svd_is_left_on_a_tpu_where_float64_is_enabled(function):
+    x = jnp.ones((5, 4), jnp.float32)
+    with rules.pretend("tpu"):
+        program = str(jax.make_jaxpr(function)(x))
+    lines = [line for line in program.splitlines() if " = svd[" in line]
+    assert lines and all(":f64" in line for line in lines), lines
 
 
 @pytest.mark.parametrize("name", ["thin svd", "values"])
