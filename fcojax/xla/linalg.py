@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 _MAX_SCHULZ = 120  # steps, two for each bit of a condition number
 _REFINEMENTS = 3  # of a solution by a computed inverse
-_ROUNDING = 100.0  # times the machine's precision: a residual that rounding leaves
+_ROUNDING = 2000.0  # times the precision: what rounding leaves, of pairs of float32 as well
 
 
 def unbatched(factorise: Callable[[Array], Result]) -> Callable[[Array], Result]:
