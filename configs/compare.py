@@ -10,7 +10,7 @@ or ends closest if none gets there. Gradients are exact. The two problems differ
 clients' Hessians are.
 
 ProxGD is centralised: an exchange is one step, and it sends what a server would send to sum the
-clients' gradients. It is FedMiD-OSP with one local step. MimeSVRG needs two exchanges a step. FedPD
+clients' gradients. It is FedMiD-OSP with one local step. MimeSVRG has two exchanges a round. FedPD
 with a server prox is FedADMM. Biased methods always prefer the smallest step of their grid, and
 never reach the tolerance. FedFW minimises over the l1 ball that the optimum lies on. FedSplit,
 which takes no penalty, and FeDualEx, for saddle points, are left out.

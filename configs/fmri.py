@@ -18,8 +18,8 @@ Without ``DIR`` the data are a surrogate with an eighth of the voxels. Its effec
 methods differ in accuracy: the pooled optimum has 0.986 (0.967 at an effect of 0.06), which is
 above the 0.9 or so of the paper, and centralised training 0.968 at the end of its rounds. 8,100
 scans are held out, for which 0.01 is three standard errors of an accuracy. The full size, with an
-effect at which every method is right, is --config.grid=(40,64,64) --config.num_voxels=39912
---config.effect=0.5 --config.sessions=(12,12,12,12,11,12).
+effect at which every method is right, is --config.grid=40,64,64 --config.num_voxels=39912
+--config.effect=0.5 --config.sessions=12,12,12,12,11,12.
 
 The paper states neither the cohort, the local work, the grid, nor how its baselines were tuned. We
 take ten clients a round, two steps of batch size 9, and rates from 1e-4 up, because the squared

@@ -8,7 +8,7 @@ zero. The rates are the source's: 0.01 for FedMiD and FedDualAvg, and 1/25 for t
 strong convexity 0.001 and an l1 norm of 0.0001. MC-FedDualAvg has five stages with penalties of
 4, 2, 1, 1 and 1 times the last. Every method at both rates, for the best of equal rates, is twice
 the work: --config.client_lr=0.01,0.04 and the same for fed_mid and fed_dual_avg of own_grids.
-One seed decides no claim; three, --config.seeds=(0,1,2), do, and take three times as long.
+One seed decides no claim; three, --config.seeds=0,1,2, do, and take three times as long.
 
 ``DIR`` holds MNIST with the writers of QMNIST; the first 367 writers are taken, as many as the
 source has in its tenth of EMNIST, and keep a tenth of their digits back. Without ``DIR`` the data

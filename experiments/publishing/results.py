@@ -67,11 +67,11 @@ _WHOLE = Run(
     "The whole brain of one subject at 25 mm", "haxby2001_subj1",
 )  # fmt: skip
 _FULL = (
-    "--config.grid=(40,64,64)", "--config.num_voxels=39912", "--config.effect=0.5",
-    "--config.sessions=(12,12,12,12,11,12)",
+    "--config.grid=40,64,64", "--config.num_voxels=39912", "--config.effect=0.5",
+    "--config.sessions=12,12,12,12,11,12",
 )  # fmt: skip
-_DIGITS = ("--config.num_steps=20", "--config.num_rounds=250", "--config.seeds=(0,1,2)")
-_SEEDS = ("--config.seeds=(0,1,2)",)
+_DIGITS = ("--config.num_steps=20", "--config.num_rounds=250", "--config.seeds=0,1,2")
+_SEEDS = ("--config.seeds=0,1,2",)
 _CONCEPTS = (
     "--config.num_features=128", "--config.num_classes=10", "--config.kept=2,5,10,20,50,128",
 )  # fmt: skip
@@ -291,18 +291,21 @@ def write_page(path: pathlib.Path, runs: list[Run], sections: dict[str, str]) ->
 
 _INTRODUCTION = """# Results
 
-Full runs of every config, written by `python -m experiments.publishing.results`.
-Nothing is tuned by hand: the grid, the criterion and the seeds are in the config.
-Each algorithm is shown at the best point of its grid; a star marks a value at the edge of the grid.
-A support or a rank is final from the first look after which no seed changes it; \
-there is none if the last look does, or if a run diverged.
+Full runs of every config but `select`, written by `python -m experiments.publishing.results`.
+Rates are not chosen by hand: each algorithm is shown at the best point of its grid, by the \
+criterion of the config.
+A star marks a value at the edge of the grid.
+Where sizes of a problem, lengths of a run or a grid were changed after a first run, the remarks \
+of its page say so.
+A support or a rank is final from the first evaluation after which it stays the same in every \
+seed; there is none if it changes at the last one, or if a run diverged.
 
 Claims of the sources are in the sources' words, as far as a number can decide them.
 What we expect ourselves is in a separate table.
-Where seeds differ, the interval is Student's for the mean of the paired differences, and the \
-whole interval has to be beyond the threshold: \
-two methods with equal results are not better than each other.
-One or two seeds decide nothing: such claims are not decided.
+A claim about a difference between seeds holds if the whole 95 % interval of the paired \
+differences, Student's, is beyond the threshold; a tie is not.
+One or two seeds do not decide it.
+Claims without an interval are about one number: an exact method, a bound, or a best rate.
 Claims that do **not** hold are in bold, with the reason in the remarks if it is known."""
 
 

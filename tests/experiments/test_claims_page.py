@@ -21,7 +21,9 @@ MADE = {
     "low rank: FedDualAvg has rank 16": ("has rank 16 in fewer than 100",),
     "low rank: FedMiD and": ("FedMiD is slower in loss", "FedMiD-OSP is slower in rank"),
     "low rank: FedDualAvg-OSP": ("FedDualAvg-OSP ends at a low rank", "is far less accurate"),
-    "low rank with a true matrix": ("has rank 4 in fewer than 100", "slower in", "ends at a low"),
+    "low rank with a true matrix of rank 4": ("has rank 4 in fewer than 100", "ends at a low"),
+    "low rank with a true matrix of rank 1": ("has rank 1 in fewer than 100", "slower in"),
+    "low rank with 256": ("has rank 16 in fewer than 100", "slower in", "ends at a low"),
     "fMRI: FedDualAvg is comparable": ("about as accurate as centralised",),
     "fMRI: FedDualAvg is better than local": ("more accurate than local",),
     "fMRI: FedAvg with": ("more accurate than FedAvg, subgradient", "a worse objective"),
@@ -67,6 +69,9 @@ MADE = {
     "the mean gap at E = 1": ("is at most the published 2.7e-05",),
     "at equal bytes": ("below one cap of all bytes",),
     "averaged descent stands": ("averaged descent stands still", "active count"),
+    "corrected and primal-dual": ("SCAFFOLD, client prox is exact", "FedDyn, K steps is exact"),
+    "where Hessians are shared": ("local steps save exchanges",),
+    "a sparse upload": ("the largest tenth without feedback ends elsewhere",),
 }
 
 

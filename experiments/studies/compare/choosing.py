@@ -65,7 +65,7 @@ _LINES = (
     Line(algorithms.composite_fl, "composite_fl", "composite_fl"),
     Line(algorithms.scaffold, "scaffold", "scaffold"),
     Line(_variant("scaffold", prox="feedback"), 'scaffold(prox="feedback")', "feedback"),
-    Line(algorithms.mime, "mime", "mime", "two exchanges a step"),
+    Line(algorithms.mime, "mime", "mime", "two exchanges a round"),
     Line(algorithms.prox_skip, "prox_skip", "prox_skip", "equal numbers of steps"),
     Line(algorithms.fed_normal_map, "fed_normal_map", "normal_map"),
     Line(

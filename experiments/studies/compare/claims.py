@@ -5,7 +5,7 @@ from typing import Any
 
 from experiments.report.claims import Claim
 from experiments.report.rows import Row, Summary
-from experiments.studies.compare.methods import METHODS
+from experiments.studies.compare.methods import METHODS, Method
 from experiments.study import Config
 
 
@@ -15,9 +15,13 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         return []
     own = summary["own"]["methods"]
     found = [
-        Claim(f"{text} is exact (relative distance)", entry["limit"], 1e-10, False)
-        for text, entry in _entries(config, own, True)
-    ]
+        Claim(
+            f"{problem} Hessians: {method.text} is exact (relative distance)", entry["limit"],
+            1e-10, False, source=method.claimed,
+        )
+        for problem in config.problems
+        for method, entry in _entries(config, summary[problem]["methods"], True)
+    ]  # fmt: skip
     off = [e["limit"] / e["limit at half the step"] for _, e in _entries(config, own, False)]
     printed, dual = (own[METHODS[name].text] for name in ("fed_mid", "fed_dual_avg"))
     found += [
@@ -61,9 +65,9 @@ def _expected(*given) -> Claim:
     return Claim(*given, source=False)
 
 
-def _entries(config: Config, table: dict[str, Any], exact: bool) -> list[tuple[str, Any]]:
+def _entries(config: Config, table: dict[str, Any], exact: bool) -> list[tuple[Method, Any]]:
     chosen = (METHODS[name] for name in config.methods)
-    return [(method.text, table[method.text]) for method in chosen if method.exact is exact]
+    return [(method, table[method.text]) for method in chosen if method.exact is exact]
 
 
 def _rounds(summary: Summary, problem: str) -> tuple[float, float]:

@@ -21,7 +21,8 @@ class Method(NamedTuple):
       build: ``(loss, penalty) -> Algorithm``.
       tuned: ``"round"``, steps as multiples of 1 / (K L); ``"step"``, of 1 / L; ``"prox"``, the
         prox step as a multiple of 1 / L; or ``"pull"``, that of Frank-Wolfe as a multiple of mu.
-      exact: whether its source says that its limit is the optimum; ``None`` for no claim.
+      exact: whether its limit is the optimum; ``None`` for no claim.
+      claimed: whether its source says so, or we expect it.
       one_step: whether clients take one local step in place of K.
       half: whether half of the clients take part in a round, in place of all.
       fixed: hyperparameters that are not tuned, from L and the least curvature.
@@ -33,6 +34,7 @@ class Method(NamedTuple):
     build: Callable[[Any, Any], Any]
     tuned: str = "round"
     exact: bool | None = True
+    claimed: bool = True
     one_step: bool = False
     half: bool = False
     fixed: Callable[[float, float], dict[str, float]] = lambda largest, least: {}
@@ -90,10 +92,14 @@ METHODS = {
         fixed=lambda largest, least: {"strong_convexity": least},
     ),
     "fed_exp": Method("FedExP, server prox", "fed_exp", "", algorithms.fed_exp, exact=None),
-    "composite_fl": Method("Composite FL", "composite_fl", "-", algorithms.composite_fl),
+    "composite_fl": Method(  # its source proves a neighbourhood
+        "Composite FL", "composite_fl", "-", algorithms.composite_fl, claimed=False
+    ),
     "scaffold": Method("SCAFFOLD, client prox", "scaffold", "-", algorithms.scaffold),
     "scaffold_server": Method("SCAFFOLD, server prox", "scaffold", "", _server_prox, exact=None),
-    "feedback": Method("SCAFFOLD, server prox, feedback", "scaffold", "--", _feedback),
+    "feedback": Method(
+        "SCAFFOLD, server prox, feedback", "scaffold", "--", _feedback, claimed=False
+    ),
     "mime": Method("MimeSVRG", "mime", "-", algorithms.mime),
     "prox_skip": Method("ProxSkip, p = 1/K", "prox_skip", "-", algorithms.prox_skip, "step"),
     "normal_map": Method(
@@ -130,10 +136,12 @@ METHODS = {
         "pull", exact=None, one_step=True,
     ),
     "composite_fl_half": Method(
-        "Composite FL, half the clients", "composite_fl", ":", algorithms.composite_fl, half=True
+        "Composite FL, half the clients", "composite_fl", ":", algorithms.composite_fl,
+        claimed=False, half=True,
     ),
     "prox_skip_half": Method(
-        "ProxSkip, half the clients", "prox_skip", ":", algorithms.prox_skip, "step", half=True
+        "ProxSkip, half the clients", "prox_skip", ":", algorithms.prox_skip, "step",
+        claimed=False, half=True,
     ),
     "fed_dyn_half": Method("FedDyn, half the clients", "fed_dyn", ":", _dyn, "prox", half=True),
 }  # fmt: skip

@@ -44,7 +44,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         ),
         Claim(
             "whatever E, late gaps are what gradient noise alone costs (largest ratio)",
-            float(cost), 1.5, False, quick=False,
+            float(cost), 1.5, False, source=False, quick=False,
         ),
     ]  # fmt: skip
 
@@ -55,11 +55,11 @@ def _heterogeneity(config: Config, knobs: list[Row]) -> list[Claim]:
     return [
         Claim(
             "clients that share a minimiser, or a Hessian, are led to the pooled solution",
-            _largest(select(knobs, value=0.0), "distance"), 1e-12, False,
+            _largest(select(knobs, value=0.0), "distance"), 1e-12, False, source=False,
         ),
         Claim(
             "the distance is proportional to the spread of the minimisers (relative error)",
-            float(slopes.max() / slopes.min() - 1), 1e-10, False,
+            float(slopes.max() / slopes.min() - 1), 1e-10, False, source=False,
         ),
     ]  # fmt: skip
 

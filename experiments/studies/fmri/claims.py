@@ -55,7 +55,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     osp = "fed_dual_avg_osp"
     add(osp, "{} is sparse (density over FedDualAvg's)",
         lambda name: density[name] / density[ours], 1.5, at_least=False)  # fmt: skip
-    add(osp, "but {} is far less accurate (difference)", lead, _COMPARABLE)
+    add(osp, "{} is far less accurate (difference)", lead, _COMPARABLE)
     return found + _robustness(rows, entries, judge)
 
 

@@ -132,5 +132,5 @@ def _crowds(rows: list[Row]) -> list[Claim]:
     text = "minibatches: the floor of the squared gradient falls as 1 / n (slope in n, {})"
     return [
         over_seeds(text.format("at least as fast"), slopes, -1 + _SLOPE, at_least=False),
-        over_seeds(text.format("and no faster"), slopes, -1 - _SLOPE),
+        over_seeds(text.format("and no faster"), slopes, -1 - _SLOPE, source=False),
     ]

@@ -69,7 +69,7 @@ def _larger_rates(
 
     text = "FedDualAvg benefits from larger rates: its best client rate over the others' largest"
     found = [Claim(text, lead(lambda best: best["client_lr"]), 2.0, quick=False)]
-    text = "so does the product of both rates, the step of a round"
+    text = "FedDualAvg's best product of both rates, the step of a round, over the others' largest"
     step = lead(lambda best: best["client_lr"] * best["server_lr"])
     found.append(Claim(text, step, 2.0, source=False, quick=False))
     criterion = Criterion("f1", "max", config.criterion_rounds)
@@ -78,5 +78,8 @@ def _larger_rates(
         table = grid_scores(rows, name, entry, criterion)
         good[name] = np.mean(table >= table.max(axis=0) - _NEAR, axis=0)
     rival = np.max([good[name] for name in others], axis=0)
-    text = f"and more rates are good for it (share of the grid within {_NEAR} of the best F1, lead)"
+    text = (
+        f"more rates are good for FedDualAvg (lead in the share of the grid within {_NEAR} of a "
+        "method's best F1)"
+    )
     return [*found, over_seeds(text, good["fed_dual_avg"] - rival, 0.0, source=False)]

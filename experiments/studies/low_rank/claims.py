@@ -57,7 +57,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
             best_scores(rows, name, entries[name], judge)
             for name in ("fed_dual_avg_osp", "fed_dual_avg")
         )
-        text = "but is far less accurate (its Frobenius error over FedDualAvg's)"
+        text = "FedDualAvg-OSP is far less accurate (its Frobenius error over FedDualAvg's)"
         found.append(over_seeds(text, osp / ours, 1.5))
     return found + _at_equal_products(config, rows, entries, least)
 
