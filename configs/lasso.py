@@ -7,7 +7,7 @@ round, with ten steps of batch size 10. Every algorithm runs over a 7 x 7 grid o
 at the rates with the best F1 over the last 100 rounds. Where several find the whole support, those
 that reach 0.95 first are best, so each of the first 100 rounds is evaluated. About two minutes on
 two cores. The paper's other settings are --config.num_true=64, --config.num_true=8 and
---config.num_clients=256.
+--config.num_clients=256 --config.num_examples=32.
 Rows have each measure at two cuts: the paper's, 0.01, and the reference code's, 0.0001.
 
 Proximal gradient descent, mirror descent and dual averaging on all data pooled, for reference:
@@ -17,9 +17,9 @@ FedMiD and FedDualAvg with Adam or LAMB on the server, as the paper's code has t
 --config.algorithms=fed_mid_adam,fed_mid_lamb,fed_dual_avg_adam,fed_dual_avg_lamb, with server rates
 from 0.001 to 1.
 
-The strength is typed. The paper chooses it such that the pooled solver recovers the pattern, which
-holds from 0.05 to 1 (F1 1). --config.strength=pattern takes the candidate with the best F1 of the
-pooled solver, ties by the loss on validation, and --config.strength=validation the one with the
+The strength is fixed at 0.5. The paper chooses it such that the pooled solver recovers the pattern,
+which holds from 0.05 to 1 (F1 1). --config.strength=pattern takes the candidate with the best F1 of
+the pooled solver, ties by the loss on validation, and --config.strength=validation the one with the
 least loss on validation.
 
 The paper does not say how its data are scaled. With the values here, the rates it reports as best

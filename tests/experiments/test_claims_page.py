@@ -38,7 +38,7 @@ MADE = {
     "Theorem 4.2 bounds": ("Theorem 4.2 is above",),
     "Theorem 4.3 bounds": ("Theorem 4.3 is above",),
     "Lemma 4.4": ("Lemma 4.4 is above", "Lemma 4.5 is above"),
-    "averaging primal models": ("on the ball is stuck", "models is denser than the models"),
+    "averaging primal models": ("on the ball ends above", "models is denser than the models"),
     "the closed form": ("the closed form gives the rounds",),
     "E = 1 ends": ("E = 1: FedGD ends at the pooled", "E > 1: it does not"),
     "for E to infinity": ("mean of the clients' own minimisers",),

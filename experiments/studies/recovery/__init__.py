@@ -11,9 +11,9 @@ _NUCLEAR_BALL = on_subtree(nuclear_ball(), named("kernel"))
 
 _REMARK = (
     "The source runs the fast methods with a larger rate than the baselines: 1/550 and 1/600 "
-    "against 0.001, and on the digits 0.04 against 0.01. With that rate FedDualAvg is the first: "
-    "the lead in rounds is gone where each method has the best of equal rates. At the end a small "
-    "one is left, on the sparse problem and on matrices."
+    "against 0.001, and on the digits 0.04 against 0.01. At the best of equal rates FedDualAvg "
+    "reaches the error first, so the lead in rounds is that of the rates. In the error at the end "
+    "a small lead is left, on the sparse problem and on matrices."
 )
 
 LASSO = Sweep(

@@ -36,7 +36,7 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         ]  # fmt: skip
         for attack, most in (("thousandfold", 0.3), ("little_is_enough", 0.5)):
             for rule in ("median", "trimmed_mean", "geometric_median"):
-                words = f"{rule} bears {attack} with a fifth of the weight"
+                words = f"the {rule} withstands {attack} with a fifth of the weight"
                 ends = distance(rule, attack, _FIFTH)
                 found.append(expected(words.replace("_", " "), ends, most, False))
     return found
