@@ -14,7 +14,7 @@ least weighted validation error for this E and R, and averaged descent with E sw
 descent on the site's own lasso. A gap is the objective minus that of the lasso on all rows.
 
 The source makes its claims on 50 problems a design; the problems here are other draws. Means agree
-if they are within three standard errors of their difference. 700 seconds of CPU time.
+if they are within three standard errors of their difference. 900 seconds of CPU time.
 """
 
 from ml_collections import ConfigDict

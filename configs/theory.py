@@ -9,7 +9,7 @@ for h as well, over p - 1, which makes it 1-strongly convex; Theorem 4.2 on the 
 simplex, where gradients are bounded, there with the entropy for h as well. Then the curse of primal
 averaging: with the optimum on the sphere, FedMiD ends far inside the ball and FedDualAvg does not;
 with l1, the mean of sparse models is dense. Theorem 4.1 is compared with the mean model of a run
-whose client rate is small. About five minutes on two cores.
+whose client rate is small. About two minutes on two cores.
 
 The paper leaves absolute constants out; those used here follow from its proof.
 """

@@ -48,13 +48,14 @@ LOW_RANK = Sweep(
     claims=claims.recovery,
     remarks=_REMARK
     + (
-        "\n\nWith MC-FedDualAvg at the source's rates the three seeds end 0.0015, 0.0028 and "
-        "0.0037 nearer the truth than the better baseline, which three seeds do not decide. Three "
-        "more (3, 4 and 5) do: alone they end 0.0042 to 0.0071 nearer, and all six 0.0023 to "
-        "0.0061. The restart at round 500 takes two fifths of the lead: C-FedDualAvg, which has "
-        "none, is 0.0046 ahead (0.0033 to 0.0059), and MC-FedDualAvg with first stages of 125 "
-        "rounds 0.0043 (0.0019 to 0.0068), with three seeds. The noise of single looks is not the "
-        "reason: leads in the mean of the last five looks differ as much between seeds."
+        "\n\n"
+        "With MC-FedDualAvg at the source's rates the three seeds end 0.0015, 0.0028 and 0.0037 "
+        "nearer the truth than the better baseline, which three seeds do not decide. Three more "
+        "(3, 4 and 5) do: alone they end 0.0042 to 0.0071 nearer, and all six 0.0023 to 0.0061. "
+        "The restart at round 500 takes two fifths of the lead: C-FedDualAvg, which has none, is "
+        "0.0046 ahead (0.0033 to 0.0059), and MC-FedDualAvg with first stages of 125 rounds 0.0043 "
+        "(0.0019 to 0.0068), with three seeds. The noise of single looks is not the reason: leads "
+        "in the mean of the last five looks differ as much between seeds."
     ),
     solve_optimum=False,
 )
@@ -74,7 +75,8 @@ DIGITS = Sweep(
     claims=claims.digits,
     remarks=_REMARK
     + (
-        "\n\nOn the digits every method ran at both rates with one seed, which decides nothing: at "
+        "\n\n"
+        "On the digits every method ran at both rates with one seed, which decides nothing: at "
         "0.04 FedDualAvg ends 1,500 rounds at a validation loss of 0.2667, Fast-FedDualAvg at "
         "0.2685, MC-FedDualAvg at 0.2708 and FedMiD at 0.2852."
     ),
