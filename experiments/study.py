@@ -9,7 +9,7 @@ import inspect
 import pathlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_origin
 
 import jax
 import jax.numpy as jnp
@@ -84,6 +84,23 @@ def keyed(config: ConfigDict, names: str) -> Iterator[tuple[str, Any, int, int |
         least = int(number or 1)
         for name in fnmatch.filter(flat, pattern):
             yield name, flat[name], least, least if number and not more else None
+
+
+def split_names(experiment: "Experiment", config: ConfigDict) -> None:
+    """Split, in the config, names that a command line passes as one text: ``a,b``.
+
+    Example:
+      >>> study = Study("Networks", lambda config: iter(()), keys={Literal["cnn", "mlp"]: "models"})
+      >>> config = ConfigDict({"models": ("cnn,mlp",)})
+      >>> split_names(study, config)
+      >>> config.models
+      ('cnn', 'mlp')
+    """
+    named = (names for kind, names in experiment.keys.items() if get_origin(kind) is Literal)
+    for name, value, *_ in (found for names in named for found in keyed(config, names)):
+        if isinstance(value, tuple) and all(isinstance(entry, str) for entry in value):
+            entries = [part.strip() for entry in value for part in entry.split(",")]
+            config.update_from_flattened_dict({name: tuple(filter(None, entries))})
 
 
 def check(experiment: "Experiment", config: ConfigDict) -> None:

@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from experiments.study import Study, check, keyed
+from experiments.study import Study, check, keyed, split_names
 from tests.experiments.test_run import ROOT
 
 MODULES = {
@@ -94,6 +94,18 @@ def test_other_values_are_refused_in_one_sentence(name, key, value, sentence):
     with pytest.raises(ValueError) as error:
         check(MODULES[name].EXPERIMENT, config)
     assert str(error.value).startswith(sentence) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("emnist", "algorithms"), ("compare", "methods"), ("kpca", "algorithms")]
+)
+def test_names_may_come_as_one_text(name, key):
+    """As in --config.algorithms=fed_mid,fed_dual_avg, which sweeps have always taken."""
+    names = config_of(name)[key]
+    config = config_of(name, **{key: (", ".join(names),)})
+    split_names(MODULES[name].EXPERIMENT, config)
+    assert len(names) > 1 and config[key] == tuple(names)
+    check(MODULES[name].EXPERIMENT, config)
 
 
 def test_the_values_of_every_config_are_allowed():
