@@ -7,7 +7,7 @@ r"""Principal components over the Stiefel manifold: Zhang, Hu, So and Johansson 
 Their method against RFedAvg, RFedProx and RFedSVRG (Li and Ma, 2023), all at the same local rate:
 the gradient norm and the suboptimality over rounds, over floats sent and over seconds; then the
 effects of the number of local steps and of the batch size. Without ``data_dir`` the data are
-synthetic, each client with directions of its own, and it takes 16 seconds on two cores; with it
+synthetic, each client with directions of its own, and it takes about a minute; with it
 they are MNIST, split into clients by digit and by writer, and it takes eleven minutes.
 
 The paper does not give k, the rates, the number of rounds or mu. The local rate is 0.2 over the
