@@ -35,7 +35,7 @@ from experiments.report import rows as tidy
 from experiments.storage.provenance import provenance, unlike
 from experiments.storage.row_store import fingerprints
 from experiments.storage.workdir import Workdir
-from experiments.study import Study
+from experiments.study import Study, split_names
 
 
 def parse_flags(argv: list[str]) -> list[str]:
@@ -95,6 +95,7 @@ def _run(watch: Watch) -> int:
     deterministic = options.DETERMINISTIC.value
     prepare(file.experiment.x64, deterministic, _connect)
     config = _config(file)
+    split_names(file.experiment, config)  # before they are stored
     ours = provenance(
         json.loads(config.to_json_best_effort()), pathlib.Path(path),
         {"deterministic": deterministic}, invocation.command("run"),

@@ -24,7 +24,7 @@ from experiments.process.signals import Watch
 from experiments.report import rows as tidy
 from experiments.report.rows import Row
 from experiments.storage.workdir import Workdir
-from experiments.study import Study, Sweep, check, split_names
+from experiments.study import Study, Sweep, check
 from fcojax.engine.stream import on_disk
 from fcojax.privacy.mechanism import is_private
 
@@ -39,7 +39,6 @@ def prepared_study(study: Study, config: ConfigDict) -> Execute:
 
     Studies are short and do not resume; one that was interrupted starts over.
     """
-    split_names(study, config)
     check(study, config)
 
     def execute(workdir, summary, progress, watch) -> dict[str, Any]:
@@ -79,7 +78,6 @@ def in_batches(rows: Iterator[Row], seconds: float) -> Iterator[list[Row]]:
 
 def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Execute:
     """Return what runs all jobs of the sweep; each one's summary is written when it is done."""
-    split_names(sweep, config)
     check(sweep, config)
     problem, penalty = sweep.problem(config), sweep.penalty(config)
     jobs = build(sweep, config, settings, problem, penalty)

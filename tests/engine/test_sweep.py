@@ -138,6 +138,27 @@ def test_devices_share_the_seeds_of_fewer_points_than_devices(num_points, num_se
 
 
 @pytest.mark.slow
+def test_shared_seeds_have_their_own_residuals_and_lost_uploads():
+    """Client states, an uplink with feedback and lost uploads, all drawn or kept by seed."""
+    chosen = fcojax.algorithms.scaffold(federations.loss, federations.kernel_l1())
+    hparams = fcojax.algorithms.scaffold.Hparams
+    points = fcojax.grid.product(hparams, client_lr=[0.02], penalty_scale=[0.2])
+    data = fcojax.from_clients(federations.clients())
+    cohort = fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3)
+    uplink = fcojax.uploads.ef14(fcojax.uploads.top_k(0.5))
+    plan = fcojax.Plan(fcojax.local_epochs(1, 3), cohort, uplink)
+    keys = jax.random.split(jax.random.key(3), 3)
+    sweep = functools.partial(fcojax.sweep, chosen, points, federations.start())
+    options = OPTIONS | {"plan": plan}
+    expected = sweep(data, keys, **options)
+    mesh = fcojax.devices.device_mesh(sweep=2)
+    found = sweep(fcojax.devices.shard_clients(data, mesh), keys, **options)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14), found, expected
+    )
+
+
+@pytest.mark.slow
 def test_points_that_do_not_fit_run_in_chunks():
     chosen = federations.algorithm("fed_dual_avg")
     data = fcojax.from_clients(federations.clients())

@@ -1,8 +1,8 @@
 """Claims of the source: the new methods do better than FedMiD and FedDualAvg.
 
 Judged at the source's rates, which are smaller for the two baselines. At each method's best of the
-rates that all ran at, which the source does not claim, they are expectations, if there are such
-rates. All are paired over the seeds, against the better baseline of each seed.
+rates that all ran at, which the source does not claim, they are expectations, if there are several.
+All are paired over the seeds, against the better baseline of each seed.
 """
 
 from typing import Any

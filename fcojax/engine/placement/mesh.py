@@ -187,8 +187,7 @@ def spread(
     the clients, which pays if every device has at least two clients a round and steps are large: on
     a CPU so large that clients run one by one, on accelerators so large that reading a round's
     examples and states takes longer than the communication. Programs that decompose matrices on a
-    CPU should stay on one device; see
-    ``decomposes_on_a_cpu``.
+    CPU should stay on one device; see ``decomposes_on_a_cpu``.
 
     Args:
       algorithm: the algorithm.
