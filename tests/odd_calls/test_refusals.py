@@ -185,12 +185,13 @@ HPARAMS = {
 }  # fmt: skip
 
 RUNS = {
-    "three points for two devices": (
+    "three points and three seeds for two devices": (
         lambda: started(
-            hparams=grids.product(RATES, client_lr=[0.1, 0.2, 0.3]), key=KEYS,
+            hparams=grids.product(RATES, client_lr=[0.1, 0.2, 0.3]),
+            key=jax.random.split(jax.random.key(0), 3),
             data=fcojax.devices.shard_clients(DATA, fcojax.devices.device_mesh(sweep=2)),
         ),
-        "3 points for 2 devices",
+        "3 points and 3 seeds for 2 devices",
     ),
     "a leaf of integers": (lambda: ran(params={"w": ZERO, "n": np.arange(2)}), "params.n"),
     "an infinite start": (lambda: ran(params={"w": np.array([1.0, np.inf])}), "params.w"),

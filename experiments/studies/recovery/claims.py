@@ -47,10 +47,9 @@ def _points(config: Config, rows: list[Row], summary: Summary) -> dict[str, Poin
     points = {_THEIRS: _at_their_rates(config, rates, best)}
     shared = set.intersection(*rates.values())
     if len(shared) > 1:
-        at_equal = [row for row in rows if row["client_lr"] in shared]
         points["best of equal rates"] = {
             name: summarise(
-                [row for row in at_equal if row["algorithm"] == name],
+                [r for r in rows if r["algorithm"] == name and r["client_lr"] in shared],
                 list(point),
                 Criterion(**entries[name]["criterion"]),
             )["best"]
