@@ -20,7 +20,7 @@ from experiments.report.claims import Claim
 from experiments.report.plots import Panel
 from experiments.report.rows import Row, plain
 from experiments.report.summary import SUPPORT
-from fcojax import arguments
+from fcojax import arguments, shuffle
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
 from fcojax.engine.plan import Plan
@@ -44,6 +44,8 @@ Keys = Mapping[Any, str]
 # What else the values have to satisfy, in words with their keys.
 Requires = Mapping[str, Callable[[ConfigDict], Any]]
 _NAME = re.compile(r"([\w.*]+)(?:\[(\d+)(\+?)\])?")
+# Any two words, from which the numbers of a kernel's entries are made.
+_CODES = shuffle.Seed(np.array([0x9E3779B9, 0x7F4A7C15], np.uint32))
 
 # (config, rows, summary) -> claims, and (config, rows, summary, directory) -> figures drawn there.
 Claims = Callable[[ConfigDict, list[Row], dict[str, Any]], Sequence[Claim]]
@@ -155,14 +157,14 @@ def on_kernel(penalty: Penalty) -> Callable[[ConfigDict], Penalty]:
 def with_support(problem: Problem, cut: float) -> Problem:
     """Return the problem with one more measure: a number that stands for the kernel's support.
 
-    The sum of a random number for each entry with a magnitude above ``cut``, modulo 2^32: two
-    supports have the same one with probability 2^-32.
+    The sum of a hash of each entry's index over the entries with a magnitude above ``cut``, modulo
+    2^32: two supports have the same one with probability 2^-32.
     """
 
     def measures(params):
         found = jnp.abs(params["kernel"]) > cut
-        codes = jax.random.bits(jax.random.key(0), found.shape, jnp.uint32)
-        code = jnp.sum(jnp.where(found, codes, 0), dtype=jnp.uint32)
+        codes = shuffle.words(_CODES, jnp.arange(found.size, dtype=jnp.int32))
+        code = jnp.sum(jnp.where(found, codes.reshape(found.shape), 0), dtype=jnp.uint32)
         return problem.measures(params) | {SUPPORT: code}
 
     return problem._replace(measures=measures)
