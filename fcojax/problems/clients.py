@@ -170,7 +170,7 @@ class ClientData:
 
     def to_device(self) -> "ClientData":
         """Return the same population with its examples on the device, for several runs on it."""
-        examples = jax.tree.map(stored.in_memory, self.examples)
+        examples = jax.tree.map(lambda leaf: stored.copied(stored.in_memory(leaf)), self.examples)
         return dataclasses.replace(self, examples=jax.device_put(examples))
 
     def save(self, folder: str | os.PathLike) -> None:

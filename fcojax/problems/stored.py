@@ -4,11 +4,13 @@ The folder gets its name only when it is complete. Arrays that are read back are
 rows are read from disk when they are accessed.
 """
 
+import concurrent.futures
 import errno
 import hashlib
 import itertools
 import json
 import math
+import mmap
 import os
 import pathlib
 import shutil
@@ -20,6 +22,7 @@ import numpy as np
 
 from fcojax.problems.sparse import SparseRows, unchecked
 from fcojax.types import PyTree
+from fcojax.xla.rules import backend
 
 _MANIFEST = "clients.json"
 _FORMAT = "clients of fcojax, version 1"
@@ -28,6 +31,7 @@ _FORMAT = "clients of fcojax, version 1"
 _SHORT_BYTES, _NEAR_BYTES = 1 << 10, 1 << 13
 _ALIGNMENT = 64  # bytes
 _BLOCK_BYTES = 1 << 24
+_LARGE_BYTES = 1 << 26  # of an array that takes longer to copy than threads take to start
 
 
 def write(folder: str | os.PathLike, examples: PyTree, small: dict[str, np.ndarray]) -> None:
@@ -182,6 +186,25 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     room = np.empty(num_bytes + _ALIGNMENT, np.uint8)
     start = -room.ctypes.data % _ALIGNMENT
     return room[start : start + num_bytes].view(dtype).reshape(shape)
+
+
+def copied(array: Any) -> Any:
+    """Return a large array as a copy that XLA on a CPU uses as it is; it would use one thread.
+
+    Others, also those that XLA needs not copy, are returned as they are.
+    """
+    large = isinstance(array, np.ndarray) and array.nbytes >= _LARGE_BYTES
+    if not large or array.ctypes.data % _ALIGNMENT == 0 or backend() != "cpu":
+        return array
+    # Nearly all time is in the first access to each page. NumPy's own memory has huge pages, which
+    # take twice as long on a virtual machine.
+    pages = mmap.mmap(-1, array.nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    out = np.frombuffer(pages, np.uint8).view(array.dtype).reshape(array.shape)
+    num_rows = max(1, _BLOCK_BYTES * len(array) // array.nbytes)
+    blocks = [slice(first, first + num_rows) for first in range(0, len(array), num_rows)]
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        list(threads.map(lambda rows: np.copyto(out[rows], array[rows]), blocks))
+    return out
 
 
 def joined(arrays: Sequence[Any]) -> np.ndarray:

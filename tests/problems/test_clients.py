@@ -9,11 +9,12 @@ import pytest
 
 import fcojax
 from fcojax import datasets
-from fcojax.problems import partition
+from fcojax.problems import partition, stored
 from fcojax.problems.clients import from_clients, from_rows
 from fcojax.problems.padding import size_bounds
 from fcojax.problems.problem import population_loss
 from fcojax.xla.jaxprs import largest_result
+from fcojax.xla.rules import pretend
 
 
 def rows(*sizes, seed=0):
@@ -273,6 +274,26 @@ def test_arrays_are_joined_and_converted_in_memory_that_the_device_uses(dtype, o
     num_bytes = data.examples["x"].nbytes
     assert num_bytes == 4 * 1000 * 40
     assert num_bytes <= sum(trace.size for trace in traces) < 1.1 * num_bytes
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.int8])
+def test_a_large_array_is_copied_in_blocks_to_memory_that_the_device_uses(dtype, monkeypatch):
+    monkeypatch.setattr(stored, "_LARGE_BYTES", 1 << 10)
+    monkeypatch.setattr(stored, "_BLOCK_BYTES", 1 << 9)
+    values = np.arange(1001 * 7).astype(dtype)
+    rows = stored.aligned((values.size + 1,), values.dtype)[1:].reshape(1001, 7)
+    rows[...] = values.reshape(rows.shape)
+    copy = stored.copied(rows)
+    assert np.array_equal(copy, rows) and not np.may_share_memory(copy, rows)
+    assert jax.device_put(copy).unsafe_buffer_pointer() == copy.ctypes.data
+    assert stored.copied(copy) is copy
+    data = from_rows({"x": rows}, [1000, 1])
+    rows[...] = 0
+    assert np.array_equal(np.asarray(data.examples["x"]).reshape(-1), values)
+    small = rows[:2]
+    assert stored.copied(small) is small
+    with pretend("cuda"):
+        assert stored.copied(rows) is rows
 
 
 def test_rows_on_the_host_are_placed_on_a_mesh_as_they_are():
