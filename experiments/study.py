@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_origin
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
@@ -45,7 +44,7 @@ Keys = Mapping[Any, str]
 Requires = Mapping[str, Callable[[ConfigDict], Any]]
 _NAME = re.compile(r"([\w.*]+)(?:\[(\d+)(\+?)\])?")
 # Any two words, from which the numbers of a kernel's entries are made.
-_CODES = shuffle.Seed(np.array([0x9E3779B9, 0x7F4A7C15], np.uint32))
+_CODES = 0x9E3779B9, 0x7F4A7C15
 
 # (config, rows, summary) -> claims, and (config, rows, summary, directory) -> figures drawn there.
 Claims = Callable[[ConfigDict, list[Row], dict[str, Any]], Sequence[Claim]]
@@ -163,7 +162,8 @@ def with_support(problem: Problem, cut: float) -> Problem:
 
     def measures(params):
         found = jnp.abs(params["kernel"]) > cut
-        codes = shuffle.words(_CODES, jnp.arange(found.size, dtype=jnp.int32))
+        seed = shuffle.Seed(jnp.array(_CODES, jnp.uint32))
+        codes = shuffle.words(seed, jnp.arange(found.size, dtype=jnp.int32))
         code = jnp.sum(jnp.where(found, codes.reshape(found.shape), 0), dtype=jnp.uint32)
         return problem.measures(params) | {SUPPORT: code}
 
