@@ -20,7 +20,12 @@ from fcojax.algorithms import Algorithm
 from fcojax.engine.compaction import halved, padded, take_points, take_seeds
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.placement.chunk_size import device_memory, sized
-from fcojax.engine.placement.mesh import client_mesh, decomposes_on_a_cpu, shard_clients, spread
+from fcojax.engine.placement.mesh import (
+    client_mesh,
+    decomposes_batches_on_a_cpu,
+    shard_clients,
+    spread,
+)
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.program import Program
 from fcojax.engine.state import State, on_mesh
@@ -301,7 +306,7 @@ def prepare(
         settings.eval_every, stream,
     )  # fmt: skip
     prepared = _with_sizes(prepared, job.plan)
-    if data.mesh is not None and decomposes_on_a_cpu(_trace(prepared)):
+    if data.mesh is not None and decomposes_batches_on_a_cpu(_trace(prepared)):
         context = _context(job, problem, job.train)
         prepared = _with_sizes(prepared._replace(data=job.train, context=context), job.plan)
     if settings.time_chunks and job.plan.client_chunk_size is None and stream is None:

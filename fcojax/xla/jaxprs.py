@@ -1,7 +1,7 @@
-"""Inspection of jaxprs: the inner jaxprs of an equation, its work, and the largest intermediate."""
+"""Inspection of jaxprs: their equations and inner jaxprs, their work, the largest intermediate."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -13,6 +13,14 @@ def inner_programs(equation: Any) -> list[Any]:
     values = [entry for value in equation.params.values() for entry in _as_list(value)]
     jaxprs = [getattr(value, "jaxpr", value) for value in values]
     return [value for value in jaxprs if hasattr(value, "eqns")]
+
+
+def equations(program: Any) -> Iterator[Any]:
+    """Yield the equations of a jaxpr, and those of all jaxprs inside of it."""
+    for equation in program.eqns:
+        yield equation
+        for inner in inner_programs(equation):
+            yield from equations(inner)
 
 
 def largest_result(function: Callable, *args: Any) -> int:

@@ -11,7 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fcojax.engine.placement.mesh import decomposes_on_a_cpu
+from fcojax.engine.placement.mesh import decomposes_batches_on_a_cpu
+from fcojax.transforms import nuclear
+from fcojax.xla import linalg
 
 
 @pytest.mark.long
@@ -34,11 +36,22 @@ def test_one_to_eight_devices_give_the_same_numbers():
     ("function", "decomposes"),
     [
         (lambda x: x @ x, False),
-        (lambda x: jnp.linalg.svd(x)[1], True),
-        (lambda x: jax.lax.scan(lambda c, _: (jnp.linalg.qr(c)[0], None), x, length=2)[0], True),
+        (lambda x: jnp.linalg.svd(x)[1], False),
+        (lambda x: jax.lax.scan(lambda c, _: (jnp.linalg.qr(c)[0], None), x, length=2)[0], False),
         (lambda x: jax.vmap(jnp.linalg.eigvalsh)(jnp.stack([x, x])), True),
+        (lambda x: jax.lax.map(jnp.linalg.eigvalsh, jnp.stack([x, x])), False),
+        (lambda x: jax.vmap(linalg.symmetric_eigh)(jnp.stack([x, x])), False),
+        (lambda x: jax.vmap(lambda m: nuclear().prox(m, 0.1, 1.0))(jnp.stack([x, x])), False),
+        (lambda x: jax.vmap(jnp.linalg.solve, (0, None))(jnp.stack([x, x]), x), True),
+        (lambda x: jax.lax.fori_loop(0, 2, lambda _, c: jnp.linalg.svd(c)[0], x[None]), False),
+        (
+            lambda x: jax.lax.cond(
+                x[0, 0] > 0, lambda c: jnp.linalg.qr(c)[0], jnp.sin, jnp.stack([x, x])
+            ),
+            True,
+        ),
     ],
 )
-def test_programs_that_decompose_matrices_are_recognised(function, decomposes):
+def test_programs_that_decompose_batches_of_matrices_are_recognised(function, decomposes):
     """Several devices of a CPU would wait for each other's threads in them."""
-    assert decomposes_on_a_cpu(jax.jit(function).trace(jnp.eye(3))) == decomposes
+    assert decomposes_batches_on_a_cpu(jax.jit(function).trace(jnp.eye(3))) == decomposes

@@ -9,7 +9,7 @@ owns; only the sum of uploads and a few counts cross. The cohort is the one of a
 import contextlib
 import dataclasses
 import functools
-import re
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -33,8 +33,11 @@ from fcojax.problems import stored
 from fcojax.problems.clients import ClientData, require_one_device
 from fcojax.types import Count, Params, PyTree
 from fcojax.xla import rules
+from fcojax.xla.jaxprs import equations
 
-_DECOMPOSITIONS = re.compile(r"\b(svd|eigh|eig|schur|qr|geqrf|householder_product|lu|cholesky)\[")
+_DECOMPOSITIONS = {
+    "svd", "eigh", "eig", "schur", "qr", "geqrf", "householder_product", "lu", "cholesky"
+}  # fmt: skip
 
 
 @validated
@@ -158,16 +161,21 @@ def _padded_rows(leaf: np.ndarray, start: int, end: int, num_rows: int) -> np.nd
     return stored.padded_rows(leaf, min(start, end - 1), end, num_rows)
 
 
-def decomposes_on_a_cpu(program: jax.stages.Traced) -> bool:
-    """Return whether a program decomposes matrices on a CPU, where only one device may do so.
+def decomposes_batches_on_a_cpu(program: jax.stages.Traced) -> bool:
+    """Return whether a program decomposes batches of matrices on a CPU.
 
     jaxlib's kernels for batches of matrices wait for threads of the pool that they run in, so
-    programs on as many devices as the pool has threads can deadlock.
+    programs on as many devices as the pool has threads can deadlock. Those for one matrix do not
+    wait, and the decompositions of ``fcojax.xla.linalg`` take one at a time.
 
     Args:
       program: the traced program.
     """
-    return rules.backend() == "cpu" and _DECOMPOSITIONS.search(str(program.jaxpr)) is not None
+    return rules.backend() == "cpu" and any(
+        equation.primitive.name in _DECOMPOSITIONS
+        and math.prod(equation.invars[0].aval.shape[:-2]) > 1
+        for equation in equations(program.jaxpr.jaxpr)
+    )
 
 
 def spread(
@@ -186,8 +194,8 @@ def spread(
     share its points, or its seeds if there are fewer points than devices. Otherwise devices share
     the clients, which pays if every device has at least two clients a round and steps are large: on
     a CPU so large that clients run one by one, on accelerators so large that reading a round's
-    examples and states takes longer than the communication. Programs that decompose matrices on a
-    CPU should stay on one device; see ``decomposes_on_a_cpu``.
+    examples and states takes longer than the communication. Programs that decompose batches of
+    matrices on a CPU should stay on one device; see ``decomposes_batches_on_a_cpu``.
 
     Args:
       algorithm: the algorithm.
