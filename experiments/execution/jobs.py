@@ -1,6 +1,7 @@
 """The jobs of a sweep: an algorithm and its grid, checked, and then made ready for the devices."""
 
 import functools
+import math
 import pathlib
 import zlib
 from collections.abc import Callable, Sequence
@@ -41,8 +42,9 @@ from fcojax.types import Key, PyTree
 from fcojax.xla.rules import rules
 
 # From this many points on, a CPU runs a grid in two halves of one program. When half of the points
-# have diverged, one half is left and nothing is compiled.
-_POINTS_WORTH_HALVING = 8
+# have diverged, one half is left and nothing is compiled. Both halves read the same examples, so if
+# all runs read more than this many numbers, a second program takes less time.
+_POINTS_WORTH_HALVING, _NUMBERS_WORTH_COMPILING = 8, 1e11
 # Clients on disk that take no more than this share of a device's memory are read once and kept.
 KEPT = 0.125
 # Clients on disk are evaluated on a sample of at most this many after each block.
@@ -305,16 +307,18 @@ def prepare(
         job, problem, keys, keys.size, observe, data, job.plan, names, points, points, context,
         settings.eval_every, stream,
     )  # fmt: skip
-    prepared = _with_sizes(prepared, job.plan)
+    prepared = _with_sizes(prepared, job.plan, settings)
     if data.mesh is not None and decomposes_batches_on_a_cpu(_trace(prepared)):
         context = _context(job, problem, job.train)
-        prepared = _with_sizes(prepared._replace(data=job.train, context=context), job.plan)
+        prepared = prepared._replace(data=job.train, context=context)
+        prepared = _with_sizes(prepared, job.plan, settings)
     if settings.time_chunks and job.plan.client_chunk_size is None and stream is None:
         chunk = fastest_chunk_size(
             job.algorithm, first, problem.init(keys[0]), prepared.data, job.plan,
             num_points=min(prepared.group, points), num_seeds=keys.size, remember=remember,
         )  # fmt: skip
-        prepared = _with_sizes(prepared, job.plan._replace(client_chunk_size=chunk))
+        plan = job.plan._replace(client_chunk_size=chunk)
+        prepared = _with_sizes(prepared, plan, settings)
     if stream is not None:
         prepared = prepared._replace(data=job.train)
     return prepared
@@ -334,7 +338,7 @@ def _trace(prepared: PreparedJob) -> jax.stages.Traced:
     return advance_donating.trace(prepared.program, *arguments)
 
 
-def _with_sizes(prepared: PreparedJob, plan: Plan) -> PreparedJob:
+def _with_sizes(prepared: PreparedJob, plan: Plan, settings: Settings) -> PreparedJob:
     """Choose how many points and clients run side by side, unless the plan says so."""
     _, algorithm, grid, *_ = prepared.job
     data = prepared.data
@@ -342,12 +346,27 @@ def _with_sizes(prepared: PreparedJob, plan: Plan) -> PreparedJob:
     size, num_seeds = runs_at_once(algorithm, grid, params, data, plan, prepared.num_seeds)
     keys, group, shards = repeated(prepared.keys, num_seeds), size, data.num_sweep_shards
     chosen = plan.point_chunk_size is not None or prepared.stream is not None
-    if not (chosen or rules().few_kernels) and size >= max(_POINTS_WORTH_HALVING, shards):
+    short = _numbers_read(prepared, plan, settings) <= _NUMBERS_WORTH_COMPILING
+    small = size < max(_POINTS_WORTH_HALVING, shards)
+    if short and not (small or chosen or rules().few_kernels):
         half = -(-min(size, num_points(grid)) // 2)
         group = half + -half % shards
     plan = plan._replace(point_chunk_size=group)
     plan = sized(algorithm, take(grid, 0), params, data, plan, num_points=num_points(grid))
     return prepared._replace(keys=keys, plan=plan, size=size, group=group)
+
+
+def _numbers_read(prepared: PreparedJob, plan: Plan, settings: Settings) -> float:
+    """Return how many numbers of the clients' examples the local steps of all runs read."""
+    data, work, num_runs = (
+        prepared.data,
+        plan.work,
+        num_points(prepared.job.grid) * len(settings.seeds),
+    )
+    rows_of_step = work.batch_size or data.max_size
+    rows = plan.cohort.size(data.num_clients) * work.max_steps(data.max_size) * rows_of_step
+    of_row = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(data.examples))
+    return float(settings.num_rounds) * num_runs * rows * of_row
 
 
 def _context(job: Job, problem: Problem, data: ClientData) -> PyTree:

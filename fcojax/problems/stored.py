@@ -183,6 +183,10 @@ def _dtype_in_jax(array: np.ndarray) -> np.dtype:
 def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Allocate an array with the alignment that XLA needs to use it without a copy."""
     num_bytes = dtype.itemsize * math.prod(shape)
+    if num_bytes >= _LARGE_BYTES:
+        # NumPy's own memory has huge pages, whose first access takes longer on virtual machines.
+        pages = mmap.mmap(-1, num_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return np.frombuffer(pages, np.uint8).view(dtype).reshape(shape)
     room = np.empty(num_bytes + _ALIGNMENT, np.uint8)
     start = -room.ctypes.data % _ALIGNMENT
     return room[start : start + num_bytes].view(dtype).reshape(shape)
@@ -196,10 +200,7 @@ def copied(array: Any) -> Any:
     large = isinstance(array, np.ndarray) and array.nbytes >= _LARGE_BYTES
     if not large or array.ctypes.data % _ALIGNMENT == 0 or backend() != "cpu":
         return array
-    # Nearly all time is in the first access to each page. NumPy's own memory has huge pages, which
-    # take twice as long on a virtual machine.
-    pages = mmap.mmap(-1, array.nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    out = np.frombuffer(pages, np.uint8).view(array.dtype).reshape(array.shape)
+    out = aligned(array.shape, array.dtype)
     num_rows = max(1, _BLOCK_BYTES * len(array) // array.nbytes)
     blocks = [slice(first, first + num_rows) for first in range(0, len(array), num_rows)]
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:

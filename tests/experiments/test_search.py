@@ -122,6 +122,21 @@ def test_points_that_are_left_run_in_the_program_of_all(tmp_path, monkeypatch):
         assert toy.run(tmp_path / f"killed{blocks}")[1] == rows
 
 
+def test_a_grid_whose_runs_read_many_numbers_is_one_program(tmp_path, monkeypatch):
+    """Two halves read the same examples, which takes longer than to compile for fewer points."""
+    rates = tuple(0.001 * (1 + index) for index in range(9))
+    runner, job, _ = prepared(
+        tmp_path, "grid", client_lr=rates, seeds=(0, 1), num_steps=3, point_chunk_size=None
+    )
+    numbers = 45 * (9 * 2) * 2 * 3 * 4 * (6 + 1)  # rounds, runs, clients, steps, rows, numbers
+    halves = runner.prepare(job)
+    monkeypatch.setattr(jobs, "_NUMBERS_WORTH_COMPILING", numbers)
+    assert (halves.size, halves.group) in [(9, 5), (10, 6)]  # on one device and on two
+    assert runner.prepare(job).group == halves.group
+    monkeypatch.setattr(jobs, "_NUMBERS_WORTH_COMPILING", numbers - 1)
+    assert runner.prepare(job).group == halves.size
+
+
 @pytest.mark.slow
 def test_devices_share_the_seeds_of_one_point_and_a_killed_run_goes_on_with_one(
     tmp_path, monkeypatch
