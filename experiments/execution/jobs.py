@@ -358,11 +358,8 @@ def _with_sizes(prepared: PreparedJob, plan: Plan, settings: Settings) -> Prepar
 
 def _numbers_read(prepared: PreparedJob, plan: Plan, settings: Settings) -> float:
     """Return how many numbers of the clients' examples the local steps of all runs read."""
-    data, work, num_runs = (
-        prepared.data,
-        plan.work,
-        num_points(prepared.job.grid) * len(settings.seeds),
-    )
+    data, work = prepared.data, plan.work
+    num_runs = num_points(prepared.job.grid) * len(settings.seeds)
     rows_of_step = work.batch_size or data.max_size
     rows = plan.cohort.size(data.num_clients) * work.max_steps(data.max_size) * rows_of_step
     of_row = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(data.examples))

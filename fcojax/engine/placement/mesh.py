@@ -36,7 +36,8 @@ from fcojax.xla import rules
 from fcojax.xla.jaxprs import equations
 
 _DECOMPOSITIONS = {
-    "svd", "eigh", "eig", "schur", "qr", "geqrf", "householder_product", "lu", "cholesky"
+    "svd", "eigh", "eig", "schur", "qr", "geqrf", "householder_product", "lu", "cholesky",
+    "hessenberg", "tridiagonal",
 }  # fmt: skip
 
 
