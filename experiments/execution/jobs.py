@@ -21,12 +21,7 @@ from fcojax.algorithms import Algorithm
 from fcojax.engine.compaction import halved, padded, take_points, take_seeds
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.placement.chunk_size import device_memory, sized
-from fcojax.engine.placement.mesh import (
-    client_mesh,
-    decomposes_batches_on_a_cpu,
-    shard_clients,
-    spread,
-)
+from fcojax.engine.placement.mesh import client_mesh, decomposes_on_a_cpu, shard_clients, spread
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.program import Program
 from fcojax.engine.state import State, on_mesh
@@ -308,11 +303,13 @@ def prepare(
         settings.eval_every, stream,
     )  # fmt: skip
     prepared = _with_sizes(prepared, job.plan, settings)
-    if data.mesh is not None and decomposes_batches_on_a_cpu(_trace(prepared)):
+    timed = settings.time_chunks and job.plan.client_chunk_size is None and stream is None
+    # Chunks that are timed have more clients side by side than this program.
+    if data.mesh is not None and decomposes_on_a_cpu(_trace(prepared), fewest=1 if timed else 2):
         context = _context(job, problem, job.train)
         prepared = prepared._replace(data=job.train, context=context)
         prepared = _with_sizes(prepared, job.plan, settings)
-    if settings.time_chunks and job.plan.client_chunk_size is None and stream is None:
+    if timed:
         chunk = fastest_chunk_size(
             job.algorithm, first, problem.init(keys[0]), prepared.data, job.plan,
             num_points=min(prepared.group, points), num_seeds=keys.size, remember=remember,
@@ -360,7 +357,7 @@ def _numbers_read(prepared: PreparedJob, plan: Plan, settings: Settings) -> floa
     """Return how many numbers of the clients' examples the local steps of all runs read."""
     data, work = prepared.data, plan.work
     num_runs = num_points(prepared.job.grid) * len(settings.seeds)
-    rows_of_step = work.batch_size or data.max_size
+    rows_of_step = min(work.batch_size or data.max_size, data.max_size)
     rows = plan.cohort.size(data.num_clients) * work.max_steps(data.max_size) * rows_of_step
     of_row = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(data.examples))
     return float(settings.num_rounds) * num_runs * rows * of_row

@@ -185,7 +185,10 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     num_bytes = dtype.itemsize * math.prod(shape)
     if num_bytes >= _LARGE_BYTES:
         # NumPy's own memory has huge pages, whose first access takes longer on virtual machines.
-        pages = mmap.mmap(-1, num_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            pages = mmap.mmap(-1, num_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise MemoryError(f"no {num_bytes / 2**30:.1f} GiB of memory are left") from error
         return np.frombuffer(pages, np.uint8).view(dtype).reshape(shape)
     room = np.empty(num_bytes + _ALIGNMENT, np.uint8)
     start = -room.ctypes.data % _ALIGNMENT
@@ -197,7 +200,7 @@ def copied(array: Any) -> Any:
 
     Others, also those that XLA needs not copy, are returned as they are.
     """
-    large = isinstance(array, np.ndarray) and array.nbytes >= _LARGE_BYTES
+    large = type(array) is np.ndarray and array.nbytes >= _LARGE_BYTES
     if not large or array.ctypes.data % _ALIGNMENT == 0 or backend() != "cpu":
         return array
     out = aligned(array.shape, array.dtype)

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.scipy.linalg import solve_triangular
 
-from fcojax.engine.placement.mesh import decomposes_batches_on_a_cpu
+from fcojax.engine.placement.mesh import decomposes_on_a_cpu
 from fcojax.transforms import nuclear
 from fcojax.xla import linalg
 
@@ -47,6 +48,7 @@ def test_one_to_eight_devices_give_the_same_numbers():
         (lambda x: jax.vmap(linalg.symmetric_eigh)(jnp.stack([x, x])), False),
         (lambda x: jax.vmap(lambda m: nuclear().prox(m, 0.1, 1.0))(jnp.stack([x, x])), False),
         (lambda x: jax.vmap(jnp.linalg.solve, (0, None))(jnp.stack([x, x]), x), True),
+        (lambda x: jax.vmap(solve_triangular, (0, None))(jnp.stack([x, x]), x), True),
         (lambda x: jax.lax.fori_loop(0, 2, lambda _, c: jnp.linalg.svd(c)[0], x[None]), False),
         (
             lambda x: jax.lax.cond(
@@ -58,4 +60,10 @@ def test_one_to_eight_devices_give_the_same_numbers():
 )
 def test_programs_that_decompose_batches_of_matrices_are_recognised(function, decomposes):
     """Several devices of a CPU would wait for each other's threads in them."""
-    assert decomposes_batches_on_a_cpu(jax.jit(function).trace(jnp.eye(3))) == decomposes
+    assert decomposes_on_a_cpu(jax.jit(function).trace(jnp.eye(3))) == decomposes
+
+
+def test_a_matrix_of_one_client_is_a_batch_where_more_of_them_run_side_by_side():
+    program = jax.jit(lambda x: jnp.linalg.svd(x)[1]).trace(jnp.eye(3))
+    assert decomposes_on_a_cpu(program, fewest=1) and not decomposes_on_a_cpu(program)
+    assert not decomposes_on_a_cpu(jax.jit(jnp.sin).trace(jnp.eye(3)), fewest=1)

@@ -287,13 +287,30 @@ def test_a_large_array_is_copied_in_blocks_to_memory_that_the_device_uses(dtype,
     assert np.array_equal(copy, rows) and not np.may_share_memory(copy, rows)
     assert jax.device_put(copy).unsafe_buffer_pointer() == copy.ctypes.data
     assert stored.copied(copy) is copy
+    made, function = [], stored.copied
+    monkeypatch.setattr(stored, "copied", lambda leaf: made.append(function(leaf)) or made[-1])
     data = from_rows({"x": rows}, [1000, 1])
+    assert data.examples["x"].unsafe_buffer_pointer() == made[0].ctypes.data
+    monkeypatch.undo()
     rows[...] = 0
     assert np.array_equal(np.asarray(data.examples["x"]).reshape(-1), values)
-    small = rows[:2]
-    assert stored.copied(small) is small
+    assert stored.copied(rows) is rows  # as it is small, without the limits above
+
+
+def test_only_large_arrays_of_numpy_are_copied_on_a_cpu(monkeypatch):
+    monkeypatch.setattr(stored, "_LARGE_BYTES", 1 << 10)
+    rows = stored.aligned((1025,), np.dtype(np.float32))[1:].reshape(512, 2)
+    rows[...] = 1
+    assert stored.copied(rows) is not rows
+    others = rows[:2], jnp.asarray(rows), np.ma.masked_less(rows, 0)
+    assert all(stored.copied(other) is other for other in others)
     with pretend("cuda"):
         assert stored.copied(rows) is rows
+
+
+def test_memory_that_is_not_there_is_a_memory_error():
+    with pytest.raises(MemoryError, match="GiB of memory are left"):
+        stored.aligned((1 << 47,), np.dtype(np.uint8))
 
 
 def test_rows_on_the_host_are_placed_on_a_mesh_as_they_are():

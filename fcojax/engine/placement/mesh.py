@@ -37,7 +37,7 @@ from fcojax.xla.jaxprs import equations
 
 _DECOMPOSITIONS = {
     "svd", "eigh", "eig", "schur", "qr", "geqrf", "householder_product", "lu", "cholesky",
-    "hessenberg", "tridiagonal",
+    "hessenberg", "tridiagonal", "triangular_solve",
 }  # fmt: skip
 
 
@@ -162,8 +162,8 @@ def _padded_rows(leaf: np.ndarray, start: int, end: int, num_rows: int) -> np.nd
     return stored.padded_rows(leaf, min(start, end - 1), end, num_rows)
 
 
-def decomposes_batches_on_a_cpu(program: jax.stages.Traced) -> bool:
-    """Return whether a program decomposes batches of matrices on a CPU.
+def decomposes_on_a_cpu(program: jax.stages.Traced, fewest: int = 2) -> bool:
+    """Return whether a program decomposes a batch of matrices on a CPU, or solves with one.
 
     jaxlib's kernels for batches of matrices wait for threads of the pool that they run in, so
     programs on as many devices as the pool has threads can deadlock. Those for one matrix do not
@@ -171,10 +171,12 @@ def decomposes_batches_on_a_cpu(program: jax.stages.Traced) -> bool:
 
     Args:
       program: the traced program.
+      fewest: matrices that are a batch; 1 for a program of one client, of which there are more
+        side by side in another.
     """
     return rules.backend() == "cpu" and any(
         equation.primitive.name in _DECOMPOSITIONS
-        and math.prod(equation.invars[0].aval.shape[:-2]) > 1
+        and math.prod(equation.invars[0].aval.shape[:-2]) >= fewest
         for equation in equations(program.jaxpr.jaxpr)
     )
 
@@ -196,7 +198,7 @@ def spread(
     the clients, which pays if every device has at least two clients a round and steps are large: on
     a CPU so large that clients run one by one, on accelerators so large that reading a round's
     examples and states takes longer than the communication. Programs that decompose batches of
-    matrices on a CPU should stay on one device; see ``decomposes_batches_on_a_cpu``.
+    matrices on a CPU should stay on one device; see ``decomposes_on_a_cpu``.
 
     Args:
       algorithm: the algorithm.
