@@ -137,6 +137,21 @@ def test_a_grid_whose_runs_read_many_numbers_is_one_program(tmp_path, monkeypatc
     assert runner.prepare(job).group == halves.size
 
 
+def test_where_chunks_are_timed_one_decomposition_keeps_a_program_on_one_device(
+    tmp_path, monkeypatch
+):
+    """The program that is looked at may have one client at a time, where others have more."""
+    fewest = []
+    monkeypatch.setattr(
+        jobs, "decomposes_on_a_cpu", lambda program, **given: fewest.append(given) or True
+    )
+    monkeypatch.setattr(jobs, "fastest_chunk_size", lambda *args, **kwargs: 1)
+    for timed in (False, True):
+        runner, job, _ = prepared(tmp_path, "grid", time_chunks=timed, point_chunk_size=None)
+        assert runner.prepare(job).data.mesh is None
+    assert fewest == [{"fewest": 2}, {"fewest": 1}]
+
+
 @pytest.mark.slow
 def test_devices_share_the_seeds_of_one_point_and_a_killed_run_goes_on_with_one(
     tmp_path, monkeypatch
