@@ -190,12 +190,15 @@ def modelled(kind: str, found: Launches, operations: float, rounds: int) -> dict
 
 # The cases of ``benchmarks.accelerator`` that are programs here.
 CASES = {
-    "W1": "W1 fed_dual_avg", "W2": "W2 fed_dual_avg", "W3": "W3 fed_dual_avg",
+    "W1": "W1 fed_dual_avg",
+    "W2": "W2 fed_dual_avg",
+    "W3": "W3 fed_dual_avg",
     "W5, num_clients = 1,000": "W5 fed_dual_avg",
-    "W7, fed_avg": "W7 fed_avg", "W8, fed_avg": "W8 fed_avg",
+    "W7, fed_avg": "W7 fed_avg",
+    "W8, fed_avg": "W8 fed_avg",
     **{f"W4, {n:,} points": f"W4 {n:,} points" for n in (25, 100, 400, 10_000)},
     **{f"W6, cohort_size = {n:,}": f"W6 {n:,} clients a round" for n in (10, 100, 1000, 10_000)},
-}  # fmt: skip
+}
 
 
 def beside(rows: list[dict], modelled_ms: dict[str, float]) -> dict[str, dict]:
@@ -243,14 +246,25 @@ def rows_of(name: str, make: Callable, options: argparse.Namespace) -> Iterator[
 def table(rows: list[dict]) -> str:
     """Return the rows as a table in Markdown."""
     columns = {
-        "kernels": "kernels a round", "kernels_a_step": "a step",
-        "kernels_around": "around the steps", "mb_moved": "MB moved",
-        "temporary_mb": "temporary MB", "total_mb": "total MB", "calls": "library calls",
-        "waits": "waits", "host": "host transfers", "crossing_kb": "kB across devices",
-        "launches_ms": "launches, ms", "bytes_ms": "bytes, ms", "products_ms": "products, ms",
-        "modelled_ms": "modelled ms", "measured_ms": "measured ms", "times": "measured by modelled",
-        "compile_s": "to compile, s", "failed": "failed",
-    }  # fmt: skip
+        "kernels": "kernels a round",
+        "kernels_a_step": "a step",
+        "kernels_around": "around the steps",
+        "mb_moved": "MB moved",
+        "temporary_mb": "temporary MB",
+        "total_mb": "total MB",
+        "calls": "library calls",
+        "waits": "waits",
+        "host": "host transfers",
+        "crossing_kb": "kB across devices",
+        "launches_ms": "launches, ms",
+        "bytes_ms": "bytes, ms",
+        "products_ms": "products, ms",
+        "modelled_ms": "modelled ms",
+        "measured_ms": "measured ms",
+        "times": "measured by modelled",
+        "compile_s": "to compile, s",
+        "failed": "failed",
+    }
     used = [name for name in columns if any(row.get(name) for row in rows)]
     lines = ["| program | " + " | ".join(columns[name] for name in used) + " |"]
     lines.append("|" + "---|" * (len(used) + 1))

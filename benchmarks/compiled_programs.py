@@ -111,8 +111,10 @@ def of_workload(name: str, algorithm: str, num_steps: int | None = None) -> Comp
 def linear(workload: Workload):
     """Return the start point, the loss and the population of a linear workload."""
     counts, dim, classes = (
-        (workload.num_clients, workload.num_examples), workload.dim, workload.num_classes
-    )  # fmt: skip
+        (workload.num_clients, workload.num_examples),
+        workload.dim,
+        workload.num_classes,
+    )
     if workload.model == "softmax":
         start = {"w": _shape(dim, classes or 0), "b": _shape(classes or 0)}
         return start, softmax, population(*counts, x=(dim,), y=[(), jnp.int32])
@@ -209,12 +211,17 @@ def many_clients(cohort_size: int) -> Compilable:
 
 def workloads() -> dict[str, Callable[[], Compilable]]:
     """Return the reference workloads by name."""
-    each = {f"{w} {a}": functools.partial(of_workload, w, a)
-            for w in ("W1", "W2", "W3", "W5") for a in ("fed_avg", "fed_dual_avg")}  # fmt: skip
+    each = {
+        f"{w} {a}": functools.partial(of_workload, w, a)
+        for w in ("W1", "W2", "W3", "W5")
+        for a in ("fed_avg", "fed_dual_avg")
+    }
     grids = {f"W4 {n:,} points": functools.partial(grid_of, n) for n in (25, 100, 400, 10_000)}
     others = {f"{name} fed_avg": functools.partial(of_network, name) for name in ("W7", "W8")}
-    cohorts = {f"W6 {n:,} clients a round": functools.partial(many_clients, n)
-               for n in (10, 100, 1000, 10_000)}  # fmt: skip
+    cohorts = {
+        f"W6 {n:,} clients a round": functools.partial(many_clients, n)
+        for n in (10, 100, 1000, 10_000)
+    }
     dropout = functools.partial(of_network, "W7", dropout_rates=(0.25, 0.5))
     matrices = {
         f"low rank {a}": functools.partial(low_rank, a) for a in ("fed_dual_avg", "fed_mid")

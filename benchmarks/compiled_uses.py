@@ -125,10 +125,15 @@ def solved() -> dict[str, Compilable]:
     """Return the programs of ``solve`` on W1."""
     return _solved(
         lambda chosen, start, *others: fcojax.solve(
-            chosen, chosen.hparams_type(), start, *others, max_rounds=100, eval_every=10,
+            chosen,
+            chosen.hparams_type(),
+            start,
+            *others,
+            max_rounds=100,
+            eval_every=10,
             certificate=fcojax.kkt(compiled_programs.least_squares, l1()),
         )
-    )  # fmt: skip
+    )
 
 
 def along_a_path() -> dict[str, Compilable]:

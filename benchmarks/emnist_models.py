@@ -91,22 +91,33 @@ def equinox(params: dict) -> Model:
     """Equinox: one example at a time, with axes [channels, height, width]."""
     eqx = importlib.import_module("equinox")
     keys = jax.random.split(jax.random.key(0), 4)
-    blank = eqx.nn.Sequential([
-        eqx.nn.Conv2d(1, 32, 3, key=keys[0]), eqx.nn.Lambda(jax.nn.relu),
-        eqx.nn.Conv2d(32, 64, 3, key=keys[1]), eqx.nn.Lambda(jax.nn.relu),
-        eqx.nn.MaxPool2d(2, 2), eqx.nn.Lambda(jnp.ravel),
-        eqx.nn.Linear(12 * 12 * 64, 128, key=keys[2]), eqx.nn.Lambda(jax.nn.relu),
-        eqx.nn.Linear(128, 62, key=keys[3]),
-    ])  # fmt: skip
+    blank = eqx.nn.Sequential(
+        [
+            eqx.nn.Conv2d(1, 32, 3, key=keys[0]),
+            eqx.nn.Lambda(jax.nn.relu),
+            eqx.nn.Conv2d(32, 64, 3, key=keys[1]),
+            eqx.nn.Lambda(jax.nn.relu),
+            eqx.nn.MaxPool2d(2, 2),
+            eqx.nn.Lambda(jnp.ravel),
+            eqx.nn.Linear(12 * 12 * 64, 128, key=keys[2]),
+            eqx.nn.Lambda(jax.nn.relu),
+            eqx.nn.Linear(128, 62, key=keys[3]),
+        ]
+    )
     own, static = eqx.partition(blank, eqx.is_inexact_array)
     kernels = [params[name]["kernel"] for name in _ORDER]
     biases = [params[name]["bias"] for name in _ORDER]
     by_channel = kernels[2].reshape(12, 12, 64, 128).transpose(3, 2, 0, 1).reshape(128, -1)
     leaves = [
-        kernels[0].transpose(3, 2, 0, 1), biases[0][:, None, None],
-        kernels[1].transpose(3, 2, 0, 1), biases[1][:, None, None],
-        by_channel, biases[2], kernels[3].T, biases[3],
-    ]  # fmt: skip
+        kernels[0].transpose(3, 2, 0, 1),
+        biases[0][:, None, None],
+        kernels[1].transpose(3, 2, 0, 1),
+        biases[1][:, None, None],
+        by_channel,
+        biases[2],
+        kernels[3].T,
+        biases[3],
+    ]
     own = jax.tree.unflatten(jax.tree.structure(own), map(np.ascontiguousarray, leaves))
 
     def apply(params, x):

@@ -42,21 +42,28 @@ def rows_of(dtype="float64"):
 
 ALGORITHMS = {
     "fed_dual_avg": (
-        lambda: fcojax.algorithms.fed_dual_avg(loss, euclidean(l1())), {"penalty_scale": 0.1}, None,
+        lambda: fcojax.algorithms.fed_dual_avg(loss, euclidean(l1())),
+        {"penalty_scale": 0.1},
+        None,
     ),
     "composite_fl": (
-        lambda: fcojax.algorithms.composite_fl(loss, l1()), {"penalty_scale": 0.1}, None,
+        lambda: fcojax.algorithms.composite_fl(loss, l1()),
+        {"penalty_scale": 0.1},
+        None,
     ),
     "scaffold": (
-        lambda: fcojax.algorithms.scaffold(loss, l1(), prox="feedback"), {"penalty_scale": 0.1},
+        lambda: fcojax.algorithms.scaffold(loss, l1(), prox="feedback"),
+        {"penalty_scale": 0.1},
         uploads.ef14(uploads.top_k(2)),
     ),
     "fed_dyn": (lambda: fcojax.algorithms.fed_dyn(loss), {}, None),
     "fed_avg": (lambda: fcojax.algorithms.fed_avg(loss), {}, uploads.ef21(uploads.top_k(2))),
     "rand_k": (
-        lambda: fcojax.algorithms.fed_avg(loss), {}, uploads.compressed(uploads.rand_k(0.5)),
+        lambda: fcojax.algorithms.fed_avg(loss),
+        {},
+        uploads.compressed(uploads.rand_k(0.5)),
     ),
-}  # fmt: skip
+}
 
 
 def federation_of(name, dtype="float64", **other):
@@ -87,9 +94,16 @@ def simulated_choice(key) -> Selection:
     problem = fcojax.problems.Problem(loss, data, None, lambda key: jnp.zeros(6, "float64"))
     federation = federation_of_choice()
     return fcojax.select(
-        problem, l1(), by=BY, refit=False, key=key, method=thresholding,
-        hparams=federation.hparams, plan=federation.plan, **CHOICE,
-    )  # fmt: skip
+        problem,
+        l1(),
+        by=BY,
+        refit=False,
+        key=key,
+        method=thresholding,
+        hparams=federation.hparams,
+        plan=federation.plan,
+        **CHOICE,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +137,11 @@ def simulated(federation, key, lost=(), num_rounds=NUM_ROUNDS, dtype="float64"):
     plan = federation.plan
     plan = plan._replace(cohort=Faulty(plan.cohort, frozenset(lost)))
     return fcojax.run(
-        federation.algorithm, federation.hparams, federation.params, data, key, plan,
+        federation.algorithm,
+        federation.hparams,
+        federation.params,
+        data,
+        key,
+        plan,
         num_rounds=num_rounds,
-    )  # fmt: skip
+    )

@@ -32,12 +32,16 @@ def main() -> None:
     options = parser.parse_args()
     x, y = emnist_cnn.draw(options.quick)
     model = fedjax.create_model_from_haiku(
-        hk.transform(_forward), {"x": x[0, :1], "y": y[0, :1]}, _cross_entropy,
-    )  # fmt: skip
+        hk.transform(_forward),
+        {"x": x[0, :1], "y": y[0, :1]},
+        _cross_entropy,
+    )
     algorithm = fedjax.algorithms.fed_avg.federated_averaging(
-        fedjax.model_grad(model), fedjax.optimizers.sgd(emnist_cnn.LR), fedjax.optimizers.sgd(1.0),
+        fedjax.model_grad(model),
+        fedjax.optimizers.sgd(emnist_cnn.LR),
+        fedjax.optimizers.sgd(1.0),
         fedjax.ShuffleRepeatBatchHParams(batch_size=emnist_cnn.BATCH_SIZE, num_epochs=1),
-    )  # fmt: skip
+    )
     names = ("conv2_d", "conv2_d_1", "linear", "linear_1")
     params = {
         name: {"w": jnp.asarray(layer["kernel"]), "b": jnp.asarray(layer["bias"])}

@@ -91,9 +91,16 @@ def measure_plain_jax(workload: Workload, algorithm: str) -> dict:
             "penalty_scale": workload.penalty_scale,
         }
         one_round = functools.partial(
-            plain_jax.run, algorithm, settings.losses(workload.model), workload.num_steps, rates,
-            start(workload), data, members, indices,
-        )  # fmt: skip
+            plain_jax.run,
+            algorithm,
+            settings.losses(workload.model),
+            workload.num_steps,
+            rates,
+            start(workload),
+            data,
+            members,
+            indices,
+        )
     clock.lap("population_s")
     jax.block_until_ready(one_round())
     clock.lap("first_round_s")
@@ -149,10 +156,14 @@ class _Clock:
         )
         ratio = peak * 2**20 / self.population
         return {
-            **steps, "to_first_round_s": whole, "processor_s": of_processor,
-            "peak_mb": peak, "held_mb": held, "population_mb": self.population / 2**20,
+            **steps,
+            "to_first_round_s": whole,
+            "processor_s": of_processor,
+            "peak_mb": peak,
+            "held_mb": held,
+            "population_mb": self.population / 2**20,
             "peak_over_population": ratio,
-        }  # fmt: skip
+        }
 
 
 def compare(name: str, algorithm: str, repeats: int) -> dict:
@@ -161,9 +172,14 @@ def compare(name: str, algorithm: str, repeats: int) -> dict:
     for _ in range(repeats):
         for side, found in rows.items():
             command = [
-                sys.executable, "-m", "benchmarks.first_round", f"--workload={name}",
-                f"--algorithm={algorithm}", f"--side={side}", f"--gigabytes={FLAGS.gigabytes}",
-            ]  # fmt: skip
+                sys.executable,
+                "-m",
+                "benchmarks.first_round",
+                f"--workload={name}",
+                f"--algorithm={algorithm}",
+                f"--side={side}",
+                f"--gigabytes={FLAGS.gigabytes}",
+            ]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise RuntimeError(f"the {side} side of {name} failed:\n{done.stderr}")

@@ -72,10 +72,8 @@ def cases(quick: bool) -> dict[str, Case]:
     side, length, batch = (8, 100, 20) if quick else (128, 100_000, 320)
     square, tall = (side, side), (20 * side, side)
     table = (90, side)
-    found = {f"{name}, jax.lax": case for name, case in
-             _layers(lambda function: function).items()}  # fmt: skip
-    found |= {f"{name}, ours": case for name, case in
-              _layers(fast_inside_loops).items()}  # fmt: skip
+    found = {f"{name}, jax.lax": case for name, case in _layers(lambda function: function).items()}
+    found |= {f"{name}, ours": case for name, case in _layers(fast_inside_loops).items()}
     found |= {
         "mean over 3 x 3, reduce_window": Case(
             lambda x: nn.avg_pool(x, (3, 3), None, "SAME"), ((20, 26, 26, 32),)

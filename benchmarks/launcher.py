@@ -66,11 +66,18 @@ def measure(path: str, label: str, num_rounds: int, repeats: int, quick: bool = 
     def sweep():
         jax.block_until_ready(
             fcojax.sweep(
-                job.algorithm, job.grid, problem.init(keys[0]), data, keys, job.plan,
-                num_rounds=num_rounds, eval_every=settings.eval_every, observe=runner.observe,
+                job.algorithm,
+                job.grid,
+                problem.init(keys[0]),
+                data,
+                keys,
+                job.plan,
+                num_rounds=num_rounds,
+                eval_every=settings.eval_every,
+                observe=runner.observe,
                 context=(data, problem.validation),
             )
-        )  # fmt: skip
+        )
 
     times: dict[str, list[float]] = {"launcher": [], "sweep": []}
     for repeat in range(repeats + 1):

@@ -253,12 +253,17 @@ def _fusion_bytes(inner, body, each: Instruction) -> int:
     for instruction in inner.values():
         if instruction.op != "parameter":
             continue
-        total += sum(
-            num_bytes(user.type) if user.op in _SLICES else 0 for _, user in users[instruction.name]
-        ) if all(
-            position == 0 and user.op in (*_SLICES, "dynamic-update-slice")
-            for position, user in users[instruction.name]
-        ) else num_bytes(instruction.type)  # fmt: skip
+        total += (
+            sum(
+                num_bytes(user.type) if user.op in _SLICES else 0
+                for _, user in users[instruction.name]
+            )
+            if all(
+                position == 0 and user.op in (*_SLICES, "dynamic-update-slice")
+                for position, user in users[instruction.name]
+            )
+            else num_bytes(instruction.type)
+        )
     (root,) = [instruction for instruction in inner.values() if instruction.root]
     outputs = [inner[name] for name in root.operands] if root.op == "tuple" else [root]
     for output in outputs:

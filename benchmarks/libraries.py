@@ -78,12 +78,15 @@ def plain_loop_side(_: str, x: np.ndarray, y: np.ndarray):
         orders = rng.permuted(np.tile(np.arange(x.shape[1]), (rounds, len(x), 1)), axis=2)
         return jax.block_until_ready(
             plain_loop.run(
-                "fed_avg", "emnist_net", {"client_lr": emnist_cnn.LR, "penalty_scale": 0.0},
-                jax.tree.map(jnp.asarray, emnist_cnn.start()), {"x": x, "y": y},
+                "fed_avg",
+                "emnist_net",
+                {"client_lr": emnist_cnn.LR, "penalty_scale": 0.0},
+                jax.tree.map(jnp.asarray, emnist_cnn.start()),
+                {"x": x, "y": y},
                 np.tile(np.arange(len(x)), (rounds, 1)),
                 orders.reshape(rounds, len(x), -1, emnist_cnn.BATCH_SIZE),
             )
-        )  # fmt: skip
+        )
 
     return run, plain_loop.cross_entropy(plain_loop.emnist_net)
 

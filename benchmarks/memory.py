@@ -79,10 +79,13 @@ def _measured(name: str, megabytes: int, folder: str) -> dict:
     gc.collect()
     arrays = sum(array.nbytes for array in jax.live_arrays())
     found = {
-        "beyond": peak - before, "held": _memory("VmRSS") - before, "arrays": arrays,
-        "before": before, "anonymous": largest[0],
+        "beyond": peak - before,
+        "held": _memory("VmRSS") - before,
+        "arrays": arrays,
+        "before": before,
+        "anonymous": largest[0],
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    }  # fmt: skip
+    }
     in_populations = {what: round(value / size, 2) for what, value in found.items()}
     return {"operation": name, "megabytes": megabytes, **in_populations, "seconds": round(seconds)}
 
@@ -199,9 +202,15 @@ def _solve(data):
     problem, algorithm, plan, hparams, params = _setting(data)
     certificate = fcojax.kkt(problem.loss, fcojax.transforms.l1())
     return fcojax.solve(
-        algorithm, hparams, params, data, jax.random.key(0), plan, certificate=certificate,
+        algorithm,
+        hparams,
+        params,
+        data,
+        jax.random.key(0),
+        plan,
+        certificate=certificate,
         max_rounds=10,
-    )  # fmt: skip
+    )
 
 
 def _path(data):
@@ -251,9 +260,7 @@ def _advance(given, donate: bool = False):
     import fcojax
 
     algorithm, hparams, states, data, plan = given
-    return fcojax.advance(
-        algorithm, hparams, states[0], data, plan, num_rounds=1, donate=donate
-    )  # fmt: skip
+    return fcojax.advance(algorithm, hparams, states[0], data, plan, num_rounds=1, donate=donate)
 
 
 def _save(given):

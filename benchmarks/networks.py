@@ -72,9 +72,15 @@ def ours(workload: Workload, algorithm: str, data: fcojax.ClientData):
 
     def run(num_rounds):
         return fcojax.run(
-            chosen, hparams, params, placed, jax.random.key(0), how, num_rounds=num_rounds,
+            chosen,
+            hparams,
+            params,
+            placed,
+            jax.random.key(0),
+            how,
+            num_rounds=num_rounds,
             eval_every=num_rounds,
-        )[0]  # fmt: skip
+        )[0]
 
     return run
 
@@ -136,9 +142,13 @@ def on_device(name: str) -> Callable[[bool], Iterator[dict]]:
             workload = workload._replace(num_rounds=2)
         if quick:
             workload = workload._replace(
-                num_clients=4, num_examples=8, batch_size=4, num_steps=2, cohort_size=2,
+                num_clients=4,
+                num_examples=8,
+                batch_size=4,
+                num_steps=2,
+                cohort_size=2,
                 num_rounds=1,
-            )  # fmt: skip
+            )
         for algorithm in ("fed_avg", "fed_dual_avg"):
             yield attempt(
                 f"{name}, {algorithm}", lambda algorithm=algorithm: both(workload, algorithm)

@@ -73,9 +73,15 @@ class Setting:
         num = self.workload.num_rounds
         plan = self.plan._replace(client_chunk_size=chunk)
         return fcojax.run(
-            self.ours, self.hparams, self.params, self.data, key, plan, num_rounds=num,
+            self.ours,
+            self.hparams,
+            self.params,
+            self.data,
+            key,
+            plan,
+            num_rounds=num,
             eval_every=num,
-        )[0]  # fmt: skip
+        )[0]
 
     def sweep(self, pairs, key):
         """The library's sweep over pairs of client and server rate."""
@@ -86,9 +92,11 @@ class Setting:
             if name not in ("client_lr", "server_lr")
         }
         grid = fcojax.grid.zipped(
-            type(self.hparams), client_lr=pairs[:, 0].tolist(), server_lr=pairs[:, 1].tolist(),
+            type(self.hparams),
+            client_lr=pairs[:, 0].tolist(),
+            server_lr=pairs[:, 1].tolist(),
             **others,
-        )  # fmt: skip
+        )
 
         @jax.jit
         def whole(grid, data, keys):
@@ -102,8 +110,9 @@ class Setting:
         """``(client_lr, server_lr) -> model`` in plain JAX, on the cohorts and batches of ours."""
         workload = self.workload
         shape = workload.num_clients, workload.num_examples
-        data = {name: leaf.reshape(*shape, *leaf.shape[1:])
-                for name, leaf in self.data.examples.items()}  # fmt: skip
+        data = {
+            name: leaf.reshape(*shape, *leaf.shape[1:]) for name, leaf in self.data.examples.items()
+        }
         members, indices = map(jnp.asarray, drawn(workload, 0))
         if workload.batch_size is None:
             indices = None
@@ -112,9 +121,15 @@ class Setting:
             rates = {"client_lr": client_lr, "server_lr": server_lr}
             rates["penalty_scale"] = jnp.float32(workload.penalty_scale)
             return plain_jax.run(
-                self.algorithm, self.loss, workload.num_steps, rates, self.params, data, members,
+                self.algorithm,
+                self.loss,
+                workload.num_steps,
+                rates,
+                self.params,
+                data,
+                members,
                 indices,
-            )  # fmt: skip
+            )
 
         return run
 
@@ -146,9 +161,12 @@ def peaks(quick: bool) -> Iterator[dict]:
     count = (1 << 20) if quick else (1 << 26) if on_cpu else (1 << 30)
     devices = jax.devices()
     yield {
-        "case": "device", "device": devices[0].device_kind, "number": len(devices),
-        "backend": jax.default_backend(), "jax": jax.__version__,
-    }  # fmt: skip
+        "case": "device",
+        "device": devices[0].device_kind,
+        "number": len(devices),
+        "backend": jax.default_backend(),
+        "jax": jax.__version__,
+    }
 
     def copying():
         # In a loop, which writes where it reads: fresh pages cost a CPU more than their contents.
@@ -271,9 +289,14 @@ def networks(quick: bool) -> Iterator[dict]:
     """FedAvg on a small dense network, ten clients a round, one epoch; W7 is the convolutional."""
     clients, size, batch, rounds = (4, 8, 4, 2) if quick else (100, 600, 20, 5)
     workload = WORKLOADS["W3"]._replace(
-        num_clients=clients, num_examples=size, batch_size=batch, num_classes=10,
-        cohort_size=min(10, clients - 1), num_rounds=rounds, num_steps=size // batch,
-    )  # fmt: skip
+        num_clients=clients,
+        num_examples=size,
+        batch_size=batch,
+        num_classes=10,
+        cohort_size=min(10, clients - 1),
+        num_rounds=rounds,
+        num_steps=size // batch,
+    )
     x, y = draw(workload)
     data = fcojax.from_rows({"x": x, "y": y}, [size] * clients).to_device()
     problem = network(two_layer(num_hidden=8 if quick else 200), data, num_classes=10)
@@ -301,9 +324,11 @@ def networks(quick: bool) -> Iterator[dict]:
         )
         largest = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), model, other)
         return {
-            "ms": ms / rounds, "first_run_s": first, "by_hand_ms": theirs / rounds,
+            "ms": ms / rounds,
+            "first_run_s": first,
+            "by_hand_ms": theirs / rounds,
             "difference": max(jax.tree.leaves(largest)),
-        }  # fmt: skip
+        }
 
     def one_by_one():
         ms, first, _ = at(1)

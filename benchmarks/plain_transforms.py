@@ -44,23 +44,27 @@ VECTORS, MATRICES = ((1_000_000,), (64, 1_000)), ((256, 256), (64, 32, 32))
 TRANSFORMS = {
     "l1": (lambda v: transforms.l1().prox(v, 1.0, 0.7), soft, 1, VECTORS),
     "l2": (lambda v: transforms.l2().prox(v, 1.0, 3.0), None, 1, VECTORS),
-    "simplex": (
-        lambda v: transforms.simplex().prox(v, 1.0, 1.0), simplex_by_sorting, 1, VECTORS
-    ),
+    "simplex": (lambda v: transforms.simplex().prox(v, 1.0, 1.0), simplex_by_sorting, 1, VECTORS),
     "l1_ball": (lambda v: transforms.l1_ball().prox(v, 1.0, 10.0), None, 1, VECTORS),
     "l_inf": (lambda v: transforms.l_inf().prox(v, 1.0, 10.0), None, 1, VECTORS),
     "l0_ball": (lambda v: transforms.l0_ball(100).prox(v, 1.0, 1.0), None, 1, VECTORS),
     "power 2.5": (lambda v: transforms.power(2.5).prox(v, 1.0, 0.7), None, 1, VECTORS),
     "monotone": (lambda v: transforms.monotone().prox(v, 1.0, 1.0), None, 1, VECTORS[1:]),
     "total_variation": (
-        lambda v: transforms.total_variation().prox(v, 1.0, 1.0), None, 1, VECTORS[1:]
+        lambda v: transforms.total_variation().prox(v, 1.0, 1.0),
+        None,
+        1,
+        VECTORS[1:],
     ),
     "nuclear": (lambda v: transforms.nuclear().prox(v, 1.0, 1.0), svd_shrunk, 2, MATRICES),
     "psd": (lambda v: transforms.psd().prox(v, 1.0, 1.0), eigenvalues_clipped, 2, MATRICES),
     "stiefel": (
-        transforms.stiefel().project, nearest_frame, 2, ((64, 784, 5), (64, 784, 16), (256, 256))
+        transforms.stiefel().project,
+        nearest_frame,
+        2,
+        ((64, 784, 5), (64, 784, 16), (256, 256)),
     ),
-}  # fmt: skip
+}
 
 
 def of_transforms(quick: bool) -> Iterator[dict]:
@@ -78,8 +82,10 @@ def of_transforms(quick: bool) -> Iterator[dict]:
                 ends = {way: np.asarray(f(at)) for way, f in batched.items()}
                 first = time.perf_counter() - began
                 calls = {way: lambda f=f: f(at) for way, f in batched.items()}
-                times = {way: 1e3 * statistics.median(taken)
-                         for way, taken in alternate(calls, 5).items()}  # fmt: skip
+                times = {
+                    way: 1e3 * statistics.median(taken)
+                    for way, taken in alternate(calls, 5).items()
+                }
                 row = {"ms": times["ours"], "first_run_s": first, "bytes": 2 * at.nbytes}
                 if plain is not None:
                     row["by_hand_ms"] = times["plain"]

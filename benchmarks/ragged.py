@@ -69,10 +69,16 @@ def compare(dim: int, batch_size: int, repeats: int, quick: bool) -> dict:
         began = time.perf_counter()
         jax.block_until_ready(
             fcojax.run(
-                algorithm, hparams, zero, data[name], jax.random.key(0),
-                num_rounds=num_rounds, eval_every=num_rounds, plan=work,
+                algorithm,
+                hparams,
+                zero,
+                data[name],
+                jax.random.key(0),
+                num_rounds=num_rounds,
+                eval_every=num_rounds,
+                plan=work,
             )
-        )  # fmt: skip
+        )
         return time.perf_counter() - began
 
     first = {name: run(name) for name in data}

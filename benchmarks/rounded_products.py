@@ -78,9 +78,15 @@ def trained(name: str, bits: int, rounds: int) -> dict:
     start = jax.tree.map(jnp.asarray, workloads.start(workload))
     rounds = rounds or workload.num_rounds
     model, _ = fcojax.run(
-        chosen, hparams, start, data, jax.random.key(0), fcojax.Plan(*plan(workload)),
-        num_rounds=rounds, eval_every=rounds,
-    )  # fmt: skip
+        chosen,
+        hparams,
+        start,
+        data,
+        jax.random.key(0),
+        fcojax.Plan(*plan(workload)),
+        num_rounds=rounds,
+        eval_every=rounds,
+    )
     exact = loss_of(workload.model, 23)
     # All in full precision, whatever the run had.
     total = sum(

@@ -99,9 +99,14 @@ def measure_network(side: str) -> dict:
 
 def _in_fresh_process(side: str, draws: pathlib.Path) -> dict:
     command = [
-        sys.executable, "-m", "benchmarks.rounds", f"--workload={FLAGS.workload}",
-        f"--algorithm={FLAGS.algorithm}", f"--side={side}", f"--draws={draws}",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "benchmarks.rounds",
+        f"--workload={FLAGS.workload}",
+        f"--algorithm={FLAGS.algorithm}",
+        f"--side={side}",
+        f"--draws={draws}",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the {side} side failed:\n{done.stderr}")

@@ -56,9 +56,13 @@ def compare(name: str, algorithm: str) -> dict:
     results = []
     for size in sizes:
         command = [
-            sys.executable, "-m", "benchmarks.scaling", f"--workload={name}",
-            f"--algorithm={algorithm}", f"--size={size}",
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "benchmarks.scaling",
+            f"--workload={name}",
+            f"--algorithm={algorithm}",
+            f"--size={size}",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{field} = {size} failed:\n{done.stderr}")

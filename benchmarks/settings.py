@@ -36,9 +36,15 @@ def ours(workload: Workload, algorithm: str, x: np.ndarray, y: np.ndarray):
 
     def run(key):
         return fcojax.run(
-            chosen, hparams, params, data, key, num_rounds=workload.num_rounds,
-            eval_every=workload.num_rounds, plan=fcojax.Plan(work, cohort),
-        )[0]  # fmt: skip
+            chosen,
+            hparams,
+            params,
+            data,
+            key,
+            num_rounds=workload.num_rounds,
+            eval_every=workload.num_rounds,
+            plan=fcojax.Plan(work, cohort),
+        )[0]
 
     return run
 

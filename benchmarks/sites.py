@@ -104,9 +104,12 @@ class Processes:
     def start_link(self) -> None:
         """Start the SuperLink and wait until it listens."""
         self.start(
-            "flower-superlink", "--insecure", "--disable-runtime-dependency-installation",
-            "--port", str(self._link),
-        )  # fmt: skip
+            "flower-superlink",
+            "--insecure",
+            "--disable-runtime-dependency-installation",
+            "--port",
+            str(self._link),
+        )
         _wait_for(lambda: _listens(self._link), "the SuperLink")
 
     def start(self, *command: str) -> subprocess.Popen:
@@ -131,10 +134,15 @@ class Processes:
         """
         node = {"site": name, "file": f"{self.folder / name}.npz", "folder": f"{self.folder}/kept"}
         process = self.start(
-            "flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{self._link}",
-            "--port", str(_free_port()),
-            "--node-config", " ".join(f'{key}="{value}"' for key, value in node.items()),
-        )  # fmt: skip
+            "flower-supernode",
+            "--insecure",
+            "--superlink",
+            f"127.0.0.1:{self._link}",
+            "--port",
+            str(_free_port()),
+            "--node-config",
+            " ".join(f'{key}="{value}"' for key, value in node.items()),
+        )
         log = self._started[-1][1]
         _wait_for(lambda: "SuperNode ID" in log.read_text("utf-8", "replace"), f"site {name}")
         return process
@@ -229,9 +237,11 @@ def of_choice(timeout: float) -> dict:
         found = safetensors.load(kept)
     expected = simulated_choice(KEY)
     wanted = {
-        "strengths": expected.path.strengths, "models": expected.path.models,
-        "scores": expected.scores, "model": expected.model,
-    }  # fmt: skip
+        "strengths": expected.path.strengths,
+        "models": expected.path.models,
+        "scores": expected.scores,
+        "model": expected.model,
+    }
     assert expected.fold_outcome is not None
     rounds = expected.path.outcome.rounds, expected.fold_outcome.rounds
     return {

@@ -88,9 +88,15 @@ def server_app() -> ServerApp:
     if TOLD["algorithm"] == "select":
         return choosing_app()
     return flower.server_app(
-        federation(), KEY, num_sites=TOLD["sites"], num_rounds=TOLD["rounds"], folder=FOLDER,
-        eval_every=TOLD["rounds"], timeout=TOLD["timeout"], progress=report,
-    )  # fmt: skip
+        federation(),
+        KEY,
+        num_sites=TOLD["sites"],
+        num_rounds=TOLD["rounds"],
+        folder=FOLDER,
+        eval_every=TOLD["rounds"],
+        timeout=TOLD["timeout"],
+        progress=report,
+    )
 
 
 def choosing_app() -> ServerApp:
@@ -103,10 +109,13 @@ def choosing_app() -> ServerApp:
         found = flower.select(federation(), transport, KEY, by=BY, **CHOICE)
         assert found.fold_outcome is not None
         kept = {
-            "strengths": found.path.strengths, "models": found.path.models,
-            "rounds": found.path.outcome.rounds, "scores": found.scores,
-            "fold_rounds": found.fold_outcome.rounds, "model": found.model,
-        }  # fmt: skip
+            "strengths": found.path.strengths,
+            "models": found.path.models,
+            "rounds": found.path.outcome.rounds,
+            "scores": found.scores,
+            "fold_rounds": found.fold_outcome.rounds,
+            "model": found.model,
+        }
         fcojax.safetensors.save(FOLDER / "choice.safetensors", kept)
 
     return app

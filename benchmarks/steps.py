@@ -65,10 +65,13 @@ SETTINGS = {
     "char_lstm": _recurrent(networks.char_lstm),
     "transformer": Setting(
         lambda quick: networks.transformer(num_units=8 if quick else 128),
-        (80,), 90, 4, "characters",
+        (80,),
+        90,
+        4,
+        "characters",
     ),
     "tag_regression": Setting(lambda quick: networks.tag_regression(), (10_000,), 500, 20, "tags"),
-}  # fmt: skip
+}
 
 
 def problem(setting: Setting, quick: bool) -> Problem:

@@ -50,9 +50,13 @@ def saved(folder: pathlib.Path, num_clients: int, sparse: bool) -> ClientData:
     }
     return ClientData(
         {name: np.asarray(array) for name, array in mapped.items()},
-        jnp.arange(num_clients + 1, dtype=jnp.int32) * ROWS, jnp.ones(num_clients),
-        num_clients, ROWS, ROWS, (ROWS,),
-    )  # fmt: skip
+        jnp.arange(num_clients + 1, dtype=jnp.int32) * ROWS,
+        jnp.ones(num_clients),
+        num_clients,
+        ROWS,
+        ROWS,
+        (ROWS,),
+    )
 
 
 def resident_mb() -> float:
@@ -122,9 +126,11 @@ def measure(num_clients: int, num_rounds: int, gigabytes: float, workload: str) 
             state, ms = timed(from_disk, state, third)
             times.append(ms)
         found = {
-            "clients": data.num_clients, "rounds": int(state.round), "ms": times,
+            "clients": data.num_clients,
+            "rounds": int(state.round),
+            "ms": times,
             "resident_mb": [round(early), round(resident_mb())],
-        }  # fmt: skip
+        }
         if gigabytes:
             return found
         whole = data.to_device()

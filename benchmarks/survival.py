@@ -35,9 +35,13 @@ def command(workdir: pathlib.Path, quick: bool) -> list[str]:
 def start(workdir: pathlib.Path, quick: bool) -> subprocess.Popen:
     environment = {"JAX_COMPILATION_CACHE_DIR": os.fspath(ROOT / ".jax_cache")} | os.environ
     return subprocess.Popen(
-        command(workdir, quick), cwd=ROOT, env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        command(workdir, quick),
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def kill_and_resume(workdir: pathlib.Path, kills: int, number: int, seed: int, quick: bool) -> dict:
@@ -106,10 +110,12 @@ def measure(kills: int, name: str, seed: int, quick: bool) -> dict:
         number = signal.Signals[f"SIG{name}"]
         seen = kill_and_resume(broken, kills, number, seed, quick)
         return {
-            "signal": name, "seed": seed, **seen,
+            "signal": name,
+            "seed": seed,
+            **seen,
             "rows": len((whole / "rows.jsonl").read_text("utf-8").splitlines()),
             "differences": differences(whole, broken),
-        }  # fmt: skip
+        }
 
 
 def main() -> None:

@@ -95,10 +95,16 @@ def measure_ours(name: str, algorithm: str) -> dict:
         )
         sweep = jax.jit(
             lambda grid, data, keys: fcojax.sweep(
-                chosen, grid, params, data, keys, num_rounds=workload.num_rounds,
-                eval_every=workload.num_rounds, plan=fcojax.Plan(work, cohort),
+                chosen,
+                grid,
+                params,
+                data,
+                keys,
+                num_rounds=workload.num_rounds,
+                eval_every=workload.num_rounds,
+                plan=fcojax.Plan(work, cohort),
             )[0]
-        )  # fmt: skip
+        )
         keys, times = jax.random.key(0)[None], []
         jax.block_until_ready(sweep(grid, spread, keys))
         for _ in range(_TIMED):
@@ -148,9 +154,14 @@ def compare(name: str, algorithm: str, repeats: int) -> dict:
 
 def _in_fresh_process(name: str, algorithm: str, side: str, draws: pathlib.Path) -> dict:
     command = [
-        sys.executable, "-m", "benchmarks.sweep", f"--workload={name}",
-        f"--algorithm={algorithm}", f"--side={side}", f"--draws={draws}",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "benchmarks.sweep",
+        f"--workload={name}",
+        f"--algorithm={algorithm}",
+        f"--side={side}",
+        f"--draws={draws}",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the {side} side failed:\n{done.stderr}")

@@ -49,9 +49,16 @@ def rounds_to_support(algorithm, rates, data, support, num_rounds: int) -> int |
     grid = fcojax.grid.product(algorithm.hparams_type, client_lr=rates, penalty_scale=[0.1])
     keys = jax.random.split(jax.random.key(0), 1)
     _, history = fcojax.sweep(
-        algorithm, grid, jnp.zeros(_DIM), data, keys, fcojax.local_steps(5),
-        num_rounds=num_rounds, eval_every=_EVERY, observe=f1,
-    )  # fmt: skip
+        algorithm,
+        grid,
+        jnp.zeros(_DIM),
+        data,
+        keys,
+        fcojax.local_steps(5),
+        num_rounds=num_rounds,
+        eval_every=_EVERY,
+        observe=f1,
+    )
     reached = np.any(np.asarray(history["f1"])[:, 0] >= 0.95, axis=0)
     return _EVERY * (1 + int(np.argmax(reached))) if reached.any() else None
 

@@ -58,9 +58,15 @@ def main(_):
 
     def run(plan):
         return fcojax.run(
-            chosen, hparams, params, data, jax.random.key(0), plan, num_rounds=_ROUNDS,
+            chosen,
+            hparams,
+            params,
+            data,
+            jax.random.key(0),
+            plan,
+            num_rounds=_ROUNDS,
             eval_every=_ROUNDS,
-        )  # fmt: skip
+        )
 
     sent = {name: float(run(plan)[1]["bytes_up"][0]) for name, plan in plans.items()}
     ways: dict[str, Callable[[], object]]
@@ -70,10 +76,11 @@ def main(_):
     for name, plan in plans.items():
         ratios = np.divide(times[name], times["whole"])
         found = {
-            "uplink": name, "ms_per_round": round(1e3 * float(np.median(times[name])) / _ROUNDS, 3),
+            "uplink": name,
+            "ms_per_round": round(1e3 * float(np.median(times[name])) / _ROUNDS, 3),
             "ratio": [round(q, 3) for q in np.quantile(ratios, (0.25, 0.5, 0.75)).tolist()],
             "fewer_counted": round(sent["whole"] / sent[name], 1),
-        }  # fmt: skip
+        }
         if plan.uplink is not None:
             residual = plan.uplink.init(tree.zeros_like(payload))
             encoded, _ = plan.uplink.encode(hparams, payload, residual, jax.random.key(0))

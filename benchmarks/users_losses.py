@@ -130,8 +130,9 @@ def _vmap_inside(units: int) -> Case:
     def of_one(params, x):
         return jnp.mean(jax.nn.softmax(params["w"] @ jnp.tanh(params["w"] @ x)) * x)
 
-    return Case(lambda params, rows: jax.vmap(of_one, (None, 0))(params, rows["x"]), params,
-                _normal(units))  # fmt: skip
+    return Case(
+        lambda params, rows: jax.vmap(of_one, (None, 0))(params, rows["x"]), params, _normal(units)
+    )
 
 
 def _dropout(base: Case) -> Case:

@@ -29,8 +29,12 @@ HERE = pathlib.Path(__file__).parent.parent
 def launcher(root: pathlib.Path, config: str, settings: list[str]) -> list[str]:
     """The command of the launcher, but for its workdir."""
     return [
-        sys.executable, "-m", "experiments.run", f"--config={root}/configs/{config}.py", *settings
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "experiments.run",
+        f"--config={root}/configs/{config}.py",
+        *settings,
+    ]
 
 
 def seconds_of(command: list[str], root: pathlib.Path) -> tuple[float, float]:
@@ -75,18 +79,33 @@ def sweep_alone(config: str, algorithm: str, quick: bool, same_rounds: bool) -> 
     early = settings.eval_all_until * same_rounds
     if not early:
         found = fcojax.sweep(
-            job.algorithm, job.grid, params, data, keys, job.plan,
-            num_rounds=settings.num_rounds, eval_every=settings.eval_every,
-            observe=runner.observe, context=observed,
-        )  # fmt: skip
+            job.algorithm,
+            job.grid,
+            params,
+            data,
+            keys,
+            job.plan,
+            num_rounds=settings.num_rounds,
+            eval_every=settings.eval_every,
+            observe=runner.observe,
+            context=observed,
+        )
         return jax.device_get(found)
     grid = pad(job.grid, -(-num_points(job.grid) // data.num_sweep_shards) * data.num_sweep_shards)
     states = fcojax.start(job.algorithm, grid, params, data, keys, job.plan)
     for num_rounds, every in ((early, 1), (settings.num_rounds - early, settings.eval_every)):
         states, history = fcojax.advance(
-            job.algorithm, grid, states, data, job.plan, num_rounds=num_rounds,
-            eval_every=every, observe=runner.observe, context=observed, donate=True,
-        )  # fmt: skip
+            job.algorithm,
+            grid,
+            states,
+            data,
+            job.plan,
+            num_rounds=num_rounds,
+            eval_every=every,
+            observe=runner.observe,
+            context=observed,
+            donate=True,
+        )
         jax.device_get(history)
     jax.device_get(fcojax.read_model(job.algorithm, grid, states))
 

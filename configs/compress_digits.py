@@ -27,9 +27,15 @@ def get_config():
 
     config.methods = ("fed_dual_avg", "composite_fl", "scaffold")
     config.uplinks = (
-        "whole", "half", "natural", "qsgd:7", "drive:least_error", "sign", "top_k:0.1",
+        "whole",
+        "half",
+        "natural",
+        "qsgd:7",
+        "drive:least_error",
+        "sign",
+        "top_k:0.1",
         "top_k:0.1+natural",
-    )  # fmt: skip
+    )
     config.alone = ("top_k:0.1",)  # these also without feedback
     config.step_factors = tuple(2.0**k for k in range(7))  # of 1 / (K L)
     config.num_rounds, config.eval_every = 400, 4

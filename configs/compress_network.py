@@ -30,9 +30,15 @@ def get_config():
 
     config.methods = ("fed_dual_avg", "composite_fl", "scaffold")
     config.uplinks = (
-        "whole", "half", "natural", "qsgd:7", "drive:least_error", "sign", "top_k:0.1",
+        "whole",
+        "half",
+        "natural",
+        "qsgd:7",
+        "drive:least_error",
+        "sign",
+        "top_k:0.1",
         "top_k:0.1+natural",
-    )  # fmt: skip
+    )
     config.alone = ()
     config.step_factors = (0.03, 0.1)  # the step itself
     config.num_rounds, config.eval_every = 24, 2

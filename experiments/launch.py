@@ -126,9 +126,12 @@ def _start(arguments: list[str], log: pathlib.Path) -> subprocess.Popen:
     with open(log, "ab") as file:
         # A session of its own, so that Ctrl-C reaches it once, through us.
         return subprocess.Popen(
-            arguments, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            arguments,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
             start_new_session=True,
-        )  # fmt: skip
+        )
 
 
 def _outcome(code: int, log: pathlib.Path) -> str:

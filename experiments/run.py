@@ -97,9 +97,11 @@ def _run(watch: Watch) -> int:
     config = _config(file)
     split_names(file.experiment, config)  # before they are stored
     ours = provenance(
-        json.loads(config.to_json_best_effort()), pathlib.Path(path),
-        {"deterministic": deterministic}, invocation.command("run"),
-    )  # fmt: skip
+        json.loads(config.to_json_best_effort()),
+        pathlib.Path(path),
+        {"deterministic": deterministic},
+        invocation.command("run"),
+    )
     distributed.require_alike(ours, unlike)
     if deterministic and config.get("time_chunks"):
         raise UserError(

@@ -42,17 +42,25 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "run": Command("NAME|FILE.py --workdir=DIR", "run a config, by its name or your own file",
-                   "experiments.run"),
-    "figures": Command("NAME|FILE.py --workdir=DIR", "draw a finished run again",
-                       "experiments.publishing.figures"),
-    "launch": Command("FILE.py --workdir=DIR", "run a list of experiments, several at a time",
-                      "experiments.launch"),
+    "run": Command(
+        "NAME|FILE.py --workdir=DIR",
+        "run a config, by its name or your own file",
+        "experiments.run",
+    ),
+    "figures": Command(
+        "NAME|FILE.py --workdir=DIR", "draw a finished run again", "experiments.publishing.figures"
+    ),
+    "launch": Command(
+        "FILE.py --workdir=DIR",
+        "run a list of experiments, several at a time",
+        "experiments.launch",
+    ),
     "configs": Command("", "list the configs that come with the library"),
     "copy": Command("NAME FILE.py", "write one of them to a file of your own"),
-    "check": Command("MODULE:FACTORY", "check the library's laws on your own algorithm",
-                     "fcojax.check"),
-}  # fmt: skip
+    "check": Command(
+        "MODULE:FACTORY", "check the library's laws on your own algorithm", "fcojax.check"
+    ),
+}
 
 
 def main() -> None:

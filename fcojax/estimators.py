@@ -55,10 +55,17 @@ class _Sparse(BaseEstimator):
         seed = check_random_state(self.random_state).randint(2**31)
         penalty = on_subtree(l1(), named("kernel")) if self.penalty is None else self.penalty
         self.selection_ = selection.select(
-            problem(data), penalty, by=by, one_standard_error=self.one_standard_error,
-            refit=self.shrinkage != 1, strengths=self.strengths, least=self.least,
-            key=jax.random.key(seed), tolerance=self.tolerance, max_rounds=self.max_rounds,
-        )  # fmt: skip
+            problem(data),
+            penalty,
+            by=by,
+            one_standard_error=self.one_standard_error,
+            refit=self.shrinkage != 1,
+            strengths=self.strengths,
+            least=self.least,
+            key=jax.random.key(seed),
+            tolerance=self.tolerance,
+            max_rounds=self.max_rounds,
+        )
         found = self.selection_
         model: Any = found.model if self.shrinkage == 1 else found.relaxed(self.shrinkage)
         self.coef_ = np.asarray(model["kernel"], float).T

@@ -132,9 +132,14 @@ def optimum(
         start = problem.init(jax.random.key(0))
         data, start = _in_float64((problem.train, start))
         found = fista(
-            _population(problem.loss), penalty, jnp.float64(scale), start, data,
-            tolerance=tolerance, max_steps=max_steps,
-        )  # fmt: skip
+            _population(problem.loss),
+            penalty,
+            jnp.float64(scale),
+            start,
+            data,
+            tolerance=tolerance,
+            max_steps=max_steps,
+        )
         return jax.device_get(found)
 
 
@@ -167,9 +172,17 @@ def _first(params: Params, gradient: Params, smoothness: Array) -> _Iterate:
     one = jnp.ones_like(smoothness)
     false = jnp.zeros((), bool)
     return _Iterate(
-        params, tree.zeros_like(params), params, false, one, smoothness, _largest(gradient),
-        one * jnp.inf, jnp.zeros((), jnp.int32), false,
-    )  # fmt: skip
+        params,
+        tree.zeros_like(params),
+        params,
+        false,
+        one,
+        smoothness,
+        _largest(gradient),
+        one * jnp.inf,
+        jnp.zeros((), jnp.int32),
+        false,
+    )
 
 
 def _step(problem: _Composite, iterate: _Iterate, tolerance: Scalar, max_steps: int) -> _Iterate:

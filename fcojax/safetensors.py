@@ -18,12 +18,15 @@ from fcojax.arguments import shown
 from fcojax.types import PyTree
 
 _CODES = {
-    "bool": "BOOL", "bfloat16": "BF16", "complex64": "C64",
-    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+    "bool": "BOOL",
+    "bfloat16": "BF16",
+    "complex64": "C64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
     **{f"float{bits}": f"F{bits}" for bits in (16, 32, 64)},
     **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
-}  # fmt: skip
+}
 _DTYPES = {code: jnp.dtype(name) for name, code in _CODES.items()}
 _METADATA = "__metadata__"
 

@@ -22,16 +22,24 @@ from fcojax.types import (
     Probability,
     Real,
     Share,
-)  # fmt: skip
+)
 
 
 @validated
 def call(
-    rate: Positive = 1.0, scale: NonNegative = 0.0, chance: Probability = 0.5, share: Share = 1.0,
-    shift: Real = 0.0, count: Count | None = None, index: CountOrZero = 0,
-    penalty: Penalty | None = None, side: Literal["client", "server"] = "client",
-    function: object = None, strict: bool = False, *others: int,
-):  # fmt: skip
+    rate: Positive = 1.0,
+    scale: NonNegative = 0.0,
+    chance: Probability = 0.5,
+    share: Share = 1.0,
+    shift: Real = 0.0,
+    count: Count | None = None,
+    index: CountOrZero = 0,
+    penalty: Penalty | None = None,
+    side: Literal["client", "server"] = "client",
+    function: object = None,
+    strict: bool = False,
+    *others: int,
+):
     del strict, scale, chance, share, shift, penalty, side, function, others
     return rate, count, index
 

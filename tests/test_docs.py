@@ -197,9 +197,14 @@ def test_the_sampler_skeleton_draws_a_cohort_for_a_run():
     plan = fcojax.Plan(fcojax.local_steps(1), skeleton("sampler").MySampler(2))
     algorithm = fed_avg(problem.loss)
     _, history = fcojax.run(
-        algorithm, algorithm.hparams_type(), problem.init(None), problem.train,
-        jax.random.key(0), plan, num_rounds=4,
-    )  # fmt: skip
+        algorithm,
+        algorithm.hparams_type(),
+        problem.init(None),
+        problem.train,
+        jax.random.key(0),
+        plan,
+        num_rounds=4,
+    )
     assert history["participants"].tolist() == [2, 2, 2, 2]
 
 
@@ -208,9 +213,14 @@ def test_the_problem_skeleton_is_minimised():
     problem = skeleton("problem").my_problem()
     algorithm = fed_avg(problem.loss)
     w, _ = fcojax.run(
-        algorithm, algorithm.hparams_type(client_lr=0.1), problem.init(None), problem.train,
-        jax.random.key(0), fcojax.local_steps(2), num_rounds=30,
-    )  # fmt: skip
+        algorithm,
+        algorithm.hparams_type(client_lr=0.1),
+        problem.init(None),
+        problem.train,
+        jax.random.key(0),
+        fcojax.local_steps(2),
+        num_rounds=30,
+    )
     start, end = (problem.measures(params)["error"] for params in (problem.init(None), w))
     assert end < 0.8 * start
 
@@ -218,8 +228,9 @@ def test_the_problem_skeleton_is_minimised():
 def test_the_figure_skeleton_draws(tmp_path):
     rows = [
         {"algorithm": name, "round": number, "objective": 1.0 / number}
-        for name in ("fed_avg", "mine") for number in (1, 10, 20)
-    ]  # fmt: skip
+        for name in ("fed_avg", "mine")
+        for number in (1, 10, 20)
+    ]
     (path,) = skeleton("figure").draw(None, rows, {}, tmp_path)
     assert path.stat().st_size > 0
 

@@ -60,9 +60,19 @@ FORBIDDEN = re.compile(
 )
 # Hyperparameters and data stay on the device; only these parts of the engine look from the host.
 HOST_SIDE = (
-    "compaction.py", "grid.py", "hparams.py", "mesh.py", "nonfinite.py", "recorded.py", "run.py",
-    "samplers.py", "solve.py", "stream.py", "validation.py", "work.py",
-)  # fmt: skip
+    "compaction.py",
+    "grid.py",
+    "hparams.py",
+    "mesh.py",
+    "nonfinite.py",
+    "recorded.py",
+    "run.py",
+    "samplers.py",
+    "solve.py",
+    "stream.py",
+    "validation.py",
+    "work.py",
+)
 
 
 def imports(path):

@@ -26,8 +26,11 @@ def found(names):
     root = pathlib.Path(__file__).parent.parent
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.lowered", *names],
-        cwd=root, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -56,9 +56,14 @@ def test_an_algorithm_built_twice_is_traced_once():
     for _ in range(2):
         fed_avg = fcojax.algorithms.fed_avg
         fcojax.run(
-            fed_avg(counted), fed_avg.Hparams(), federations.start(), data, jax.random.key(0),
-            fcojax.local_steps(1), num_rounds=1,
-        )  # fmt: skip
+            fed_avg(counted),
+            fed_avg.Hparams(),
+            federations.start(),
+            data,
+            jax.random.key(0),
+            fcojax.local_steps(1),
+            num_rounds=1,
+        )
         counts.append(len(traces))
     assert counts[0] == counts[1] > 0
 
@@ -100,9 +105,15 @@ def solve_once(loss, data, number):
     algorithm = fcojax.algorithms.fed_avg(loss)
     hparams, plan = algorithm.hparams_type(client_lr=0.1), fcojax.local_steps(1)
     fcojax.solve(
-        algorithm, hparams, jnp.zeros(1), data, jax.random.key(0), plan, max_rounds=20,
+        algorithm,
+        hparams,
+        jnp.zeros(1),
+        data,
+        jax.random.key(0),
+        plan,
+        max_rounds=20,
         certificate=lambda hparams, w, data: {"violation": w[0] ** 2},
-    )  # fmt: skip
+    )
 
 
 def problem_of(loss, data):
@@ -131,10 +142,13 @@ def optimum_once(loss, data, number):
 @pytest.mark.parametrize(
     ("call", "times", "settled"),
     [
-        (run_once, 1000, 50), (solve_once, 300, 50), (path_once, 80, 35), (select_once, 80, 35),
+        (run_once, 1000, 50),
+        (solve_once, 300, 50),
+        (path_once, 80, 35),
+        (select_once, 80, 35),
         (optimum_once, 100, 40),
     ],
-)  # fmt: skip
+)
 def test_calls_with_new_functions_take_no_more_memory_than_the_first(call, times, settled):
     """A loop that makes its loss anew: maps of a process are limited to 65,530."""
     data, maps, rows = fcojax.from_rows({"a": np.arange(4.0)}, [2, 2]), [], []

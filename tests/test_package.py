@@ -15,10 +15,18 @@ from fcojax import __main__ as command
 
 ROOT = pathlib.Path(__file__).parent.parent
 TINY = {
-    "num_clients": 6, "num_examples": 16, "dim": 12, "num_true": 4, "cohort_size": 3,
-    "num_rounds": 20, "criterion_rounds": 10, "client_lr": 0.01, "server_lr": 1.0, "seeds": 0,
+    "num_clients": 6,
+    "num_examples": 16,
+    "dim": 12,
+    "num_true": 4,
+    "cohort_size": 3,
+    "num_rounds": 20,
+    "criterion_rounds": 10,
+    "client_lr": 0.01,
+    "server_lr": 1.0,
+    "seeds": 0,
     "algorithms": "fed_dual_avg",
-}  # fmt: skip
+}
 
 
 def typed(monkeypatch, capsys, *arguments):
@@ -102,15 +110,22 @@ def test_a_wheel_runs_from_an_empty_folder(tmp_path):
     arguments = [f"--config.{key}={value}" for key, value in TINY.items()]
     done = subprocess.run(
         [sys.executable, "-m", "fcojax", "run", "lasso", "--workdir=run", *arguments],
-        cwd=empty, env=os.environ | {"PYTHONPATH": os.fspath(site)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=empty,
+        env=os.environ | {"PYTHONPATH": os.fspath(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     public = "from fcojax.experiments import Sweep; import experiments; print(experiments.__file__)"
     done_too = subprocess.run(
-        [sys.executable, "-c", public], cwd=empty, env=os.environ | {"PYTHONPATH": os.fspath(site)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", public],
+        cwd=empty,
+        env=os.environ | {"PYTHONPATH": os.fspath(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done_too.stdout.startswith(os.fspath(site)), done_too.stderr
     kept = json.loads((empty / "run" / "config.json").read_text("utf-8"))
     assert kept["command"] == ["fcojax", "run", "lasso", "--workdir=run", *arguments]

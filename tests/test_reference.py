@@ -52,9 +52,13 @@ def test_the_residual_is_the_optimality_condition():
 def test_restarts_make_an_ill_conditioned_quadratic_converge_linearly():
     curvature = jnp.logspace(0, -5, 20)
     solution = fista(
-        lambda w, _: 0.5 * jnp.sum(curvature * (w - 1) ** 2), zero(), 0.0, jnp.zeros(20),
-        tolerance=1e-9, max_steps=20_000,
-    )  # fmt: skip
+        lambda w, _: 0.5 * jnp.sum(curvature * (w - 1) ** 2),
+        zero(),
+        0.0,
+        jnp.zeros(20),
+        tolerance=1e-9,
+        max_steps=20_000,
+    )
     assert solution.converged and solution.num_steps < 10_000
     np.testing.assert_allclose(solution.params, 1.0, atol=1e-3)
 

@@ -24,9 +24,16 @@ def observe(hparams, w, context):
 
 def swept(grid=GRID):
     return fcojax.sweep(
-        FED_AVG, grid, jnp.array(0.0), DATA, KEYS, STEPS, num_rounds=6, eval_every=2,
+        FED_AVG,
+        grid,
+        jnp.array(0.0),
+        DATA,
+        KEYS,
+        STEPS,
+        num_rounds=6,
+        eval_every=2,
         observe=observe,
-    )[1]  # fmt: skip
+    )[1]
 
 
 def test_a_sweep_has_a_row_for_each_point_seed_and_evaluation():

@@ -120,9 +120,11 @@ def display_on(console: Console) -> Iterator[Bars | Lines]:
         yield Lines(console)
         return
     columns = (
-        TextColumn("{task.description:<22}"), BarColumn(), TaskProgressColumn(),
+        TextColumn("{task.description:<22}"),
+        BarColumn(),
+        TaskProgressColumn(),
         TimeRemainingColumn(),
-    )  # fmt: skip
+    )
     with rich.progress.Progress(*columns, console=console) as bars:
         yield Bars(bars)
 

@@ -27,9 +27,11 @@ WORKDIR = flags.DEFINE_string("workdir", None, "Where everything is written.")
 QUICK = flags.DEFINE_bool("quick", False, "Shrink the run to under a minute.")
 OVERWRITE = flags.DEFINE_bool("overwrite", False, "Remove the run that the workdir holds first.")
 RESUMING = flags.DEFINE_enum(
-    "resume", "yes", ["yes", "no", "anyway"],
+    "resume",
+    "yes",
+    ["yes", "no", "anyway"],
     "Whether to go on with a run; anyway: also if code has changed.",
-)  # fmt: skip
+)
 CHECKPOINT_EVERY = flags.DEFINE_float(
     "checkpoint_every", 15.0, "Seconds between two checkpoints.", lower_bound=0.0
 )
@@ -60,10 +62,21 @@ TRACEBACK = flags.DEFINE_bool("traceback", False, "Show where an error came from
 
 # Keys that may be emptied, as in --config.batch_size=None for all examples.
 _OPTIONAL = (
-    "batch_size", "client_chunk_size", "cohort_size", "downlink", "num_epochs", "num_steps",
-    "clip_norm", "point_chunk_size", "precision", "privacy_budget", "privacy_delta", "uplink",
-    "upload_norm", "upload_quantile",
-)  # fmt: skip
+    "batch_size",
+    "client_chunk_size",
+    "cohort_size",
+    "downlink",
+    "num_epochs",
+    "num_steps",
+    "clip_norm",
+    "point_chunk_size",
+    "precision",
+    "privacy_budget",
+    "privacy_delta",
+    "uplink",
+    "upload_norm",
+    "upload_quantile",
+)
 # Two keys for the same thing: the one on the command line counts.
 _RIVALS = (("num_steps", "num_epochs"), ("participation", "cohort_size"))
 _emptied: list[str] = []

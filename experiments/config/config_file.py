@@ -84,8 +84,11 @@ def load(path: str) -> ConfigFile:
 
 def _broken(path: str, error: BaseException) -> str:
     """Return where and why a config file cannot be read."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
-             if os.path.abspath(frame.filename) == os.path.abspath(path)]  # fmt: skip
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if os.path.abspath(frame.filename) == os.path.abspath(path)
+    ]
     line = error.lineno if isinstance(error, SyntaxError) else (lines or [None])[-1]
     where = path if line is None else f"{path}, line {line}"
     return f"{where}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

@@ -10,20 +10,42 @@ _SHARED = (
     ("eval_all_until", 0, "up to this round every round is evaluated"),
     ("seeds", (0, 1, 2), "one run for each and every point of the grid"),
     ("cohort_size", int, "clients in a round; None for all that are available"),
-    ("participation", "uniform", "which clients take part: uniform, weighted:POWER, "
-     "coin_flips:PROBABILITY, cyclic:GROUPS or markov:LEAVE,JOIN"),
+    (
+        "participation",
+        "uniform",
+        "which clients take part: uniform, weighted:POWER, "
+        "coin_flips:PROBABILITY, cyclic:GROUPS or markov:LEAVE,JOIN",
+    ),
     ("dropout_probability", 0.0, "probability that an upload is lost"),
-    ("uplink", str, "compression of uploads, and behind a comma error feedback, as in "
-     "top_k:0.01,ef21 or qsgd:7; None for whole uploads"),
-    ("downlink", str, "compression of what the server sends, written like uplink; None for whole "
-     "messages to the cohort"),
+    (
+        "uplink",
+        str,
+        "compression of uploads, and behind a comma error feedback, as in "
+        "top_k:0.01,ef21 or qsgd:7; None for whole uploads",
+    ),
+    (
+        "downlink",
+        str,
+        "compression of what the server sends, written like uplink; None for whole "
+        "messages to the cohort",
+    ),
     ("clip_norm", float, "clip uploads to this norm"),
-    ("noise_multiplier", 0.0, "noise on the sum of a round's clipped uploads, in units of that "
-     "norm; rows then have privacy_epsilon"),
-    ("privacy_budget", float, "an epsilon, which all runs together share: they end with the last "
-     "round within it"),
-    ("privacy_delta", float, "the probability beside epsilon; None for the number of clients to "
-     "the power of -1.1"),
+    (
+        "noise_multiplier",
+        0.0,
+        "noise on the sum of a round's clipped uploads, in units of that "
+        "norm; rows then have privacy_epsilon",
+    ),
+    (
+        "privacy_budget",
+        float,
+        "an epsilon, which all runs together share: they end with the last round within it",
+    ),
+    (
+        "privacy_delta",
+        float,
+        "the probability beside epsilon; None for the number of clients to the power of -1.1",
+    ),
     ("upload_norm", float, "exclude clients whose upload has a larger norm"),
     ("upload_quantile", float, "let that bound follow this quantile of the uploads"),
     ("num_steps", int, "local steps of a client in a round"),
@@ -39,9 +61,13 @@ _SHARED = (
     ("data_seed", 0, "what synthetic data are drawn from"),
     ("criterion_goal", "min", "whether the least or the largest measure is best: min or max"),
     ("criterion_within", 0.0, "points whose score is this close to the best are tied"),
-    ("criterion_reach", float, "a tie goes to the point that is first to "
-     "reach this; without it to the one with the lowest objective"),
-)  # fmt: skip
+    (
+        "criterion_reach",
+        float,
+        "a tie goes to the point that is first to "
+        "reach this; without it to the one with the lowest objective",
+    ),
+)
 # Those that every config has to give, and the hyperparameters that most algorithms have.
 _GIVEN = {
     "algorithms": "what runs: names in fcojax.algorithms, or MODULE:FACTORY",

@@ -27,16 +27,28 @@ from fcojax.types import PyTree
 _COLUMNS = ("algorithm", "seed", "round", "status", "participants", "dropped")
 # How each law of participation is written, the types of its numbers, and its sampler.
 _LAWS: dict[str, tuple[str, tuple[type, ...], Callable[..., Sampler]]] = {
-    "uniform": ("uniform", (),
-                lambda n: fcojax.uniform_cohort(cohort_size=n) if n else fcojax.everyone()),
-    "weighted": ("weighted:POWER", (float,),
-                 lambda n, power: fcojax.weighted_cohort(cohort_size=n, power=power)),
+    "uniform": (
+        "uniform",
+        (),
+        lambda n: fcojax.uniform_cohort(cohort_size=n) if n else fcojax.everyone(),
+    ),
+    "weighted": (
+        "weighted:POWER",
+        (float,),
+        lambda n, power: fcojax.weighted_cohort(cohort_size=n, power=power),
+    ),
     "coin_flips": ("coin_flips:PROBABILITY", (float,), lambda n, p: fcojax.coin_flips(p)),
-    "cyclic": ("cyclic:GROUPS", (int,),
-               lambda n, groups: fcojax.cyclic(num_groups=groups, cohort_size=n)),
-    "markov": ("markov:LEAVE,JOIN", (float, float),
-               lambda n, a, b: fcojax.markov(leave=a, join=b, cohort_size=n)),
-}  # fmt: skip
+    "cyclic": (
+        "cyclic:GROUPS",
+        (int,),
+        lambda n, groups: fcojax.cyclic(num_groups=groups, cohort_size=n),
+    ),
+    "markov": (
+        "markov:LEAVE,JOIN",
+        (float, float),
+        lambda n, a, b: fcojax.markov(leave=a, join=b, cohort_size=n),
+    ),
+}
 
 
 class Settings(NamedTuple):

@@ -120,9 +120,17 @@ def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Exec
             optima = {scale: measures["objective"] for scale, measures in found.items()}
             summary["optimum"] = {f"{s:g}": measures for s, measures in found.items()}
         runner = SweepRunner(
-            settings, problem, penalty, workdir.path, store, optima, progress, watch,
-            DEBUG_NANS.value, CHECKPOINT_EVERY.value,
-        )  # fmt: skip
+            settings,
+            problem,
+            penalty,
+            workdir.path,
+            store,
+            optima,
+            progress,
+            watch,
+            DEBUG_NANS.value,
+            CHECKPOINT_EVERY.value,
+        )
         models = distributed.broadcast_from_first(workdir.models)
         for job in jobs:
             label = job.label

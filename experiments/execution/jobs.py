@@ -171,9 +171,14 @@ class PreparedJob(NamedTuple):
     ) -> tuple[State, PyTree]:
         if self.stream is not None:
             return self.stream.advance(
-                self.job.algorithm, grid, state, num_rounds=num_rounds, observe=self.observe,
-                context=self.context, donate=donate,
-            )  # fmt: skip
+                self.job.algorithm,
+                grid,
+                state,
+                num_rounds=num_rounds,
+                observe=self.observe,
+                context=self.context,
+                donate=donate,
+            )
         compiled = advance_donating if donate else advance_compiled
         return compiled(self.program, grid, self.data, state, self.context, np.int32(num_rounds))
 
@@ -293,15 +298,31 @@ def prepare(
         if on_disk(job.train):
             job = job._replace(train=job.train.to_device())
         data = spread(
-            job.algorithm, first, params, job.train, job.plan,
-            num_points=points, num_seeds=keys.size,
-        )  # fmt: skip
+            job.algorithm,
+            first,
+            params,
+            job.train,
+            job.plan,
+            num_points=points,
+            num_seeds=keys.size,
+        )
     names = [tuple(point.values()) for point in points_of(job.grid)]
     context = _context(job, problem, data)
     prepared = PreparedJob(
-        job, problem, keys, keys.size, observe, data, job.plan, names, points, points, context,
-        settings.eval_every, stream,
-    )  # fmt: skip
+        job,
+        problem,
+        keys,
+        keys.size,
+        observe,
+        data,
+        job.plan,
+        names,
+        points,
+        points,
+        context,
+        settings.eval_every,
+        stream,
+    )
     prepared = _with_sizes(prepared, job.plan, settings)
     timed = settings.time_chunks and job.plan.client_chunk_size is None and stream is None
     # Chunks that are timed have more clients side by side than this program.
@@ -311,9 +332,15 @@ def prepare(
         prepared = _with_sizes(prepared, job.plan, settings)
     if timed:
         chunk = fastest_chunk_size(
-            job.algorithm, first, problem.init(keys[0]), prepared.data, job.plan,
-            num_points=min(prepared.group, points), num_seeds=keys.size, remember=remember,
-        )  # fmt: skip
+            job.algorithm,
+            first,
+            problem.init(keys[0]),
+            prepared.data,
+            job.plan,
+            num_points=min(prepared.group, points),
+            num_seeds=keys.size,
+            remember=remember,
+        )
         plan = job.plan._replace(client_chunk_size=chunk)
         prepared = _with_sizes(prepared, plan, settings)
     if stream is not None:

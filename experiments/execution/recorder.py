@@ -139,10 +139,14 @@ class Recorder:
         curve.append(row)
         seen = curve.columns
         judged = verdict(
-            seen["round"], seen["objective"], optimum, seen["dropped"], seen["participants"],
+            seen["round"],
+            seen["objective"],
+            optimum,
+            seen["dropped"],
+            seen["participants"],
             {name: seen[name] for name in WARNINGS},
             len(curve.rows) - 1 if last and last["status"] in _SOUND else 0,
-        )  # fmt: skip
+        )
         plain = judged.status is not Status.DIVERGED and not judged.warned
         row["status"] = judged.status.name.lower() if plain else judged.sentence
         return row

@@ -113,9 +113,13 @@ class _JobRun:
         self.prepared = runner.prepare(job)
         self.label, self.fields, self.names = job.label, job.grid._fields, self.prepared.names
         self.recorder = Recorder(
-            job.label, job.grid, self.settings.seeds, runner.optima, runner.rows,
+            job.label,
+            job.grid,
+            self.settings.seeds,
+            runner.optima,
+            runner.rows,
             epsilons_of(job, self.settings),
-        )  # fmt: skip
+        )
         self.folder = runner.workdir / "checkpoints" / job.label
         self.parts = distributed.broadcast_from_first(
             lambda: parts_of(self.folder, len(self.names), self.prepared.size)

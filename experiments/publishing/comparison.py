@@ -64,9 +64,12 @@ def write(
     ]
     path = folder / "index.html"
     page.write(
-        path, file.experiment.title, "\n".join(commands), figures,
+        path,
+        file.experiment.title,
+        "\n".join(commands),
+        figures,
         {"best points (a star marks the edge of a grid)": tables.best_points(summary)},
         notes=f"{len(workdirs)} runs side by side: {', '.join(one.name for one in workdirs)}.",
         warnings=tables.edge_warnings(summary),
-    )  # fmt: skip
+    )
     return path

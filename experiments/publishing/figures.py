@@ -33,9 +33,13 @@ from experiments.study import Study, Sweep, remarks
 
 
 def draw(
-    workdir: pathlib.Path, file: ConfigFile, config: ConfigDict, rows: list[Row],
-    measures: Sequence[str] = (), over: plots.Over = "round",
-) -> list[pathlib.Path]:  # fmt: skip
+    workdir: pathlib.Path,
+    file: ConfigFile,
+    config: ConfigDict,
+    rows: list[Row],
+    measures: Sequence[str] = (),
+    over: plots.Over = "round",
+) -> list[pathlib.Path]:
     """Draw all figures of a finished run and its page; return the paths of the figures.
 
     Args:
@@ -68,11 +72,15 @@ def draw(
         claims = tables.claims(summary, source=True)
         shown[0] = shown[0]._replace(claims=claims, charts=curves)
     page.write(
-        workdir / "index.html", experiment.title, _shell_lines(run["command"]), shown,
-        _tables(summary), notes="\n\n".join(filter(None, (file.summary, notes))),
+        workdir / "index.html",
+        experiment.title,
+        _shell_lines(run["command"]),
+        shown,
+        _tables(summary),
+        notes="\n\n".join(filter(None, (file.summary, notes))),
         warnings=tables.edge_warnings(summary) + tables.budget_warnings(summary),
         facts=_facts(run, summary),
-    )  # fmt: skip
+    )
     return drawn
 
 
@@ -92,9 +100,13 @@ _CAPTIONS = {
 
 
 def _draw_sweep(
-    directory: pathlib.Path, sweep: Sweep, rows: list[Row], summary: Summary,
-    measures: Sequence[str] = (), over: plots.Over = "round",
-) -> tuple[list[pathlib.Path], charts.Charts]:  # fmt: skip
+    directory: pathlib.Path,
+    sweep: Sweep,
+    rows: list[Row],
+    summary: Summary,
+    measures: Sequence[str] = (),
+    over: plots.Over = "round",
+) -> tuple[list[pathlib.Path], charts.Charts]:
     """Draw the curves at the best points, and the score over the two rates.
 
     Returns:
@@ -169,13 +181,16 @@ def _facts(run: dict, summary: Summary) -> dict[str, str]:
     seconds = summary.get("seconds") or sum(entry["seconds"] for entry in entries.values())
     seeds = run["config"].get("seeds")
     found = {
-        "date": run.get("date", ""), "time": f"{seconds:.1f} s",
+        "date": run.get("date", ""),
+        "time": f"{seconds:.1f} s",
         "seeds": "" if seeds is None else str(seeds),
         "megabytes sent at the best point, all clients": "; ".join(sent),
         "versions": ", ".join(f"{name} {version}" for name, version in run["versions"].items()),
-        "devices": ", ".join(run["devices"]), "machine": run.get("machine", ""),
-        "XLA flags": run["xla_flags"], "commit": run["git_commit"] or "",
-    }  # fmt: skip
+        "devices": ", ".join(run["devices"]),
+        "machine": run.get("machine", ""),
+        "XLA flags": run["xla_flags"],
+        "commit": run["git_commit"] or "",
+    }
     return {name: value for name, value in found.items() if value}
 
 
@@ -247,10 +262,15 @@ def _manual() -> str:
     if not invocation.through_fcojax("figures"):
         typed = "python -m experiments.publishing.figures --config=FILE.py"
     known = flags.FLAGS.flags_by_module_dict()[sys.argv[0]]
-    return "\n".join([
-        f"usage: {typed} --workdir=DIR[,DIR,...] [flags]", "", (__doc__ or "").partition("\n")[0],
-        "", *(f"  --{flag.name:10}{flag.help}" for flag in known if flag.name != "config"),
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"usage: {typed} --workdir=DIR[,DIR,...] [flags]",
+            "",
+            (__doc__ or "").partition("\n")[0],
+            "",
+            *(f"  --{flag.name:10}{flag.help}" for flag in known if flag.name != "config"),
+        ]
+    )
 
 
 def _main(argv: list[str]) -> None:
@@ -318,8 +338,9 @@ def _look() -> Look:
     return Look(
         {label: name for label, _, name in pairs},
         (_number(size[1]), _number(size[2])) if given.size else None,
-        given.font, given.font_size,
-    )  # fmt: skip
+        given.font,
+        given.font_size,
+    )
 
 
 def _number(text: str) -> float:

@@ -59,22 +59,32 @@ _OPTIMISED = (
     "--config.extend=True",
 )
 _SLICE = Run(
-    "fmri_slice", "fmri", ("--config.cohort_size=9",), "Half a slice of one subject",
+    "fmri_slice",
+    "fmri",
+    ("--config.cohort_size=9",),
+    "Half a slice of one subject",
     "haxby2001_subj1",
-)  # fmt: skip
+)
 _WHOLE = Run(
-    "fmri_whole", "fmri", (*_SLICE.options, "--config.view=wholebrain_25mm"),
-    "The whole brain of one subject at 25 mm", "haxby2001_subj1",
-)  # fmt: skip
+    "fmri_whole",
+    "fmri",
+    (*_SLICE.options, "--config.view=wholebrain_25mm"),
+    "The whole brain of one subject at 25 mm",
+    "haxby2001_subj1",
+)
 _FULL = (
-    "--config.grid=40,64,64", "--config.num_voxels=39912", "--config.effect=0.5",
+    "--config.grid=40,64,64",
+    "--config.num_voxels=39912",
+    "--config.effect=0.5",
     "--config.sessions=12,12,12,12,11,12",
-)  # fmt: skip
+)
 _DIGITS = ("--config.num_steps=20", "--config.num_rounds=250", "--config.seeds=0,1,2")
 _SEEDS = ("--config.seeds=0,1,2",)
 _CONCEPTS = (
-    "--config.num_features=128", "--config.num_classes=10", "--config.kept=2,5,10,20,50,128",
-)  # fmt: skip
+    "--config.num_features=128",
+    "--config.num_classes=10",
+    "--config.kept=2,5,10,20,50,128",
+)
 
 RUNS = (
     Run("lasso", "lasso"),
@@ -218,11 +228,16 @@ def index(folder: pathlib.Path) -> str:
         verdicts = re.findall(words, "\n".join(of_source), re.M)
         dates = re.findall(r"^(\d{4}-\d\d-\d\d), \d+ s\.", text, re.M)
         title = text.partition("\n")[0].removeprefix("# ")
-        lines.append({
-            "study": f"[{title}]({folder.name}/{name}.md)", "runs": len(dates),
-            "last run": max(dates, default=""), "claims of the source": len(verdicts),
-            "that hold": verdicts.count("yes"), NOT_DECIDED: verdicts.count(NOT_DECIDED),
-        })  # fmt: skip
+        lines.append(
+            {
+                "study": f"[{title}]({folder.name}/{name}.md)",
+                "runs": len(dates),
+                "last run": max(dates, default=""),
+                "claims of the source": len(verdicts),
+                "that hold": verdicts.count("yes"),
+                NOT_DECIDED: verdicts.count(NOT_DECIDED),
+            }
+        )
         total += verdicts
     pages = "\n".join(f"{folder.name}/{name}" for name in names)
     return (
@@ -242,11 +257,16 @@ def _finish(run: Run, workdir: pathlib.Path) -> None:
         module, options = "experiments.publishing.figures", []
     subprocess.run(
         [
-            sys.executable, "-m", module, f"--config=configs/{run.config}.py",
-            f"--workdir={workdir.absolute()}", *options,
+            sys.executable,
+            "-m",
+            module,
+            f"--config=configs/{run.config}.py",
+            f"--workdir={workdir.absolute()}",
+            *options,
         ],
-        cwd=_ROOT, check=True,
-    )  # fmt: skip
+        cwd=_ROOT,
+        check=True,
+    )
 
 
 def main(argv: list[str]) -> None:
@@ -254,8 +274,10 @@ def main(argv: list[str]) -> None:
     del argv
     unknown = set(FLAGS.only) - {run.name for run in RUNS}
     if unknown:
-        sys.exit(f"experiments.publishing.results: there is no run {unknown.pop()}; pass one of "
-                 f"{', '.join(run.name for run in RUNS)}.")  # fmt: skip
+        sys.exit(
+            f"experiments.publishing.results: there is no run {unknown.pop()}; pass one of "
+            f"{', '.join(run.name for run in RUNS)}."
+        )
     page = pathlib.Path(FLAGS.page)
     folder, figures = page.parent / page.stem, page.parent / "figures"
     for made in (folder, figures):

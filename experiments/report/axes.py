@@ -124,9 +124,13 @@ def finish(figure: Any, path: pathlib.Path, title: str, num_columns: int = 3) ->
             named.setdefault(label, handle)
     figure.suptitle(textwrap.fill(title, _TITLE_WIDTH), fontsize=10)
     figure.legend(
-        list(named.values()), list(named), loc="lower center", ncols=num_columns, frameon=False,
+        list(named.values()),
+        list(named),
+        loc="lower center",
+        ncols=num_columns,
+        frameon=False,
         fontsize=7.5,
-    )  # fmt: skip
+    )
     lines = -(-len(named) // num_columns) * applied(figure)
     figure.tight_layout(rect=(0, (0.19 * lines + 0.05) / figure.get_figheight(), 1, 1))
     return _written(figure, path)

@@ -111,17 +111,23 @@ def _chart(panel: plots.Panel, lines: Sequence[plots.Line]) -> dict[str, Any]:
         mean, low, high = (reduce(line.values, axis=0) for reduce in (np.mean, np.min, np.max))
         places = x(line.across)
         parts = zip(places, y(mean), y(low), y(high), strict=True)
-        drawn.append({
-            "path": _path(places, y(mean)),
-            "band": _band(list(parts)) if len(line.values) > 1 else "",
-            "crosses": [(float(x(across)), float(y(value))) for across, value in line.ends],
-        })  # fmt: skip
+        drawn.append(
+            {
+                "path": _path(places, y(mean)),
+                "band": _band(list(parts)) if len(line.values) > 1 else "",
+                "crosses": [(float(x(across)), float(y(value))) for across, value in line.ends],
+            }
+        )
         columns = places, line.across, mean, *((low, high) if len(line.values) > 1 else ())
         numbers.append([[_rounded(value) for value in column] for column in columns])
     return {
-        "label": without_math(panel.label), "across": plots.across_label(panel), "x": x.ticks(),
-        "y": y.ticks(panel.whole), "curves": drawn, "numbers": numbers,
-    }  # fmt: skip
+        "label": without_math(panel.label),
+        "across": plots.across_label(panel),
+        "x": x.ticks(),
+        "y": y.ticks(panel.whole),
+        "curves": drawn,
+        "numbers": numbers,
+    }
 
 
 def _rounded(value: float) -> float | None:

@@ -77,12 +77,16 @@ class Claim(NamedTuple):
         if quick and not self.quick:
             reason = NEEDS_THE_FULL_RUN
         return {
-            "claim": self.text, "measured": _number(self.measured),
+            "claim": self.text,
+            "measured": _number(self.measured),
             "interval": self.interval and [_number(end) for end in self.interval],
-            "relation": self.relation, "needed": self.needed,
-            "holds": None if reason else self.holds, "open": reason,
-            "margin": _number(self.margin), "source": self.source,
-        }  # fmt: skip
+            "relation": self.relation,
+            "needed": self.needed,
+            "holds": None if reason else self.holds,
+            "open": reason,
+            "margin": _number(self.margin),
+            "source": self.source,
+        }
 
 
 def over_seeds(

@@ -73,18 +73,25 @@ def maps(
     columns = min(2, len(tables))
     lines = -(-len(tables) // columns)
     figure, grid = plt.subplots(
-        lines, columns, figsize=(3.3 * columns + 0.9, 2.9 * lines), squeeze=False,
+        lines,
+        columns,
+        figsize=(3.3 * columns + 0.9, 2.9 * lines),
+        squeeze=False,
         layout="constrained",
-    )  # fmt: skip
+    )
     finite = np.concatenate([table[np.isfinite(table)] for table, _, _ in tables.values()])
     scale = _Scale(finite, criterion.goal)
     shown = None
     for axis, (label, (table, firsts, seconds)) in zip(grid.flat, tables.items(), strict=False):
         axis.patch.set(edgecolor="#999999", hatch="////")  # shows through masked cells
         shown = axis.imshow(
-            np.ma.masked_invalid(scale.colour(table)), origin="lower", aspect="auto",
-            vmin=scale.ends[0], vmax=scale.ends[1], cmap="cividis",
-        )  # fmt: skip
+            np.ma.masked_invalid(scale.colour(table)),
+            origin="lower",
+            aspect="auto",
+            vmin=scale.ends[0],
+            vmax=scale.ends[1],
+            cmap="cividis",
+        )
         axis.set_title(style(label)[0], fontsize=9)
         axis.set_xticks(range(len(seconds)), [f"{value:g}" for value in seconds], fontsize=7.5)
         axis.set_yticks(range(len(firsts)), [f"{value:g}" for value in firsts], fontsize=7.5)

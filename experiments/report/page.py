@@ -67,9 +67,14 @@ def write(
         for figure in figures
     ]
     text = _TEMPLATES.get_template("page.html").render(
-        title=title, command=command, notes=notes, warnings=warnings, figures=shown, facts=facts,
+        title=title,
+        command=command,
+        notes=notes,
+        warnings=warnings,
+        figures=shown,
+        facts=facts,
         tables={heading: _table(lines) for heading, lines in tables.items() if lines},
-    )  # fmt: skip
+    )
     path = pathlib.Path(path)
     beside = path.with_suffix(".partial")
     beside.write_text(text + "\n", "utf-8")

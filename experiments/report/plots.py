@@ -54,9 +54,26 @@ _STYLES = {
     "local": ("local, one client", "#CC79A7", ":"),
 }
 # For algorithms outside the library.
-_SPARE_COLOURS = ("#009E73", "#CC79A7", "#E69F00", "#882255", "#44AA99", "#332288", "#DDCC77",
-                  "#661100", "#56B4E9", "#D55E00", "#0072B2", "#000000", "#117733", "#AA4499",
-                  "#999933", "#6699CC", "#999999", "#555555")  # fmt: skip
+_SPARE_COLOURS = (
+    "#009E73",
+    "#CC79A7",
+    "#E69F00",
+    "#882255",
+    "#44AA99",
+    "#332288",
+    "#DDCC77",
+    "#661100",
+    "#56B4E9",
+    "#D55E00",
+    "#0072B2",
+    "#000000",
+    "#117733",
+    "#AA4499",
+    "#999933",
+    "#6699CC",
+    "#999999",
+    "#555555",
+)
 _SPARE_LINES = ("-.", ":")
 
 
@@ -155,18 +172,22 @@ def over_rounds(
                 axis.plot(*end, "x", color=one.colour, markersize=7)
         if optimum and optimum.get(panel.measure) is not None:
             axis.axhline(
-                optimum[panel.measure], color="#555555", linestyle=":", linewidth=1.2,
+                optimum[panel.measure],
+                color="#555555",
+                linestyle=":",
+                linewidth=1.2,
                 label="optimum",
-            )  # fmt: skip
+            )
         log = "y" * panel.log + "x" * is_log_across(panel)
         axes.describe(axis, across_label(panel), panel.label, log=log, whole=panel.whole)
     return axes.finish(figure, path, f"{title} ({conditions(best_rows, fields)})", num_columns=2)
 
 
 def conditions(
-    best_rows: Mapping[str, list[Row]], fields: Mapping[str, Sequence[str]],
+    best_rows: Mapping[str, list[Row]],
+    fields: Mapping[str, Sequence[str]],
     named: Callable[[str], str] = symbol,
-) -> str:  # fmt: skip
+) -> str:
     """Return the hyperparameters that all algorithms share, and the number of seeds.
 
     Args:
@@ -196,9 +217,11 @@ def is_log_across(panel: Panel) -> bool:
 
 
 def lines(
-    panel: Panel, best_rows: Mapping[str, list[Row]], fields: Mapping[str, Sequence[str]],
+    panel: Panel,
+    best_rows: Mapping[str, list[Row]],
+    fields: Mapping[str, Sequence[str]],
     named: Callable[[str], str] = symbol,
-) -> Iterator[Line]:  # fmt: skip
+) -> Iterator[Line]:
     """Yield each algorithm's line in a panel.
 
     Args:

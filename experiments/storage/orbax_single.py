@@ -24,10 +24,12 @@ class Checkpointer:
         self._manager = ocp.CheckpointManager(
             folder.absolute(),
             options=ocp.CheckpointManagerOptions(
-                create=False, max_to_keep=kept, cleanup_tmp_directories=True,
+                create=False,
+                max_to_keep=kept,
+                cleanup_tmp_directories=True,
                 multiprocessing_options=alone,
             ),
-        )  # fmt: skip
+        )
 
     def save_async(
         self, step: int, leaves: dict[str, np.ndarray], *, custom_metadata: dict[str, Any]

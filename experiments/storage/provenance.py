@@ -113,8 +113,9 @@ def remarks(theirs: dict[str, Any], ours: dict[str, Any]) -> list[str]:
         if theirs.get(what) != ours[what]:
             found.append(f"{what} was {theirs.get(what)!r} and is {ours[what]!r}")
     if len(theirs.get("devices", [])) != len(ours["devices"]):
-        found.append(f"there were {len(theirs.get('devices', []))} devices and are "
-                     f"{len(ours['devices'])}")  # fmt: skip
+        found.append(
+            f"there were {len(theirs.get('devices', []))} devices and are {len(ours['devices'])}"
+        )
     return found
 
 

@@ -118,8 +118,10 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
             lambda sums, residue, increment: tree.add_compensated(
                 sums, residue, hparams.server_lr, increment
             ),
-            sums, server.residue, increment,
-        )  # fmt: skip
+            sums,
+            server.residue,
+            increment,
+        )
         return DualSums(sums.dual, sums.elapsed, residue)
 
     functions = init, broadcast, client_update, server_update, model

@@ -130,6 +130,12 @@ def fed_pd(
         return before.synced, after.synced
 
     return Algorithm(
-        init, broadcast, client_update, server_update, model, needs_everyone=True, sent=sent,
+        init,
+        broadcast,
+        client_update,
+        server_update,
+        model,
+        needs_everyone=True,
+        sent=sent,
         same_uploads=False,
-    )  # fmt: skip
+    )

@@ -58,6 +58,10 @@ def fed_prox(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
       2.43
     """
     return fed_opt(
-        loss, penalty, hparams_type=FedProxHparams, proximal_term=True, client_prox=True,
+        loss,
+        penalty,
+        hparams_type=FedProxHparams,
+        proximal_term=True,
+        client_prox=True,
         server_prox=False,
-    )  # fmt: skip
+    )

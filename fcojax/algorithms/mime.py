@@ -110,6 +110,11 @@ def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
         return server.point
 
     return Algorithm(
-        init, broadcast, client_update, server_update, model, needs_everyone=True,
+        init,
+        broadcast,
+        client_update,
+        server_update,
+        model,
+        needs_everyone=True,
         same_uploads=False,
-    )  # fmt: skip
+    )

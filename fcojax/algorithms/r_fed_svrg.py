@@ -118,6 +118,11 @@ def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: MapNames = "retraction")
         return server.point
 
     return Algorithm(
-        init, broadcast, client_update, server_update, model, needs_everyone=True,
+        init,
+        broadcast,
+        client_update,
+        server_update,
+        model,
+        needs_everyone=True,
         same_uploads=False,
-    )  # fmt: skip
+    )

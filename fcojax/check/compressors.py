@@ -70,10 +70,18 @@ def compressor_laws(compressor: Compressor, size: Count = 64) -> dict[str, Findi
 def _vectors(size: int) -> np.ndarray:
     rng = np.random.default_rng(0)
     normal, place = rng.standard_normal((2, size)), np.arange(size)
-    return np.stack([
-        normal[0], normal[1] ** 3, 1e3 * normal[0], 1e-3 * normal[1], np.ones(size),
-        -1.0 * (place == size // 3), 1.0 + place, 1 / (1.0 + place) ** 2,
-    ])  # fmt: skip
+    return np.stack(
+        [
+            normal[0],
+            normal[1] ** 3,
+            1e3 * normal[0],
+            1e-3 * normal[1],
+            np.ones(size),
+            -1.0 * (place == size // 3),
+            1.0 + place,
+            1 / (1.0 + place) ** 2,
+        ]
+    )
 
 
 def _once(compressor: Compressor, x: Any, key: Any) -> Any:

@@ -86,11 +86,17 @@ def limit(
     both = hparams, hparams._replace(**halved)
     grid = jax.tree.map(lambda *pair: jnp.stack([jnp.asarray(v, float) for v in pair]), *both)
     models, history = sweep(
-        subject.in_plain_space(factored_loss), grid, jnp.zeros(task.optimum.size), task.data,
-        jax.random.key(seed)[None], Plan(local_steps(NUM_STEPS), cohort or everyone()),
-        num_rounds=num_rounds, eval_every=num_rounds // 2, observe=_distance_to,
+        subject.in_plain_space(factored_loss),
+        grid,
+        jnp.zeros(task.optimum.size),
+        task.data,
+        jax.random.key(seed)[None],
+        Plan(local_steps(NUM_STEPS), cohort or everyone()),
+        num_rounds=num_rounds,
+        eval_every=num_rounds // 2,
+        observe=_distance_to,
         context=jnp.asarray(task.optimum),
-    )  # fmt: skip
+    )
     distances = np.asarray(history["distance"])[:, 0]
     nonzeros = int(np.count_nonzero(np.asarray(models)[0, 0]))
     far, near = distances[:, -1].tolist()

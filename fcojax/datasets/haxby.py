@@ -91,9 +91,12 @@ def haxby(
         scans = find(folder / "bold.nii.gz", _FETCH)
         with reading(scans, "a series of scans in NIfTI format that fits the mask", foreign):
             masker = maskers.NiftiMasker(
-                mask_img=mask, runs=run, standardize="zscore_sample",
-                detrend=detrend, dtype=np.float32,
-            )  # fmt: skip
+                mask_img=mask,
+                runs=run,
+                standardize="zscore_sample",
+                detrend=detrend,
+                dtype=np.float32,
+            )
             signal = masker.fit_transform(os.fspath(scans))
             if len(signal) != len(labels):
                 raise Foreign(f"it has {len(signal)} scans for {len(labels)} labels")

@@ -82,9 +82,12 @@ def ratings(
             )
     else:
         rows = table(
-            found, "a table of ratings",
-            delimiter=delimiter, skiprows=num_header_lines, usecols=columns,
-        )  # fmt: skip
+            found,
+            "a table of ratings",
+            delimiter=delimiter,
+            skiprows=num_header_lines,
+            usecols=columns,
+        )
         user, item = rows[:, :2].T.astype(np.int64)
         value = rows[:, 2]
     if any(

@@ -313,10 +313,14 @@ def first_of_uplink(
     require_fitting(uplink, algorithm, hparams, server, shapes)
     payload, _, _ = split(shapes)
     zeros = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in payload]
-    if uplink.steps_when_empty and any(depend_on_first(
-        lambda seen, hparams, server: split(upload(hparams, server, *seen))[1],
-        (client, data), hparams, server,
-    )):  # fmt: skip
+    if uplink.steps_when_empty and any(
+        depend_on_first(
+            lambda seen, hparams, server: split(upload(hparams, server, *seen))[1],
+            (client, data),
+            hparams,
+            server,
+        )
+    ):
         raise ValueError(
             "the uplink adds noise, but Public parts of this algorithm's upload depend on the data "
             "and pass without it; pass equal work to all clients, as local_steps(...) does, or an "

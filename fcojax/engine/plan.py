@@ -55,5 +55,9 @@ def as_plan(plan: Plan | Work) -> Plan:
             "or Plan(local_steps(10, 32), uniform_cohort(cohort_size=10))."
         )
     kinds = field_annotations(Plan)
-    return Plan(*(checked_value(f"plan.{name}", part, kinds[name])
-                  for name, part in zip(Plan._fields, plan, strict=True)))  # fmt: skip
+    return Plan(
+        *(
+            checked_value(f"plan.{name}", part, kinds[name])
+            for name, part in zip(Plan._fields, plan, strict=True)
+        )
+    )

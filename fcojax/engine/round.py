@@ -185,9 +185,13 @@ def _means(
         key_down = purpose_key(context.key, DOWN, context.index)
         memory = context.memory._replace(uplink=memory)
         mean, memory = downlink.through(
-            context.plan.downlink, hparams, tree.cast_means(mean, payload), memory, key_down,
+            context.plan.downlink,
+            hparams,
+            tree.cast_means(mean, payload),
+            memory,
+            key_down,
             fraction,
-        )  # fmt: skip
+        )
     public = plain_mean(hparams, public, weights, key)
     if alone is not None:
         public = jax.tree.map(

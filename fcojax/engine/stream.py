@@ -173,9 +173,17 @@ class Stream:
             part = self._of_members(state, data)
             if index == 0:
                 part, history = stepper.advance(
-                    algorithm, hparams, part, data, self.plan, num_rounds=self.eval_every,
-                    eval_every=self.eval_every, observe=observe, context=context, donate=True,
-                )  # fmt: skip
+                    algorithm,
+                    hparams,
+                    part,
+                    data,
+                    self.plan,
+                    num_rounds=self.eval_every,
+                    eval_every=self.eval_every,
+                    observe=observe,
+                    context=context,
+                    donate=True,
+                )
                 hparams = as_arrays(hparams)
                 program = Program(algorithm, self.plan, observe, 1, self.eval_every)
             else:  # checked with the first block
@@ -270,9 +278,15 @@ class Stream:
     def _with(self, examples, offsets, weights, held) -> ClientData:
         known = self.data
         return ClientData(
-            examples, offsets, weights, known.num_clients, known.min_size, known.max_size,
-            known.size_bounds, held=held,
-        )  # fmt: skip
+            examples,
+            offsets,
+            weights,
+            known.num_clients,
+            known.min_size,
+            known.max_size,
+            known.size_bounds,
+            held=held,
+        )
 
     def _require_memory(self, num_buffers: int) -> None:
         needed = num_buffers * tree.num_bytes(self.shapes().examples)

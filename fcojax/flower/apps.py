@@ -120,10 +120,16 @@ def server_app(
             (progress or print)(row)
 
         model, _ = coordinate(
-            federation, over_grid(grid, num_sites, float(timeout)), key, num_rounds=num_rounds,
-            run=f"{context.run_id}", eval_every=eval_every, tolerance=tolerance,
-            checkpoints=place, progress=report,
-        )  # fmt: skip
+            federation,
+            over_grid(grid, num_sites, float(timeout)),
+            key,
+            num_rounds=num_rounds,
+            run=f"{context.run_id}",
+            eval_every=eval_every,
+            tolerance=tolerance,
+            checkpoints=place,
+            progress=report,
+        )
         safetensors.save(place / "model.safetensors", model)
 
     return app

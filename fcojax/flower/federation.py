@@ -103,10 +103,13 @@ class Federation:
             "precision": str(jnp.result_type(float)),
         }
         parts = {
-            "algorithm": self.algorithm, "plan": self.plan, "loss": self.loss,
-            "penalty": self.penalty, "hparams": type(self.hparams),
+            "algorithm": self.algorithm,
+            "plan": self.plan,
+            "loss": self.loss,
+            "penalty": self.penalty,
+            "hparams": type(self.hparams),
             "params": jax.tree.map(_form, self.params),
-        }  # fmt: skip
+        }
         return facts | dict(described(parts, "", set()))
 
     @functools.cached_property

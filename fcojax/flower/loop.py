@@ -89,9 +89,16 @@ def coordinate(
         )
     with saved.held(checkpoints):
         return _coordinated(
-            federation, transport, key, run or drawn_name(), num_rounds, eval_every, tolerance,
-            checkpoints, progress,
-        )  # fmt: skip
+            federation,
+            transport,
+            key,
+            run or drawn_name(),
+            num_rounds,
+            eval_every,
+            tolerance,
+            checkpoints,
+            progress,
+        )
 
 
 def _coordinated(

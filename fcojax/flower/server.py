@@ -154,9 +154,13 @@ class Server:
         draw, asked = self._asked(progress)
         members = np.asarray(draw.indices)
         message, keys = _ask_compiled(
-            federation.algorithm, hparams, progress.server, progress.key,
-            jnp.int32(progress.round), members,
-        )  # fmt: skip
+            federation.algorithm,
+            hparams,
+            progress.server,
+            progress.key,
+            jnp.int32(progress.round),
+            members,
+        )
         first = ()
         if (progress.counted < 0).any():
             first = federation.algorithm.init(federation.hparams_at(0), federation.params)[1]
@@ -210,10 +214,17 @@ class Server:
         weights = jnp.where(asked, self._weights[members], 0)
         results = ClientResult((), uploads, metrics)
         server, memory, bound, counted, measures = _step_compiled(
-            self._federation.algorithm, self._plan, hparams, progress.server, progress.memory,
-            progress.bound, progress.key, index, results,
+            self._federation.algorithm,
+            self._plan,
+            hparams,
+            progress.server,
+            progress.memory,
+            progress.bound,
+            progress.key,
+            index,
+            results,
             (weights, jnp.sum(self._weights), arrives, finite),
-        )  # fmt: skip
+        )
         last = progress.counted.copy()
         last[members[np.asarray(counted)]] = progress.round
         after = Progress(server, memory, bound, progress.key, progress.round + 1, last)

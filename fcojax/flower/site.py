@@ -223,9 +223,15 @@ def _round(
         return safetensors.dumps({}, own | {"refused": f"site {own['site']}: {error}"}), kept
     keys = Keys(*(jax.random.wrap_key_data(key, impl=facts["keys"]) for key in given["keys"]))
     upload, after, finite = site_compiled(
-        federation.algorithm, plan, type(hparams)(*given["hparams"]), given["message"], before,
-        data.examples, keys, jnp.int32(int(facts["client"])),
-    )  # fmt: skip
+        federation.algorithm,
+        plan,
+        type(hparams)(*given["hparams"]),
+        given["message"],
+        before,
+        data.examples,
+        keys,
+        jnp.int32(int(facts["client"])),
+    )
     # A site whose result is not finite keeps its state, as one whose upload is lost does.
     states = {"counted": before, "pending": after if finite else before}
     places = {"run": facts["run"], "counted": facts["counted"], "pending": facts["round"]}

@@ -125,10 +125,15 @@ class Solves:
         self._bill(np.zeros_like(before), now.round)
         down, up = self._billed() - before
         outcome = Outcome(
-            jnp.asarray(violation), jnp.asarray(now.round, jnp.int32), jnp.asarray(checks),
-            jnp.asarray(not failed and violation <= tolerance), jnp.asarray(failed),
-            jnp.asarray(down), jnp.asarray(up), jnp.zeros((), bool),
-        )  # fmt: skip
+            jnp.asarray(violation),
+            jnp.asarray(now.round, jnp.int32),
+            jnp.asarray(checks),
+            jnp.asarray(not failed and violation <= tolerance),
+            jnp.asarray(failed),
+            jnp.asarray(down),
+            jnp.asarray(up),
+            jnp.zeros((), bool),
+        )
         if self.report is not None:
             ended = {"rounds": float(now.round), "violation": violation}
             self.report({"strength": float(strength), **ended})

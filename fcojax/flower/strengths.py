@@ -183,9 +183,19 @@ def select(
     ledger = solves.ledger()
     model = jax.tree.map(lambda leaf: leaf[chosen], found.models)
     return Selection(
-        found._replace(ledger=ledger), name, scores, mean, error, best, chosen, model, None, None,
-        ledger, outcome,
-    )  # fmt: skip
+        found._replace(ledger=ledger),
+        name,
+        scores,
+        mean,
+        error,
+        best,
+        chosen,
+        model,
+        None,
+        None,
+        ledger,
+        outcome,
+    )
 
 
 def _path(

@@ -170,9 +170,13 @@ def _recurrent(num_gates, num_units, dtype, rngs, *, use_bias):
         return jnp.concatenate([square(key, (shape[0],) * 2, dtype) for key in keys], axis=1)
 
     return nnx.Linear(
-        num_units, num_gates * num_units, use_bias=use_bias, kernel_init=init, dtype=dtype,
+        num_units,
+        num_gates * num_units,
+        use_bias=use_bias,
+        kernel_init=init,
+        dtype=dtype,
         rngs=rngs,
-    )  # fmt: skip
+    )
 
 
 def _over_time(cell, weights, drives, num_states):

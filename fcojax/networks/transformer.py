@@ -99,6 +99,12 @@ def transformer(
       True
     """
     return lambda rngs: Transformer(
-        num_tokens, length, num_units, num_layers, num_heads=num_heads,
-        dropout_rate=dropout_rate, dtype=dtype, rngs=rngs,
-    )  # fmt: skip
+        num_tokens,
+        length,
+        num_units,
+        num_layers,
+        num_heads=num_heads,
+        dropout_rate=dropout_rate,
+        dtype=dtype,
+        rngs=rngs,
+    )

@@ -86,9 +86,11 @@ def law(sampler: Sampler, num_clients: Count) -> Law:
             ),
         )
     if isinstance(sampler, Everyone | Cyclic | Markov | Trace):
-        name = "every client in every round" if isinstance(sampler, Everyone) else (
-            "no gain from sampling, as if every client took part in every round"
-        )  # fmt: skip
+        name = (
+            "every client in every round"
+            if isinstance(sampler, Everyone)
+            else ("no gain from sampling, as if every client took part in every round")
+        )
         return Law(name, "add or remove", _gaussian)
     raise ValueError(
         f"the cohort is {sampler}, whose law is not accounted, as who takes part may depend on the "

@@ -136,9 +136,11 @@ def synthetic_matrix_completion(
 
     train, validation = splits
     problem = matrix_completion(
-        population(train), population(validation) if num_validation else None,
-        shape=shape, cuts=cuts,
-    )  # fmt: skip
+        population(train),
+        population(validation) if num_validation else None,
+        shape=shape,
+        cuts=cuts,
+    )
 
     def measures(matrix):
         error = jnp.linalg.norm(matrix - jnp.asarray(truth, matrix.dtype))

@@ -78,9 +78,14 @@ def lasso(
         return at_cuts(lambda cut: support_recovery(kernel, truth, cut), cuts)
 
     return _planted(
-        truth, measures, num_clients, (num_examples, num_validation),
-        (mean_scale, bias_scale, noise_scale), seed, correlation,
-    )  # fmt: skip
+        truth,
+        measures,
+        num_clients,
+        (num_examples, num_validation),
+        (mean_scale, bias_scale, noise_scale),
+        seed,
+        correlation,
+    )
 
 
 @validated
@@ -135,9 +140,13 @@ def low_rank(
         return at_cuts(lambda cut: rank(kernel, cut), cuts) | {"error_fro": error}
 
     return _planted(
-        truth, measures, num_clients, (num_examples, num_validation),
-        (mean_scale, bias_scale, noise_scale), seed,
-    )  # fmt: skip
+        truth,
+        measures,
+        num_clients,
+        (num_examples, num_validation),
+        (mean_scale, bias_scale, noise_scale),
+        seed,
+    )
 
 
 def _planted(

@@ -106,8 +106,10 @@ def bilinear(
     def loss(z, rows):
         def noise(example):
             keys = jax.random.split(jax.random.key(example))
-            terms = [jnp.sum(z[name] * jax.random.normal(key, z[name].shape, z[name].dtype))
-                     for name, key in zip("xy", keys, strict=True)]  # fmt: skip
+            terms = [
+                jnp.sum(z[name] * jax.random.normal(key, z[name].shape, z[name].dtype))
+                for name, key in zip("xy", keys, strict=True)
+            ]
             return noise_scale * (terms[0] + terms[1])
 
         return noise_free(z) + jax.vmap(noise)(rows["seed"])

@@ -42,9 +42,14 @@ def softmax(
       ((3, 5), (5,))
     """
     return classifier(
-        cross_entropy, predict, train, validation,
-        num_classes=num_classes, outputs=(num_classes,), cuts=cuts,
-    )  # fmt: skip
+        cross_entropy,
+        predict,
+        train,
+        validation,
+        num_classes=num_classes,
+        outputs=(num_classes,),
+        cuts=cuts,
+    )
 
 
 def cross_entropy(params, rows) -> Array:

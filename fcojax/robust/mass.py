@@ -23,8 +23,9 @@ def ordered(values: Array, *others: Array) -> tuple[Array, ...]:
     whole = 1 << (size - 1).bit_length()
     fill = [(0, whole - size)] + [(0, 0)] * (values.ndim - 1)
     padded = (
-        jnp.pad(values, fill, constant_values=jnp.inf), *(jnp.pad(other, fill) for other in others)
-    )  # fmt: skip
+        jnp.pad(values, fill, constant_values=jnp.inf),
+        *(jnp.pad(other, fill) for other in others),
+    )
 
     def stage(arrays, step):
         partner, takes_smaller = step

@@ -144,10 +144,11 @@ def averaged(
         return base._replace(
             memory=_wide,
             receive=lambda hparams, payload, centre: (
-                _term(rule, hparams, tree.sub(seen(hparams, payload), centre)), {},
+                _term(rule, hparams, tree.sub(seen(hparams, payload), centre)),
+                {},
             ),
             recall=lambda hparams, mean, centre, fraction: (tree.add(centre, mean),) * 2,
-        )  # fmt: skip
+        )
     return base._replace(
         receive=lambda hparams, payload, memory: (_term(rule, hparams, seen(hparams, payload)), {})
     )
@@ -170,13 +171,15 @@ def _of_passes(rule: Rule, seen: Callable) -> dict[str, Any]:
         "receive": receive,
         "num_passes": rule.num_passes,
         "between": lambda hparams, total, memory: (
-            tree.add(memory[0], moved(total)), memory[1] + 1,
+            tree.add(memory[0], moved(total)),
+            memory[1] + 1,
         ),
         "finish": lambda hparams, total, weights, key: moved(total),
         "recall": lambda hparams, mean, memory, fraction: (
-            tree.add(memory[0], mean), tree.zeros_like(memory),
+            tree.add(memory[0], mean),
+            tree.zeros_like(memory),
         ),
-    }  # fmt: skip
+    }
 
 
 def _wide(payload: PyTree) -> PyTree:

@@ -236,9 +236,11 @@ def _search(setup, counter, goal, hparams, params, data, key, least, tolerance):
 
     sparser, denser = (end._replace(fit=billed(end.fit)) for end in (found.sparser, found.denser))
     found = found._replace(
-        fit=billed(found.fit), sparser=sparser, denser=denser,
+        fit=billed(found.fit),
+        sparser=sparser,
+        denser=denser,
         tried=traffic_of_all(found.tried, counts),
-    )  # fmt: skip
+    )
     return traffic_of_all(null.outcome, counts), found
 
 

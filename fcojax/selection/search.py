@@ -128,9 +128,18 @@ class Searching(NamedTuple):
         x = jnp.clip(guess, self.floor, first + jnp.log(jnp.asarray(0.95, first.dtype)))
         precision = _precision(x, sparser, denser, self.tolerance)
         return Progress(
-            zero, x, precision, start, sparser, denser, fit, zero, no, no,
+            zero,
+            x,
+            precision,
+            start,
+            sparser,
+            denser,
+            fit,
+            zero,
+            no,
+            no,
             Tried(columns, sent, sent),
-        )  # fmt: skip
+        )
 
     def goes_on(self, now: Progress) -> Array:
         """Return whether there is another step."""
@@ -178,9 +187,14 @@ def search_traced(
 
     def step(now):
         start, fit = solve_from(
-            setup, hparams, now.start, jnp.exp(now.log_strength), data,
-            jax.random.fold_in(key, now.step), now.precision,
-        )  # fmt: skip
+            setup,
+            hparams,
+            now.start,
+            jnp.exp(now.log_strength),
+            data,
+            jax.random.fold_in(key, now.step),
+            now.precision,
+        )
         return search.after(now, start, fit)
 
     begin = search.begin(null, objective, first_start(setup, null.model, data, key))
@@ -249,6 +263,10 @@ def _after(now: Progress, goal: Range, first, floor, tolerance) -> Progress:
     failed = now.fit.outcome.diverged | (precision <= tolerance) & ~now.fit.outcome.solved
     done = failed | jnp.where(is_hit, precision <= tolerance, is_narrow & ~loose & ~(also & exists))
     return now._replace(
-        log_strength=next_x, precision=next_precision, sparser=sparser, denser=denser,
-        is_hit=is_hit & ~now.fit.outcome.diverged, is_done=done,
-    )  # fmt: skip
+        log_strength=next_x,
+        precision=next_precision,
+        sparser=sparser,
+        denser=denser,
+        is_hit=is_hit & ~now.fit.outcome.diverged,
+        is_done=done,
+    )

@@ -222,9 +222,18 @@ def select(
         raise ValueError("the uplink adds noise, and the refit would not; pass refit=False.")
     if isinstance(by, Nonzeros):
         path = path_of(
-            problem, penalty, nonzeros=by, least=least, key=key, method=method, hparams=hparams,
-            plan=plan, tolerance=tolerance, eval_every=eval_every, max_rounds=max_rounds,
-        )  # fmt: skip
+            problem,
+            penalty,
+            nonzeros=by,
+            least=least,
+            key=key,
+            method=method,
+            hparams=hparams,
+            plan=plan,
+            tolerance=tolerance,
+            eval_every=eval_every,
+            max_rounds=max_rounds,
+        )
         found = of_target(by, path)
         if not refit:
             return found
@@ -270,9 +279,19 @@ def select(
         entries.append(entry)
     ledger = path.ledger._replace(entries=(*path.ledger.entries, *entries))
     return Selection(
-        path._replace(ledger=ledger), score_name, scores, mean, error, best, chosen, model,
-        refitted, refit_outcome, ledger, fold_outcome,
-    )  # fmt: skip
+        path._replace(ledger=ledger),
+        score_name,
+        scores,
+        mean,
+        error,
+        best,
+        chosen,
+        model,
+        refitted,
+        refit_outcome,
+        ledger,
+        fold_outcome,
+    )
 
 
 class FoldResults(NamedTuple):
@@ -289,9 +308,18 @@ def of_target(by: Nonzeros, path: Path) -> Selection:
     off = np.abs(path.search.numbers - by.count).astype(float)
     model = jax.tree.map(lambda leaf: leaf[0], path.models)
     return Selection(
-        path, by.name, off[None], off, np.full(off.shape, np.nan), 0, 0, model, None, None,
+        path,
+        by.name,
+        off[None],
+        off,
+        np.full(off.shape, np.nan),
+        0,
+        0,
+        model,
+        None,
+        None,
         path.ledger,
-    )  # fmt: skip
+    )
 
 
 def draw_folds(split: Split, data: ClientData, key: Key, num_draws: int) -> Folds:
@@ -333,9 +361,16 @@ def _search(
     def one_fold(train, held, index):
         own = key_of_fold(setup.program.plan, key, index)
         of_fold = path_traced(
-            fold_setup, hparams, params, part_of_data(train, data), own, found.strengths, False,
-            tolerance, found.unit,
-        )  # fmt: skip
+            fold_setup,
+            hparams,
+            params,
+            part_of_data(train, data),
+            own,
+            found.strengths,
+            False,
+            tolerance,
+            found.unit,
+        )
         held_out = part_of_data(held, data)
         scores = jax.vmap(lambda model: population_loss(fold_setup.loss, model, held_out))(
             of_fold.fits.models

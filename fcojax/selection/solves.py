@@ -100,9 +100,15 @@ def first_start(
 
 
 def solve_from(
-    setup: Setup, hparams, start: Start, strength, data, key, tolerance,
+    setup: Setup,
+    hparams,
+    start: Start,
+    strength,
+    data,
+    key,
+    tolerance,
     num_iterations=LATER_ITERATIONS,
-) -> tuple[Start, Fits]:  # fmt: skip
+) -> tuple[Start, Fits]:
     """Solve for one strength; return where the next solve starts, too."""
     model, curvature, program = ahead(start, strength), start.curvature, setup.program
     now = hparams._replace(penalty_scale=cast_like(strength, hparams.penalty_scale))
@@ -178,9 +184,15 @@ def null_model(setup: Setup, hparams, params, data, key, tolerance) -> Null:
     assert scale_max is not None
     guess = scale_max(pooled_gradient(setup.loss, params, data))
     null = warm_started_path(
-        setup, hparams, params, beyond_all(guess.dtype)[None], data, null_key(key),
-        tolerance * guess, FIRST_ITERATIONS,
-    )  # fmt: skip
+        setup,
+        hparams,
+        params,
+        beyond_all(guess.dtype)[None],
+        data,
+        null_key(key),
+        tolerance * guess,
+        FIRST_ITERATIONS,
+    )
     model, outcome = jax.tree.map(lambda leaf: leaf[0], (null.models, null.outcome))
     gradient = pooled_gradient(setup.loss, model, data)
     return Null(model, outcome, scale_max(gradient), gradient)

@@ -135,9 +135,16 @@ def _stability(setups, relative, hparams, params, data, key, parts: Part, grid, 
 
     def chosen(part):
         found = path_traced(
-            of_draws, hparams, params, part_of_data(part, data), key, whole.strengths, False,
-            tolerance, whole.unit,
-        )  # fmt: skip
+            of_draws,
+            hparams,
+            params,
+            part_of_data(part, data),
+            key,
+            whole.strengths,
+            False,
+            tolerance,
+            whole.unit,
+        )
         where = jax.tree.map(lambda leaf: leaf != 0, found.fits.models)
         return where, found.null_outcome, found.fits.outcome
 

@@ -199,9 +199,10 @@ def compressed(compressor: Compressor) -> Uplink:
         compressor,
         init=lambda payload: (),
         encode_with=lambda hparams, payload, residual, key: (
-            encode(compressor, hparams, payload, key), residual,
+            encode(compressor, hparams, payload, key),
+            residual,
         ),
-    )  # fmt: skip
+    )
 
 
 def uplink_of(compressor: Compressor, init, encode_with) -> Uplink:

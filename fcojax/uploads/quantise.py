@@ -83,9 +83,12 @@ def qsgd(levels: Levels) -> Compressor:
         return jnp.ceil(like.size * bits / 8) + tree.mean_dtype(like.dtype).itemsize
 
     return Compressor(
-        f"qsgd({getattr(levels, '__name__', levels)})", encode, decode, variance,
+        f"qsgd({getattr(levels, '__name__', levels)})",
+        encode,
+        decode,
+        variance,
         num_bytes=num_bytes if callable(levels) else None,
-    )  # fmt: skip
+    )
 
 
 @factory
@@ -125,9 +128,11 @@ def terngrad(clip: Positive | None = None) -> Compressor:
         return (math.sqrt(like.size) - 1) / 2
 
     return Compressor(
-        f"terngrad({'' if clip is None else clip})", encode, decode,
+        f"terngrad({'' if clip is None else clip})",
+        encode,
+        decode,
         variance=variance if clip is None else None,
-    )  # fmt: skip
+    )
 
 
 @factory

@@ -69,9 +69,11 @@ def drive(scale: Scale = "unbiased") -> Compressor:
         return _rotated_back(signs, key, like)
 
     return Compressor(
-        f"drive({scale!r})", encode, decode,
+        f"drive({scale!r})",
+        encode,
+        decode,
         contraction=(lambda hparams, like: _LEAST) if scale == "least error" else None,
-    )  # fmt: skip
+    )
 
 
 @factory

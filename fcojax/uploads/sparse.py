@@ -81,9 +81,12 @@ def rand_k(k: Number) -> Compressor:
         return number_of(k, like, hparams) * like.dtype.itemsize
 
     return Compressor(
-        f"rand_k({_shown(k)})", encode, decode, variance,
+        f"rand_k({_shown(k)})",
+        encode,
+        decode,
+        variance,
         num_bytes=num_bytes if callable(k) else None,
-    )  # fmt: skip
+    )
 
 
 @factory
@@ -131,9 +134,12 @@ def top_k(k: Number) -> Compressor:
         return number * like.dtype.itemsize + jnp.ceil(number * bits_for(like.size) / 8)
 
     return Compressor(
-        f"top_k({_shown(k)})", encode, decode, contraction=contraction,
+        f"top_k({_shown(k)})",
+        encode,
+        decode,
+        contraction=contraction,
         num_bytes=num_bytes if callable(k) else None,
-    )  # fmt: skip
+    )
 
 
 def number_of(k: Any, like: Any, hparams: Any) -> Any:

@@ -75,8 +75,10 @@ def conv_general_dilated(
     kernel = jnp.transpose(rhs, (*rhs_spec[2:], rhs_spec[1], rhs_spec[0]))
     views = _views(
         _padded(x, _inner(padding, (0, 0)), _inner(lhs_dilation), 0),
-        (1, *kernel.shape[:-2], 1), _inner(rhs_dilation), _inner(window_strides),
-    )  # fmt: skip
+        (1, *kernel.shape[:-2], 1),
+        _inner(rhs_dilation),
+        _inner(window_strides),
+    )
     dtype = lhs.dtype if preferred_element_type is None else preferred_element_type
     y = _contract(views, kernel, feature_group_count, precision, dtype)
     # From [batch, space, features] to the axis order of the result.

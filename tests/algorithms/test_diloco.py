@@ -48,7 +48,12 @@ def test_diloco_is_adamw_on_clients_and_nesterov_on_the_server():
     algorithm = fcojax.algorithms.diloco(loss)
     hparams = algorithm.hparams_type(RATE, B1, B2, DECAY, SERVER_RATE, MOMENTUM)
     model, _ = fcojax.run(
-        algorithm, hparams, jnp.array([0.5, -1.0, 0.0]), fcojax.from_clients(clients()),
-        jax.random.key(0), fcojax.local_steps(NUM_STEPS), num_rounds=NUM_ROUNDS,
-    )  # fmt: skip
+        algorithm,
+        hparams,
+        jnp.array([0.5, -1.0, 0.0]),
+        fcojax.from_clients(clients()),
+        jax.random.key(0),
+        fcojax.local_steps(NUM_STEPS),
+        num_rounds=NUM_ROUNDS,
+    )
     np.testing.assert_allclose(model, by_hand(NUM_ROUNDS), rtol=0, atol=1e-12)

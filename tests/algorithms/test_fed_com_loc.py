@@ -19,9 +19,15 @@ def run(algorithm, num_rounds=9, cohort=None):
     plan = fcojax.Plan(fcojax.local_steps(STEPS), cohort or fcojax.everyone())
     hparams = algorithm.hparams_type(client_lr=0.05)
     return fcojax.run(
-        algorithm, hparams, jnp.asarray(START), data(), KEY, plan, num_rounds=num_rounds,
+        algorithm,
+        hparams,
+        jnp.asarray(START),
+        data(),
+        KEY,
+        plan,
+        num_rounds=num_rounds,
         eval_every=num_rounds,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow
@@ -79,12 +85,18 @@ def test_every_step_has_draws_of_its_own():
     many = fcojax.from_clients([{"zero": np.zeros((1, 4))}] * number)
     algorithm = fed_com_loc(
         lambda x, rows: jnp.sum((x[None] - rows["zero"]) ** 2, axis=1) / 2,
-        compressor=uploads.rand_k(share), compresses="gradient",
-    )  # fmt: skip
+        compressor=uploads.rand_k(share),
+        compresses="gradient",
+    )
     found, _ = fcojax.run(
-        algorithm, algorithm.hparams_type(client_lr=step), jnp.ones(4), many, KEY,
-        fcojax.local_steps(steps), num_rounds=1,
-    )  # fmt: skip
+        algorithm,
+        algorithm.hparams_type(client_lr=step),
+        jnp.ones(4),
+        many,
+        KEY,
+        fcojax.local_steps(steps),
+        num_rounds=1,
+    )
     expected = (1 - step) ** steps
     square = (1 - share + share * (1 - step / share) ** 2) ** steps
     error = 4 * np.sqrt((square - expected**2) / number)
@@ -121,13 +133,17 @@ def test_it_ends_elsewhere_and_counts_what_it_sends():
         ),
         (
             lambda: fcojax.start(
-                fed_com_loc(loss, compressor=TOP), RATES, jnp.ones(DIM), data(), jax.random.key(0),
+                fed_com_loc(loss, compressor=TOP),
+                RATES,
+                jnp.ones(DIM),
+                data(),
+                jax.random.key(0),
                 fcojax.Plan(fcojax.local_steps(2), uplink=uploads.ef14(TOP)),
             ),
             "needs uploads as they were sent; pass uplink=None",
         ),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_refused_in_a_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()

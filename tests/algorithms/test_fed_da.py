@@ -40,12 +40,16 @@ def test_with_one_local_step_it_is_adam_or_adagrad_on_the_mean_gradient(metric, 
     for estimate, b1 in (("momentum", 0.7), ("plain", 0.0)):
         ours = models(
             fed_da(federations.quadratic, penalty, metric=metric, estimate=estimate),
-            fed_da.Hparams(client_lr=0.05, **shared), 15, work,
-        )  # fmt: skip
+            fed_da.Hparams(client_lr=0.05, **shared),
+            15,
+            work,
+        )
         theirs = models(
             other(federations.quadratic, penalty),
-            other.Hparams(client_lr=1.0, server_lr=0.05, **shared | {"b1": b1}), 15, work,
-        )  # fmt: skip
+            other.Hparams(client_lr=1.0, server_lr=0.05, **shared | {"b1": b1}),
+            15,
+            work,
+        )
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-12)
 
 
@@ -119,8 +123,10 @@ def test_with_one_full_step_of_everyone_the_limit_is_the_optimum(estimate):
     assert 0 < np.count_nonzero(best) < 4
     found = models(
         fed_da(federations.quadratic, l1(), estimate=estimate),
-        fed_da.Hparams(client_lr=0.01, penalty_scale=scale), 4000, fcojax.local_steps(1),
-    )[-1]  # fmt: skip
+        fed_da.Hparams(client_lr=0.01, penalty_scale=scale),
+        4000,
+        fcojax.local_steps(1),
+    )[-1]
     np.testing.assert_allclose(found, best, atol=1e-8)
     np.testing.assert_array_equal(found == 0, best == 0)
 

@@ -76,9 +76,10 @@ def test_other_numbers_of_steps(tau, client_lr, expected):
     chosen = subspaces.algorithm("fed_manifold")
     seen, _ = subspaces.states(chosen, Rates(client_lr), 100, work=fcojax.local_steps(tau))
     np.testing.assert_allclose(
-        subspaces.slope_norms(seen.server.point[np.array([1, 10, 50, 100]) - 1]), expected,
+        subspaces.slope_norms(seen.server.point[np.array([1, 10, 50, 100]) - 1]),
+        expected,
         rtol=2e-6,
-    )  # fmt: skip
+    )
 
 
 def test_it_finds_the_top_eigenspace_of_the_mean_covariance():
@@ -128,8 +129,10 @@ def test_a_stationary_point_with_the_right_corrections_is_a_fixed_point(client_l
     own = np.stack([slope(x, covariance) for covariance in subspaces.covariances()])
     first = State(
         *jax.tree.map(jnp.asarray, (Server(x, np.zeros_like(x), np.zeros(())), own)),
-        (), jnp.zeros((), jnp.int32), jax.random.key(0),
-    )  # fmt: skip
+        (),
+        jnp.zeros((), jnp.int32),
+        jax.random.key(0),
+    )
     seen, _ = hundred_rounds(client_lr, server_lr, first=first)
     np.testing.assert_allclose(seen.server.point[-1], x, atol=1e-12)
     np.testing.assert_allclose(seen.clients[-1], own, atol=1e-12)
@@ -276,9 +279,13 @@ def test_clients_that_are_alike_project_once_a_round():
     chosen = subspaces.algorithm("fed_manifold", unit_sphere)
     start = subspaces.SMALL_START[:, :1]
     seen, _ = subspaces.states(
-        chosen, Rates(0.1), 6, params=start, population=fcojax.from_clients([rows] * 3),
+        chosen,
+        Rates(0.1),
+        6,
+        params=start,
+        population=fcojax.from_clients([rows] * 3),
         work=fcojax.local_steps(4),
-    )  # fmt: skip
+    )
     x = start
     for found, slopes in zip(seen.server.point, corrections(seen), strict=True):
         y = x
@@ -295,9 +302,14 @@ def in_float32(sends, num_rounds, client_lr=0.02):
     chosen = algorithm_that(sends)
     narrow = fcojax.from_clients([rows.astype(np.float32) for rows in subspaces.clients()])
     return subspaces.states(
-        chosen, Rates(client_lr), num_rounds, every=100, work=TEN_STEPS, population=narrow,
+        chosen,
+        Rates(client_lr),
+        num_rounds,
+        every=100,
+        work=TEN_STEPS,
+        population=narrow,
         params=subspaces.start().astype(np.float32),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow
@@ -351,9 +363,14 @@ def test_a_step_size_is_not_a_new_program():
     traced = []
     for client_lr in (0.1, 0.2, 0.3):
         fcojax.run(
-            chosen, Rates(client_lr), jnp.asarray(subspaces.SMALL_START), data, jax.random.key(0),
-            num_rounds=2, plan=fcojax.local_steps(2),
-        )  # fmt: skip
+            chosen,
+            Rates(client_lr),
+            jnp.asarray(subspaces.SMALL_START),
+            data,
+            jax.random.key(0),
+            num_rounds=2,
+            plan=fcojax.local_steps(2),
+        )
         traced.append(len(calls))
     assert traced[0] > 0 and len(set(traced)) == 1
 
@@ -362,8 +379,9 @@ def test_a_client_sends_one_matrix_and_a_number():
     size = subspaces.DIM * subspaces.RANK * 8
     start = jnp.asarray(subspaces.start())
     for sends, down, up in (
-        ("both", 2 * size + 8, size + 8), ("direction", size, size + 8),
-    ):  # fmt: skip
+        ("both", 2 * size + 8, size + 8),
+        ("direction", size, size + 8),
+    ):
         chosen = subspaces.algorithm("fed_manifold", sends=sends)
         found = federations.bytes_each(chosen, Rates(), start, subspaces.data(), TEN_STEPS)
         assert found == (down, up)
@@ -374,6 +392,11 @@ def test_one_array_down_refuses_a_partial_cohort():
     for cohort in (fcojax.uniform_cohort(cohort_size=9), fcojax.coin_flips(0.5)):
         with pytest.raises(ValueError, match="leave some of the 10 clients out"):
             fcojax.run(
-                chosen, Rates(), jnp.asarray(subspaces.start()), subspaces.data(),
-                jax.random.key(0), num_rounds=2, plan=fcojax.Plan(TEN_STEPS, cohort),
-            )  # fmt: skip
+                chosen,
+                Rates(),
+                jnp.asarray(subspaces.start()),
+                subspaces.data(),
+                jax.random.key(0),
+                num_rounds=2,
+                plan=fcojax.Plan(TEN_STEPS, cohort),
+            )

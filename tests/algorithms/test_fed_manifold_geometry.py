@@ -24,9 +24,14 @@ def stationary(manifold, loss, clients, start, client_lr, num_rounds=300, tau=5)
     """The model after many rounds of several steps by clients who disagree."""
     chosen = subspaces.algorithm("fed_manifold", manifold, loss)
     seen, _ = subspaces.states(
-        chosen, Rates(client_lr), num_rounds, params=start, every=num_rounds,
-        population=fcojax.from_clients(clients), work=fcojax.local_steps(tau),
-    )  # fmt: skip
+        chosen,
+        Rates(client_lr),
+        num_rounds,
+        params=start,
+        every=num_rounds,
+        population=fcojax.from_clients(clients),
+        work=fcojax.local_steps(tau),
+    )
     return jax.tree.map(lambda leaf: leaf[-1], seen.server.point)
 
 

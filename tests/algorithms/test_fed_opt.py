@@ -137,9 +137,11 @@ SIDES = {
     ),
     "lion with weight decay": (lambda h: optax.lion(h.server_lr, weight_decay=0.1), None, False),
     "clipped": (
-        lambda h: optax.chain(optax.clip_by_global_norm(0.3), optax.sgd(h.server_lr)), None, False,
+        lambda h: optax.chain(optax.clip_by_global_norm(0.3), optax.sgd(h.server_lr)),
+        None,
+        False,
     ),
-}  # fmt: skip
+}
 EVERY_DAY = ("adam, and adam that is kept",)
 
 
@@ -289,7 +291,7 @@ REDUCTIONS = {
     "fed_opt, l1": ("fed_opt", {}, lambda: MID(client_prox=False), SCALE),
     "fed_avg_m, l1": ("fed_avg_m", {"momentum": 0.0}, lambda: MID(client_prox=False), SCALE),
     "fed_prox, l1": ("fed_prox", {"prox_scale": 0.0}, lambda: MID(server_prox=False), SCALE),
-}  # fmt: skip
+}
 
 
 @slow
@@ -336,9 +338,12 @@ def test_with_one_full_step_of_everyone_the_limit_is_the_optimum(name, server_lr
     found, _ = fcojax.run(
         factory(federations.quadratic, l1()),
         factory.Hparams(client_lr=client_lr, server_lr=server_lr, penalty_scale=scale),
-        jnp.ones(best.size), fcojax.from_clients(federations.quadratic_clients()), KEY,
-        fcojax.local_steps(1), num_rounds=4000,
-    )  # fmt: skip
+        jnp.ones(best.size),
+        fcojax.from_clients(federations.quadratic_clients()),
+        KEY,
+        fcojax.local_steps(1),
+        num_rounds=4000,
+    )
     np.testing.assert_allclose(found, best, atol=1e-9)
     np.testing.assert_array_equal(np.asarray(found) == 0, best == 0)
     if name == "fed_adam":
@@ -380,14 +385,20 @@ def test_a_sweep_over_rates_and_betas_of_both_sides_is_one_program():
         return federations.loss(params, rows)
 
     algorithm = algorithms.fed_opt(
-        loss, hparams_type=Sweepable, keep_client_state=True,
+        loss,
+        hparams_type=Sweepable,
+        keep_client_state=True,
         client=lambda h: optax.adam(h.client_lr, b1=h.client_b1),
         server=lambda h: optimisers.yogi(h.server_lr, h.b1, h.b2),
-    )  # fmt: skip
+    )
     grid = fcojax.grid.zipped(
-        Sweepable, client_lr=[0.01, 0.02, 0.03], client_b1=[0.5, 0.9, 0.0],
-        server_lr=[0.1, 0.05, 0.02], b1=[0.9, 0.8, 0.0], b2=[0.9, 0.99, 0.5],
-    )  # fmt: skip
+        Sweepable,
+        client_lr=[0.01, 0.02, 0.03],
+        client_b1=[0.5, 0.9, 0.0],
+        server_lr=[0.1, 0.05, 0.02],
+        b1=[0.9, 0.8, 0.0],
+        b2=[0.9, 0.99, 0.5],
+    )
     plan, given = fcojax.local_steps(2), (federations.start(), population())
     models, _ = fcojax.sweep(algorithm, grid, *given, KEY[None], plan, num_rounds=3)
     count = len(traces)
@@ -404,9 +415,12 @@ def test_a_sweep_over_rates_and_betas_of_both_sides_is_one_program():
 def counting():
     """An Adam on each side; both count their steps."""
     return algorithms.fed_opt(
-        federations.loss, hparams_type=Numbers, keep_client_state=True,
-        server=lambda h: optax.adam(h.server_lr), client=lambda h: optax.adam(h.client_lr),
-    )  # fmt: skip
+        federations.loss,
+        hparams_type=Numbers,
+        keep_client_state=True,
+        server=lambda h: optax.adam(h.server_lr),
+        client=lambda h: optax.adam(h.client_lr),
+    )
 
 
 def rounds_of(plan, num_rounds):

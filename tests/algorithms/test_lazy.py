@@ -121,9 +121,11 @@ def test_no_step_computes_anything_as_long_as_the_model(lazily):
     local = local_handle(task().train, fcojax.local_steps(3, 2), KEY, zero, zero + 1, zero + 1)
     traced = jax.make_jaxpr(lambda z: algorithm.client_update(hparams, z, (), local, KEY))
     shapes = {
-        result.aval.shape for body in bodies(traced(message).jaxpr) for equation in body.eqns
+        result.aval.shape
+        for body in bodies(traced(message).jaxpr)
+        for equation in body.eqns
         for result in equation.outvars
-    }  # fmt: skip
+    }
     slots = 3 * 2 * WIDTH
     assert ((DIM,) in shapes) is not lazily and ((slots,) in shapes) is lazily
 
@@ -176,6 +178,11 @@ def test_examples_without_one_set_of_features_are_refused(features, found):
     algorithm = algorithms.lazy(algorithms.fed_avg(lambda w, rows: (w - rows["y"]) ** 2))
     with pytest.raises(ValueError, match=found):
         fcojax.run(
-            algorithm, algorithm.hparams_type(), jnp.zeros(()), data, KEY, fcojax.local_steps(1),
+            algorithm,
+            algorithm.hparams_type(),
+            jnp.zeros(()),
+            data,
+            KEY,
+            fcojax.local_steps(1),
             num_rounds=1,
-        )  # fmt: skip
+        )

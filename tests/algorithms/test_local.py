@@ -213,8 +213,9 @@ def test_a_traced_number_of_steps_is_a_beginning(work):
         local = handle(work, client)
         return local.scan(
             lambda carry, batch: carry + batch.examples["name"] @ batch.weights,
-            jnp.array(0.0), num_steps=num_steps,
-        )  # fmt: skip
+            jnp.array(0.0),
+            num_steps=num_steps,
+        )
 
     for client in range(3):
         _, outputs = handle(work, client).scan(
@@ -232,9 +233,10 @@ def test_a_traced_number_of_steps_is_a_beginning(work):
 def test_every_step_of_every_client_and_round_has_a_key_of_its_own(work):
     def numbers(client, index):
         _, keys = handle(work, client, index=index).scan(
-            lambda carry, batch: carry, 0,
+            lambda carry, batch: carry,
+            0,
             emit=lambda _, batch: jax.random.bits(batch.key, (), jnp.uint32),
-        )  # fmt: skip
+        )
         return np.asarray(keys)[: int(handle(work, client).num_steps)]
 
     drawn = np.concatenate([numbers(client, index) for client in range(3) for index in range(2)])

@@ -186,9 +186,14 @@ def test_three_schedules_compile_once_and_keep_the_dtype():
     data = fcojax.from_clients(jax.tree.map(np.float32, quadratic_clients()))
     for decay in (0.0, 0.1, 0.2):
         model, _ = fcojax.run(
-            chosen, local_sgd.Hparams(0.3, decay), jnp.asarray(START, jnp.float32), data, KEY,
-            num_rounds=2, plan=fcojax.local_steps(2),
-        )  # fmt: skip
+            chosen,
+            local_sgd.Hparams(0.3, decay),
+            jnp.asarray(START, jnp.float32),
+            data,
+            KEY,
+            num_rounds=2,
+            plan=fcojax.local_steps(2),
+        )
         assert model.dtype == jnp.float32
         counts.append(len(traces))
     assert counts[0] > 0 and counts[2] == counts[0]

@@ -59,14 +59,15 @@ def population(setting):
 # Every algorithm in one setting and one algorithm in every setting; the gate tests the others.
 PAIRS = [
     pytest.param(
-        name, setting,
+        name,
+        setting,
         marks=[]
         if setting == "sampled, minibatches, ragged" or name == "fed_dual_avg"
         else pytest.mark.slow,
     )
     for name in federations.NAMES
     for setting in SETTINGS
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "setting"), PAIRS)

@@ -40,9 +40,14 @@ def untraceable(params, rows):
 def test_fed_pd_is_refused_before_anything_is_traced(cohort, hparams, message):
     with pytest.raises(ValueError) as error:
         fcojax.run(
-            fed_pd(untraceable), fed_pd.Hparams(**hparams), federations.start(), population(), KEY,
-            Plan(OPTIONS["plan"], cohort or fcojax.everyone()), num_rounds=4,
-        )  # fmt: skip
+            fed_pd(untraceable),
+            fed_pd.Hparams(**hparams),
+            federations.start(),
+            population(),
+            KEY,
+            Plan(OPTIONS["plan"], cohort or fcojax.everyone()),
+            num_rounds=4,
+        )
     assert message in str(error.value)
 
 
@@ -77,12 +82,18 @@ def test_a_client_sends_one_model_and_a_second_only_to_report_all():
     }
     sent = {
         name: federations.bytes_each(
-            algorithm, algorithm.hparams_type(), federations.start(), population(),
+            algorithm,
+            algorithm.hparams_type(),
+            federations.start(),
+            population(),
             fcojax.local_steps(1),
         )
         for name, algorithm in chosen.items()
-    }  # fmt: skip
+    }
     assert sent == {
-        "FedPD": (41, 40), "variance reduced": (41, 40), "server": (40, 40),
-        "sampled": (40, 40), "all": (40, 80),
-    }  # fmt: skip
+        "FedPD": (41, 40),
+        "variance reduced": (41, 40),
+        "server": (40, 40),
+        "sampled": (40, 40),
+        "all": (40, 80),
+    }

@@ -184,9 +184,15 @@ def test_fed_dyn_equals_its_procedure(setting):
 def observed(chosen, rates, data, work, cohort):
     """The server's states after every round, and the history of the run."""
     _, history = fcojax.run(
-        federations.revealing(chosen), rates, federations.start(), data, KEY,
-        num_rounds=NUM_ROUNDS, plan=fcojax.Plan(work, cohort), observe=federations.whole_server,
-    )  # fmt: skip
+        federations.revealing(chosen),
+        rates,
+        federations.start(),
+        data,
+        KEY,
+        num_rounds=NUM_ROUNDS,
+        plan=fcojax.Plan(work, cohort),
+        observe=federations.whole_server,
+    )
     return jax.tree.map(np.asarray, history["server"]), history
 
 

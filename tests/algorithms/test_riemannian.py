@@ -194,9 +194,14 @@ def test_a_product_takes_its_factors_maps():
     seen, _ = subspaces.states(chosen, rates("r_fed_avg", 0.1), 5, params=params, **options)
     for part, column in params.items():
         alone = models(
-            "r_fed_avg", rates("r_fed_avg", 0.1), 5, unit_sphere, "geodesic", params=column,
+            "r_fed_avg",
+            rates("r_fed_avg", 0.1),
+            5,
+            unit_sphere,
+            "geodesic",
+            params=column,
             **options,
-        )  # fmt: skip
+        )
         np.testing.assert_allclose(seen.server[part], alone, atol=1e-14)
 
 

@@ -131,9 +131,15 @@ def test_two_owners_of_each_coordinate_end_at_the_solution(cohort, size):
     lossy = plan._replace(uplink=uploads.compressed(uploads.top_k(3)))
     plain = prox_skip(loss)
     stuck, _ = fcojax.run(
-        plain, plain.hparams_type(client_lr=0.05), jnp.ones(DIM), data(), KEY, lossy,
-        num_rounds=600, eval_every=600,
-    )  # fmt: skip
+        plain,
+        plain.hparams_type(client_lr=0.05),
+        jnp.ones(DIM),
+        data(),
+        KEY,
+        lossy,
+        num_rounds=600,
+        eval_every=600,
+    )
     assert np.linalg.norm(stuck - best) > 1e-3 * np.linalg.norm(best)
 
 
@@ -145,15 +151,17 @@ def test_two_owners_of_each_coordinate_end_at_the_solution(cohort, size):
         (lambda: tamuna(loss, num_owners=2), "num_clients None; pass the number of clients"),
         (
             lambda: fcojax.start(
-                chosen(2), RATES, jnp.ones(DIM), data(), KEY,
-                fcojax.Plan(
-                    fcojax.local_steps(2), uplink=uploads.ef14(uploads.top_k(2))
-                ),
+                chosen(2),
+                RATES,
+                jnp.ones(DIM),
+                data(),
+                KEY,
+                fcojax.Plan(fcojax.local_steps(2), uplink=uploads.ef14(uploads.top_k(2))),
             ),
             "needs uploads as they were sent; pass uplink=None",
         ),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_refused_in_a_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()

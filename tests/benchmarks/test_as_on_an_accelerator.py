@@ -61,10 +61,10 @@ def test_linear_workloads(name, algorithm):
     key = jax.random.key(0)
     with jax.numpy_rank_promotion("allow"):  # the losses add a bias to every row
         require_the_same(
-            lambda: fcojax.run(
-                chosen, hparams, params, data, key, how, num_rounds=6, eval_every=3
-            )[0]
-        )  # fmt: skip
+            lambda: fcojax.run(chosen, hparams, params, data, key, how, num_rounds=6, eval_every=3)[
+                0
+            ]
+        )
 
 
 @pytest.mark.slow
@@ -75,10 +75,8 @@ def test_the_sweep():
     keys, how = jax.random.split(jax.random.key(0), 2), fcojax.Plan(*plan(workload))
     params = jax.tree.map(wide, params)
     require_the_same(
-        lambda: fcojax.sweep(
-            chosen, grid, params, data, keys, how, num_rounds=6, eval_every=3
-        )[0]
-    )  # fmt: skip
+        lambda: fcojax.sweep(chosen, grid, params, data, keys, how, num_rounds=6, eval_every=3)[0]
+    )
 
 
 @pytest.mark.long
@@ -107,8 +105,16 @@ def test_the_lassos_grid_and_its_measures():
     keys = jax.random.split(jax.random.key(0), 2)
     require_the_same(
         lambda: fcojax.sweep(
-            job.algorithm, job.grid, problem.init(keys[0]), job.train, keys, job.plan,
-            num_rounds=4, eval_every=2, observe=look, context=(problem.train, problem.validation),
+            job.algorithm,
+            job.grid,
+            problem.init(keys[0]),
+            job.train,
+            keys,
+            job.plan,
+            num_rounds=4,
+            eval_every=2,
+            observe=look,
+            context=(problem.train, problem.validation),
         )[1]["objective"],
         rtol=1e-5,
-    )  # fmt: skip
+    )

@@ -20,8 +20,12 @@ def json_lines(*arguments):
     environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": os.fspath(ROOT / ".jax_cache")}
     done = subprocess.run(
         [sys.executable, "-m", *arguments],
-        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -64,9 +68,13 @@ def test_the_launcher_runs_beside_the_sweep():
 @pytest.mark.long
 def test_a_whole_run_of_the_launcher_is_timed_beside_a_script():
     (row,) = json_lines(
-        "benchmarks.whole_runs", "--quick", "--algorithm=fed_mid", "--repeats=1",
-        "--config.num_rounds=20", "--config.criterion_rounds=10",
-    )  # fmt: skip
+        "benchmarks.whole_runs",
+        "--quick",
+        "--algorithm=fed_mid",
+        "--repeats=1",
+        "--config.num_rounds=20",
+        "--config.criterion_rounds=10",
+    )
     assert set(row["cpu_s"]) == {"launcher", "sweep"}
     assert row["medians"]["launcher over sweep"] > 0
 

@@ -163,8 +163,12 @@ def compiled(kind, names):
     """Return the rows of programs, all of which have to compile."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.compiled_for", kind, f"--only={';'.join(names)}"],
-        cwd=ROOT, env=os.environ | {"XLA_FLAGS": ""}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=os.environ | {"XLA_FLAGS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 

@@ -78,8 +78,9 @@ def test_the_gap_bounds_the_objective_and_vanishes_at_the_optimum(parts, kind):
         value = penalty.value(w.reshape(ours.start.shape), problem.strength)
         loss = fcojax.problems.problem.population_loss(
             getattr(parts("ours"), "logistic" if kind == "logistic" else "half_square"),
-            w.reshape(ours.start.shape), ours.data,
-        )  # fmt: skip
+            w.reshape(ours.start.shape),
+            ours.data,
+        )
         assert found["value"] == pytest.approx(float(loss + value), abs=1e-12)
     # At the whole of the largest strength zero is the solution, and just below it is not.
     zero = np.zeros(8)
@@ -103,9 +104,19 @@ def test_benchopt_draws_its_page(tmp_path):
     pytest.importorskip("benchopt", reason="Benchopt is not installed; pip install benchopt")
     pytest.importorskip("skglm", reason="skglm is not installed; pip install skglm")
     command = [
-        sys.executable, "-m", "benchopt", "run", os.fspath(FOLDER), "-d", "made", "-n", "3",
-        "--no-display", "--output", "tested",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "benchopt",
+        "run",
+        os.fspath(FOLDER),
+        "-d",
+        "made",
+        "-n",
+        "3",
+        "--no-display",
+        "--output",
+        "tested",
+    ]
     environment = os.environ | {"PYTHONPATH": os.fspath(FOLDER.parent.parent)}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False

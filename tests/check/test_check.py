@@ -130,11 +130,13 @@ def forgets_the_fraction(plain):
     [
         ("scaffold", lambda old, new: old, "state:"),
         pytest.param(
-            "fed_dyn", lambda old, new: new._replace(dual=old.dual), "state.dual:",
+            "fed_dyn",
+            lambda old, new: new._replace(dual=old.dual),
+            "state.dual:",
             marks=pytest.mark.slow,
         ),
     ],
-)  # fmt: skip
+)
 def test_a_control_that_clients_never_keep_is_detected(name, merge, part):
     found = LAWS["kept states"](changed(name, keeps(merge)))
     assert found.holds is False and part in found.sentence
@@ -235,9 +237,17 @@ def test_laws_hold_for_algorithms_of_the_library(law, name):
 
 
 def test_facts():
-    found = {name: facts(subject_of(getattr(algorithms, name))) for name in (
-        "fed_dual_avg", "fed_mid", "fed_dyn", "fe_dual_ex", "fed_pd", "fed_avg",
-    )}  # fmt: skip
+    found = {
+        name: facts(subject_of(getattr(algorithms, name)))
+        for name in (
+            "fed_dual_avg",
+            "fed_mid",
+            "fed_dyn",
+            "fe_dual_ex",
+            "fed_pd",
+            "fed_avg",
+        )
+    }
     assert found["fed_dual_avg"] == ("1 d + 1", "1 d + 1", "0", 10, 1, False)
     assert found["fed_mid"] == ("1 d", "1 d + 1", "0", 10, 1, False)
     assert found["fe_dual_ex"].client_proxes == 20

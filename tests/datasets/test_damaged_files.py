@@ -83,7 +83,7 @@ READERS = {
         lambda folder: np.save(folder / "t.npy", np.eye(3, dtype=bool)),
         lambda folder: fcojax.from_trace(folder / "t.npy").size(3),
     ),
-}  # fmt: skip
+}
 
 
 def flipped(content, rng):
@@ -104,7 +104,10 @@ def with_noise(content, rng):
 
 
 DAMAGE = [
-    flipped, flipped, with_a_hole, with_noise,
+    flipped,
+    flipped,
+    with_a_hole,
+    with_noise,
     lambda content, rng: content[: rng.integers(len(content))],
     lambda content, rng: b"",
     lambda content, rng: bytes(len(content)),
@@ -112,7 +115,7 @@ DAMAGE = [
     lambda content, rng: gzip.compress(content),
     lambda content, rng: content.decode("latin1").encode("utf-16"),
     lambda content, rng: b"[1, {}]\nnull\n",
-]  # fmt: skip
+]
 
 
 def damaged_array(path, rng):
@@ -122,10 +125,15 @@ def damaged_array(path, rng):
     name = str(rng.choice(list(arrays)))
     array = arrays.pop(name)
     changes = [
-        lambda: None, lambda: array[:-1], lambda: array[None], lambda: array.ravel()[0],
-        lambda: array.astype(str), lambda: array.astype(object), lambda: array[:0],
+        lambda: None,
+        lambda: array[:-1],
+        lambda: array[None],
+        lambda: array.ravel()[0],
+        lambda: array.astype(str),
+        lambda: array.astype(object),
+        lambda: array[:0],
         lambda: np.where(np.ones(array.shape), np.nan, 0),
-    ]  # fmt: skip
+    ]
     changed = changes[rng.integers(len(changes))]() if array.ndim and array.size else None
     np.savez(path, **arrays, **({} if changed is None else {name: changed}))
 

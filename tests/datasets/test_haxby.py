@@ -86,9 +86,13 @@ def test_one_subject_from_an_npz_file(tmp_path, detrend):
     voxels = np.stack([np.arange(7), np.zeros(7, int), np.arange(7)], axis=1)
     path = tmp_path / "subj1.npz"
     np.savez(
-        path, X=signal.astype(np.int16), labels=labels, run=runs, voxel_ijk=voxels,
+        path,
+        X=signal.astype(np.int16),
+        labels=labels,
+        run=runs,
+        voxel_ijk=voxels,
         mask=np.ones((8, 1, 7), bool),
-    )  # fmt: skip
+    )
     scans = datasets.haxby_npz(path, detrend=detrend)
     assert scans.grid == (8, 1, 7)
     expected = signal.astype(float)

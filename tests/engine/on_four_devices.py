@@ -38,9 +38,15 @@ def main():
             mesh = fcojax.devices.client_mesh(devices)
             clients = data if devices == 1 else fcojax.devices.shard_clients(data, mesh)
             model, history = fcojax.run(
-                chosen, rates, federations.start(), clients, jax.random.key(3),
-                plan._replace(client_chunk_size=chunk), num_rounds=6, eval_every=6,
-            )  # fmt: skip
+                chosen,
+                rates,
+                federations.start(),
+                clients,
+                jax.random.key(3),
+                plan._replace(client_chunk_size=chunk),
+                num_rounds=6,
+                eval_every=6,
+            )
             sent = [float(history[key][0]) for key in ("bytes_up", "bytes_down")]
             vector = jnp.append(model["kernel"], model["bias"]).tolist()
             found.setdefault(name, []).append((vector, sent))

@@ -40,9 +40,14 @@ def vectors():
     population = fcojax.from_clients([clients[index % len(clients)] for index in range(11)])
     plan = fcojax.Plan(fcojax.local_epochs(1, 3), fcojax.uniform_cohort(cohort_size=6))
     return swept(
-        federations.algorithm("fed_dual_avg"), population, federations.start(), plan,
-        federations.whole_model, 4, MESHES,
-    )  # fmt: skip
+        federations.algorithm("fed_dual_avg"),
+        population,
+        federations.start(),
+        plan,
+        federations.whole_model,
+        4,
+        MESHES,
+    )
 
 
 def matrices():
@@ -55,9 +60,14 @@ def matrices():
         euclidean(nuclear()),
     )
     return swept(
-        algorithm, fcojax.from_rows(rows, [20] * 3), jnp.eye(6, 4), fcojax.local_steps(10, 5),
-        lambda hparams, w, _: rank(w, 1e-3), 30, [(1, 1), (8, 1)],
-    )  # fmt: skip
+        algorithm,
+        fcojax.from_rows(rows, [20] * 3),
+        jnp.eye(6, 4),
+        fcojax.local_steps(10, 5),
+        lambda hparams, w, _: rank(w, 1e-3),
+        30,
+        [(1, 1), (8, 1)],
+    )
 
 
 def main():

@@ -45,9 +45,15 @@ def releases(bands, targets=(0.0, 0.0, 0.0), num_groups=3, num_runs=2000, noise=
     plan = fcojax.Plan(fcojax.local_steps(1), fcojax.cyclic(num_groups=num_groups), uplink)
     grid = fcojax.grid.product(fed_avg.Hparams, client_lr=[1.0])
     _, history = fcojax.sweep(
-        sum_of_targets(), grid, jnp.array(0.0), scalars(*targets), jax.random.split(key, num_runs),
-        plan, num_rounds=ROUNDS, observe=lambda hparams, w, context: {"w": w},
-    )  # fmt: skip
+        sum_of_targets(),
+        grid,
+        jnp.array(0.0),
+        scalars(*targets),
+        jax.random.split(key, num_runs),
+        plan,
+        num_rounds=ROUNDS,
+        observe=lambda hparams, w, context: {"w": w},
+    )
     return np.diff(np.asarray(history["w"])[0], axis=1, prepend=0.0)
 
 
@@ -91,9 +97,10 @@ def test_neighbours_are_told_apart_as_promised_if_no_client_comes_back_too_soon(
     """The best test looks along what the client moves; a client in every round moves more."""
     noise, epsilon, runs = 3.0, 0.5, 10_000
     plan = fcojax.Plan(
-        fcojax.local_steps(1), fcojax.cyclic(num_groups=3),
+        fcojax.local_steps(1),
+        fcojax.cyclic(num_groups=3),
         privacy.gaussian(0.5, noise=noise, bands=BANDS),
-    )  # fmt: skip
+    )
     times = ROUNDS // 3
     bound = delta_of(epsilon, noise / np.linalg.norm(BANDS) / np.sqrt(times))
     spent = privacy.epsilon(plan, 3, ROUNDS, delta=bound)

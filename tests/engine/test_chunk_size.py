@@ -100,9 +100,13 @@ class OfProblem:
 
     def sized(self):
         return fcojax.devices.sized(
-            self.algorithm, self.hparams, self.params, self.data, self.plan,
+            self.algorithm,
+            self.hparams,
+            self.params,
+            self.data,
+            self.plan,
             num_points=self.num_points,
-        )  # fmt: skip
+        )
 
     def peak(self, plan):
         hparams, keys = self.hparams, jax.random.key(0)
@@ -125,9 +129,7 @@ class OfProblem:
 def images():
     rng = np.random.default_rng(0)
     x = rng.random((NUM_CLIENTS * 8, 64), dtype=np.float32)
-    return fcojax.from_rows(
-        {"x": x, "y": np.zeros(len(x), np.int32)}, [8] * NUM_CLIENTS
-    )  # fmt: skip
+    return fcojax.from_rows({"x": x, "y": np.zeros(len(x), np.int32)}, [8] * NUM_CLIENTS)
 
 
 def on_network(build):

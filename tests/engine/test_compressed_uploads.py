@@ -35,9 +35,14 @@ def run(
     uplink = None if compressor is None else uploads.compressed(compressor)
     plan = fcojax.Plan(WORK, cohort, uplink, client_chunk_size=chunk)
     model, history = fcojax.run(
-        federations.algorithm(name), hparams or federations.hparams(name), federations.start(),
-        data(), KEY, plan, num_rounds=num_rounds,
-    )  # fmt: skip
+        federations.algorithm(name),
+        hparams or federations.hparams(name),
+        federations.start(),
+        data(),
+        KEY,
+        plan,
+        num_rounds=num_rounds,
+    )
     return federations.as_vector(model), history
 
 
@@ -89,9 +94,14 @@ def test_a_sweep_over_strengths_is_one_run_each(swept, fixed, field):
     grid = fcojax.grid.product(Swept, client_lr=[0.05], **{field: values})
     plan = fcojax.Plan(WORK, LOSSY, uploads.compressed(swept))
     models, history = fcojax.sweep(
-        federations.algorithm("fed_avg"), grid, federations.start(), data(), KEY[None], plan,
+        federations.algorithm("fed_avg"),
+        grid,
+        federations.start(),
+        data(),
+        KEY[None],
+        plan,
         num_rounds=3,
-    )  # fmt: skip
+    )
     for index, value in enumerate(values):
         number = value if field == "share" else int(value)
         alone, counted = run(fixed(number), num_rounds=3)
@@ -108,8 +118,9 @@ def test_unbiased_uploads_are_right_on_average():
 
     def kernels(uplink):
         plan = fcojax.Plan(fcojax.local_steps(2), uplink=uplink)
-        models, _ = fcojax.sweep(one, grid, start, data(), keys[: 1 + 3999 * (uplink is not None)],
-                                 plan, num_rounds=1)  # fmt: skip
+        models, _ = fcojax.sweep(
+            one, grid, start, data(), keys[: 1 + 3999 * (uplink is not None)], plan, num_rounds=1
+        )
         return np.asarray(models["kernel"][0])
 
     found, (expected,) = kernels(uploads.compressed(uploads.rand_k(2))), kernels(None)
@@ -123,8 +134,11 @@ def test_one_two_and_four_devices_and_any_chunk_give_the_same_numbers():
     """Of compressors with feedback, both ways, noise and robust means, with lost uploads."""
     program = subprocess.run(
         [sys.executable, "-m", "tests.engine.on_four_devices"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found = json.loads(program.stdout)
     assert len(found) == 12
     for runs in found.values():

@@ -49,9 +49,13 @@ def counting(dtype):
         return server + mean_upload.astype(server.dtype)
 
     return Algorithm(
-        init, lambda hparams, server: server, client_update, server_update,
-        lambda hparams, server: server, hparams_type=NoNumbers,
-    )  # fmt: skip
+        init,
+        lambda hparams, server: server,
+        client_update,
+        server_update,
+        lambda hparams, server: server,
+        hparams_type=NoNumbers,
+    )
 
 
 @pytest.mark.parametrize("dtype", [jnp.int32, jnp.uint8, jnp.int64])
@@ -85,15 +89,16 @@ SHAPES = {
     "a column": (lambda w, r: ((r["x"] @ w - r["y"]) ** 2)[:, None], jnp.ones(D), (B, 1)),
     "labels as a column": (
         lambda w, r: ((r["x"] @ w)[:, None] - r["column"] - r["y"][None, :]) ** 2,
-        jnp.ones(D), (B, B),
+        jnp.ones(D),
+        (B, B),
     ),
     "params as a column": (
-        lambda w, r: (r["x"] @ w - r["y"][None, :]) ** 2, jnp.ones((D, 1)), (B, B)
+        lambda w, r: (r["x"] @ w - r["y"][None, :]) ** 2,
+        jnp.ones((D, 1)),
+        (B, B),
     ),
-    "as many features as examples": (
-        lambda w, r: (r["x"] * w[None, :]) ** 2, jnp.ones(D), (B, D)
-    ),
-}  # fmt: skip
+    "as many features as examples": (lambda w, r: (r["x"] * w[None, :]) ** 2, jnp.ones(D), (B, D)),
+}
 
 
 def test_a_start_of_another_form_is_shown_beside_what_the_loss_was_given():
@@ -115,9 +120,14 @@ def test_a_loss_is_one_number_an_example(case, where):
     with pytest.raises(ValueError, match=re.escape(f"shape {shape} for {B} examples")):
         if where == "run":
             fcojax.run(
-                algorithms.fed_avg(loss), algorithms.fed_avg.Hparams(), params, data, KEY,
-                ONE_STEP, num_rounds=1,
-            )  # fmt: skip
+                algorithms.fed_avg(loss),
+                algorithms.fed_avg.Hparams(),
+                params,
+                data,
+                KEY,
+                ONE_STEP,
+                num_rounds=1,
+            )
         elif where == "population_loss":
             population_loss(loss, params, fcojax.from_clients([shaped_rows()]))
         else:
@@ -135,9 +145,14 @@ def pull(w, rows):
 def ran(values, hparams, num_rounds=2, weights=None, dtype=jnp.float32):
     data = fcojax.from_clients([{"a": np.full(1, v, dtype)} for v in values], weights)
     return fcojax.run(
-        algorithms.fed_avg(pull), hparams, jnp.zeros((), dtype), data, KEY, ONE_STEP,
+        algorithms.fed_avg(pull),
+        hparams,
+        jnp.zeros((), dtype),
+        data,
+        KEY,
+        ONE_STEP,
         num_rounds=num_rounds,
-    )  # fmt: skip
+    )
 
 
 def test_a_server_step_that_overflows_is_not_taken_and_is_counted():
@@ -183,9 +198,14 @@ def test_nothing_is_said_while_tracing():
 
     def end(client_lr):
         return fcojax.run(
-            algorithms.fed_avg(squares), algorithms.fed_avg.Hparams(client_lr=client_lr),
-            jnp.zeros((), jnp.float32), data, KEY, ONE_STEP, num_rounds=1,
-        )[1]["dropped"]  # fmt: skip
+            algorithms.fed_avg(squares),
+            algorithms.fed_avg.Hparams(client_lr=client_lr),
+            jnp.zeros((), jnp.float32),
+            data,
+            KEY,
+            ONE_STEP,
+            num_rounds=1,
+        )[1]["dropped"]
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -56,9 +56,15 @@ def prox_gradient(share=1.0):
 def ended(algorithm, rates, num_steps, num_rounds=3000, cohort=None, **links):
     plan = fcojax.Plan(fcojax.local_steps(num_steps), cohort or fcojax.everyone(), **links)
     model, _ = fcojax.run(
-        algorithm, rates, jnp.zeros(20), task().data, KEY, plan, num_rounds=num_rounds,
+        algorithm,
+        rates,
+        jnp.zeros(20),
+        task().data,
+        KEY,
+        plan,
+        num_rounds=num_rounds,
         eval_every=num_rounds,
-    )  # fmt: skip
+    )
     return model
 
 
@@ -201,9 +207,11 @@ def test_chunks_devices_parts_sweeps_and_streams_are_the_run(tmp_path):
     begun = stream.start(chosen, rates, federations.start(), KEY)
     streamed, _ = stream.advance(chosen, rates, begun, num_rounds=6)
     others = [
-        advanced(plan._replace(client_chunk_size=1))[0], advanced(plan, data=lambda: spread)[0],
-        resumed, streamed,
-    ]  # fmt: skip
+        advanced(plan._replace(client_chunk_size=1))[0],
+        advanced(plan, data=lambda: spread)[0],
+        resumed,
+        streamed,
+    ]
     for found in others:
         np.testing.assert_allclose(vector(found), vector(expected), rtol=1e-11)
         for leaf, wanted in zip(

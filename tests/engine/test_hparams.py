@@ -50,9 +50,14 @@ def tilted(loss):
 def run(hparams, num_rounds=2):
     data = fcojax.from_clients(federations.clients())
     model, _ = fcojax.run(
-        tilted(federations.loss), hparams, federations.start(), data, KEY, fcojax.local_steps(1),
+        tilted(federations.loss),
+        hparams,
+        federations.start(),
+        data,
+        KEY,
+        fcojax.local_steps(1),
         num_rounds=num_rounds,
-    )  # fmt: skip
+    )
     return federations.as_vector(model)
 
 
@@ -81,9 +86,14 @@ def test_grids_of_vectors_sweep():
     assert grid.paces.shape == (4, 2) and jnp.issubdtype(grid.power.dtype, jnp.integer)
     data = fcojax.from_clients(federations.clients())
     models, _ = fcojax.sweep(
-        tilted(federations.loss), grid, federations.start(), data, KEY[None],
-        fcojax.local_steps(1), num_rounds=2,
-    )  # fmt: skip
+        tilted(federations.loss),
+        grid,
+        federations.start(),
+        data,
+        KEY[None],
+        fcojax.local_steps(1),
+        num_rounds=2,
+    )
     for index, (pair, tilt) in enumerate((pair, tilt) for pair in rates for tilt in (-0.5, 0.25)):
         alone = run(Own(paces=pair, tilt=tilt))
         np.testing.assert_allclose(models["kernel"][index, 0], alone[:-1], rtol=1e-12)

@@ -73,9 +73,17 @@ def test_a_solve_ends_with_a_status_of_its_own():
 
     def solve(tolerance, **options):
         return fcojax.solve(
-            FED_AVG, HPARAMS, jnp.array(0.0), DATA, KEY, plan(), certificate=certificate,
-            tolerance=tolerance, eval_every=5, **options,
-        )  # fmt: skip
+            FED_AVG,
+            HPARAMS,
+            jnp.array(0.0),
+            DATA,
+            KEY,
+            plan(),
+            certificate=certificate,
+            tolerance=tolerance,
+            eval_every=5,
+            **options,
+        )
 
     model, outcome = solve(1e-9)
     np.testing.assert_array_equal(model, run(7, None)[0])

@@ -23,9 +23,13 @@ def test_one_to_eight_devices_give_the_same_numbers():
     root = pathlib.Path(__file__).parent.parent.parent
     done = subprocess.run(
         [sys.executable, "-m", "tests.engine.on_many_devices"],
-        cwd=root, capture_output=True, text=True, check=False, timeout=600,
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
         env=os.environ | {"JAX_COMPILATION_CACHE_DIR": os.fspath(root / ".jax_cache")},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [len(numbers) for numbers in found.values()] == [5, 2]
@@ -56,9 +60,13 @@ print("ended")
 def test_kernels_for_one_matrix_wait_for_nobody():
     """With ``jax.vmap`` in place of ``jax.lax.map`` this hung in four runs of four."""
     done = subprocess.run(
-        [sys.executable, "-c", ONE_AT_A_TIME], capture_output=True, text=True, check=True,
-        timeout=120, env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
-    )  # fmt: skip
+        [sys.executable, "-c", ONE_AT_A_TIME],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+    )
     assert done.stdout == "ended\n"
 
 

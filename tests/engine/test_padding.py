@@ -190,12 +190,16 @@ def test_draws_with_replacement_differ_from_step_to_step():
     data = population((200, 100), None)
     one, many = (
         fcojax.run(
-            observer(names), Hparams(), START, data, KEY,
+            observer(names),
+            Hparams(),
+            START,
+            data,
+            KEY,
             num_rounds=1,
             plan=fcojax.Plan(fcojax.local_steps((k, 1), 1, replace=True), client_chunk_size=1),
         )[0]
         for k in (1, 65)
-    )  # fmt: skip
+    )
     # If blocks of steps repeated each other's draws the sum would be of few different rows.
     rows = np.asarray(data.examples["x"])
     last = 2 * np.asarray(many - one)
@@ -220,9 +224,13 @@ def test_equal_clients_need_no_branch_and_no_sort(work):
 
     def program(data):
         run = functools.partial(
-            fcojax.run, observer(gradient), Hparams(), START,
-            num_rounds=1, plan=fcojax.Plan(work, client_chunk_size=3),
-        )  # fmt: skip
+            fcojax.run,
+            observer(gradient),
+            Hparams(),
+            START,
+            num_rounds=1,
+            plan=fcojax.Plan(work, client_chunk_size=3),
+        )
         return jax.jit(lambda data, key: run(data=data, key=key)).lower(data, KEY).as_text()
 
     equal, ragged = program(population((8,) * 9)), program(population(SMALL))

@@ -184,9 +184,12 @@ def test_unreliable_clients_against_the_oracle():
     )
     rounds = federations.replay(data(), KEY, 8, work, cohort)
     expected = oracles.simulate(
-        name, np.asarray(federations.as_vector(federations.start())), federations.clients(),
-        rounds, *rates,
-    )  # fmt: skip
+        name,
+        np.asarray(federations.as_vector(federations.start())),
+        federations.clients(),
+        rounds,
+        *rates,
+    )
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 

@@ -81,8 +81,13 @@ def test_a_users_choice_wins():
 
 def test_a_run_leaves_the_users_own_programs_alone():
     algorithm = algorithms.fed_avg(loss)
-    jax.eval_shape(lambda: read_model_traced(algorithm, HPARAMS, fcojax.start(
-        algorithm, HPARAMS, jnp.ones(3), DATA, jax.random.key(0), PLAN)))  # fmt: skip
+    jax.eval_shape(
+        lambda: read_model_traced(
+            algorithm,
+            HPARAMS,
+            fcojax.start(algorithm, HPARAMS, jnp.ones(3), DATA, jax.random.key(0), PLAN),
+        )
+    )
     own = jax.jit(lambda x: x @ x).trace(jnp.ones((2, 2), jnp.float32))
     assert precisions(own, "cuda") == {("DEFAULT", "DEFAULT")}
 
@@ -101,9 +106,14 @@ def test_the_mean_of_a_thousand_bfloat16_uploads_is_right_to_one_ulp(chunk):
     algorithm = algorithms.fed_avg(towards)
     plan = fcojax.Plan(fcojax.local_steps(1), client_chunk_size=chunk)
     model, _ = fcojax.run(
-        algorithm, algorithms.fed_avg.Hparams(client_lr=1.0), jnp.zeros(8, jnp.bfloat16), data,
-        jax.random.key(0), plan, num_rounds=1,
-    )  # fmt: skip
+        algorithm,
+        algorithms.fed_avg.Hparams(client_lr=1.0),
+        jnp.zeros(8, jnp.bfloat16),
+        data,
+        jax.random.key(0),
+        plan,
+        num_rounds=1,
+    )
     assert model.dtype == jnp.bfloat16
     mean = np.average(np.asarray(uploads, np.float64), axis=0, weights=weights)
     ulp = 2.0 ** (np.floor(np.log2(mean)) - 7)

@@ -29,9 +29,14 @@ def data():
 def run(uplink, cohort=COINS, data=data, chunk=None, hparams=None, num_rounds=3):
     plan = fcojax.Plan(WORK, cohort, uplink, client_chunk_size=chunk)
     model, history = fcojax.run(
-        federations.algorithm("fed_avg"), hparams or federations.hparams("fed_avg"),
-        federations.start(), data(), KEY, plan, num_rounds=num_rounds,
-    )  # fmt: skip
+        federations.algorithm("fed_avg"),
+        hparams or federations.hparams("fed_avg"),
+        federations.start(),
+        data(),
+        KEY,
+        plan,
+        num_rounds=num_rounds,
+    )
     return federations.as_vector(model), history
 
 
@@ -52,9 +57,14 @@ FULL_STEP = fed_avg.Hparams(client_lr=1.0)
 def one_round(targets, uplink, cohort=None, weights=None, key=KEY, hparams=FULL_STEP):
     plan = fcojax.Plan(fcojax.local_steps(1), cohort or fcojax.everyone(), uplink)
     return fcojax.run(
-        mean_of_targets(), hparams, jnp.array(0.0), scalars(*targets, weights=weights), key, plan,
+        mean_of_targets(),
+        hparams,
+        jnp.array(0.0),
+        scalars(*targets, weights=weights),
+        key,
+        plan,
         num_rounds=1,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow
@@ -384,9 +394,15 @@ def test_noise_on_the_dual_leaves_the_optimum_s_support():
     for name, geometry in (("fed_dual_avg", euclidean(penalty)), ("fed_avg_subgradient", penalty)):
         chosen = getattr(fcojax.algorithms, name)(problem.loss, geometry)
         model, _ = fcojax.run(
-            chosen, chosen.hparams_type(client_lr=0.01, penalty_scale=strength),
-            problem.init(KEY), problem.train, KEY, plan, num_rounds=300, eval_every=300,
-        )  # fmt: skip
+            chosen,
+            chosen.hparams_type(client_lr=0.01, penalty_scale=strength),
+            problem.init(KEY),
+            problem.train,
+            KEY,
+            plan,
+            num_rounds=300,
+            eval_every=300,
+        )
         found[name] = np.asarray(model["kernel"])
     assert 0 < np.mean(best != 0) < 0.2
     np.testing.assert_array_equal(found["fed_dual_avg"] != 0, best != 0)
@@ -422,6 +438,10 @@ def test_a_quantile_of_all_norms_is_refused_with_noise():
     plan = fcojax.Plan(WORK, uplink=privacy.gaussian(1.0, noise=1.0), outliers=quantile)
     with pytest.raises(ValueError, match="quantile"):
         fcojax.start(
-            federations.algorithm("fed_avg"), federations.hparams("fed_avg"), federations.start(),
-            data(), KEY, plan,
-        )  # fmt: skip
+            federations.algorithm("fed_avg"),
+            federations.hparams("fed_avg"),
+            federations.start(),
+            data(),
+            KEY,
+            plan,
+        )

@@ -29,9 +29,14 @@ def data():
 def run(uplink, cohort=LOSSY, data=data, chunk=None, hparams=None, name="fed_avg", num_rounds=4):
     plan = fcojax.Plan(WORK, cohort, uplink, client_chunk_size=chunk)
     model, history = fcojax.run(
-        federations.algorithm(name), hparams or federations.hparams(name), federations.start(),
-        data(), KEY, plan, num_rounds=num_rounds,
-    )  # fmt: skip
+        federations.algorithm(name),
+        hparams or federations.hparams(name),
+        federations.start(),
+        data(),
+        KEY,
+        plan,
+        num_rounds=num_rounds,
+    )
     return federations.as_vector(model), history
 
 
@@ -88,9 +93,14 @@ def test_a_centre_is_kept_between_rounds():
         fcojax.local_steps(1), uplink=robust.averaged(robust.centred_clipping(radius))
     )
     found, _ = fcojax.run(
-        chosen, chosen.hparams_type(client_lr=rate), jnp.array(0.0), fcojax.from_clients(clients),
-        KEY, plan, num_rounds=steps,
-    )  # fmt: skip
+        chosen,
+        chosen.hparams_type(client_lr=rate),
+        jnp.array(0.0),
+        fcojax.from_clients(clients),
+        KEY,
+        plan,
+        num_rounds=steps,
+    )
     w = centre = 0.0
     for _ in range(steps):
         moved = rate * (np.array([1.0, 2.0, 9.0]) - w)
@@ -154,9 +164,14 @@ def test_rules_follow_an_encoder_and_sweep():
     uplink = robust.averaged(robust.trimmed_mean(lambda h: h.share))
     grid = fcojax.grid.product(swept, client_lr=[0.05], share=[0.0, 0.3])
     models, _ = fcojax.sweep(
-        federations.algorithm("fed_avg"), grid, federations.start(), data(), KEY[None],
-        fcojax.Plan(WORK, LOSSY, uplink), num_rounds=4,
-    )  # fmt: skip
+        federations.algorithm("fed_avg"),
+        grid,
+        federations.start(),
+        data(),
+        KEY[None],
+        fcojax.Plan(WORK, LOSSY, uplink),
+        num_rounds=4,
+    )
     for index, share in enumerate((0.0, 0.3)):
         alone, _ = run(robust.averaged(robust.trimmed_mean(share)))
         np.testing.assert_allclose(models["kernel"][index, 0], alone[:-1], rtol=1e-11)
@@ -181,9 +196,10 @@ def test_uploads_are_kept_only_for_rules_that_compare_them():
 PASSES = {
     "geometric_median": (robust.geometric_median(3), uploads.ef14(uploads.top_k(2))),
     "centred_clipping": (
-        robust.centred_clipping(0.1, steps=3), uploads.compressed(uploads.rand_k(2)),
+        robust.centred_clipping(0.1, steps=3),
+        uploads.compressed(uploads.rand_k(2)),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow

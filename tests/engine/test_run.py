@@ -112,11 +112,16 @@ def test_chunks_do_not_change_the_result(cohort, dtype, tolerance):
     start = jax.tree.map(lambda leaf: leaf.astype(dtype), federations.start())
     results = [
         fcojax.run(
-            chosen, rates, start, ragged(dtype), KEY, num_rounds=6,
+            chosen,
+            rates,
+            start,
+            ragged(dtype),
+            KEY,
+            num_rounds=6,
             plan=fcojax.Plan(fcojax.local_epochs(1, 3), cohort, client_chunk_size=chunk),
         )[0]
         for chunk in (1, 2, None)
-    ]  # fmt: skip
+    ]
     for other in results[1:]:
         chex.assert_trees_all_equal_dtypes(other, start)
         chex.assert_trees_all_close(other, results[0], rtol=tolerance, atol=tolerance)
@@ -266,13 +271,23 @@ def from_equal_clients():
 def test_an_empty_cohort_changes_nothing():
     chosen, rates = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
     history = federations.models(
-        chosen, rates, ragged(), KEY, num_rounds=40, work=fcojax.local_steps(1),
+        chosen,
+        rates,
+        ragged(),
+        KEY,
+        num_rounds=40,
+        work=fcojax.local_steps(1),
         cohort=fcojax.coin_flips(0.05),
-    )  # fmt: skip
+    )
     _, counts = fcojax.run(
-        chosen, rates, federations.start(), ragged(), KEY, num_rounds=40,
+        chosen,
+        rates,
+        federations.start(),
+        ragged(),
+        KEY,
+        num_rounds=40,
         plan=fcojax.Plan(fcojax.local_steps(1), fcojax.coin_flips(0.05)),
-    )  # fmt: skip
+    )
     empty = np.flatnonzero(np.asarray(counts["participants"])[1:] == 0) + 1
     assert 20 < len(empty) < 40
     assert np.array_equal(history[empty], history[empty - 1])
@@ -292,9 +307,14 @@ def test_three_rates_compile_once(name):
     for rate in (0.01, 0.02, 0.04):
         rates = federations.hparams(name, client_lr=rate)
         fcojax.run(
-            counted, rates, federations.start(), ragged(), KEY, num_rounds=2,
+            counted,
+            rates,
+            federations.start(),
+            ragged(),
+            KEY,
+            num_rounds=2,
             plan=fcojax.local_steps(1),
-        )  # fmt: skip
+        )
         counts.append(len(traces))
     assert counts[0] > 0 and counts[2] == counts[0]
 

@@ -143,7 +143,12 @@ def test_samplers_of_an_ordinary_class_are_told_apart():
     for client, end in ((0, 1.0), (2, 3.0)):
         plan = fcojax.Plan(fcojax.local_steps(1), Only(client))
         w, _ = fcojax.run(
-            fed_avg, fed_avg.hparams_type(client_lr=1.0), jnp.array(0.0), data,
-            jax.random.key(0), plan, num_rounds=1,
-        )  # fmt: skip
+            fed_avg,
+            fed_avg.hparams_type(client_lr=1.0),
+            jnp.array(0.0),
+            data,
+            jax.random.key(0),
+            plan,
+            num_rounds=1,
+        )
         assert float(w) == end

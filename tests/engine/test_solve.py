@@ -43,9 +43,13 @@ def solve(hparams, params=(0.0, 0.0, 0.0), key=KEY, plan=PLAN, **more):
 def test_the_model_is_the_optimum_and_a_start_there_costs_no_round():
     model, outcome = solve(rates())
     found = fcojax.reference.fista(
-        lambda w, rows: jnp.mean(loss(w, rows)), l1(), 0.1, jnp.zeros(3), DATA.examples,
+        lambda w, rows: jnp.mean(loss(w, rows)),
+        l1(),
+        0.1,
+        jnp.zeros(3),
+        DATA.examples,
         tolerance=1e-12,
-    )  # fmt: skip
+    )
     np.testing.assert_allclose(model, found.params, atol=1e-8)
     assert outcome.solved and 0 < outcome.rounds < 200 and outcome.violation <= 1e-9
     again, at_once = solve(rates(), model)

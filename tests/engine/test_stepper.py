@@ -88,16 +88,28 @@ def test_five_rounds_saved_restored_and_five_more_are_ten(hparams, key, tmp_path
 def test_the_stepper_is_what_run_and_sweep_do():
     state, history = advanced(started(), 10)
     model, other = fcojax.run(
-        fed_dyn, HPARAMS, federations.start(), data(), KEY, PLAN, num_rounds=10,
+        fed_dyn,
+        HPARAMS,
+        federations.start(),
+        data(),
+        KEY,
+        PLAN,
+        num_rounds=10,
         observe=federations.whole_model,
-    )  # fmt: skip
+    )
     assert_equal(other, history)
     assert_equal(model, fcojax.read_model(fed_dyn, HPARAMS, state))
     states, _ = advanced(started(GRID, KEYS), 10, GRID)
     models, _ = fcojax.sweep(
-        fed_dyn, GRID, federations.start(), data(), KEYS, PLAN, num_rounds=10,
+        fed_dyn,
+        GRID,
+        federations.start(),
+        data(),
+        KEYS,
+        PLAN,
+        num_rounds=10,
         observe=federations.whole_model,
-    )  # fmt: skip
+    )
     assert_equal(models, fcojax.read_model(fed_dyn, GRID, states))
 
 
@@ -214,9 +226,15 @@ def test_one_program_runs_any_number_of_rounds(on_a_mesh):
     state = first
     for num_rounds in (1, 4, 3):
         expected = fcojax.advance(
-            fed_dyn, GRID, state, population, PLAN, num_rounds=num_rounds, eval_every=num_rounds,
+            fed_dyn,
+            GRID,
+            state,
+            population,
+            PLAN,
+            num_rounds=num_rounds,
+            eval_every=num_rounds,
             observe=federations.whole_model,
-        )  # fmt: skip
+        )
         state, history = run(state, num_rounds)
         assert_equal((state, history), expected)
     same, history = run(state, 0)

@@ -44,9 +44,15 @@ def both(folder, cohort, work, hparams=None, key=KEY, rounds=(6, 3)):
     resident = data.to_device()
     state = fcojax.start(chosen, hparams, start, resident, key, plan)
     expected = fcojax.advance(
-        chosen, hparams, state, resident, plan, num_rounds=rounds[0], eval_every=rounds[1],
+        chosen,
+        hparams,
+        state,
+        resident,
+        plan,
+        num_rounds=rounds[0],
+        eval_every=rounds[1],
         observe=federations.whole_model,
-    )  # fmt: skip
+    )
     stream = fcojax.Stream(data, plan, eval_every=rounds[1], num_seeds=np.size(key))
     state = stream.start(chosen, hparams, start, key)
     found = stream.advance(

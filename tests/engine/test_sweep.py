@@ -204,9 +204,17 @@ def pulled(sweep=False, **options):
     plan = fcojax.Plan(fcojax.local_steps(1), point_chunk_size=2)
     function = fcojax.sweep if sweep else fcojax.run
     return function(
-        fed_avg, hparams, jnp.zeros(()), data, KEYS if sweep else key, plan, num_rounds=6,
-        eval_every=2, observe=lambda hparams, w, context: {"w": w}, **options,
-    )  # fmt: skip
+        fed_avg,
+        hparams,
+        jnp.zeros(()),
+        data,
+        KEYS if sweep else key,
+        plan,
+        num_rounds=6,
+        eval_every=2,
+        observe=lambda hparams, w, context: {"w": w},
+        **options,
+    )
 
 
 @pytest.mark.parametrize(("sweep", "rounds"), [(False, [2, 4, 6]), (True, [1, 2, 3, 4, 5, 6])])

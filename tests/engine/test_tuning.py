@@ -41,9 +41,13 @@ def test_the_least_time_wins(stopwatch):
 @pytest.mark.slow
 def test_other_programs_are_timed_anew(stopwatch, tmp_path):
     programs = (
-        {}, {}, {"work": fcojax.local_steps(2)}, {"num_points": 3},
-        {"cohort": fcojax.uniform_cohort(cohort_size=6)}, {"num_points": 3},
-    )  # fmt: skip
+        {},
+        {},
+        {"work": fcojax.local_steps(2)},
+        {"num_points": 3},
+        {"cohort": fcojax.uniform_cohort(cohort_size=6)},
+        {"num_points": 3},
+    )
     for program in programs:
         assert fastest(remember=tmp_path / "chunks.json", **program) == 4
     assert stopwatch == [[1, 4, 16, 20]] * 3 + [[1, 4, 6]]
@@ -93,9 +97,15 @@ def test_what_cannot_run_is_refused_before_it_is_timed(stopwatch):
 def test_programs_on_a_mesh_are_timed_too(axes, points, tmp_path):
     file = tmp_path / "chunks.json"
     chosen = fcojax.devices.fastest_chunk_size(
-        ALGORITHM, HPARAMS, jnp.array(0.0),
+        ALGORITHM,
+        HPARAMS,
+        jnp.array(0.0),
         fcojax.devices.shard_clients(DATA, fcojax.devices.device_mesh(**axes)),
-        plan=fcojax.local_steps(1), num_points=points, num_seeds=2, candidates=(4,), remember=file,
-    )  # fmt: skip
+        plan=fcojax.local_steps(1),
+        num_points=points,
+        num_seeds=2,
+        candidates=(4,),
+        remember=file,
+    )
     (times,) = json.loads(file.read_text()).values()
     assert chosen == 4 and times["4"] > 0

@@ -112,13 +112,14 @@ def algorithm_of_constant_uploads():
 
     return fcojax.algorithms.Algorithm(
         init=lambda hparams, params: (
-            {"model": params, "sum": jnp.zeros(federations.DIM + 1)}, jnp.zeros(()),
+            {"model": params, "sum": jnp.zeros(federations.DIM + 1)},
+            jnp.zeros(()),
         ),
         broadcast=lambda hparams, server: server["model"],
         client_update=client_update,
         server_update=server_update,
         model=lambda hparams, server: server["model"],
-    )  # fmt: skip
+    )
 
 
 def test_bytes_are_counted_after_encoding():
@@ -150,9 +151,12 @@ def sum_with_noise(expected, hparams, total, counted: RoundWeights, key):
 @functools.cache
 def private(expected):
     return fcojax.Uplink(
-        init=lambda payload: (), encode=clip, decode=lambda encoded: encoded,
-        finish=functools.partial(sum_with_noise, expected), steps_when_empty=True,
-    )  # fmt: skip
+        init=lambda payload: (),
+        encode=clip,
+        decode=lambda encoded: encoded,
+        finish=functools.partial(sum_with_noise, expected),
+        steps_when_empty=True,
+    )
 
 
 @pytest.mark.slow
@@ -198,9 +202,14 @@ def test_numbers_of_an_uplink_sweep_like_any_other():
     grid = fcojax.grid.product(Private, client_lr=[0.05], clip=[0.1, 1.0, 10.0])
     plan = fcojax.Plan(fcojax.local_steps(2, 2), uplink=private(5.0))
     models, _ = fcojax.sweep(
-        federations.algorithm("fed_avg"), grid, federations.start(), data(), KEY[None], plan,
+        federations.algorithm("fed_avg"),
+        grid,
+        federations.start(),
+        data(),
+        KEY[None],
+        plan,
         num_rounds=6,
-    )  # fmt: skip
+    )
     for index, norm in enumerate((0.1, 1.0, 10.0)):
         alone, _, _ = run("fed_avg", Private(client_lr=0.05, clip=norm), private(5.0))
         np.testing.assert_allclose(models["kernel"][index, 0], alone[:-1], rtol=1e-12)
@@ -229,9 +238,14 @@ def test_the_same_uplink_on_a_mesh():
     plan = fcojax.Plan(fcojax.local_steps(2, 2), fcojax.uniform_cohort(cohort_size=3), largest())
     spread = fcojax.devices.shard_clients(data(), fcojax.devices.client_mesh(2))
     model, _ = fcojax.run(
-        federations.algorithm("fed_avg"), RATES, federations.start(), spread, KEY, plan,
+        federations.algorithm("fed_avg"),
+        RATES,
+        federations.start(),
+        spread,
+        KEY,
+        plan,
         num_rounds=6,
-    )  # fmt: skip
+    )
     np.testing.assert_allclose(federations.as_vector(model), plain, rtol=1e-12)
 
 
@@ -269,9 +283,10 @@ def test_clients_that_send_nan_are_as_if_they_had_not_been_there(probability):
     np.testing.assert_array_equal(history["dropped"], table.sum(axis=1))
     absent, _ = run(fcojax.from_trace(~table), None)
     for leaf, wanted in zip(
-        jax.tree.leaves(found._replace(key=())), jax.tree.leaves(absent._replace(key=())),
+        jax.tree.leaves(found._replace(key=())),
+        jax.tree.leaves(absent._replace(key=())),
         strict=True,
-    ):  # fmt: skip
+    ):
         np.testing.assert_allclose(leaf, wanted, rtol=1e-11, atol=1e-13)
 
 

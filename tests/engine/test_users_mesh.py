@@ -24,9 +24,14 @@ def kernel(key, data=None, params=None):
     """The kernel after two rounds."""
     algorithm, hparams = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
     model, _ = fcojax.run(
-        algorithm, hparams, params or federations.start(), data or DATA, key, PLAN,
+        algorithm,
+        hparams,
+        params or federations.start(),
+        data or DATA,
+        key,
+        PLAN,
         num_rounds=2,
-    )  # fmt: skip
+    )
     return model["kernel"]
 
 
@@ -63,9 +68,7 @@ def test_inside_a_shard_map_over_a_users_axis(kind):
 
 def test_a_shard_map_that_keeps_account_of_its_axes_is_refused_in_a_sentence():
     mesh = mesh_of(AxisType.Auto)
-    mapped = jax.shard_map(
-        jax.vmap(kernel), mesh=mesh, in_specs=P("mine"), out_specs=P("mine")
-    )  # fmt: skip
+    mapped = jax.shard_map(jax.vmap(kernel), mesh=mesh, in_specs=P("mine"), out_specs=P("mine"))
     with pytest.raises(ValueError, match="check_vma"):
         mapped(jax.device_put(keys(), NamedSharding(mesh, P("mine"))))
 

@@ -31,7 +31,7 @@ from tests.experiments.test_run import ROOT, TOY, command, environment, launch, 
         (MemoryError(), "out of memory (no message); pass a smaller problem"),
         (KeyError("scale"), "KeyError: 'scale'; pass --traceback to see how."),
     ],
-)  # fmt: skip
+)
 def test_errors_are_told_in_one_line(error, said):
     assert said in sentence(error) and "\n" not in sentence(error)
 
@@ -78,19 +78,25 @@ def test_a_signal_stops_here_or_where_it_may(number):
     before = signal.getsignal(number)
     code = 128 + number
     found = subprocess.run(
-        [sys.executable, "-c",
-         "import os, signal, sys; from experiments.process.signals import Stopped, watched\n"
-         f"number = {int(number)}\n"
-         # A shell ignores SIGINT for programs that it runs in the background.
-         "signal.signal(number, signal.SIG_DFL)\n"
-         "try:\n"
-         "  with watched() as watch:\n"
-         "    with watch.deferred():\n"
-         "      os.kill(os.getpid(), number); print('saved', watch.asked == number)\n"
-         "    print('not here')\n"
-         "except Stopped as stop: print(stop.sentence); sys.exit(stop.exit_code)"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "import os, signal, sys; from experiments.process.signals import Stopped, watched\n"
+            f"number = {int(number)}\n"
+            # A shell ignores SIGINT for programs that it runs in the background.
+            "signal.signal(number, signal.SIG_DFL)\n"
+            "try:\n"
+            "  with watched() as watch:\n"
+            "    with watch.deferred():\n"
+            "      os.kill(os.getpid(), number); print('saved', watch.asked == number)\n"
+            "    print('not here')\n"
+            "except Stopped as stop: print(stop.sentence); sys.exit(stop.exit_code)",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert found.returncode == code and found.stdout.startswith("saved True\nstopped by ")
     assert signal.getsignal(number) == before
 
@@ -100,15 +106,22 @@ def test_signals_after_the_last_line_and_while_the_command_ends_are_one_sentence
     """The first comes when all is written, the second while the command ends because of it."""
     arguments = [*TOY, "--config.seeds=0", f"--workdir={tmp_path / 'run'}"]
     found = subprocess.run(
-        [sys.executable, "-c",
-         "import os, signal, sys; from absl import app; from experiments import run\n"
-         "from experiments.process import distributed\n"
-         "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # nohup ignores it
-         "distributed.leave = lambda: os.kill(os.getpid(), signal.SIGHUP)\n"
-         "app.run(run.main, argv=['run', *sys.argv[1:]], flags_parser=run.parse_flags)",
-         *command(*arguments)[3:]],
-        cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "import os, signal, sys; from absl import app; from experiments import run\n"
+            "from experiments.process import distributed\n"
+            "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # nohup ignores it
+            "distributed.leave = lambda: os.kill(os.getpid(), signal.SIGHUP)\n"
+            "app.run(run.main, argv=['run', *sys.argv[1:]], flags_parser=run.parse_flags)",
+            *command(*arguments)[3:],
+        ],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert found.returncode == 128 + signal.SIGHUP, found.stderr
     assert "stopped by SIGHUP" in one_line(found)
     assert json.loads((tmp_path / "run/summary.json").read_text())["finished"]
@@ -131,28 +144,40 @@ def test_without_a_signal_handlers_are_as_they_were_and_ignored_ones_stay_ignore
 def test_a_signal_while_garbage_is_collected_is_not_forgotten():
     """What is raised there Python prints and drops; the next look at the watch raises it again."""
     found = subprocess.run(
-        [sys.executable, "-c",
-         "import os, signal; from experiments.process.signals import Stopped, watched\n"
-         "class Dying:\n"
-         "  def __del__(self): os.kill(os.getpid(), signal.SIGTERM)\n"
-         "try:\n"
-         "  with watched() as watch:\n"
-         "    Dying(); print(watch.asked); watch.stop_if_asked()\n"
-         "except Stopped: print('stopped')"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "import os, signal; from experiments.process.signals import Stopped, watched\n"
+            "class Dying:\n"
+            "  def __del__(self): os.kill(os.getpid(), signal.SIGTERM)\n"
+            "try:\n"
+            "  with watched() as watch:\n"
+            "    Dying(); print(watch.asked); watch.stop_if_asked()\n"
+            "except Stopped: print('stopped')",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert found.stdout == "15\nstopped\n" and found.stderr == ""
 
 
 @pytest.mark.long
 def test_a_program_that_takes_longer_than_batch_systems_wait_is_given_up():
     with subprocess.Popen(
-        [sys.executable, "-c",
-         "import hashlib, sys; from experiments.process.signals import watched\n"
-         "with watched() as watch, watch.deferred():\n"
-         "  print('on', flush=True); hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)"],
-        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "import hashlib, sys; from experiments.process.signals import watched\n"
+            "with watched() as watch, watch.deferred():\n"
+            "  print('on', flush=True); hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)",
+        ],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout.readline() == "on\n"
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
@@ -167,8 +192,12 @@ def broken(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("endings") / "run"
     with subprocess.Popen(
         command(*LONG, f"--workdir={workdir}"),
-        cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         while process.poll() is None and len(tidy.load(workdir / "rows.jsonl")) < 20:
             time.sleep(0.01)
         second = launch(*LONG, f"--workdir={workdir}")
@@ -207,17 +236,25 @@ def test_a_second_process_is_refused(broken):
 def test_odd_surroundings_do_no_harm(tmp_path, surroundings, code, message):
     done = subprocess.run(
         command(*TOY, "--config.algorithms=fed_mid", f"--workdir={tmp_path / 'ü'}"),
-        cwd=ROOT, env=environment() | surroundings, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment() | surroundings,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == code, done.stderr
     assert message in done.stderr and "Traceback" not in done.stderr
     if code == 0:
         with open("/dev/full", "w") as full:
             again = subprocess.run(
                 command(*TOY, "--config.algorithms=fed_mid", f"--workdir={tmp_path / 'ü'}"),
-                cwd=ROOT, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True,
+                cwd=ROOT,
+                env=environment(),
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
                 check=False,
-            )  # fmt: skip
+            )
         assert again.returncode == 2
         assert "standard output cannot be written: No space left" in one_line(again)
 
@@ -236,9 +273,14 @@ def test_a_run_ends_though_a_thread_does_not(tmp_path):
     (tmp_path / "lingering.py").write_text(LINGERING)
     given = [f"--config={tmp_path}/lingering.py", *TOY[1:], "--config.algorithms=fed_avg"]
     done = subprocess.run(
-        command(*given, f"--workdir={tmp_path / 'run'}"), cwd=ROOT, env=environment(),
-        capture_output=True, text=True, check=False, timeout=90,
-    )  # fmt: skip
+        command(*given, f"--workdir={tmp_path / 'run'}"),
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["finished"]
 
@@ -269,8 +311,11 @@ def test_a_full_disk_is_told_in_a_sentence_and_the_run_goes_on_when_there_is_roo
     assert tidy.load(workdir / "rows.jsonl")[: len(rows)] == rows
     subprocess.run(["mount", "-o", "remount,ro", os.fspath(small_disk)], check=True)
     for folder, message in (("run2", "cannot be made: Read-only"), ("run", "Read-only file")):
-        done = launch(*arguments, "--config.num_rounds=8000" if folder == "run2" else "--overwrite",
-                      f"--workdir={small_disk / folder}")  # fmt: skip
+        done = launch(
+            *arguments,
+            "--config.num_rounds=8000" if folder == "run2" else "--overwrite",
+            f"--workdir={small_disk / folder}",
+        )
         assert done.returncode == 2 and message in one_line(done)
 
 
@@ -292,7 +337,11 @@ def test_limits_of_files_are_told_in_a_sentence(tmp_path, limit, message):
     arguments = " ".join(command(*TOY, f"--workdir={tmp_path / 'w'}"))
     limited = f"ulimit {limit}; exec {arguments}"
     done = subprocess.run(
-        ["bash", "-c", limited], cwd=ROOT, env=environment(), capture_output=True, text=True,
+        ["bash", "-c", limited],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 2 and message in one_line(done)

@@ -136,7 +136,7 @@ def truncate(path: pathlib.Path):
         slow(lambda lines: []),
     ],
     ids=["cut", "half a line", "halved", "doubled", "changed", "zeros", "not ours", "emptied"],
-)  # fmt: skip
+)
 def test_rows_that_are_not_as_they_were_are_made_again(toy, whole, copy, damage):
     path = copy / "rows.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -203,8 +203,10 @@ def test_points_that_diverged_cost_nothing_any_more_and_do_not_change_the_others
         with pytest.raises(Killed):
             toy.run(workdir, around_block=killed_after(blocks))
         assert toy.run(workdir)[:2] == (summary, rows)
-        jax_tree_equal(dict(np.load(workdir / "models/fed_avg.npz")),
-                       dict(np.load(tmp_path / "whole/models/fed_avg.npz")))  # fmt: skip
+        jax_tree_equal(
+            dict(np.load(workdir / "models/fed_avg.npz")),
+            dict(np.load(tmp_path / "whole/models/fed_avg.npz")),
+        )
 
 
 @pytest.mark.slow

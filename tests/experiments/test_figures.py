@@ -42,10 +42,19 @@ def incomplete_run(tmp_path):
 )
 def test_errors_are_one_line(arguments, sentence, incomplete_run):
     done = subprocess.run(
-        [sys.executable, "-m", "experiments.publishing.figures",
-         f"--workdir={incomplete_run}", *arguments],
-        cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "experiments.publishing.figures",
+            f"--workdir={incomplete_run}",
+            *arguments,
+        ],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2 and sentence in one_line(done)
 
 
@@ -65,8 +74,12 @@ def test_a_summary_that_is_not_the_runs_is_told(incomplete_run, summary, sentenc
     path.mkdir() if summary is None else path.write_text(summary)
     done = subprocess.run(
         [sys.executable, "-m", "fcojax", "figures", "lasso", f"--workdir={incomplete_run}"],
-        cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2 and sentence in one_line(done)
 
 
@@ -74,7 +87,11 @@ def test_a_summary_that_is_not_the_runs_is_told(incomplete_run, summary, sentenc
 def test_the_help_lists_the_flags():
     done = subprocess.run(
         [sys.executable, "-m", "fcojax", "figures", "--help"],
-        cwd=ROOT, env=environment(), capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.startswith("usage: fcojax figures NAME|FILE.py --workdir=DIR")
     assert str(ROOT) not in done.stdout and "--into" in done.stdout

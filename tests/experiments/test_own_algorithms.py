@@ -129,9 +129,13 @@ EXPERIMENT = Sweep(
 
 def launch(folder, *arguments):
     return subprocess.run(
-        [sys.executable, "-m", "experiments.run", *arguments], cwd=folder,
-        env=environment() | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "experiments.run", *arguments],
+        cwd=folder,
+        env=environment() | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.fixture

@@ -17,9 +17,12 @@ from tests.experiments.toys import Killed, Toy, killed_after
 
 PRIVATE = [
     *(argument for argument in TOY if "cohort_size" not in argument),
-    "--config.algorithms=fed_dual_avg,fed_mid", "--config.participation=coin_flips:0.5",
-    "--config.clip_norm=0.3", "--config.noise_multiplier=4.0", "--config.privacy_delta=0.01",
-]  # fmt: skip
+    "--config.algorithms=fed_dual_avg,fed_mid",
+    "--config.participation=coin_flips:0.5",
+    "--config.clip_norm=0.3",
+    "--config.noise_multiplier=4.0",
+    "--config.privacy_delta=0.01",
+]
 COINS = fcojax.coin_flips(0.5)
 
 
@@ -82,10 +85,16 @@ def test_a_run_without_noise_has_no_epsilon():
 def test_noise_goes_on_after_a_kill_with_what_it_was(tmp_path):
     """From the last checkpoint the same rounds are released again, with the same noise."""
     toy = Toy(
-        algorithms=("fed_avg",), client_lr=(0.003, 0.01), num_rounds=70, cohort_size=None,
-        participation="coin_flips:0.5", clip_norm=0.3, noise_multiplier=1.0, privacy_delta=0.01,
+        algorithms=("fed_avg",),
+        client_lr=(0.003, 0.01),
+        num_rounds=70,
+        cohort_size=None,
+        participation="coin_flips:0.5",
+        clip_norm=0.3,
+        noise_multiplier=1.0,
+        privacy_delta=0.01,
         downlink="top_k:0.3,ef21",
-    )  # fmt: skip
+    )
     whole = toy.run(tmp_path / "whole")
     for blocks in (1, 6):
         with pytest.raises(Killed):

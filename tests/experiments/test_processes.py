@@ -20,9 +20,12 @@ from tests.experiments.test_run import ROOT, TOY, command, environment
 
 # Eight points, so that the devices of four processes have one each; a method that keeps states.
 SHORT = [
-    *TOY, "--config.algorithms=fed_dyn", "--config.num_rounds=60", "--checkpoint_every=0",
+    *TOY,
+    "--config.algorithms=fed_dyn",
+    "--config.num_rounds=60",
+    "--checkpoint_every=0",
     "--config.client_lr=0.003,0.005,0.008,0.01,0.015,0.02,0.025,0.03",
-]  # fmt: skip
+]
 SPREAD = """
 import sys, jax, jax.numpy as jnp, numpy as np
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -68,9 +71,13 @@ def coordinator():
 def begun(arguments, devices=2):
     around = environment() | {"XLA_FLAGS": "", "JAX_NUM_CPU_DEVICES": str(devices)}
     return subprocess.Popen(
-        arguments, cwd=ROOT, env=around | {"PYTHONPATH": os.fspath(ROOT)}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        arguments,
+        cwd=ROOT,
+        env=around | {"PYTHONPATH": os.fspath(ROOT)},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def begin(workdir, number, short=SHORT):
@@ -143,10 +150,13 @@ def test_a_budget_ends_two_processes_with_the_round_and_the_models_of_one(tmp_pa
 
     private = [
         *(argument for argument in SHORT if "cohort_size" not in argument),
-        "--config.participation=coin_flips:0.5", "--config.clip_norm=0.01",
-        "--config.noise_multiplier=20.0", "--config.privacy_delta=0.01", "--config.downlink=half",
+        "--config.participation=coin_flips:0.5",
+        "--config.clip_norm=0.01",
+        "--config.noise_multiplier=20.0",
+        "--config.privacy_delta=0.01",
+        "--config.downlink=half",
         f"--config.privacy_budget={(spent(22) + spent(23)) / 2}",
-    ]  # fmt: skip
+    ]
     codes, said = ended(begin(tmp_path / "one", 1, private), 900)
     assert codes == [0], said
     rows = tidy.load(tmp_path / "one" / "rows.jsonl")
@@ -170,13 +180,14 @@ def test_a_budget_ends_two_processes_with_the_round_and_the_models_of_one(tmp_pa
     [
         (
             # The rate would be refused in one process alone.
-            ["--config.algorithms=fed_avg", "--config.client_lr=-1"], 2,
+            ["--config.algorithms=fed_avg", "--config.client_lr=-1"],
+            2,
             ["was started unlike process 1; start all of them with", "with algorithms = "],
         ),
         ([], 1, ["have 2, 1 devices; give all equally many"] * 2),
         (["--debug_nans"], 2, ["several processes cannot look for --debug_nans"] * 2),
     ],
-)  # fmt: skip
+)
 def test_processes_that_are_unlike_are_refused(tmp_path, flags, devices, messages):
     """Each says so, and nothing is written; they used to mix their rows, or wait for ever."""
     where = [f"--coordinator={coordinator()}", "--num_processes=2", f"--workdir={tmp_path / 'run'}"]

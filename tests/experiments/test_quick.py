@@ -36,10 +36,20 @@ def test_every_config_has_its_command_in_its_docstring():
 def test_a_quick_run_leaves_figures_scores_and_claims(config, tmp_path):
     workdir = tmp_path / "run"
     done = subprocess.run(
-        [sys.executable, "-m", "experiments.run", f"--config=configs/{config}.py",
-         f"--workdir={workdir}", "--quick"],
-        cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "experiments.run",
+            f"--config=configs/{config}.py",
+            f"--workdir={workdir}",
+            "--quick",
+        ],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     summary = json.loads((workdir / "summary.json").read_text())
     assert summary["finished"] and summary["claims"]

@@ -97,12 +97,18 @@ def test_it_leaves_everything_behind(finished):
 def test_lapack_has_one_thread_unless_a_user_says_otherwise(own, expected):
     around = {key: value for key, value in os.environ.items() if key != "OPENBLAS_NUM_THREADS"}
     found = subprocess.run(
-        [sys.executable, "-c",
-         "import sys, fcojax, experiments, os; assert 'scipy.linalg' not in sys.modules\n"
-         "print(os.environ['OPENBLAS_NUM_THREADS'])"],
-        cwd=ROOT, env=around | ({"OPENBLAS_NUM_THREADS": own} if own else {}),
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "import sys, fcojax, experiments, os; assert 'scipy.linalg' not in sys.modules\n"
+            "print(os.environ['OPENBLAS_NUM_THREADS'])",
+        ],
+        cwd=ROOT,
+        env=around | ({"OPENBLAS_NUM_THREADS": own} if own else {}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert found.stdout.strip() == expected
 
 
@@ -188,10 +194,20 @@ def test_figures_are_drawn_as_asked_for(finished, tmp_path, flag, message):
     shutil.copytree(finished[0], workdir)
     call = [sys.executable, "-m", "fcojax", "figures", "lasso", f"--workdir={workdir}"]
     done = subprocess.run(
-        [*call, "--panels=f1,suboptimality", "--over=bytes_up", "--size=8x2.5", "--font_size=9",
-         flag],
-        cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            *call,
+            "--panels=f1,suboptimality",
+            "--over=bytes_up",
+            "--size=8x2.5",
+            "--font_size=9",
+            flag,
+        ],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if message is not None:
         assert done.returncode == 2 and message in one_line(done)
         return
@@ -266,9 +282,13 @@ def test_the_same_seed_gives_the_same_rows_and_an_interrupted_run_resumes(tmp_pa
     broken = tmp_path / "broken"
     with subprocess.Popen(
         command(*arguments, f"--workdir={broken}"),
-        cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        ) as process:  # fmt: skip
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and len(tidy.load(broken / "rows.jsonl")) < 20:
             time.sleep(0.01)

@@ -38,9 +38,10 @@ def rows_of(values, rung=20):
         {"client_lr": float(point), "seed": 0, "round": at, "objective": value, "status": status}
         for point, last in enumerate(values)
         for at, value, status in (
-            (0, 9.0, ""), (rung, last, "diverged at round 20" if last is None else "")
+            (0, 9.0, ""),
+            (rung, last, "diverged at round 20" if last is None else ""),
         )
-    ]  # fmt: skip
+    ]
 
 
 def test_the_best_third_goes_on_and_what_diverged_does_not():
@@ -62,13 +63,24 @@ def prepared(workdir, search, **changes):
     sweep, config = lasso.EXPERIMENT, lasso.get_config()
     lasso.quick(config)
     toy = {
-        "algorithms": ("fed_dual_avg",), "num_rounds": 45, "eval_every": 5, "eval_all_until": 0,
-        "search": search, "num_clients": 4, "cohort_size": 2, "num_examples": 8, "dim": 6,
-        "num_true": 2, "batch_size": 4, "server_lr": (1.0,),
+        "algorithms": ("fed_dual_avg",),
+        "num_rounds": 45,
+        "eval_every": 5,
+        "eval_all_until": 0,
+        "search": search,
+        "num_clients": 4,
+        "cohort_size": 2,
+        "num_examples": 8,
+        "dim": 6,
+        "num_true": 2,
+        "batch_size": 4,
+        "server_lr": (1.0,),
         "client_lr": (0.001, 0.003, 0.01, 0.03, 0.1, 1e9),
-        "criterion": "objective", "criterion_goal": "min", "criterion_rounds": 10,
+        "criterion": "objective",
+        "criterion_goal": "min",
+        "criterion_rounds": 10,
         "point_chunk_size": 2,
-    } | changes  # fmt: skip
+    } | changes
     with config.ignore_type(), config.unlocked():
         config.update(toy)
     settings = resolve(config, sweep)

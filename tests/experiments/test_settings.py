@@ -77,8 +77,16 @@ def test_uplinks_are_written_as_text(text):
 
 @pytest.mark.parametrize("link", ["uplink", "downlink"])
 def test_a_link_that_an_algorithm_cannot_have_is_refused_before_any_runs(link):
-    tiny = config(algorithms=("fed_avg", "scaffold"), num_clients=4, num_examples=4, dim=6,
-                  num_true=2, cohort_size=2, batch_size=2, **{link: "top_k:3,ef21"})  # fmt: skip
+    tiny = config(
+        algorithms=("fed_avg", "scaffold"),
+        num_clients=4,
+        num_examples=4,
+        dim=6,
+        num_true=2,
+        cohort_size=2,
+        batch_size=2,
+        **{link: "top_k:3,ef21"},
+    )
     with pytest.raises(ValueError, match="adds up its uploads"):
         build(SWEEP, tiny, resolve(tiny, SWEEP), SWEEP.problem(tiny), SWEEP.penalty(tiny))
 
@@ -93,9 +101,14 @@ def test_every_compressor_and_feedback_has_a_text():
 def test_every_algorithm_of_the_library_can_be_launched():
     """With the geometry that its factory names, for which a sweep has defaults."""
     tiny = config(
-        algorithms=tuple(library()), cohort_size=None, batch_size=None,
-        num_clients=2, num_examples=2, dim=3, num_true=1,
-    )  # fmt: skip
+        algorithms=tuple(library()),
+        cohort_size=None,
+        batch_size=None,
+        num_clients=2,
+        num_examples=2,
+        dim=3,
+        num_true=1,
+    )
     problem, penalty = SWEEP.problem(tiny), SWEEP.penalty(tiny)
     built = build(SWEEP, tiny, resolve(tiny, SWEEP), problem, penalty)
     assert [job.label for job in built] == list(library())

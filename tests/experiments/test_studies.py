@@ -65,9 +65,13 @@ def test_a_study_leaves_rows_a_summary_with_claims_a_figure_and_a_page(tmp_path)
     (tmp_path / "squares.py").write_text(STUDY)
     workdir = tmp_path / "run"
     command = [
-        sys.executable, "-m", "experiments.run", f"--config={tmp_path / 'squares.py'}",
-        f"--workdir={workdir}", "--quick",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "experiments.run",
+        f"--config={tmp_path / 'squares.py'}",
+        f"--workdir={workdir}",
+        "--quick",
+    ]
     options = {"cwd": ROOT, "env": environment(), "capture_output": True, "text": True}
     done = subprocess.run(command, check=False, **options)
     assert done.returncode == 0, done.stderr

@@ -22,8 +22,12 @@ def test_a_run_that_is_killed_from_outside_is_the_same_bit_for_bit(name):
 def test_command_lines_of_all_kinds_end_well_or_in_one_sentence():
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.command_lines", "--count=20", "--seed=7"],
-        cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["failures"] == [] and sum(found["ends"].values()) == 20

@@ -41,9 +41,16 @@ def best_of(count):
     best = {"client_lr": 0.000123456, "server_lr": 0.03333333, "strong_convexity": 0.1}
     criterion = {"measure": "f1", "goal": "max", "last_rounds": 100}
     entry = {
-        "best": best, "criterion": criterion, "score": 0.99619451, "last": {"suboptimality": 1e-9},
-        "diverged": [], "points": 2, "seeds": 2, "seconds": 1.4, "verdict": "converged: it is",
-    }  # fmt: skip
+        "best": best,
+        "criterion": criterion,
+        "score": 0.99619451,
+        "last": {"suboptimality": 1e-9},
+        "diverged": [],
+        "points": 2,
+        "seeds": 2,
+        "seconds": 1.4,
+        "verdict": "converged: it is",
+    }
     others = {name: entry | {"best": best | {"client_lr": 0.01}} for name in names[1:count]}
     return {"algorithms": {names[0]: entry} | others}
 
@@ -87,8 +94,10 @@ def test_the_last_line_promises_what_there_is(tmp_path):
             results(console, {}, tmp_path)
         said.append(captured.get().partition(" are in ")[0])
     assert said == [
-        "rows and summary", "rows, summary and figures", "rows, summary, figures and models"
-    ]  # fmt: skip
+        "rows and summary",
+        "rows, summary and figures",
+        "rows, summary, figures and models",
+    ]
 
 
 def test_a_quick_run_decides_nothing_that_depends_on_seeds_or_rounds():

@@ -18,9 +18,12 @@ OURS = {
     "options": {"deterministic": False, "jax_enable_x64": False},
     "code": {"config file": "a1", "experiments.studies.lasso": "b1"},
     "versions": {"fcojax": "0.2.0", "jax": "0.10.2", "python": "3.11.2"},
-    "command": ["python"], "devices": ["cpu:0"], "device_kind": "cpu", "xla_flags": "",
+    "command": ["python"],
+    "devices": ["cpu:0"],
+    "device_kind": "cpu",
+    "xla_flags": "",
     "git_commit": None,
-}  # fmt: skip
+}
 
 
 def workdir(path, said=None, overwrite=False, resume="yes"):
@@ -47,7 +50,7 @@ def with_(what, **changes):
         (with_("code", **{"experiments.studies.lasso": "b2"}), "module experiments.studies.lasso"),
         (with_("versions", fcojax="0.3.0"), "by fcojax 0.2.0 and this is fcojax 0.3.0"),
     ],
-)  # fmt: skip
+)
 def test_what_changes_numbers_is_refused_and_the_folder_stays_as_it_was(tmp_path, now, message):
     begun(tmp_path / "w")
     before = (tmp_path / "w" / "config.json").read_bytes()

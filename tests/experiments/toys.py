@@ -12,12 +12,24 @@ from experiments.report import rows as tidy
 from experiments.storage.row_store import RowStore
 
 TOY = {
-    "algorithms": ("fed_dyn",), "num_rounds": 20, "eval_every": 5, "eval_all_until": 0,
+    "algorithms": ("fed_dyn",),
+    "num_rounds": 20,
+    "eval_every": 5,
+    "eval_all_until": 0,
     "num_clients": 4,
-    "cohort_size": 2, "num_examples": 8, "dim": 6, "num_true": 2, "batch_size": 4,
-    "num_steps": 2, "client_lr": (0.003, 0.01, 0.03), "server_lr": (1.0,), "seeds": (0,),
-    "criterion": "objective", "criterion_goal": "min", "criterion_rounds": 10,
-}  # fmt: skip
+    "cohort_size": 2,
+    "num_examples": 8,
+    "dim": 6,
+    "num_true": 2,
+    "batch_size": 4,
+    "num_steps": 2,
+    "client_lr": (0.003, 0.01, 0.03),
+    "server_lr": (1.0,),
+    "seeds": (0,),
+    "criterion": "objective",
+    "criterion_goal": "min",
+    "criterion_rounds": 10,
+}
 
 
 class Toy:
@@ -44,9 +56,14 @@ class Toy:
         progress.grow = grow or progress.grow
         job = self.job._replace(plan=self.job.plan._replace(point_chunk_size=size))
         runner = SweepRunner(
-            self.settings, self.problem, self.penalty, workdir, RowStore(workdir / "rows.jsonl"),
-            progress=progress, checkpoint_every=0.0,
-        )  # fmt: skip
+            self.settings,
+            self.problem,
+            self.penalty,
+            workdir,
+            RowStore(workdir / "rows.jsonl"),
+            progress=progress,
+            checkpoint_every=0.0,
+        )
         runner.observe = self.observe
         summary = runner.run(job)
         del summary["seconds"]

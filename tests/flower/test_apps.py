@@ -67,9 +67,14 @@ class Grid:
 
 def run(grid, folder, **other):
     app = flower.server_app(
-        grid.federation, KEY, num_sites=3, num_rounds=NUM_ROUNDS, folder=folder, timeout=5.0,
+        grid.federation,
+        KEY,
+        num_sites=3,
+        num_rounds=NUM_ROUNDS,
+        folder=folder,
+        timeout=5.0,
         **other,
-    )  # fmt: skip
+    )
     app(grid, Context(7, 0, {}, RecordDict(), {}))
     rows = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     return safetensors.load(folder / "model.safetensors")["params"], rows

@@ -67,9 +67,14 @@ def test_an_upload_that_is_not_finite_is_dropped_and_an_outlier_refused():
     model, history = flower.coordinate(federation, sites.transport, KEY, num_rounds=NUM_ROUNDS)
     data = fcojax.from_clients([sites.rows[name] for name in NAMES])
     expected, of_simulation = fcojax.run(
-        federation.algorithm, federation.hparams, federation.params, data, KEY, plan,
+        federation.algorithm,
+        federation.hparams,
+        federation.params,
+        data,
+        KEY,
+        plan,
         num_rounds=NUM_ROUNDS,
-    )  # fmt: skip
+    )
     np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
     for count in ("dropped", "outliers"):
         assert [row[count] for row in history] == of_simulation[count].tolist()
@@ -306,8 +311,10 @@ def test_the_key_of_the_run_does_not_travel_and_encodings_are_short():
 def test_messages_that_are_damaged_are_refused():
     federation = federation_of("fed_dual_avg")
     transport = flower.in_process(federation, rows_of())
-    joined = [flower.admitted(federation, reply) for reply in transport.join(
-        flower.invitation(federation, "run"))]  # fmt: skip
+    joined = [
+        flower.admitted(federation, reply)
+        for reply in transport.join(flower.invitation(federation, "run"))
+    ]
     server = flower.Server(federation, joined, "run")
     message = server.ask(server.start(KEY))["Bern"]
     for damaged in (b"", message[:20], message[:-3], b"PK" + message):

@@ -106,14 +106,25 @@ def test_every_algorithm_is_in_the_table():
 # algorithm of each kind. The laws "contract" and "sweeps" are in tests/check and tests/engine.
 QUICK = ("order", "absent clients", "traces")
 SLOW = (
-    "identical clients", "weights", "dtype", "rates near zero", "upload dtype", "kept states",
+    "identical clients",
+    "weights",
+    "dtype",
+    "rates near zero",
+    "upload dtype",
+    "kept states",
     "fraction",
-)  # fmt: skip
+)
 NIGHTLY = ("identical clients", "weights", "dtype", "upload dtype", "kept states")
 REPRESENTATIVES = (
-    "fed_avg", "fed_dual_avg", "fed_pd", "fed_dyn", "fed_adam", "fed_manifold", "r_fed_svrg",
+    "fed_avg",
+    "fed_dual_avg",
+    "fed_pd",
+    "fed_dyn",
+    "fed_adam",
+    "fed_manifold",
+    "r_fed_svrg",
     "scaffold",
-)  # fmt: skip
+)
 
 
 def mark(law, name):
@@ -163,10 +174,14 @@ def test_one_step_without_penalty_or_constraint_is_gradient_descent(name):
         hparams = hparams._replace(penalty_scale=0.0)
     exchanges = 2 if name in ("r_fed_svrg", "mime") else 1
     found, _ = fcojax.run(
-        getattr(algorithms, name)(federations.quadratic, *geometry), hparams, point(name),
-        fcojax.from_clients(CLIENTS), jax.random.key(0), num_rounds=3 * exchanges,
+        getattr(algorithms, name)(federations.quadratic, *geometry),
+        hparams,
+        point(name),
+        fcojax.from_clients(CLIENTS),
+        jax.random.key(0),
+        num_rounds=3 * exchanges,
         plan=fcojax.local_steps(1),
-    )  # fmt: skip
+    )
     expected = np.array(point(name))
     slope = jax.grad(lambda w, client: jnp.mean(federations.quadratic(w, client)))
     for _ in range(3):

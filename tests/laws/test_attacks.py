@@ -170,9 +170,14 @@ def test_composite_methods_with_public_parts_are_attacked(name):
             chosen = attacks.attacked(federations.algorithm(name), bad, attacks.scaled(-1000.0))
             plan = fcojax.Plan(fcojax.local_steps(2, 2), uplink=uplink)
             model, _ = fcojax.run(
-                chosen, federations.hparams(name), federations.start(), data, KEY, plan,
+                chosen,
+                federations.hparams(name),
+                federations.start(),
+                data,
+                KEY,
+                plan,
                 num_rounds=1,
-            )  # fmt: skip
+            )
             found[label, bool(bad)] = federations.as_vector(model)
     for label, near in (("mean", False), ("median", True)):
         off = np.linalg.norm(found[label, True] - found[label, False])

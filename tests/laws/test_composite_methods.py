@@ -124,16 +124,14 @@ METHODS = {
     "scaffold, server": scaffold("server", at_solution=None),
     "scaffold, client, I": scaffold("client", "gradient"),
     "scaffold, feedback, I": scaffold("feedback", "gradient", fed_back),
-    "fed_normal_map": Method(
-        "fed_normal_map", {}, oracles.fed_normal_map, slopes_kept, normals_at
-    ),
+    "fed_normal_map": Method("fed_normal_map", {}, oracles.fed_normal_map, slopes_kept, normals_at),
     "fed_admm": Method(
         "fed_admm", {}, lambda p, by: oracles.fed_dr(p, by._replace(relaxation=1.0)), offers_kept
     ),
     "fed_split": Method("fed_split", {}, oracles.fed_split),
     "fed_exp": Method("fed_exp", {}, oracles.fed_exp),
     "fed_fw": Method("fed_fw", {}, oracles.fed_fw),
-}  # fmt: skip
+}
 RELATED = {
     "prox_skip, geometric": Method("prox_skip", {"steps": "geometric"}),
     "fed_pd": Method("fed_pd", {}),
@@ -165,10 +163,12 @@ def build(method):
 def hparams(method, by=BY):
     kind = factory_of(method).Hparams
     values = by._asdict() | {
-        "penalty_scale": 1.0 if method == "fed_fw" else by.scale, "pull_scale": 1.0,
-        "epsilon": 1e-3, "momentum": 0.3,
+        "penalty_scale": 1.0 if method == "fed_fw" else by.scale,
+        "pull_scale": 1.0,
+        "epsilon": 1e-3,
+        "momentum": 0.3,
         "skip_probability": 0.0 if method == "fed_pd" else 0.5,
-    }  # fmt: skip
+    }
     return kind(**{field: values[field] for field in kind._fields})
 
 
@@ -244,9 +244,14 @@ def test_at_the_solution_with_the_right_memories_the_model_stays(method):
 
 ONE_STEP = Numbers(num_steps=1, client_lr=0.4, server_lr=1.2, prox_step=0.48)
 AS_PROX_GD = (
-    "composite_fl", "prox_skip", "scaffold, feedback", "scaffold, server", "fed_normal_map",
-    "scaffold, feedback, I", "composite_fl, printed",
-)  # fmt: skip
+    "composite_fl",
+    "prox_skip",
+    "scaffold, feedback",
+    "scaffold, server",
+    "fed_normal_map",
+    "scaffold, feedback, I",
+    "composite_fl, printed",
+)
 
 
 @pytest.mark.parametrize("method", table(AS_PROX_GD))
@@ -275,10 +280,12 @@ UNPENALISED, UNRELAXED = BY._replace(scale=0.0), BY._replace(relaxation=1.0)
 SMOOTH_SPLIT = BY._replace(scale=0.0, relaxation=2.0)
 SAME = {
     "without psi SCAFFOLD is composite FL": (
-        ("scaffold, client", UNPENALISED), ("composite_fl", UNPENALISED)
+        ("scaffold, client", UNPENALISED),
+        ("composite_fl", UNPENALISED),
     ),
     "and so is its server's prox": (
-        ("scaffold, server", UNPENALISED), ("scaffold, client", UNPENALISED)
+        ("scaffold, server", UNPENALISED),
+        ("scaffold, client", UNPENALISED),
     ),
     "and its feedback": (("scaffold, feedback", UNPENALISED), ("scaffold, server", UNPENALISED)),
     "printed is server-held": (("composite_fl, printed", BY), ("composite_fl", BY)),
@@ -286,7 +293,7 @@ SAME = {
     "FedADMM is FedPD that never skips": (("fed_admm", BY), ("fed_pd", BY)),
     "FedADMM of everyone is FedDyn": (("fed_admm", BY), ("fed_dyn", BY)),
     "FedSplit is FedDR relaxed by two": (("fed_split", SMOOTH_SPLIT), ("fed_dr", SMOOTH_SPLIT)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow

@@ -158,9 +158,13 @@ LOSSLESS = uploads.identity()
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "uplink",
-    [uploads.ef14(LOSSLESS), uploads.ef21(LOSSLESS), uploads.econtrol(LOSSLESS, 0.1),
-     uploads.diana(LOSSLESS)],
-)  # fmt: skip
+    [
+        uploads.ef14(LOSSLESS),
+        uploads.ef21(LOSSLESS),
+        uploads.econtrol(LOSSLESS, 0.1),
+        uploads.diana(LOSSLESS),
+    ],
+)
 def test_lossless_feedback_with_everyone_is_no_uplink(uplink):
     found, _ = advanced(uplink, cohort=fcojax.everyone())
     expected, _ = advanced(None, cohort=fcojax.everyone())
@@ -196,8 +200,10 @@ def test_marina_is_its_loop_and_counts_what_it_sends():
     assert 0 < sum(whole) < 7
     before = None
     for state, all_ in zip(states, whole, strict=True):
-        last, estimate = (np.concatenate([np.reshape(x, (5, -1)) for x in kept], axis=1)
-                          for kept in state.residuals)  # fmt: skip
+        last, estimate = (
+            np.concatenate([np.reshape(x, (5, -1)) for x in kept], axis=1)
+            for kept in state.residuals
+        )
         if all_:
             np.testing.assert_allclose(estimate, last, atol=1e-14)
         else:
@@ -246,9 +252,15 @@ WITH_ESTIMATES = {
 def ended(algorithm, hparams, uplink, cohort, num_steps, num_rounds=3000):
     plan = fcojax.Plan(fcojax.local_steps(num_steps), cohort, uplink)
     model, _ = fcojax.run(
-        algorithm, hparams, jnp.zeros(20), task().data, KEY, plan,
-        num_rounds=num_rounds, eval_every=num_rounds,
-    )  # fmt: skip
+        algorithm,
+        hparams,
+        jnp.zeros(20),
+        task().data,
+        KEY,
+        plan,
+        num_rounds=num_rounds,
+        eval_every=num_rounds,
+    )
     return distance(model)
 
 
@@ -271,13 +283,16 @@ COMPOSITE = {
     "scaffold, feedback": (algorithms.scaffold, {"prox": "feedback"}, corrected),
     "fed_normal_map": (algorithms.fed_normal_map, {}, corrected),
     "prox_skip": (
-        algorithms.prox_skip, {},
+        algorithms.prox_skip,
+        {},
         lambda: {"client_lr": 1 / task().smoothness, "skip_probability": 1 - 1 / K},
     ),
     "fed_dr": (
-        algorithms.fed_dr, {}, lambda: {"client_lr": 1 / (task().smoothness + 1), "prox_step": 1.0}
+        algorithms.fed_dr,
+        {},
+        lambda: {"client_lr": 1 / (task().smoothness + 1), "prox_step": 1.0},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow
@@ -328,8 +343,9 @@ def test_estimates_are_refused_where_the_server_adds_up_uploads(name):
     chosen = getattr(algorithms, name)(federations.loss, federations.kernel_l1())
     plan = fcojax.Plan(WORK, uplink=uploads.ef21(TOP))
     with pytest.raises(ValueError, match="adds up its uploads.* such as uploads.ef14"):
-        fcojax.run(chosen, chosen.hparams_type(), federations.start(), data(), KEY, plan,
-                   num_rounds=1)  # fmt: skip
+        fcojax.run(
+            chosen, chosen.hparams_type(), federations.start(), data(), KEY, plan, num_rounds=1
+        )
 
 
 @pytest.mark.parametrize("name", ["mime", "r_fed_svrg", "fed_pd"])

@@ -32,9 +32,15 @@ def models(name, setting, num_rounds=8, data=None, start=START, mirror=MIRROR, o
     hparams = factory.Hparams(**{"penalty_scale": SCALE} | rates)
     chosen = factory(federations.quadratic, mirror, **dict(options))
     _, history = fcojax.run(
-        chosen, hparams, jnp.asarray(start), data or population(), KEY, fcojax.Plan(*setting),
-        num_rounds=num_rounds, observe=lambda hparams, w, context: {"w": w},
-    )  # fmt: skip
+        chosen,
+        hparams,
+        jnp.asarray(start),
+        data or population(),
+        KEY,
+        fcojax.Plan(*setting),
+        num_rounds=num_rounds,
+        observe=lambda hparams, w, context: {"w": w},
+    )
     return np.asarray(history["w"])
 
 
@@ -87,9 +93,13 @@ def fast_as_published(setting, mu, gamma, weight, end_points=False, num_rounds=8
 )
 def test_one_sum_says_what_the_published_two_say(setting, power, shift):
     ours = models(
-        "fast_fed_dual_avg", setting, client_lr=0.05, strong_convexity=0.3, weight_power=power,
+        "fast_fed_dual_avg",
+        setting,
+        client_lr=0.05,
+        strong_convexity=0.3,
+        weight_power=power,
         weight_shift=shift,
-    )  # fmt: skip
+    )
     published = fast_as_published(setting, 0.3, 20.0, lambda t: (t + shift) ** power)
     assert np.abs(np.diff(published, axis=0)).max() > 1e-2
     np.testing.assert_allclose(ours, published, rtol=0, atol=1e-12)
@@ -123,9 +133,14 @@ def staged_as_published(radius, factors, stage_rounds, num_rounds=8):
         bound = radius * 2 ** (len(factors) - 1 - stage)
 
         read = functools.partial(
-            staged_model, mu / 2 * points / r + gamma * centre / (r * num_steps), r * num_steps, b,
-            SCALE * factors[stage] / b, centre, bound,
-        )  # fmt: skip
+            staged_model,
+            mu / 2 * points / r + gamma * centre / (r * num_steps),
+            r * num_steps,
+            b,
+            SCALE * factors[stage] / b,
+            centre,
+            bound,
+        )
         ends = []
         for member, _, batches in cohort:
             g, x = gradients, w
@@ -145,9 +160,14 @@ def staged_as_published(radius, factors, stage_rounds, num_rounds=8):
 def test_stages_restart_as_published(radius):
     options = (("penalty_factors", (4.0, 2.0, 1.0)), ("ball", l1_ball()))
     ours = models(
-        "mc_fed_dual_avg", STEPS, options=options, client_lr=0.05, strong_convexity=0.3,
-        radius=radius, stage_rounds=2.0,
-    )  # fmt: skip
+        "mc_fed_dual_avg",
+        STEPS,
+        options=options,
+        client_lr=0.05,
+        strong_convexity=0.3,
+        radius=radius,
+        stage_rounds=2.0,
+    )
     published = staged_as_published(radius, (4.0, 2.0, 1.0), 2)
     np.testing.assert_allclose(ours, published, rtol=0, atol=1e-12)
 
@@ -164,8 +184,10 @@ def test_with_one_local_step_there_is_one_way_to_weigh_a_round():
     rates = {"client_lr": 0.2, "strong_convexity": 0.3}
     np.testing.assert_allclose(
         models("fast_fed_dual_avg", ONE_STEP, **rates),
-        models("mc_fed_dual_avg", ONE_STEP, **rates), rtol=0, atol=1e-13,
-    )  # fmt: skip
+        models("mc_fed_dual_avg", ONE_STEP, **rates),
+        rtol=0,
+        atol=1e-13,
+    )
 
 
 @pytest.mark.slow
@@ -190,13 +212,20 @@ def test_a_metric_is_a_change_of_variables():
     rates = {"client_lr": 0.1, "strong_convexity": 0.3, "penalty_scale": 0.0}
     for name in ("fast_fed_dual_avg", "mc_fed_dual_avg"):
         ours = models(
-            name, setting, data=fcojax.from_clients(clients), mirror=quadratic(root @ root),
+            name,
+            setting,
+            data=fcojax.from_clients(clients),
+            mirror=quadratic(root @ root),
             **rates,
-        )  # fmt: skip
+        )
         other = models(
-            name, setting, data=fcojax.from_clients(changed), mirror=euclidean(zero()),
-            start=root @ START, **rates,
-        )  # fmt: skip
+            name,
+            setting,
+            data=fcojax.from_clients(changed),
+            mirror=euclidean(zero()),
+            start=root @ START,
+            **rates,
+        )
         np.testing.assert_allclose(ours @ root, other, rtol=0, atol=1e-12)
 
 
@@ -248,9 +277,12 @@ def test_counting_end_points_moves_the_limit_to_where_it_is_said_to():
 @pytest.mark.slow
 def test_end_points_are_counted_as_in_the_published_sums():
     ours = models(
-        "fast_fed_dual_avg", STEPS, client_lr=0.05, strong_convexity=0.3,
+        "fast_fed_dual_avg",
+        STEPS,
+        client_lr=0.05,
+        strong_convexity=0.3,
         options=(("end_points", True),),
-    )  # fmt: skip
+    )
     published = fast_as_published(STEPS, 0.3, 20.0, lambda t: 1.0, end_points=True)
     np.testing.assert_allclose(ours, published, rtol=0, atol=1e-12)
 

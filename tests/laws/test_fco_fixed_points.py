@@ -77,9 +77,15 @@ def build(name, penalty=plain_l1, **options):
 def last_model(chosen, rates, num_steps, num_rounds, start=None, data=None):
     start = np.zeros(12) if start is None else start
     model, _ = fcojax.run(
-        chosen, rates, jnp.asarray(start), data or population(), KEY, num_rounds=num_rounds,
-        eval_every=num_rounds, plan=fcojax.local_steps(num_steps),
-    )  # fmt: skip
+        chosen,
+        rates,
+        jnp.asarray(start),
+        data or population(),
+        KEY,
+        num_rounds=num_rounds,
+        eval_every=num_rounds,
+        plan=fcojax.local_steps(num_steps),
+    )
     return np.asarray(model)
 
 
@@ -257,9 +263,15 @@ def test_the_averaged_iterate_has_the_guarantee_and_the_last_one_has_the_zeros()
     rates = federations.hparams(name, client_lr, server_lr, SCALE)
     best, start = solution(), np.ones(12)
     _, history = fcojax.run(
-        build(name), rates, jnp.asarray(start), population(), KEY, num_rounds=200,
-        plan=fcojax.local_steps(1), observe=lambda hparams, model, _: {"model": model},
-    )  # fmt: skip
+        build(name),
+        rates,
+        jnp.asarray(start),
+        population(),
+        KEY,
+        num_rounds=200,
+        plan=fcojax.local_steps(1),
+        observe=lambda hparams, model, _: {"model": model},
+    )
     models = np.asarray(history["model"])
     counts = np.arange(1, 201)
     averages = np.cumsum(models, axis=0) / counts[:, None]

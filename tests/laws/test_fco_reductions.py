@@ -544,9 +544,15 @@ def test_clients_with_a_projection_take_no_gradient_outside_the_set(name, stays_
     start = jnp.array([0.3, -0.1, 0.0, 0.2])
     data = fcojax.from_clients(pulled_outward(), "examples")
     run = functools.partial(
-        fcojax.run, chosen, rates, start, data, KEY,
-        observe=lambda hparams, w, _: {"norm": tree.norm(w)}, **federations.planned(THREE_STEPS),
-    )  # fmt: skip
+        fcojax.run,
+        chosen,
+        rates,
+        start,
+        data,
+        KEY,
+        observe=lambda hparams, w, _: {"norm": tree.norm(w)},
+        **federations.planned(THREE_STEPS),
+    )
     if stays_inside:
         _, history = run()
     else:

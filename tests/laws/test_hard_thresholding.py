@@ -53,10 +53,15 @@ def hard_thresholding(each_step):
 def test_fed_mid_on_sparse_vectors_is_hard_thresholding(factory, each_step):
     chosen = factory(quadratic, euclidean(l0_ball(TAU)))
     _, history = fcojax.run(
-        chosen, factory.Hparams(RATE), jnp.asarray(START), fcojax.from_clients(clients(), WEIGHTS),
-        jax.random.key(0), fcojax.local_steps(STEPS), num_rounds=ROUNDS,
+        chosen,
+        factory.Hparams(RATE),
+        jnp.asarray(START),
+        fcojax.from_clients(clients(), WEIGHTS),
+        jax.random.key(0),
+        fcojax.local_steps(STEPS),
+        num_rounds=ROUNDS,
         observe=lambda hparams, model, context: {"model": model},
-    )  # fmt: skip
+    )
     expected = np.array(list(hard_thresholding(each_step)))
     assert (np.count_nonzero(expected, axis=1) == TAU).all()
     np.testing.assert_allclose(history["model"], expected, rtol=0, atol=1e-12)
@@ -71,10 +76,14 @@ def test_fed_mid_on_matrices_of_low_rank_truncates_the_mean():
 
     chosen = fed_mid_osp(loss, euclidean(rank_ball(1)))
     model, _ = fcojax.run(
-        chosen, fed_mid_osp.Hparams(RATE), jnp.asarray(START.reshape(2, 4)),
-        fcojax.from_clients(clients(), WEIGHTS), jax.random.key(0), fcojax.local_steps(STEPS),
+        chosen,
+        fed_mid_osp.Hparams(RATE),
+        jnp.asarray(START.reshape(2, 4)),
+        fcojax.from_clients(clients(), WEIGHTS),
+        jax.random.key(0),
+        fcojax.local_steps(STEPS),
         num_rounds=ROUNDS,
-    )  # fmt: skip
+    )
     curvatures, slopes = client_means(clients())
     x = START
     for _ in range(ROUNDS):

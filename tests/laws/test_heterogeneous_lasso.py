@@ -130,9 +130,15 @@ def distance(point, optimum=None):
 def last(algorithm, rates, num_rounds, num_steps=K, cohort=None, data=None, dtype=float):
     plan = fcojax.Plan(fcojax.local_steps(num_steps), cohort or fcojax.everyone())
     model, _ = fcojax.run(
-        algorithm, rates, jnp.zeros(20, dtype), data or task().data, jax.random.key(0), plan,
-        num_rounds=num_rounds, eval_every=num_rounds,
-    )  # fmt: skip
+        algorithm,
+        rates,
+        jnp.zeros(20, dtype),
+        data or task().data,
+        jax.random.key(0),
+        plan,
+        num_rounds=num_rounds,
+        eval_every=num_rounds,
+    )
     return model
 
 
@@ -156,9 +162,15 @@ def test_the_others_are_off_in_proportion_to_their_step(method):
     row = NEAR[method]
     grid = jax.tree.map(lambda *pair: jnp.array(pair), hparams(row), hparams(row, 0.5))
     models, _ = fcojax.sweep(
-        build(row), grid, jnp.zeros(20), task().data, jax.random.key(0)[None],
-        fcojax.local_steps(K), num_rounds=6000, eval_every=6000,
-    )  # fmt: skip
+        build(row),
+        grid,
+        jnp.zeros(20),
+        task().data,
+        jax.random.key(0)[None],
+        fcojax.local_steps(K),
+        num_rounds=6000,
+        eval_every=6000,
+    )
     far, near = (distance(model) for model in models[:, 0])
     assert 1e-3 < near < 0.1
     assert 1.8 < far / near < 2.1

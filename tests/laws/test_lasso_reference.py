@@ -26,11 +26,16 @@ def curves(name):
     grid = fcojax.grid.product(getattr(fcojax.algorithms, name).Hparams, **RATES)
     grid = jax.tree.map(lambda column: column.astype(jnp.float32), grid)
     _, history = fcojax.sweep(
-        algorithm, grid, problem.init(jax.random.key(1)), problem.train,
-        jax.random.key(0)[None], num_rounds=500, eval_every=10,
+        algorithm,
+        grid,
+        problem.init(jax.random.key(1)),
+        problem.train,
+        jax.random.key(0)[None],
+        num_rounds=500,
+        eval_every=10,
         plan=fcojax.Plan(fcojax.local_steps(10, 10), fcojax.uniform_cohort(cohort_size=10)),
         observe=lambda hparams, params, context: problem.measures(params),
-    )  # fmt: skip
+    )
     points = [(c, s) for c in RATES["client_lr"] for s in RATES["server_lr"]]
     return {
         point: {measure: np.asarray(history[measure][i, 0]) for measure in ("f1", "density")}

@@ -38,8 +38,11 @@ def model(kind, num_rounds):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, kind, str(num_rounds)],
-        capture_output=True, text=True, check=True, env=environment,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
     return json.loads(done.stdout)
 
 

@@ -42,21 +42,29 @@ def rows():
     return {
         "fed_dyn": (
             algorithms.fed_dyn(federations.quadratic),
-            algorithms.fed_dyn.Hparams(client_lr=0.3, prox_step=1.0), plain, 3000,
+            algorithms.fed_dyn.Hparams(client_lr=0.3, prox_step=1.0),
+            plain,
+            3000,
         ),
         "fed_dyn, exact": (
             algorithms.fed_dyn(factored_loss, solver=exact),
-            algorithms.fed_dyn.Hparams(prox_step=1.0), solved, 1000,
+            algorithms.fed_dyn.Hparams(prox_step=1.0),
+            solved,
+            1000,
         ),
         "fed_dyn, all reported": (
             algorithms.fed_dyn(factored_loss, solver=exact, report="all"),
-            algorithms.fed_dyn.Hparams(prox_step=1.0), solved, 1000,
+            algorithms.fed_dyn.Hparams(prox_step=1.0),
+            solved,
+            1000,
         ),
         "fed_manifold": (
             algorithms.fed_manifold(federations.quadratic, flat()),
-            algorithms.fed_manifold.Hparams(client_lr=0.05), plain, 3000,
+            algorithms.fed_manifold.Hparams(client_lr=0.05),
+            plain,
+            3000,
         ),
-    }  # fmt: skip
+    }
 
 
 def distance(name, cohort, num_rounds=None, state=None):
@@ -99,9 +107,15 @@ def test_half_the_rounds_skipped_is_half_the_traffic():
     counted = {}
     for skip in (0.0, 0.5):
         _, counted[skip] = fcojax.run(
-            chosen, algorithms.fed_pd.Hparams(skip_probability=skip, client_lr=0.1), jnp.zeros(DIM),
-            quadratics(), jax.random.key(1), fcojax.local_steps(1), num_rounds=400, eval_every=400,
-        )  # fmt: skip
+            chosen,
+            algorithms.fed_pd.Hparams(skip_probability=skip, client_lr=0.1),
+            jnp.zeros(DIM),
+            quadratics(),
+            jax.random.key(1),
+            fcojax.local_steps(1),
+            num_rounds=400,
+            eval_every=400,
+        )
     up = {skip: float(found["bytes_up"][0]) for skip, found in counted.items()}
     down = {skip: float(found["bytes_down"][0]) for skip, found in counted.items()}
     assert up[0.0] == 400 * NUM_CLIENTS * DIM * 8

@@ -80,9 +80,14 @@ def run(uplink, data=data, cohort=None, chunk=None, rates=None, num_rounds=5):
     )
     chosen = federations.algorithm("fed_avg")
     model, history = fcojax.run(
-        chosen, rates or federations.hparams("fed_avg"), federations.start(), data(), KEY, plan,
+        chosen,
+        rates or federations.hparams("fed_avg"),
+        federations.start(),
+        data(),
+        KEY,
+        plan,
         num_rounds=num_rounds,
-    )  # fmt: skip
+    )
     return federations.as_vector(model), history
 
 

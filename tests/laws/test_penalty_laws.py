@@ -146,8 +146,14 @@ PENALTIES = {
 ALL = PENALTIES | test_calculus_laws.PENALTIES | test_spectral_laws.PENALTIES
 # One row of each kind is in the default suite.
 REPRESENTATIVES = {
-    "l1", "group_l2 by axis", "fused_lasso", "mcp", "simplex", "l1_ball", "l0_ball",
-}  # fmt: skip
+    "l1",
+    "group_l2 by axis",
+    "fused_lasso",
+    "mcp",
+    "simplex",
+    "l1_ball",
+    "l0_ball",
+}
 
 
 # What JAX does with functions of arrays, whatever they compute.
@@ -158,13 +164,16 @@ def quick_and_slow(laws):
     """Every law with every row it applies to, marked as slow but for the representatives."""
     return [
         pytest.param(
-            law, name,
+            law,
+            name,
             marks=[]
             if name in REPRESENTATIVES
-            else pytest.mark.long if law.__name__ in OF_JAX else pytest.mark.slow,
+            else pytest.mark.long
+            if law.__name__ in OF_JAX
+            else pytest.mark.slow,
         )
         for law, name in pairs(laws, ALL)
-    ]  # fmt: skip
+    ]
 
 
 CONJUGATES = {"l1": "linf_ball", "l2": "l2_ball", "l_inf": "l1_ball"}

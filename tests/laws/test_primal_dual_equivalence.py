@@ -104,9 +104,12 @@ def test_duals_may_be_evaluated_afresh_only_if_clients_solve_exactly():
     assert relative_error(afresh[-1]) > 0.01
     assert largest_gap(afresh[-1], afresh[-100]) < 1e-12  # it has stopped there
     both = literal_fed_dyn(
-        *settings, solve_roughly, reevaluated, num_rounds=2000,
+        *settings,
+        solve_roughly,
+        reevaluated,
+        num_rounds=2000,
         drift_after=lambda models: -gradients(models).mean(axis=0),
-    )  # fmt: skip
+    )
     assert relative_error(both[-1]) < 1e-12
 
 

@@ -37,9 +37,13 @@ FIRST = np.random.default_rng(3).standard_normal((NUM_CLIENTS, DIM))
 def sampled(cohort):
     """FedDyn with rough solves, weights, a penalty and duals that start anywhere."""
     return trajectory(
-        "fed_dyn", "gd", cohort=COHORTS[cohort], duals=FIRST,
-        data=primal_dual.population(WEIGHTS), rates=hparams("fed_dyn", penalty_scale=0.1),
-    )  # fmt: skip
+        "fed_dyn",
+        "gd",
+        cohort=COHORTS[cohort],
+        duals=FIRST,
+        data=primal_dual.population(WEIGHTS),
+        rates=hparams("fed_dyn", penalty_scale=0.1),
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,10 +125,15 @@ def coins(skip_probability):
     data = jax.tree.map(lambda leaf: leaf[:1], primal_dual.population().examples)
     rates = hparams("fed_pd")._replace(skip_probability=fcojax.schedule(skip_probability))
     _, history = fcojax.run(
-        federations.revealing(chosen), rates, jnp.zeros(DIM), fcojax.from_clients([data]),
-        primal_dual.KEY, num_rounds=len(skip_probability), plan=fcojax.local_steps(1),
+        federations.revealing(chosen),
+        rates,
+        jnp.zeros(DIM),
+        fcojax.from_clients([data]),
+        primal_dual.KEY,
+        num_rounds=len(skip_probability),
+        plan=fcojax.local_steps(1),
         observe=lambda hparams, server, context: {"synced": server.synced},
-    )  # fmt: skip
+    )
     return np.asarray(history["synced"])
 
 
@@ -154,9 +163,11 @@ def test_with_a_server_prox_they_are_douglas_rachford_splitting(name):
     models = prox(y, ETA)
     expected = fed_dr(y, scale, 61)
     states = trajectory(
-        name, rates=hparams(name, penalty_scale=scale),
-        duals=(models - y) / ETA, center=expected[0],
-    )  # fmt: skip
+        name,
+        rates=hparams(name, penalty_scale=scale),
+        duals=(models - y) / ETA,
+        center=expected[0],
+    )
     assert np.abs(np.diff(expected, axis=0)).max() > 0.1
     np.testing.assert_allclose(states.server.center, expected[1:], rtol=0, atol=1e-12)
 

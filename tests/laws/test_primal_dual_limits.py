@@ -51,9 +51,12 @@ def test_every_prox_step_and_every_solver_ends_at_the_minimiser(solver, num_step
 @pytest.mark.parametrize("eta", [1.0, 0.2, 0.05])
 def test_fed_dyn_needs_no_more_than_one_client_a_round(eta, cohort_size):
     state = last_state(
-        "fed_dyn", "gd", rates=hparams("fed_dyn", eta), num_rounds=5000,
+        "fed_dyn",
+        "gd",
+        rates=hparams("fed_dyn", eta),
+        num_rounds=5000,
         cohort=fcojax.uniform_cohort(cohort_size=cohort_size),
-    )  # fmt: skip
+    )
     assert relative_error(state.server.center) < 1e-12
 
 
@@ -157,9 +160,13 @@ def test_in_single_precision_twenty_thousand_rounds_do_not_drift():
     rows = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), wide.examples)
     narrow = dataclasses.replace(wide, examples=rows)
     state = last_state(
-        "fed_dyn", "gd", rates=hparams("fed_dyn"), num_rounds=20_000, data=narrow,
+        "fed_dyn",
+        "gd",
+        rates=hparams("fed_dyn"),
+        num_rounds=20_000,
+        data=narrow,
         cohort=fcojax.uniform_cohort(cohort_size=4),
-    )  # fmt: skip
+    )
     assert state.server.center.dtype == jnp.float32
     assert relative_error(state.server.center) < 2e-6
     mean = np.asarray(state.clients.dual, np.float64).mean(axis=0)

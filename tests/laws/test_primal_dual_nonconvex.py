@@ -59,11 +59,15 @@ def squared_gradients(name, cohort_size=NUM_CLIENTS, skip_probability=0.0):
     if cohort_size < NUM_CLIENTS:
         sampler = fcojax.uniform_cohort(cohort_size=cohort_size)
     _, history = fcojax.run(
-        algorithm, hparams, jnp.zeros(DIM), fcojax.from_clients(population()), jax.random.key(0),
+        algorithm,
+        hparams,
+        jnp.zeros(DIM),
+        fcojax.from_clients(population()),
+        jax.random.key(0),
         fcojax.Plan(fcojax.local_steps(10), sampler),
         num_rounds=NUM_ROUNDS,
         observe=lambda hparams, x, context: {"square": jnp.sum(jax.grad(mean_loss)(x) ** 2)},
-    )  # fmt: skip
+    )
     return np.asarray(history["square"])
 
 

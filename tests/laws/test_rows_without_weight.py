@@ -33,13 +33,14 @@ NAMES = (*ROWS, "variance_reduced")
 OFTEN = {"minibatches": pytest.mark.slow, "full": pytest.mark.long}
 PAIRS = [
     pytest.param(
-        name, work,
+        name,
+        work,
         marks=[] if name in SOME else OFTEN["minibatches" if name == "fed_gd" else work],
     )
     for name in NAMES
     for work in WORKS
     if (name, work) != ("fed_gd", "minibatches")
-]  # fmt: skip
+]
 
 
 @functools.cache
@@ -107,9 +108,12 @@ def test_rows_of_weight_zero_on_three_devices():
     root = pathlib.Path(__file__).parent.parent.parent
     done = subprocess.run(
         [sys.executable, "-m", "tests.laws.on_three_devices"],
-        cwd=root, capture_output=True, text=True, check=False,
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
         env=os.environ | {"JAX_COMPILATION_CACHE_DIR": os.fspath(root / ".jax_cache")},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert set(found) == {f"{name} {work}" for name in SOME for work in WORKS}

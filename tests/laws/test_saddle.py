@@ -28,11 +28,13 @@ def players():
     rng = np.random.default_rng(1)
     return [
         {
-            "A": rng.standard_normal((1, 3, 2)), "b": rng.standard_normal((1, 3)),
-            "p": rng.uniform(0.1, 0.5, 1), "q": rng.uniform(0.1, 0.5, 1),
+            "A": rng.standard_normal((1, 3, 2)),
+            "b": rng.standard_normal((1, 3)),
+            "p": rng.uniform(0.1, 0.5, 1),
+            "q": rng.uniform(0.1, 0.5, 1),
         }
         for _ in range(4)
-    ]  # fmt: skip
+    ]
 
 
 def payoff(z, rows):
@@ -54,9 +56,15 @@ def models(factory, mirror, num_steps, num_rounds=6, server_lr=1.0, scale=0.1):
     start = jax.tree.map(jnp.asarray, START)
     hparams = factory.Hparams(client_lr=RATE, server_lr=server_lr, penalty_scale=scale)
     _, history = fcojax.run(
-        factory(PAYOFF, mirror), hparams, start, fcojax.from_clients(players()), KEY,
-        fcojax.local_steps(num_steps), num_rounds=num_rounds, observe=lambda h, z, _: dict(z),
-    )  # fmt: skip
+        factory(PAYOFF, mirror),
+        hparams,
+        start,
+        fcojax.from_clients(players()),
+        KEY,
+        fcojax.local_steps(num_steps),
+        num_rounds=num_rounds,
+        observe=lambda h, z, _: dict(z),
+    )
     return np.concatenate([history["x"], history["y"]], axis=1)
 
 
@@ -137,18 +145,27 @@ def test_every_algorithm_descends_in_x_and_ascends_in_y():
 
 def small(noise_scale, num_clients=5, **options):
     return bilinear(
-        num_clients=num_clients, num_examples=200, shape=(4, 5), bound=1.0,
-        noise_scale=noise_scale, **options,
-    )  # fmt: skip
+        num_clients=num_clients,
+        num_examples=200,
+        shape=(4, 5),
+        bound=1.0,
+        noise_scale=noise_scale,
+        **options,
+    )
 
 
 def gaps(problem, factory, num_steps, num_rounds, client_lr, batch_size=None):
     start = {"x": jnp.zeros(5), "y": jnp.zeros(4)}
     _, history = fcojax.run(
-        factory(problem.loss, BOX), factory.Hparams(client_lr, 1.0, 0.1), start, problem.train,
-        KEY, fcojax.local_steps(num_steps, batch_size), num_rounds=num_rounds,
+        factory(problem.loss, BOX),
+        factory.Hparams(client_lr, 1.0, 0.1),
+        start,
+        problem.train,
+        KEY,
+        fcojax.local_steps(num_steps, batch_size),
+        num_rounds=num_rounds,
         observe=lambda h, z, _: {"gap": problem.measures(z)["gap"]},
-    )  # fmt: skip
+    )
     return np.asarray(history["gap"])
 
 

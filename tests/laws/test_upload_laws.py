@@ -104,13 +104,14 @@ ROWS = {
     "eden, 2 bits, least error": Row(uploads.eden(2, "least error"), 8 + 4),
     "eden, 3 bits": Row(uploads.eden(3), 8 + 6),
     "rand_k and natural": Row(
-        uploads.compose(uploads.rand_k(4), uploads.natural()), 4 + 1,
+        uploads.compose(uploads.rand_k(4), uploads.natural()),
+        4 + 1,
         lambda x: 3 * np.sum(x**2) + 4 * power_error(x),
         EQUAL * 4 / 3,
     ),
     "top_k and natural": Row(uploads.compose(uploads.top_k(4), uploads.natural()), 4 + 1 + 2),
     "qsgd, contractive": Row(uploads.contractive(uploads.qsgd(3)), 8 + 6),
-}  # fmt: skip
+}
 REPRESENTATIVES = {"rand_k", "top_k", "qsgd, 7 levels", "drive", "eden, 2 bits"}
 each_row = pytest.mark.parametrize("name", with_gate(ROWS, REPRESENTATIVES))
 
@@ -408,8 +409,10 @@ def test_the_mean_of_many_draws_is_nearly_the_vector_in_high_dimension():
 
 def test_a_sparse_vector_stays_biased_as_the_docstring_says():
     """Of (2, 1) only the first entry arrives, in any rotation by signs."""
-    found = [through(uploads.drive("unbiased"), [jnp.array([2.0, 1.0])], key=key)[0]
-             for key in jax.random.split(KEY, 20)]  # fmt: skip
+    found = [
+        through(uploads.drive("unbiased"), [jnp.array([2.0, 1.0])], key=key)[0]
+        for key in jax.random.split(KEY, 20)
+    ]
     np.testing.assert_allclose(found, np.tile([2.5, 0.0], (20, 1)), atol=1e-12)
 
 

@@ -91,9 +91,14 @@ def masks_used(kind, key, num_steps, num_rounds):
     start = jax.tree.map(jnp.zeros_like, functions.init(jax.random.key(9)))
     hparams = fed_avg.Hparams(client_lr=1.0, server_lr=float(NUM_CLIENTS))
     model, _ = fcojax.run(
-        fed_avg(loss), hparams, start, clients(), key, fcojax.local_steps(num_steps),
+        fed_avg(loss),
+        hparams,
+        start,
+        clients(),
+        key,
+        fcojax.local_steps(num_steps),
         num_rounds=num_rounds,
-    )  # fmt: skip
+    )
     (kernel,) = jax.tree.leaves(model)
     return -np.asarray(kernel)
 
@@ -222,9 +227,14 @@ def test_a_model_of_ones_own_gives_the_problem_of_the_flax_module_that_computes_
     models = []
     for problem in (flax, own):
         model, _ = fcojax.run(
-            fed_avg(problem.loss), fed_avg.Hparams(client_lr=0.1), flax.init(jax.random.key(0)),
-            images(), jax.random.key(1), fcojax.local_steps(2, 2), num_rounds=2,
-        )  # fmt: skip
+            fed_avg(problem.loss),
+            fed_avg.Hparams(client_lr=0.1),
+            flax.init(jax.random.key(0)),
+            images(),
+            jax.random.key(1),
+            fcojax.local_steps(2, 2),
+            num_rounds=2,
+        )
         models.append((model, problem.measures(model)))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), *models)
 

@@ -55,7 +55,10 @@ def test_two_layers_by_hand():
         (conv_net(num_hidden=2048, num_classes=62), (784,), np.float32, (62,), 6_603_710),
         (
             conv_net((32, 32, 3), (64, 64), (384, 192), padding="VALID"),
-            (32, 32, 3), np.float32, (10,), 797_962,
+            (32, 32, 3),
+            np.float32,
+            (10,),
+            797_962,
         ),
         (networks.emnist_net(), (28, 28), np.float32, (62,), 1_206_590),
         (networks.resnet(), (32, 32, 3), np.float32, (10,), 269_722),
@@ -64,7 +67,7 @@ def test_two_layers_by_hand():
         (networks.char_gru(), (80,), np.int32, (80, 90), 720 + 202_752 + 1_536 + 23_130),
         (networks.tag_regression(), (10_000,), np.float32, (500,), 5_000_500),
     ],
-)  # fmt: skip
+)
 def test_published_numbers_of_parameters(build, shape, dtype, outputs, num_params):
     x = jax.ShapeDtypeStruct((1, *shape), dtype)
     init = functions_of(build, x, (1, *outputs)).init

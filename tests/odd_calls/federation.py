@@ -56,9 +56,14 @@ def both(**changes):
     With rate 1/2 a round from 0 ends at half the mean of 1 and 3.
     """
     given = {
-        "algorithm": FED_AVG, "hparams": RATES(0.5), "params": ZERO, "data": DATA, "key": KEY,
-        "plan": STEPS, "num_rounds": 1,
-    } | changes  # fmt: skip
+        "algorithm": FED_AVG,
+        "hparams": RATES(0.5),
+        "params": ZERO,
+        "data": DATA,
+        "key": KEY,
+        "plan": STEPS,
+        "num_rounds": 1,
+    } | changes
     return fcojax.run(**given)
 
 
@@ -85,26 +90,39 @@ def planned(**changes):
 def swept(**changes):
     """The models of a sweep over two rates and two seeds."""
     given = {
-        "algorithm": FED_AVG, "grid": GRID, "params": ZERO, "data": DATA, "keys": KEYS,
-        "plan": STEPS, "num_rounds": 1,
-    } | changes  # fmt: skip
+        "algorithm": FED_AVG,
+        "grid": GRID,
+        "params": ZERO,
+        "data": DATA,
+        "keys": KEYS,
+        "plan": STEPS,
+        "num_rounds": 1,
+    } | changes
     return fcojax.sweep(**given)[0]
 
 
 def started(**changes):
     """The first state."""
     given = {
-        "algorithm": FED_AVG, "hparams": RATES(0.5), "params": ZERO, "data": DATA, "key": KEY,
+        "algorithm": FED_AVG,
+        "hparams": RATES(0.5),
+        "params": ZERO,
+        "data": DATA,
+        "key": KEY,
         "plan": STEPS,
-    } | changes  # fmt: skip
+    } | changes
     return fcojax.start(**given)
 
 
 def advanced(**changes):
     """The model after one round from the first state."""
     given = {
-        "algorithm": FED_AVG, "hparams": RATES(0.5), "data": DATA, "plan": STEPS, "num_rounds": 1
-    } | changes  # fmt: skip
+        "algorithm": FED_AVG,
+        "hparams": RATES(0.5),
+        "data": DATA,
+        "plan": STEPS,
+        "num_rounds": 1,
+    } | changes
     given["state"] = changes["state"] if "state" in changes else started()
     return fcojax.read_model(FED_AVG, RATES(0.5), fcojax.advance(**given)[0])
 
@@ -112,9 +130,15 @@ def advanced(**changes):
 def solved(certificate, **changes):
     """The model at which a certificate holds."""
     given = {
-        "algorithm": FED_AVG, "hparams": RATES(0.5), "params": ZERO, "data": DATA, "key": KEY,
-        "plan": STEPS, "certificate": certificate, "max_rounds": 100,
-    } | changes  # fmt: skip
+        "algorithm": FED_AVG,
+        "hparams": RATES(0.5),
+        "params": ZERO,
+        "data": DATA,
+        "key": KEY,
+        "plan": STEPS,
+        "certificate": certificate,
+        "max_rounds": 100,
+    } | changes
     return fcojax.solve(**given)[0]
 
 

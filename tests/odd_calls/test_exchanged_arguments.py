@@ -26,20 +26,60 @@ import fcojax
 from tests.odd_calls.test_annotations import PACKAGES
 
 NUMBERS = (
-    "0", "-1", "2.5", "True", "None", "'text'", "np.float32(2)", "np.array(3)", "np.array([1, 2])",
-    "1j", "-0.0", "b'x'", "[1]", "3", "np.int8(-3)", "1e-7", "np.nan", "np.inf", "1e300",
-)  # fmt: skip
+    "0",
+    "-1",
+    "2.5",
+    "True",
+    "None",
+    "'text'",
+    "np.float32(2)",
+    "np.array(3)",
+    "np.array([1, 2])",
+    "1j",
+    "-0.0",
+    "b'x'",
+    "[1]",
+    "3",
+    "np.int8(-3)",
+    "1e-7",
+    "np.nan",
+    "np.inf",
+    "1e300",
+)
 OTHERS = (
-    "None", "0", "'text'", "[]", "{}", "()", "lambda *a, **k: None", "np.ones((2, 3))", "object()",
-    "int", "1.5", "iter([1])", "jnp.zeros(0)", "np.array(['a'])", "-1",
-)  # fmt: skip
+    "None",
+    "0",
+    "'text'",
+    "[]",
+    "{}",
+    "()",
+    "lambda *a, **k: None",
+    "np.ones((2, 3))",
+    "object()",
+    "int",
+    "1.5",
+    "iter([1])",
+    "jnp.zeros(0)",
+    "np.array(['a'])",
+    "-1",
+)
 CHANGED = (
-    "np.asarray({})[None]", "np.asarray({}).astype(int)", "[{}]", "({},)", "np.asarray({}).T",
-    "np.asarray({}).astype(object)", "np.asarray({}, np.float16)", "np.asarray({})[..., :-1]",
-    "np.asarray({})[:0]", "np.asarray({}).astype(bool)", "np.asarray({}).astype(complex)",
-    "np.ma.masked_array({}, True)", "np.asarray({}).tolist()", "np.asarray({}).astype('>f8')",
+    "np.asarray({})[None]",
+    "np.asarray({}).astype(int)",
+    "[{}]",
+    "({},)",
+    "np.asarray({}).T",
+    "np.asarray({}).astype(object)",
+    "np.asarray({}, np.float16)",
+    "np.asarray({})[..., :-1]",
+    "np.asarray({})[:0]",
+    "np.asarray({}).astype(bool)",
+    "np.asarray({}).astype(complex)",
+    "np.ma.masked_array({}, True)",
+    "np.asarray({}).tolist()",
+    "np.asarray({}).astype('>f8')",
     "str({})",
-)  # fmt: skip
+)
 NOT_OURS = {"print", "bool", "float", "round", "int", "np", "jnp", "jax", "optax", "sorted", "len"}
 NOT_OURS |= {"abs", "str", "list", "sum", "tempfile", "range", "zip", "type", "tuple", "rng"}
 SECONDS = 300

@@ -95,13 +95,17 @@ BUILDERS = {
     ),
     "fmri": lambda: Family(
         problems.fmri_surrogate(
-            sessions=(2, 1), num_scans=6, grid=(4, 5, 6), num_voxels=60, num_blobs=2,
+            sessions=(2, 1),
+            num_scans=6,
+            grid=(4, 5, 6),
+            num_voxels=60,
+            num_blobs=2,
             share_true=0.1,
         ),
         0.01,
     ),
     "random_features": lambda: Family(_features(), 0.1),
-}  # fmt: skip
+}
 
 
 @functools.cache
@@ -131,16 +135,21 @@ NETWORKS = {
     "conv_net": (networks.conv_net, ((4, 4, 1), (2, 3), 5, 3), images, (3,)),
     "emnist_net": (networks.emnist_net, ((8, 8, 1), 3), lambda: images(3, 4, (8, 8)), (3,)),
     "resnet": (
-        functools.partial(networks.resnet, blocks_per_stage=1, num_groups=4), ((4, 4, 1), 3),
-        images, (3,),
+        functools.partial(networks.resnet, blocks_per_stage=1, num_groups=4),
+        ((4, 4, 1), 3),
+        images,
+        (3,),
     ),
     "char_lstm": (networks.char_lstm, (5, 3, 4, 1), sentences, (6, 5)),
     "char_gru": (networks.char_gru, (5, 3, 4, 2), sentences, (6, 5)),
     "transformer": (
-        functools.partial(networks.transformer, num_heads=2), (5, 8, 8, 1), sentences, (6, 5)
+        functools.partial(networks.transformer, num_heads=2),
+        (5, 8, 8, 1),
+        sentences,
+        (6, 5),
     ),
     "tag_regression": (networks.tag_regression, (7, 4), bags, (4,)),
-}  # fmt: skip
+}
 
 
 def as_problem(name, **options):

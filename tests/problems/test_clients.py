@@ -336,14 +336,21 @@ def test_means_of_clients_are_those_of_their_rows_also_where_they_are_traced():
     def observe(hparams, model, context):
         positive = data.examples["y"] > 0  # truth values
         return {
-            "losses": means(squared(model, data.examples), data), "positive": means(positive, data)
-        }  # fmt: skip
+            "losses": means(squared(model, data.examples), data),
+            "positive": means(positive, data),
+        }
 
     algorithm = fcojax.algorithms.fed_avg(squared)
     model, history = fcojax.run(
-        algorithm, algorithm.hparams_type(client_lr=0.1), jnp.zeros(3), data, jax.random.key(0),
-        fcojax.local_steps(1), num_rounds=2, observe=observe,
-    )  # fmt: skip
+        algorithm,
+        algorithm.hparams_type(client_lr=0.1),
+        jnp.zeros(3),
+        data,
+        jax.random.key(0),
+        fcojax.local_steps(1),
+        num_rounds=2,
+        observe=observe,
+    )
     expected = [np.mean(squared(np.asarray(model), mine)) for mine in clients]
     np.testing.assert_allclose(history["losses"][-1], expected, rtol=1e-12)
     shares = [np.mean(mine["y"] > 0) for mine in clients]

@@ -60,13 +60,18 @@ def test_two_rounds_descend_in_float32(name):
     algorithm = fcojax.algorithms.fed_mid(problem.loss, euclidean(constraint or zero()))
     hparams = fcojax.algorithms.fed_mid.Hparams(client_lr=client_lr, penalty_scale=1.0)
     model, history = fcojax.run(
-        algorithm, hparams, start(name), problem.train, jax.random.key(0), num_rounds=2,
+        algorithm,
+        hparams,
+        start(name),
+        problem.train,
+        jax.random.key(0),
+        num_rounds=2,
         plan=fcojax.local_steps(2),
         observe=lambda hparams, params, train: {
             "loss": population_loss(problem.loss, params, train)
         },
         context=problem.train,
-    )  # fmt: skip
+    )
     assert {leaf.dtype for leaf in jax.tree.leaves(model)} == {jnp.dtype("float32")}
     losses = problem.loss(model, problem.train.examples)
     assert losses.dtype == jnp.float32

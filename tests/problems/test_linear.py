@@ -137,17 +137,24 @@ def test_logistic_regression_on_one_class_is_refused(label):
 
 def test_synthetic_labels_follow_the_planted_model():
     problem = problems.synthetic_logistic(
-        num_clients=10, num_examples=400, dim=4, num_true=2, mean_scale=0.0, bias_scale=1.0,
-        num_validation=400, seed=3,
-    )  # fmt: skip
+        num_clients=10,
+        num_examples=400,
+        dim=4,
+        num_true=2,
+        mean_scale=0.0,
+        bias_scale=1.0,
+        num_validation=400,
+        seed=3,
+    )
     x, y = (np.asarray(problem.train.examples[name]) for name in "xy")
     fitted = linear_model.LogisticRegression(C=np.inf).fit(x, y)
     kernel, bias = fitted.coef_[0], fitted.intercept_[0]
     # With 4,000 examples standard errors are about 0.05.
     np.testing.assert_allclose(np.abs(kernel), [1.0, 1.0, 0.0, 0.0], atol=0.15)
     params = {
-        "kernel": jnp.asarray(kernel.round(), jnp.float32), "bias": jnp.asarray(bias, jnp.float32)
-    }  # fmt: skip
+        "kernel": jnp.asarray(kernel.round(), jnp.float32),
+        "bias": jnp.asarray(bias, jnp.float32),
+    }
     found = problem.measures(params)
     assert (found["f1"], found["density"]) == (1.0, 0.5)
     # The best rule is right with probability 1 / (1 + exp(-|logit|)).
@@ -224,9 +231,14 @@ def test_labels_out_of_range_are_refused(labels, message):
 def test_the_signal_has_the_jumps_and_zeros_asked_for():
     for seed in range(5):
         problem = problems.fused_signal(
-            num_clients=2, num_examples=40, dim=30, num_jumps=6, share_zero=0.5, noise_scale=0.0,
+            num_clients=2,
+            num_examples=40,
+            dim=30,
+            num_jumps=6,
+            share_zero=0.5,
+            noise_scale=0.0,
             seed=seed,
-        )  # fmt: skip
+        )
         x, y = (np.asarray(problem.train.examples[name], float) for name in "xy")
         signal = np.linalg.lstsq(x, y)[0]  # exact, for there are more measurements than unknowns
         assert (np.abs(np.diff(signal)) > 1e-4).sum() == 6

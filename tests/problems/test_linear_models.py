@@ -64,12 +64,16 @@ def test_targets_that_a_loss_cannot_fit_are_refused(make, y, message):
 
 
 MODELS = {
-    "least_squares": problems.least_squares, "linear": problems.linear,
-    "poisson": problems.poisson, "huber": problems.huber_regression,
-    "quantile": problems.quantile_regression, "hinge": problems.squared_hinge,
-    "logistic": problems.logistic, "cox": problems.cox,
+    "least_squares": problems.least_squares,
+    "linear": problems.linear,
+    "poisson": problems.poisson,
+    "huber": problems.huber_regression,
+    "quantile": problems.quantile_regression,
+    "hinge": problems.squared_hinge,
+    "logistic": problems.logistic,
+    "cox": problems.cox,
     "softmax": functools.partial(problems.softmax, num_classes=2),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -122,9 +126,14 @@ def test_cox_is_the_partial_likelihood_stratified_by_client():
     # A round of one step is a gradient step of that, also where clients are padded.
     plan = fcojax.Plan(fcojax.local_steps(1), client_chunk_size=2)
     model, _ = fcojax.run(
-        fed_avg(cox_loss), fed_avg.Hparams(client_lr=0.1), jnp.asarray(kernel), data, KEY, plan,
+        fed_avg(cox_loss),
+        fed_avg.Hparams(client_lr=0.1),
+        jnp.asarray(kernel),
+        data,
+        KEY,
+        plan,
         num_rounds=1,
-    )  # fmt: skip
+    )
     step = 1e-6
     slopes = [
         (partial_likelihood(kernel + h, data) - partial_likelihood(kernel - h, data)) / (2 * step)
@@ -136,6 +145,11 @@ def test_cox_is_the_partial_likelihood_stratified_by_client():
 def test_cox_takes_no_minibatches():
     with pytest.raises(ValueError, match="pass batch_size=None"):
         fcojax.run(
-            fed_avg(cox_loss), fed_avg.Hparams(), jnp.zeros(2), survival(), KEY,
-            fcojax.local_steps(1, 2), num_rounds=1,
-        )  # fmt: skip
+            fed_avg(cox_loss),
+            fed_avg.Hparams(),
+            jnp.zeros(2),
+            survival(),
+            KEY,
+            fcojax.local_steps(1, 2),
+            num_rounds=1,
+        )

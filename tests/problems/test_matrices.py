@@ -37,9 +37,14 @@ def test_the_matrix_loss_by_hand():
 
 def test_low_rank_data_have_the_stated_moments():
     problem = problems.low_rank(
-        num_clients=20, num_examples=50, shape=(3, 4), true_rank=2, mean_scale=2.0,
-        noise_scale=0.5, bias_scale=0.0,
-    )  # fmt: skip
+        num_clients=20,
+        num_examples=50,
+        shape=(3, 4),
+        true_rank=2,
+        mean_scale=2.0,
+        noise_scale=0.5,
+        bias_scale=0.0,
+    )
     x = np.asarray(problem.train.examples["x"])
     y = np.asarray(problem.train.examples["y"])
     means = x.reshape(20, 50, 3, 4).mean(axis=1)
@@ -80,11 +85,16 @@ def test_dual_averaging_finds_rank_16_within_a_hundred_rounds():
     )
     hparams = jax.tree.map(jnp.float32, hparams)
     _, history = fcojax.run(
-        algorithm, hparams, problem.init(jax.random.key(1)), problem.train, jax.random.key(0),
-        num_rounds=100, eval_every=10,
+        algorithm,
+        hparams,
+        problem.init(jax.random.key(1)),
+        problem.train,
+        jax.random.key(0),
+        num_rounds=100,
+        eval_every=10,
         plan=fcojax.Plan(fcojax.local_steps(10, 10), fcojax.uniform_cohort(cohort_size=10)),
         observe=lambda hparams, params, context: problem.measures(params),
-    )  # fmt: skip
+    )
     ranks, errors = np.asarray(history["rank"]), np.asarray(history["error_fro"])
     assert 16 in ranks
     assert ranks[0] > 16
@@ -101,9 +111,13 @@ def test_the_entry_loss_touches_its_entry_alone():
 
 def test_training_and_validation_entries_are_disjoint():
     problem = problems.synthetic_matrix_completion(
-        num_clients=4, shape=(10, 12), true_rank=2, share_seen=0.5, noise_scale=0.0,
+        num_clients=4,
+        shape=(10, 12),
+        true_rank=2,
+        share_seen=0.5,
+        noise_scale=0.0,
         num_validation=7,
-    )  # fmt: skip
+    )
     assert problem.train.sizes.tolist() == [15] * 4
     assert problem.validation.sizes.tolist() == [7] * 4
     places = np.concatenate(
@@ -120,9 +134,13 @@ def test_training_and_validation_entries_are_disjoint():
 
 def test_completion_measures_vanish_at_the_matrix():
     problem = problems.synthetic_matrix_completion(
-        num_clients=2, shape=(6, 8), true_rank=2, share_seen=0.9, noise_scale=0.0,
+        num_clients=2,
+        shape=(6, 8),
+        true_rank=2,
+        share_seen=0.9,
+        noise_scale=0.0,
         num_validation=2,
-    )  # fmt: skip
+    )
     matrix = np.zeros((6, 8), np.float32)
     seen = np.zeros((6, 8), bool)
     for data in (problem.train, problem.validation):

@@ -58,9 +58,14 @@ def test_entropic_dual_averaging_solves_the_mixture():
     algorithm = fcojax.algorithms.fed_dual_avg(problem.loss, entropic_simplex())
     hparams = fcojax.algorithms.fed_dual_avg.Hparams(client_lr=0.5, penalty_scale=1.0)
     w, _ = fcojax.run(
-        algorithm, hparams, problem.init(None), problem.train, jax.random.key(0), num_rounds=300,
+        algorithm,
+        hparams,
+        problem.init(None),
+        problem.train,
+        jax.random.key(0),
+        num_rounds=300,
         plan=fcojax.local_steps(1),
-    )  # fmt: skip
+    )
     assert float(mean_loss(problem.loss, w, problem.train)) - least < 1e-3
 
 
@@ -90,9 +95,12 @@ def test_returns_have_the_stated_moments():
 def test_mixture_rows_are_likelihood_ratios():
     """With far components each example belongs to one, and shares follow the proportions."""
     problem = problems.mixture(
-        num_clients=50, num_examples=100, proportions=(0.6, 0.0, 0.4), separation=100.0,
+        num_clients=50,
+        num_examples=100,
+        proportions=(0.6, 0.0, 0.4),
+        separation=100.0,
         concentration=5.0,
-    )  # fmt: skip
+    )
     r = np.asarray(problem.train.examples["r"])
     assert (r.max(axis=1) == 1).all()
     assert (r > 0).all()

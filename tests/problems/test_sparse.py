@@ -110,10 +110,13 @@ def test_transformations_and_selections_do_not_read_the_columns_again():
 
 
 LINEAR = {
-    "half_square": half_square, "logistic": problems.logistic_loss,
-    "poisson": problems.poisson_loss, "huber": huber_loss(1.0), "quantile": quantile_loss(0.3, 0.1),
+    "half_square": half_square,
+    "logistic": problems.logistic_loss,
+    "poisson": problems.poisson_loss,
+    "huber": huber_loss(1.0),
+    "quantile": quantile_loss(0.3, 0.1),
     "squared_hinge": squared_hinge_loss,
-}  # fmt: skip
+}
 
 NO_BIAS = {"cox": cox_loss, "least squares": half_squared_error}
 

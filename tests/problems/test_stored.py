@@ -78,11 +78,16 @@ def test_a_run_on_a_folder_is_the_run_in_memory(folder):
     opened = fcojax.open_clients(folder)
     models = [
         fcojax.run(
-            algorithm, hparams, jnp.ones(3), data, jax.random.key(0),
-            num_rounds=2, plan=fcojax.local_steps(2, 3),
+            algorithm,
+            hparams,
+            jnp.ones(3),
+            data,
+            jax.random.key(0),
+            num_rounds=2,
+            plan=fcojax.local_steps(2, 3),
         )[0]
         for data in (population(), opened, opened.to_device())
-    ]  # fmt: skip
+    ]
     assert np.array_equal(models[0], models[1]) and np.array_equal(models[0], models[2])
 
 
@@ -191,7 +196,10 @@ print(int(peak.split()[1]) / 1024)
 def test_a_million_clients_are_built_saved_opened_and_sampled_in_two_gigabytes(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", MILLION, str(tmp_path / "clients")],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 2000

@@ -69,9 +69,15 @@ def test_cross_validation_by_site_around_a_pipeline():
     x, y, sites = rows()
     pipeline = make_pipeline(StandardScaler(), SparseRegressor(strengths=5))
     scores = cross_validate(
-        pipeline, x, y, groups=sites, cv=LeaveOneGroupOut(),
-        params={"sparseregressor__groups": sites}, return_estimator=True, error_score="raise",
-    )  # fmt: skip
+        pipeline,
+        x,
+        y,
+        groups=sites,
+        cv=LeaveOneGroupOut(),
+        params={"sparseregressor__groups": sites},
+        return_estimator=True,
+        error_score="raise",
+    )
     assert scores["test_score"].shape == (3,) and scores["test_score"].min() > 0.9
     left = [set(fitted[-1].selection_.ledger.by_client()) for fitted in scores["estimator"]]
     assert left == [{"b", "c"}, {"a", "c"}, {"a", "b"}]

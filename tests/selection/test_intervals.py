@@ -130,12 +130,12 @@ def test_intervals_of_a_thousand_federations_hold_the_truth_as_often_as_they_say
         x = x.reshape(-1, DIM) / (2 if kind == "poisson" else 1)
         z = x @ TRUTH
         y = {
-            "linear": lambda: z + (0.5 + 0.5 * jnp.abs(x[:, 0])) * jax.random.normal(
-                keys[2], z.shape
+            "linear": lambda: (
+                z + (0.5 + 0.5 * jnp.abs(x[:, 0])) * jax.random.normal(keys[2], z.shape)
             ),
             "logistic": lambda: jax.random.bernoulli(keys[2], jax.nn.sigmoid(z)).astype(z.dtype),
             "poisson": lambda: jax.random.poisson(keys[2], jnp.exp(z)).astype(z.dtype),
-        }[kind]()  # fmt: skip
+        }[kind]()
         rows, weights = {"x": x, "y": y}, jnp.full(z.shape, 1 / z.size)
 
         def model(w):

@@ -66,11 +66,14 @@ TARGETS = {
     "rows": (nonzeros(2, per="row"), l1(), lambda w: (w != 0).sum() / 4, 1.5, 2),
     "columns": (nonzeros(1, per="column"), l1(), lambda w: (w != 0).sum() / 3, 0.5, 1),
     "groups": (
-        nonzeros(2, of="groups", axis=1), group_l2(axis=1),
-        lambda w: (w != 0).any(axis=1).sum(), 1.5, 2,
+        nonzeros(2, of="groups", axis=1),
+        group_l2(axis=1),
+        lambda w: (w != 0).any(axis=1).sum(),
+        1.5,
+        2,
     ),
     "rank": (nonzeros(2, of="rank"), nuclear(), np.linalg.matrix_rank, 1.5, 2),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow

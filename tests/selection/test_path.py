@@ -102,13 +102,14 @@ def matrices():
 
 PATHS = {
     "elastic_net": (
-        lambda: problems.linear(population()), on_subtree(elastic_net(0.5), named("kernel")),
+        lambda: problems.linear(population()),
+        on_subtree(elastic_net(0.5), named("kernel")),
     ),
     "group_l2": (matrices, group_l2(axis=1)),
     "nuclear": (matrices, nuclear()),
     "logistic": (lambda: problems.logistic(population("logistic")), PENALTY),
     "poisson": (lambda: problems.poisson(population("poisson")), PENALTY),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow
@@ -155,9 +156,13 @@ def pooled_answer(kind, x, y, scale):
         return lasso.fit(x, y).coef_
     if kind == "logistic":
         regression = LogisticRegression(
-            l1_ratio=1.0, C=1 / (800 * scale), solver="saga", tol=1e-12, max_iter=100_000,
+            l1_ratio=1.0,
+            C=1 / (800 * scale),
+            solver="saga",
+            tol=1e-12,
+            max_iter=100_000,
             fit_intercept=False,
-        )  # fmt: skip
+        )
         return regression.fit(x, y).coef_[0]
     w = cp.Variable(30)
     fit = cp.sum(cp.exp(x @ w) - cp.multiply(y, x @ w)) / 800
@@ -186,9 +191,15 @@ def test_solve_reaches_the_pooled_optimum(kind, factory):
     model, outcome = fcojax.solve(
         factory(loss, euclidean(l1())),
         factory.Hparams(client_lr=1.0, server_lr=1.0, penalty_scale=scale),
-        jnp.zeros(30), data, jax.random.key(0), fcojax.local_steps(1),
-        certificate=fcojax.kkt(loss, l1()), tolerance=1e-7, eval_every=20, max_rounds=10_000,
-    )  # fmt: skip
+        jnp.zeros(30),
+        data,
+        jax.random.key(0),
+        fcojax.local_steps(1),
+        certificate=fcojax.kkt(loss, l1()),
+        tolerance=1e-7,
+        eval_every=20,
+        max_rounds=10_000,
+    )
     assert outcome.solved and outcome.violation < 1e-7
     x, y = (np.asarray(data.examples[name], float) for name in "xy")
     answer = pooled_answer(kind, x, y, scale)

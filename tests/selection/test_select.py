@@ -40,8 +40,15 @@ def test_leaving_a_client_out_equals_fitting_the_others():
     assert float(found.refit["bias"]) == pytest.approx(answer[-1], abs=1e-5)
     parts = [entry.part for entry in found.ledger.entries]
     assert parts == [
-        "rates", "start", "path", "tune rates", "tune start", "tune paths", "validation", "refit",
-    ]  # fmt: skip
+        "rates",
+        "start",
+        "path",
+        "tune rates",
+        "tune start",
+        "tune paths",
+        "validation",
+        "refit",
+    ]
     total = found.ledger.by_client().values()
     assert sum(down for down, _ in total) == found.ledger.bytes_down
     # Each client trains in two folds of three.
@@ -133,8 +140,13 @@ def test_lines_of_a_path_are_named():
     models = {"bias": np.arange(1.0, 4.0), "kernel": np.array([[0, 0, 0], [0, 1, 0], [0, 2, -1]])}
     path = selection.Path(np.array([4.0, 1.0, 0.25]), models, None, None, None)  # pyright: ignore
     found = selection.Selection(
-        path, "five folds", *[None] * 3, 2, 1, *[None] * 4  # pyright: ignore
-    )  # fmt: skip
+        path,
+        "five folds",
+        *[None] * 3,
+        2,
+        1,
+        *[None] * 4,  # pyright: ignore
+    )
     figure, axes = pyplot.subplots(1, 2)
     for axis, names, expected in (
         (axes[0], None, ["bias", "kernel[1]", "kernel[2]"]),
@@ -202,9 +214,12 @@ def test_a_ledger_counts_the_rounds_of_all_solves_and_a_refit_without_noise_is_r
     algorithm = fcojax.algorithms.fed_dual_avg(problem.loss, euclidean(l1()))
     plan = fcojax.Plan(fcojax.local_steps(1), uplink=fcojax.privacy.gaussian(1.0, noise=0.5))
     given = {
-        "plan": plan, "method": lambda loss: algorithm, "strengths": 2, "max_rounds": 20,
+        "plan": plan,
+        "method": lambda loss: algorithm,
+        "strengths": 2,
+        "max_rounds": 20,
         "hparams": algorithm.hparams_type(client_lr=0.01),
-    }  # fmt: skip
+    }
     with pytest.raises(ValueError, match="the refit would not; pass refit=False"):
         fcojax.select(problem, l1(), **given)
     found = fcojax.select(problem, l1(), refit=False, **given)
@@ -223,10 +238,17 @@ def test_folds_have_noise_of_their_own(noise):
     problem = problems.least_squares(fcojax.from_rows(rows, [2, 2, 2]))
     algorithm = fcojax.algorithms.fed_dual_avg(problem.loss, euclidean(l1()))
     found = fcojax.select(
-        problem, l1(), strengths=2, refit=False, max_rounds=5, eval_every=5, tolerance=0.0,
+        problem,
+        l1(),
+        strengths=2,
+        refit=False,
+        max_rounds=5,
+        eval_every=5,
+        tolerance=0.0,
         plan=fcojax.Plan(fcojax.local_steps(1), uplink=fcojax.privacy.gaussian(1.0, noise=noise)),
-        method=lambda loss: algorithm, hparams=algorithm.hparams_type(client_lr=0.1),
-    )  # fmt: skip
+        method=lambda loss: algorithm,
+        hparams=algorithm.hparams_type(client_lr=0.1),
+    )
     first, second, third = found.scores[:, -1]
     apart = min(abs(first - second), abs(second - third), abs(third - first))
     assert apart > 1e-3 if noise else apart < 1e-12

@@ -15,9 +15,14 @@ def test_frequencies_are_those_of_paths_on_the_parts(clients):
     data, num_draws = population(sizes=(20, 12, 8, 16)), 4
     problem = problems.linear(data)
     found = selection.stability(
-        problem, PENALTY, strengths=3, least=0.1, num_draws=num_draws, clients=clients,
+        problem,
+        PENALTY,
+        strengths=3,
+        least=0.1,
+        num_draws=num_draws,
+        clients=clients,
         tolerance=1e-8,
-    )  # fmt: skip
+    )
     split, sizes = selection.hold_out(0.5, clients=clients), np.asarray(data.sizes)
     total = np.zeros((3, 6))
     for draw in range(num_draws):
@@ -37,8 +42,13 @@ def test_frequencies_are_those_of_paths_on_the_parts(clients):
     np.testing.assert_array_equal(found.largest["kernel"], total.max(axis=0) / num_draws)
     assert np.all(found.largest["kernel"][:2] == 1)
     assert [entry.part for entry in found.ledger.entries] == [
-        "rates", "draws' rates", "start", "path", "draws' start", "draws",
-    ]  # fmt: skip
+        "rates",
+        "draws' rates",
+        "start",
+        "path",
+        "draws' start",
+        "draws",
+    ]
 
 
 def test_refusals():

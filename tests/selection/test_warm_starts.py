@@ -61,11 +61,16 @@ def test_a_warm_path_takes_at_most_half_the_rounds_of_cold_starts(factory, seed)
     )
     grid = [hparams._replace(penalty_scale=float(strength)) for strength in warm.strengths]
     cold, outcome = fcojax.solve(
-        method(problem.loss), jax.tree.map(lambda *column: jnp.stack(column), *grid),
-        jnp.zeros(24), problem.train, jax.random.split(jax.random.key(0), 1),
-        fcojax.local_steps(1), certificate=fcojax.kkt(problem.loss, l1()),
-        tolerance=1e-6 * float(warm.strengths[0]), **limits,
-    )  # fmt: skip
+        method(problem.loss),
+        jax.tree.map(lambda *column: jnp.stack(column), *grid),
+        jnp.zeros(24),
+        problem.train,
+        jax.random.split(jax.random.key(0), 1),
+        fcojax.local_steps(1),
+        certificate=fcojax.kkt(problem.loss, l1()),
+        tolerance=1e-6 * float(warm.strengths[0]),
+        **limits,
+    )
     assert bool(warm.outcome.solved.all()) and bool(outcome.solved.all())
     # The first strength is a tie, which rounding decides.
     np.testing.assert_array_equal(warm.models[1:] != 0, cold[1:, 0] != 0)
@@ -93,11 +98,16 @@ def test_a_schedule_of_the_strength_within_a_run_ends_at_the_same_model(name):
     hparams = rates(problem, factory, fcojax.schedule(strengths))
     ends = [
         fcojax.run(
-            method, hparams._replace(penalty_scale=scale), jnp.zeros(12), problem.train,
-            jax.random.key(0), fcojax.local_steps(1), num_rounds=num_rounds,
+            method,
+            hparams._replace(penalty_scale=scale),
+            jnp.zeros(12),
+            problem.train,
+            jax.random.key(0),
+            fcojax.local_steps(1),
+            num_rounds=num_rounds,
         )[0]
         for scale in (hparams.penalty_scale, last)
-    ]  # fmt: skip
+    ]
     optimum = fcojax.reference.optimum(problem, l1(), last, tolerance=1e-12)
     for w in ends:
         np.testing.assert_array_equal(w != 0, optimum.params != 0)

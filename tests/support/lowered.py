@@ -84,9 +84,7 @@ def a_round(name):
     work = fcojax.local_steps(1) if same_for_all else fcojax.local_epochs(1, 2)
     plan = fcojax.Plan(work, cohort)
     key, at = jax.random.key(0), test_algorithm_laws.point(name, jnp.float32)
-    state = jax.eval_shape(
-        lambda key: fcojax.start(chosen, hparams, at, data, key, plan), key
-    )  # fmt: skip
+    state = jax.eval_shape(lambda key: fcojax.start(chosen, hparams, at, data, key, plan), key)
     return advance_compiled.trace(Program(chosen, plan), as_arrays(hparams), data, state, None)
 
 

@@ -97,9 +97,19 @@ SEEN = fcojax.StateObserver(lambda hparams, state, context: {"state": state._rep
 
 
 def trajectory(
-    name, solver="exact", *, rates=None, rounds_between=1, num_steps=3, cohort=None, data=None,
-    duals=None, drift=None, center=None, penalty=plain_l1,
-):  # fmt: skip
+    name,
+    solver="exact",
+    *,
+    rates=None,
+    rounds_between=1,
+    num_steps=3,
+    cohort=None,
+    data=None,
+    duals=None,
+    drift=None,
+    center=None,
+    penalty=plain_l1,
+):
     """The state at ``NUM_LOOKS`` looks, by default after every round; looks are the first axis."""
     chosen = algorithm(name, solver, penalty)
     rates = hparams(name) if rates is None else rates
@@ -107,9 +117,15 @@ def trajectory(
     plan = Plan(fcojax.local_steps(num_steps), cohort or fcojax.everyone())
     state = first_state(name, chosen, rates, data, duals, drift, center)
     _, history = fcojax.advance(
-        chosen, rates, state, data, plan, num_rounds=NUM_LOOKS * rounds_between,
-        eval_every=rounds_between, observe=SEEN,
-    )  # fmt: skip
+        chosen,
+        rates,
+        state,
+        data,
+        plan,
+        num_rounds=NUM_LOOKS * rounds_between,
+        eval_every=rounds_between,
+        observe=SEEN,
+    )
     return jax.tree.map(np.asarray, history["state"])
 
 

@@ -110,8 +110,18 @@ def algorithm(name, manifold=svd_stiefel, loss=pca, **options):
 SEEN = fcojax.StateObserver(lambda hparams, state, context: {"state": state._replace(key=())})
 
 
-def states(chosen, rates, num_rounds, *, work, params=None, population=None, first=None,
-           cohort=everyone, every=1):  # fmt: skip
+def states(
+    chosen,
+    rates,
+    num_rounds,
+    *,
+    work,
+    params=None,
+    population=None,
+    first=None,
+    cohort=everyone,
+    every=1,
+):
     """All states after every ``every`` rounds, server and clients, and the metrics in between.
 
     Starts at ``params``, or from the state ``first``.
@@ -122,9 +132,15 @@ def states(chosen, rates, num_rounds, *, work, params=None, population=None, fir
         params = jax.tree.map(jnp.asarray, start() if params is None else params)
         first = first_state(chosen, rates, params, population, jax.random.key(0), work)
     _, history = fcojax.advance(
-        chosen, rates, first, population, Plan(work, cohort), num_rounds=num_rounds,
-        eval_every=every, observe=SEEN,
-    )  # fmt: skip
+        chosen,
+        rates,
+        first,
+        population,
+        Plan(work, cohort),
+        num_rounds=num_rounds,
+        eval_every=every,
+        observe=SEEN,
+    )
     history = jax.tree.map(np.asarray, history)
     return history.pop("state"), history
 

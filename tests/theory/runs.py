@@ -35,9 +35,15 @@ def step_sizes(constants, num_steps, total_steps):
 def _points(name, num_steps, batch_size, num_rounds, hparams, data, keys):
     def one_seed(key):
         return local_points(
-            sgd(name), hparams, jnp.zeros(data.examples["a"].shape[1]), data, key,
-            num_rounds=num_rounds, plan=work_of(num_steps, batch_size), read=params_of,
-        )  # fmt: skip
+            sgd(name),
+            hparams,
+            jnp.zeros(data.examples["a"].shape[1]),
+            data,
+            key,
+            num_rounds=num_rounds,
+            plan=work_of(num_steps, batch_size),
+            read=params_of,
+        )
 
     return jax.vmap(one_seed)(keys)
 
@@ -59,9 +65,15 @@ def visited(name, num_steps, batch_size, num_seeds, total_steps, problem=None):
 def _ends(name, num_steps, batch_size, num_rounds, hparams, data, keys):
     def one_seed(key):
         return fcojax.run(
-            sgd(name), hparams, jnp.zeros(data.examples["a"].shape[1]), data, key,
-            num_rounds=num_rounds, eval_every=num_rounds, plan=work_of(num_steps, batch_size),
-        )[0]  # fmt: skip
+            sgd(name),
+            hparams,
+            jnp.zeros(data.examples["a"].shape[1]),
+            data,
+            key,
+            num_rounds=num_rounds,
+            eval_every=num_rounds,
+            plan=work_of(num_steps, batch_size),
+        )[0]
 
     return jax.vmap(one_seed)(keys)
 
@@ -71,7 +83,12 @@ def last_gaps(name, num_steps, batch_size, num_seeds, total_steps):
     constants = instances.constants(name)
     keys = jax.vmap(jax.random.key)(jnp.arange(num_seeds))
     ends = _ends(
-        name, num_steps, batch_size, total_steps // num_steps, schedule(constants, num_steps),
-        instances.population(name), keys,
-    )  # fmt: skip
+        name,
+        num_steps,
+        batch_size,
+        total_steps // num_steps,
+        schedule(constants, num_steps),
+        instances.population(name),
+        keys,
+    )
     return instances.model(name).objective(np.asarray(ends)) - constants.minimum

@@ -117,10 +117,16 @@ def shadow(task, mirror, squared, rates, *, num_steps, num_rounds, look, seeds):
     chosen = chosen._replace(model=lambda hparams, server: server)
     keys = jax.random.split(jax.random.key(0), seeds)
     _, history = fcojax.sweep(
-        chosen, rates, jnp.asarray(task.start), task.data, keys,
-        num_rounds=num_rounds, eval_every=look, observe=observe,
+        chosen,
+        rates,
+        jnp.asarray(task.start),
+        task.data,
+        keys,
+        num_rounds=num_rounds,
+        eval_every=look,
+        observe=observe,
         plan=fcojax.local_steps(num_steps, 1, replace=True),
-    )  # fmt: skip
+    )
     return jax.tree.map(np.asarray, history["server"])
 
 
@@ -141,9 +147,15 @@ def test_gap_is_below_lemma_4_4_and_theorem_4_3(num_steps):
     rates = [largest, 0.1 * largest, 0.01 * largest]
     grid = fcojax.grid.product(FedDualAvgHparams, client_lr=rates, penalty_scale=[LASSO])
     found = shadow(
-        instance, euclidean(l1()), fco.squared_dual_norm(hessian), grid,
-        num_steps=num_steps, num_rounds=100, look=20, seeds=40,
-    )  # fmt: skip
+        instance,
+        euclidean(l1()),
+        fco.squared_dual_norm(hessian),
+        grid,
+        num_steps=num_steps,
+        num_rounds=100,
+        look=20,
+        seeds=40,
+    )
     best = objective(instance, l1_of, optimum)
     gaps = (objective(instance, l1_of, found.mean) - best).mean(axis=1)
     discrepancies = found.discrepancy.mean(axis=1)
@@ -175,9 +187,15 @@ def test_gap_is_below_theorem_4_2(num_steps):
     rates = [share * fco.largest_client_lr(constants) for share in (1, 0.1, 0.01)]
     grid = fcojax.grid.product(FedDualAvgHparams, client_lr=rates, penalty_scale=[1.0])
     found = shadow(
-        instance, euclidean(l2_ball()), lambda z: jnp.sum(z * z, axis=-1), grid,
-        num_steps=num_steps, num_rounds=100, look=20, seeds=20,
-    )  # fmt: skip
+        instance,
+        euclidean(l2_ball()),
+        lambda z: jnp.sum(z * z, axis=-1),
+        grid,
+        num_steps=num_steps,
+        num_rounds=100,
+        look=20,
+        seeds=20,
+    )
     best = objective(instance, nothing, optimum)
     gaps = (objective(instance, nothing, found.mean) - best).mean(axis=1)
     for point, rate in enumerate(rates):
@@ -185,9 +203,10 @@ def test_gap_is_below_theorem_4_2(num_steps):
             bound = fco.gap_from_gradients(constants, rate, num_steps, num_rounds, steepest)
             discrepancy = found.discrepancy[point, :, look].mean()
             assert 0 < gaps[point, look] <= bound
-            assert fco.gap_from_discrepancy(
-                constants, rate, num_steps, num_rounds, discrepancy
-            ) <= bound  # fmt: skip
+            assert (
+                fco.gap_from_discrepancy(constants, rate, num_steps, num_rounds, discrepancy)
+                <= bound
+            )
 
 
 def test_averaging_models_on_the_ball_shrinks_them_and_averaging_duals_does_not():
@@ -209,9 +228,13 @@ def test_averaging_models_on_the_ball_shrinks_them_and_averaging_duals_does_not(
             factory.Hparams, client_lr=[largest, 0.02 * largest], penalty_scale=[1.0]
         )
         ends[name], _ = fcojax.sweep(
-            factory(loss, euclidean(l2_ball())), grid, jnp.asarray(instance.start), instance.data,
-            jax.random.key(3)[None], **options,
-        )  # fmt: skip
+            factory(loss, euclidean(l2_ball())),
+            grid,
+            jnp.asarray(instance.start),
+            instance.data,
+            jax.random.key(3)[None],
+            **options,
+        )
     gaps = {
         name: objective(instance, nothing, np.asarray(end)[:, 0]) - best
         for name, end in ends.items()
@@ -249,10 +272,15 @@ def test_gap_of_small_client_steps_is_below_theorem_4_1(name, psi):
         penalty_scale=[LASSO if psi == "l1" else 1.0],
     )
     ends, _ = fcojax.sweep(
-        averages.average_of_rounds(factory(loss, euclidean(penalty))), grid,
-        jnp.asarray(instance.start), instance.data, keys, num_rounds=num_rounds,
-        eval_every=num_rounds, plan=fcojax.local_steps(num_steps, 1, replace=True),
-    )  # fmt: skip
+        averages.average_of_rounds(factory(loss, euclidean(penalty))),
+        grid,
+        jnp.asarray(instance.start),
+        instance.data,
+        keys,
+        num_rounds=num_rounds,
+        eval_every=num_rounds,
+        plan=fcojax.local_steps(num_steps, 1, replace=True),
+    )
     best = objective(instance, value, optimum)
     gap = (objective(instance, value, np.asarray(ends)[0]) - best).mean()
     bound = fco.gap_of_small_steps(constants, round_lr, num_steps, num_rounds)
@@ -315,9 +343,14 @@ def huber_gap(data, minimisers, optimum, rate, num_steps, num_rounds):
     factory = algorithms.fed_dual_avg
     end, _ = fcojax.run(
         averages.average_of_rounds(factory(huber, euclidean(zero()))),
-        factory.Hparams(client_lr=rate), jnp.zeros(2), data, jax.random.key(0),
-        fcojax.local_steps(num_steps), num_rounds=num_rounds, eval_every=num_rounds,
-    )  # fmt: skip
+        factory.Hparams(client_lr=rate),
+        jnp.zeros(2),
+        data,
+        jax.random.key(0),
+        fcojax.local_steps(num_steps),
+        num_rounds=num_rounds,
+        eval_every=num_rounds,
+    )
     return float(mean_huber(np.asarray(end), minimisers) - mean_huber(optimum, minimisers))
 
 
@@ -398,10 +431,14 @@ def test_shadow_iterates_by_hand():
     chosen = averages.shadow_average(loss, euclidean(l1()), squared)
     chosen = chosen._replace(model=lambda hparams, server: server)
     end, _ = fcojax.run(
-        chosen, FedDualAvgHparams(client_lr=lr, penalty_scale=LASSO), jnp.asarray(start),
-        fcojax.from_clients(clients), jax.random.key(0), num_rounds=2,
+        chosen,
+        FedDualAvgHparams(client_lr=lr, penalty_scale=LASSO),
+        jnp.asarray(start),
+        fcojax.from_clients(clients),
+        jax.random.key(0),
+        num_rounds=2,
         plan=fcojax.local_steps(num_steps),
-    )  # fmt: skip
+    )
     z, elapsed, shadows, spreads = start, 0.0, [], []
     for _ in range(2):
         local = np.stack([z, z])

@@ -82,10 +82,15 @@ def runs(num_steps, reading="sum", ridge=0.0):
     """A hundred rounds for both step sizes: models with axes [step sizes, rounds + 1, dim]."""
     rates = [step / factored(reading, ridge).smoothness for step in STEPS]
     _, history = fcojax.sweep(
-        fed_gd_here, product(fed_gd.Hparams, client_lr=rates), jnp.zeros(DIM),
-        population(reading, ridge), KEY[None], num_rounds=100,
-        plan=fcojax.local_steps(num_steps), observe=whole_model,
-    )  # fmt: skip
+        fed_gd_here,
+        product(fed_gd.Hparams, client_lr=rates),
+        jnp.zeros(DIM),
+        population(reading, ridge),
+        KEY[None],
+        num_rounds=100,
+        plan=fcojax.local_steps(num_steps),
+        observe=whole_model,
+    )
     return rates, np.pad(history["model"][:, 0], ((0, 0), (1, 0), (0, 0)))
 
 
@@ -286,10 +291,11 @@ def test_the_fixed_point_of_ill_conditioned_clients_is_accurate(num_steps):
     """Condition numbers of 1e6, which normal equations square, against 60 digits."""
     rng, dim = np.random.default_rng(3), 5
     features = [
-        np.linalg.qr(rng.standard_normal((8, dim)))[0] * np.logspace(0, -6, dim)
+        np.linalg.qr(rng.standard_normal((8, dim)))[0]
+        * np.logspace(0, -6, dim)
         @ np.linalg.qr(rng.standard_normal((dim, dim)))[0].T
         for _ in range(3)
-    ]  # fmt: skip
+    ]
     targets = [rng.standard_normal(8) for _ in features]
     clients = least_squares.least_squares_clients(features, targets, reading="sum")
     step_size = 1 / clients.smoothness

@@ -45,6 +45,11 @@ def test_every_round_starts_at_the_model_of_the_run_and_steps_follow_the_gradien
 def test_epochs_are_refused():
     with pytest.raises(ValueError, match="work counts epochs"):
         local_points(
-            sgd("ridge"), RATES, jnp.zeros(5), instances.population("ridge"), KEY,
-            num_rounds=1, plan=fcojax.local_epochs(1),
-        )  # fmt: skip
+            sgd("ridge"),
+            RATES,
+            jnp.zeros(5),
+            instances.population("ridge"),
+            KEY,
+            num_rounds=1,
+            plan=fcojax.local_epochs(1),
+        )

@@ -159,10 +159,16 @@ def test_solve_ends_with_a_rotated_penalty(dtype):
     fed_mid = fcojax.algorithms.fed_mid_osp(loss, transforms.euclidean(penalty))
     tolerance = 1e-10 if dtype == np.float64 else 1e-5
     model, outcome = fcojax.solve(
-        fed_mid, fed_mid.hparams_type(client_lr=0.3, penalty_scale=0.2), jnp.zeros(DIM, dtype),
-        data, jax.random.key(0), fcojax.local_steps(1), certificate=fcojax.kkt(loss, penalty),
-        tolerance=tolerance, max_rounds=1000,
-    )  # fmt: skip
+        fed_mid,
+        fed_mid.hparams_type(client_lr=0.3, penalty_scale=0.2),
+        jnp.zeros(DIM, dtype),
+        data,
+        jax.random.key(0),
+        fcojax.local_steps(1),
+        certificate=fcojax.kkt(loss, penalty),
+        tolerance=tolerance,
+        max_rounds=1000,
+    )
     assert outcome.solved and outcome.violation <= tolerance
     zeros = np.abs(np.asarray(MATRIX) @ np.asarray(model)) < 10 * np.finfo(dtype).eps
     assert zeros.tolist() == [False, True, True, False, True, True]

@@ -33,20 +33,24 @@ ROWS = {
     "l1": (l1(), lambda x, scale: scale * cp.norm1(x), []),
     "elastic net": (
         elastic_net(0.7),
-        lambda x, scale: scale * (0.7 * cp.norm1(x) + 0.3 * cp.sum_squares(x)), [],
+        lambda x, scale: scale * (0.7 * cp.norm1(x) + 0.3 * cp.sum_squares(x)),
+        [],
     ),
     "l2": (l2(), lambda x, scale: scale * cp.norm2(x), []),
     "group l2": (group_l2(labels=LABELS), lambda x, scale: scale * groups_of(x), []),
     "sparse group": (
         sparse_group(0.4, labels=LABELS),
-        lambda x, scale: scale * (0.4 * cp.norm1(x) + 0.6 * groups_of(x)), [],
+        lambda x, scale: scale * (0.4 * cp.norm1(x) + 0.6 * groups_of(x)),
+        [],
     ),
     "l2 ball": (l2_ball(), lambda x, scale: 0, [lambda x, scale: cp.norm2(x) <= scale]),
     "box": (
-        box(-0.5, 0.7), lambda x, scale: 0, [lambda x, _: x >= -0.5, lambda x, _: x <= 0.7],
+        box(-0.5, 0.7),
+        lambda x, scale: 0,
+        [lambda x, _: x >= -0.5, lambda x, _: x <= 0.7],
     ),
     "cube": (linf_ball(), lambda x, scale: 0, [lambda x, scale: cp.norm_inf(x) <= scale]),
-}  # fmt: skip
+}
 
 
 def steps_of(rng):

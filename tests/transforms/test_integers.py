@@ -93,39 +93,53 @@ TRANSFORMS = {
 # How many points each function takes, and what comes after them.
 FIELDS = {
     Penalty: {
-        "value": (1, (0.6,)), "prox": (1, (0.7, 0.6)), "scale_max": (1, ()),
+        "value": (1, (0.6,)),
+        "prox": (1, (0.7, 0.6)),
+        "scale_max": (1, ()),
         "subdiff_distance": (2, (0.6,)),
     },
     Mirror: {
-        "potential": (1, ()), "to_dual": (1, ()), "from_dual": (1, ()),
+        "potential": (1, ()),
+        "to_dual": (1, ()),
+        "from_dual": (1, ()),
         "to_primal": (1, (0.7, 0.6)),
     },
     Manifold: {
-        "project": (1, ()), "to_tangent": (2, ()), "retract": (2, ()), "inverse_retract": (2, ()),
-        "exp": (2, ()), "log": (2, ()), "riesz": (1, ()), "metric": (1, ()),
+        "project": (1, ()),
+        "to_tangent": (2, ()),
+        "retract": (2, ()),
+        "inverse_retract": (2, ()),
+        "exp": (2, ()),
+        "log": (2, ()),
+        "riesz": (1, ()),
+        "metric": (1, ()),
     },
-}  # fmt: skip
+}
 FUNCTIONS = {
     "distance": (lambda x: transforms.distance(transforms.sphere(), x), VECTOR),
     "divergence": (
-        lambda x, y: transforms.divergence(transforms.euclidean(L1), x, y), VECTOR, VECTOR + 1
+        lambda x, y: transforms.divergence(transforms.euclidean(L1), x, y),
+        VECTOR,
+        VECTOR + 1,
     ),
-    "grid_variation_gap": (
-        lambda x: transforms.grid_variation_gap(x, 0.7, 0.6, WHOLE), VECTOR
-    ),
+    "grid_variation_gap": (lambda x: transforms.grid_variation_gap(x, 0.7, 0.6, WHOLE), VECTOR),
     "l1_vertex": (lambda x: transforms.l1_vertex(x, 0.6), VECTOR),
     "moreau_envelope": (lambda x: transforms.moreau_envelope(L1)(x, 0.7, 0.6), VECTOR),
     "nuclear_vertex": (lambda x: transforms.nuclear_vertex(x, 0.6), SQUARE),
     "polar": (transforms.polar, SQUARE),
     "riemannian_gradient": (
-        lambda x, y: transforms.riemannian_gradient(transforms.sphere(), x, y), VECTOR, VECTOR
+        lambda x, y: transforms.riemannian_gradient(transforms.sphere(), x, y),
+        VECTOR,
+        VECTOR,
     ),
     "soft_threshold": (lambda x: transforms.soft_threshold(x, 0.6), VECTOR),
     "special_polar": (transforms.special_polar, SQUARE),
     "transport": (
-        lambda x, v: transforms.transport(transforms.sphere(), x, x, v), VECTOR, VECTOR + 1
+        lambda x, v: transforms.transport(transforms.sphere(), x, x, v),
+        VECTOR,
+        VECTOR + 1,
     ),
-}  # fmt: skip
+}
 NO_ARRAYS = {"Manifold", "Mirror", "Penalty", "named"}
 
 

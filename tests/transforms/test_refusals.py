@@ -37,13 +37,16 @@ REFUSED = {
     "a factory": (lambda: transforms.euclidean(l1), "call it: l1"),
     "no groups": (lambda: transforms.group_l2(), "pass one of them"),
     "masked labels": (
-        lambda: transforms.group_l2(labels=np.ma.masked_array([0, 1], [False, True])), "a masked",
+        lambda: transforms.group_l2(labels=np.ma.masked_array([0, 1], [False, True])),
+        "a masked",
     ),
     "a step larger than its point": (
-        lambda: l1().prox(jnp.ones(3), np.ones((2, 3)), 1.0), "step of l1 is",
+        lambda: l1().prox(jnp.ones(3), np.ones((2, 3)), 1.0),
+        "step of l1 is",
     ),
     "a step for each entry of an envelope": (
-        lambda: transforms.moreau_envelope(l1())(jnp.ones(2), np.ones(2), 1.0), r"shape \(2,\)",
+        lambda: transforms.moreau_envelope(l1())(jnp.ones(2), np.ones(2), 1.0),
+        r"shape \(2,\)",
     ),
     "a divergence of unlike points": (
         lambda: transforms.divergence(transforms.euclidean(l1()), jnp.ones(2), jnp.ones(())),
@@ -55,19 +58,24 @@ REFUSED = {
     "an empty box of a penalty": (lambda: transforms.with_box(l1(), 0.0, {"a": -1.0}), "is empty"),
     "a box of a non-convex penalty": (lambda: transforms.with_box(mcp(3.0), 0, 1), "not convex"),
     "a box of a group norm": (
-        lambda: transforms.with_box(transforms.l2(), 0.0, 1.0), "not a sum over entries",
+        lambda: transforms.with_box(transforms.l2(), 0.0, 1.0),
+        "not a sum over entries",
     ),
     "a box of the nuclear norm": (
-        lambda: transforms.with_box(transforms.nuclear(), 0.0, 1.0), r"values\(with_box",
+        lambda: transforms.with_box(transforms.nuclear(), 0.0, 1.0),
+        r"values\(with_box",
     ),
     "coupled singular values": (
-        lambda: transforms.on_singular_values(transforms.l1_ball()), "couples singular values",
+        lambda: transforms.on_singular_values(transforms.l1_ball()),
+        "couples singular values",
     ),
     "singular values with weights": (
-        lambda: transforms.on_singular_values(transforms.weighted_l1(np.arange(3.0))), "the order",
+        lambda: transforms.on_singular_values(transforms.weighted_l1(np.arange(3.0))),
+        "the order",
     ),
     "singular values with signs": (
-        lambda: transforms.on_singular_values(transforms.non_negative_l1()), "or the sign",
+        lambda: transforms.on_singular_values(transforms.non_negative_l1()),
+        "or the sign",
     ),
     "a conjugate of one": (lambda: transforms.conjugate(mcp(3.0)), "not convex"),
     "a normal of 0": (lambda: transforms.half_space(np.zeros(3), 1.0), "normal is 0.0"),
@@ -76,7 +84,8 @@ REFUSED = {
     "a bound that is a text": (lambda: transforms.box("0", 1.0), "lower is '0'"),
     "a bound of a penalty that is no number": (lambda: transforms.with_box(l1(), 0, min), "upper"),
     "a normal with a mask": (
-        lambda: transforms.half_space(np.ma.masked_array([1.0, 2.0], [0, 1]), 1.0), "normal is",
+        lambda: transforms.half_space(np.ma.masked_array([1.0, 2.0], [0, 1]), 1.0),
+        "normal is",
     ),
     "weights that are complex": (lambda: transforms.weighted_l1(np.ones(2) + 1j), "weights is"),
     "a metric that is a text": (lambda: transforms.diagonal("1", l1()), "weights is '1'"),
@@ -85,7 +94,8 @@ REFUSED = {
     "a rotation of two rows": (lambda: transforms.rotated(l1(), jnp.eye(2, 3)), "square"),
     "a weight of 0": (lambda: transforms.diagonal(jnp.arange(2.0), l1()), "least weight is 0.0"),
     "weights of another shape": (
-        lambda: transforms.diagonal(jnp.ones(2), l1()).to_dual(jnp.ones(3)), r"shape \(2,\)",
+        lambda: transforms.diagonal(jnp.ones(2), l1()).to_dual(jnp.ones(3)),
+        r"shape \(2,\)",
     ),
     "a metric for a simplex": (lambda: transforms.diagonal(1.0, transforms.simplex()), "couples"),
     "a metric for matrices": (lambda: transforms.diagonal(1.0, transforms.nuclear()), "couples"),
@@ -107,7 +117,8 @@ REFUSED = {
         "gradient is",
     ),
     "a transport to another shape": (
-        lambda: transforms.transport(transforms.sphere(), jnp.ones(3), 1.0, jnp.ones(3)), "y is of",
+        lambda: transforms.transport(transforms.sphere(), jnp.ones(3), 1.0, jnp.ones(3)),
+        "y is of",
     ),
     "a number for a manifold": (lambda: transforms.distance(3, jnp.ones(3)), "a Manifold"),
     "a stack for oblique": (lambda: transforms.oblique().project(jnp.ones((1, 3, 2))), "a matrix"),
@@ -115,9 +126,10 @@ REFUSED = {
     "forty columns": (lambda: transforms.stiefel().inverse_retract(*[jnp.eye(40)] * 2), "most 32"),
     "a rank above the size": (lambda: transforms.fixed_rank(3).project(jnp.eye(4, 2)), "least 3"),
     "a projector of one row": (
-        lambda: transforms.grassmann_projector(1).project(jnp.ones((1, 3))), "square matrix",
+        lambda: transforms.grassmann_projector(1).project(jnp.ones((1, 3))),
+        "square matrix",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -162,10 +174,15 @@ def test_a_negative_number_on_the_host_is_refused(prox, number):
 
 
 NO_STRENGTH = {
-    "a string": "0.5", "none": None, "a complex number": 1j, "several": np.ones(2),
-    "several on a device": jnp.ones(2), "an empty tuple": (), "a function": abs,
+    "a string": "0.5",
+    "none": None,
+    "a complex number": 1j,
+    "several": np.ones(2),
+    "several on a device": jnp.ones(2),
+    "an empty tuple": (),
+    "a function": abs,
     "a shape": jax.ShapeDtypeStruct((), float),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", NO_STRENGTH)

@@ -10,9 +10,7 @@ from fcojax import transforms
 from tests.laws.test_penalty_laws import PENALTIES
 
 SHAPE = (3, 4)
-KNOWN = {
-    name: row for name, row in PENALTIES.items() if row.penalty.subdiff_distance is not None
-}  # fmt: skip
+KNOWN = {name: row for name, row in PENALTIES.items() if row.penalty.subdiff_distance is not None}
 STEP, SCALE = 0.7, 1.3
 # One of each kind; the others are slow.
 QUICK = ("l1", "l_inf", "group_l2 by axis", "l1_ball", "linf_ball")
@@ -25,10 +23,16 @@ def distance(penalty, x, v, scale):
 def test_which_penalties_have_a_distance():
     unknown = {name for name, row in PENALTIES.items() if row.penalty.convex} - set(KNOWN)
     assert unknown == {
-        "total_variation", "total_variation of rows", "fused_lasso", "grid_variation", "monotone",
+        "total_variation",
+        "total_variation of rows",
+        "fused_lasso",
+        "grid_variation",
+        "monotone",
         "monotone columns",
-        "trend_filter", "trend_filter of degree 2", "trend_filter of columns",
-    }  # fmt: skip
+        "trend_filter",
+        "trend_filter of degree 2",
+        "trend_filter of columns",
+    }
 
 
 @pytest.mark.parametrize(

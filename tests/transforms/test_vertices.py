@@ -43,9 +43,15 @@ def test_frank_wolfe_on_the_nuclear_ball_agrees_with_projected_gradient():
 
     def end(algorithm, rates, num_rounds):
         model, _ = fcojax.run(
-            algorithm, rates, jnp.zeros((2, 3)), data, jax.random.key(0), fcojax.local_steps(1),
-            num_rounds=num_rounds, eval_every=num_rounds,
-        )  # fmt: skip
+            algorithm,
+            rates,
+            jnp.zeros((2, 3)),
+            data,
+            jax.random.key(0),
+            fcojax.local_steps(1),
+            num_rounds=num_rounds,
+            eval_every=num_rounds,
+        )
         return np.asarray(model)
 
     fed_mid, fed_fw = fcojax.algorithms.fed_mid_osp, fcojax.algorithms.fed_fw

@@ -36,11 +36,15 @@ ORDERS = {
 OPTIONS = [
     options
     for options in itertools.product(
-        (1, 2, 3), (1, 2), ("SAME", "VALID", ((2, 1), (0, 3)), ((-1, 0), (1, -1))), (1, 2), (1, 2),
+        (1, 2, 3),
+        (1, 2),
+        ("SAME", "VALID", ((2, 1), (0, 3)), ((-1, 0), (1, -1))),
+        (1, 2),
+        (1, 2),
         ((1, 3), (2, 2), (4, 1), (4, 2)),
     )
     if options[3] == 1 or not isinstance(options[2], str)  # jax.lax does not support the others
-]  # fmt: skip
+]
 
 
 def case(rank, number):

@@ -45,8 +45,11 @@ def largest_batch(function, x):
     program = str(jax.make_jaxpr(jax.vmap(function))(x))
     lines = [line for line in program.splitlines() if " svd[" in line or " eigh[" in line]
     assert lines
-    return max(3 if f":f64[{x.shape[0]}," in line else 1 for line in program.splitlines()
-               if "svd[" in line or "eigh[" in line)  # fmt: skip
+    return max(
+        3 if f":f64[{x.shape[0]}," in line else 1
+        for line in program.splitlines()
+        if "svd[" in line or "eigh[" in line
+    )
 
 
 @pytest.mark.parametrize("name", CASES)

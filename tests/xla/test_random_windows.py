@@ -29,10 +29,13 @@ def random_convolution(seed):
     lhs = tuple(sizes[letter] for letter in orders[0])
     rhs = tuple(of_kernel[letter] for letter in orders[1])
     options = {
-        "window_strides": strides, "padding": padding, "lhs_dilation": lhs_dilation,
-        "rhs_dilation": rhs_dilation, "dimension_numbers": tuple(orders),
+        "window_strides": strides,
+        "padding": padding,
+        "lhs_dilation": lhs_dilation,
+        "rhs_dilation": rhs_dilation,
+        "dimension_numbers": tuple(orders),
         "feature_group_count": groups,
-    }  # fmt: skip
+    }
     convolve = functools.partial(lax.conv_general_dilated, **options)
     result = jax.eval_shape(convolve, jnp.zeros(lhs), jnp.zeros(rhs))
     return (convolve, (lhs, rhs)) if result.size else random_convolution(seed + 1000)
@@ -46,9 +49,13 @@ def random_pooling(seed):
     # A window of padding alone has the value minus infinity.
     padding = [tuple(rng.integers(0, size, 2).tolist()) for size in window]
     pool = functools.partial(
-        lax.reduce_window, init_value=-jnp.inf, computation=lax.max, window_dimensions=window,
-        window_strides=strides, padding=padding,
-    )  # fmt: skip
+        lax.reduce_window,
+        init_value=-jnp.inf,
+        computation=lax.max,
+        window_dimensions=window,
+        window_strides=strides,
+        padding=padding,
+    )
     return pool, (tuple(shape),)
 
 

@@ -305,10 +305,16 @@ def test_losses_and_observers_of_a_run_are_rewritten():
 
     def run(params, data):
         return fcojax.run(
-            fed_avg, fed_avg.hparams_type(client_lr=0.1), params, data, jax.random.key(0),
-            fcojax.local_steps(2, batch_size=2), num_rounds=2, observe=observe,
+            fed_avg,
+            fed_avg.hparams_type(client_lr=0.1),
+            params,
+            data,
+            jax.random.key(0),
+            fcojax.local_steps(2, batch_size=2),
+            num_rounds=2,
+            observe=observe,
             context=data.examples["x"],
-        )  # fmt: skip
+        )
 
     assert not slow_primitives(run, params, data)
     with rewriting.as_written():
@@ -339,9 +345,14 @@ def test_a_convolution_and_a_scan_in_a_loss_on_a_mesh():
 
     def run(params, data):
         return fcojax.run(
-            fed_avg, fed_avg.hparams_type(client_lr=0.3), params, data, jax.random.key(0),
-            fcojax.local_steps(3, batch_size=2), num_rounds=2,
-        )[0]  # fmt: skip
+            fed_avg,
+            fed_avg.hparams_type(client_lr=0.3),
+            params,
+            data,
+            jax.random.key(0),
+            fcojax.local_steps(3, batch_size=2),
+            num_rounds=2,
+        )[0]
 
     spread = fcojax.devices.shard_clients(data, fcojax.devices.client_mesh(2))
     ours = run(params, spread)

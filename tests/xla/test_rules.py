@@ -81,9 +81,13 @@ def test_few_kernels_compute_the_same_model_and_history(name, work):
 
     def ends():
         model, history = fcojax.run(
-            *given, jax.random.key(1), plan, num_rounds=6, eval_every=2,
+            *given,
+            jax.random.key(1),
+            plan,
+            num_rounds=6,
+            eval_every=2,
             observe=lambda hparams, w, context: {"w": w},
-        )  # fmt: skip
+        )
         return federations.as_vector(model), history
 
     model, history = ends()
@@ -99,10 +103,13 @@ def test_few_kernels_compute_the_same_model_and_history(name, work):
 def test_a_loop_returns_scalars_of_every_dtype_and_arrays(kind):
     def body(carry, _):
         return carry + 1, {
-            "integer": carry, "real": carry.astype(float) / 2, "fact": carry > 1,
-            "row": jnp.stack([carry] * 2), "half": carry.astype(jnp.float16),
+            "integer": carry,
+            "real": carry.astype(float) / 2,
+            "fact": carry > 1,
+            "row": jnp.stack([carry] * 2),
+            "half": carry.astype(jnp.float16),
             "key": jax.random.key(carry),
-        }  # fmt: skip
+        }
 
     with rules.pretend(kind):
         last, found = jax.jit(lambda: stacking.scan(body, jnp.int32(0), 3))()

@@ -62,8 +62,13 @@ def test_copying_rows_first_gives_the_same_model(work):
     def model(backend):
         with rules.pretend(backend):
             return fcojax.run(
-                algorithm, fcojax.algorithms.fed_avg.Hparams(0.1, 1.0), jnp.zeros(3), problem.train,
-                jax.random.key(1), num_rounds=5, plan=plan,
-            )[0]  # fmt: skip
+                algorithm,
+                fcojax.algorithms.fed_avg.Hparams(0.1, 1.0),
+                jnp.zeros(3),
+                problem.train,
+                jax.random.key(1),
+                num_rounds=5,
+                plan=plan,
+            )[0]
 
     np.testing.assert_allclose(model("cpu"), model("cuda"), rtol=1e-12)

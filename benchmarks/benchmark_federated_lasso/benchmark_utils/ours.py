@@ -55,9 +55,14 @@ class Ours:
     def advance(self, num_rounds: int) -> None:
         """Run some rounds, and wait for them."""
         self.state, history = fcojax.advance(
-            self.algorithm, self.hparams, self.state, self.data, self.plan,
-            num_rounds=num_rounds, eval_every=num_rounds,
-        )  # fmt: skip
+            self.algorithm,
+            self.hparams,
+            self.state,
+            self.data,
+            self.plan,
+            num_rounds=num_rounds,
+            eval_every=num_rounds,
+        )
         self.rounds += num_rounds
         self.sent += float(history["bytes_up"][-1] + history["bytes_down"][-1])
 

@@ -31,4 +31,4 @@ EXPERIMENT = Study(
         Positive: "tolerance limit_prox_step step_factors prox_factors server_lr *.spectrum[2]",
         NonNegative: "*.spread *.scale",
     },
-)  # fmt: skip
+)

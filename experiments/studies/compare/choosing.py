@@ -68,14 +68,12 @@ _LINES = (
     Line(algorithms.mime, "mime", "mime", "two exchanges a round"),
     Line(algorithms.prox_skip, "prox_skip", "prox_skip", "equal numbers of steps"),
     Line(algorithms.fed_normal_map, "fed_normal_map", "normal_map"),
-    Line(
-        algorithms.fed_dr, "fed_dr", "fed_dr_gd", "a local solver", (("relaxation", 1.0),)
-    ),
+    Line(algorithms.fed_dr, "fed_dr", "fed_dr_gd", "a local solver", (("relaxation", 1.0),)),
     Line(algorithms.fed_admm, "fed_admm", "fed_admm", "a local solver"),
     Line(algorithms.fed_pd, "fed_pd", "fed_pd_gd", "a local solver"),
     Line(algorithms.fed_dyn, "fed_dyn", "fed_dyn", "a local solver"),
     Line(algorithms.fed_split, "fed_split", "", "a local solver, strong convexity"),
-)  # fmt: skip
+)
 
 
 def row(line: Line, tables: dict[str, Any]) -> dict[str, str]:
@@ -88,8 +86,9 @@ def row(line: Line, tables: dict[str, Any]) -> dict[str, str]:
         "limit": limit(subject, num_rounds=_ROUNDS).word,
     }
     for heading, cohort in (
-        ("half the clients", uniform_cohort(cohort_size=4)), ("30 % lost", dropout(everyone(), 0.3))
-    ):  # fmt: skip
+        ("half the clients", uniform_cohort(cohort_size=4)),
+        ("30 % lost", dropout(everyone(), 0.3)),
+    ):
         if known.needs_everyone:
             cells[heading] = "refused"
         else:

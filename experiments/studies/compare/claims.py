@@ -16,12 +16,15 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     own = summary["own"]["methods"]
     found = [
         Claim(
-            f"{problem} Hessians: {method.text} is exact (relative distance)", entry["limit"],
-            1e-10, False, source=method.claimed,
+            f"{problem} Hessians: {method.text} is exact (relative distance)",
+            entry["limit"],
+            1e-10,
+            False,
+            source=method.claimed,
         )
         for problem in config.problems
         for method, entry in _entries(config, summary[problem]["methods"], True)
-    ]  # fmt: skip
+    ]
     off = [e["limit"] / e["limit at half the step"] for _, e in _entries(config, own, False)]
     printed, dual = (own[METHODS[name].text] for name in ("fed_mid", "fed_dual_avg"))
     found += [
@@ -35,13 +38,17 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         _expected("FedMiD as printed solves another problem (distance)", printed["limit"], 0.1),
         _expected(
             "and half the step does not help it (ratio)",
-            printed["limit"] / printed["limit at half the step"], 1.2, False,
+            printed["limit"] / printed["limit at half the step"],
+            1.2,
+            False,
         ),
         _expected(
             "FedDualAvg's support has the right size, but for one (difference)",
-            abs(dual["nonzeros"] - summary["own"]["problem"]["nonzeros"]), 1, False,
+            abs(dual["nonzeros"] - summary["own"]["problem"]["nonzeros"]),
+            1,
+            False,
         ),
-    ]  # fmt: skip
+    ]
     central, best = _rounds(summary, "own")
     text = "own Hessians: nothing needs fewer exchanges than ProxGD (ratio)"
     found.append(_full_run(text, best / central, 1)._replace(source=False))

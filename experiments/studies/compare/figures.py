@@ -48,9 +48,13 @@ def _draw_curves(config: Config, rows: list[Row], path: Path) -> Path:
             for axis, across in both:
                 x = np.mean([column(one, across) for one in seeds], axis=0)
                 axes.band(
-                    axis, x, np.maximum(distances, 1e-12), method.line,
-                    color=style(method.key)[1], label=method.text,
-                )  # fmt: skip
+                    axis,
+                    x,
+                    np.maximum(distances, 1e-12),
+                    method.line,
+                    color=style(method.key)[1],
+                    label=method.text,
+                )
         for axis, across in both:
             axis.axhline(config.tolerance, color="#555555", linestyle=":", linewidth=0.8)
             text = {"round": "communication round", "floats": "floats sent, both ways"}[across]

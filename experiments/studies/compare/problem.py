@@ -48,9 +48,13 @@ def lasso(config: Config, problem: str) -> tuple[Task, Row]:
     own, rng, dim = config[problem], np.random.default_rng(config.data_seed), config.dim
     sizes = (config.num_clients, own.num_examples, dim)
     clients = regression_clients(
-        rng, sizes, spectrum=tuple(own.spectrum), num_true=config.num_true, spread=own.spread,
+        rng,
+        sizes,
+        spectrum=tuple(own.spectrum),
+        num_true=config.num_true,
+        spread=own.spread,
         own_axes=problem == "own",
-    )  # fmt: skip
+    )
     features, targets = (np.stack([client[name] for client in clients]) for name in "xy")
     data = factored(half_squared_error, fcojax.from_clients(clients), jnp.zeros(dim))
     found = fista(_OBJECTIVE, PENALTY, own.scale, jnp.zeros(dim), data, tolerance=1e-13)

@@ -115,10 +115,17 @@ def run(
     half = fcojax.uniform_cohort(cohort_size=max(1, config.num_clients // 2))
     cohort = half if method.half else fcojax.everyone()
     _, history = fcojax.sweep(
-        method.build(factored_loss, PENALTY), grid, start, task.data, keys,
-        fcojax.Plan(work, cohort), num_rounds=num_rounds,
-        eval_every=eval_every, observe=_observe, context=jnp.asarray(task.optimum),
-    )  # fmt: skip
+        method.build(factored_loss, PENALTY),
+        grid,
+        start,
+        task.data,
+        keys,
+        fcojax.Plan(work, cohort),
+        num_rounds=num_rounds,
+        eval_every=eval_every,
+        observe=_observe,
+        context=jnp.asarray(task.optimum),
+    )
     history = jax.tree.map(np.asarray, history)
     sent = {
         way: np.cumsum(history[f"bytes_{way}"], axis=-1) / start.itemsize for way in ("up", "down")

@@ -66,7 +66,9 @@ DIGITS = _study(
     ),
 )
 NETWORK = _study(
-    "Compressed uploads of a convolutional network", problem.NETWORK, claims=claims.network,
+    "Compressed uploads of a convolutional network",
+    problem.NETWORK,
+    claims=claims.network,
     remarked=({"data_dir": ..., "methods": ...},),
     remarks=(
         "The claims on the error fail at seven levels, whose variance is up to 17 times the "
@@ -75,4 +77,4 @@ NETWORK = _study(
         "claim fails there as well, because the interval of its three seeds reaches beyond 0.1. "
         "The next largest are signs, 0.02 to 0.08."
     ),
-)  # fmt: skip
+)

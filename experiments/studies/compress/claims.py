@@ -41,24 +41,31 @@ def exact(
         found += [
             Claim(
                 f"{text}: the largest tenth without feedback ends elsewhere (relative distance)",
-                _number(entries[_TOP + ALONE]["distance at the end"]), 1e-2, quick=False,
+                _number(entries[_TOP + ALONE]["distance at the end"]),
+                1e-2,
+                quick=False,
             ),
             _expected(
                 f"{text}: with feedback every uplink{but} ends at the solution (largest distance)",
-                max(ends), _TIGHT, False,
+                max(ends),
+                _TIGHT,
+                False,
             ),
             _expected(
                 f"{text}: and at its support (least F1)",
-                min(entry["F1 at the end"] for entry in with_feedback), 1.0,
+                min(entry["F1 at the end"] for entry in with_feedback),
+                1.0,
             ),
             _expected(
                 f"{text}: the largest tenth needs at most three times the rounds (ratio)",
-                rounds[0] / rounds[1], 3.0, False,
+                rounds[0] / rounds[1],
+                3.0,
+                False,
             ),
             _expected(
                 f"{text}: the best uplink sends fewer bytes to 1e-6 (ratio)", max(times), fewer
             ),
-        ]  # fmt: skip
+        ]
         if slow in entries:
             end = _number(entries[slow]["distance at the end"])
             found.append(_expected(f"{text}: {slow} is not there yet (distance)", end, _TIGHT))
@@ -74,12 +81,16 @@ def network(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         text = METHODS[method].text
         entries = {row["uplink"]: row for row in summary["best"] if row["method"] == text}
         errors = {
-            name: np.array([
-                column(one, "error")[-1]
-                for one in by_seed(select(rows, part="curve", method=method, uplink=name)).values()
-            ])
+            name: np.array(
+                [
+                    column(one, "error")[-1]
+                    for one in by_seed(
+                        select(rows, part="curve", method=method, uplink=name)
+                    ).values()
+                ]
+            )
             for name in config.uplinks
-        }  # fmt: skip
+        }
         worst = max(config.uplinks, key=lambda name: errors[name].mean())
         near = f"{min(config.tolerances):g}"
         fewer = max(entries[name][f"times fewer to {near}"] or 0.0 for name in config.uplinks)
@@ -87,13 +98,17 @@ def network(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
             over_seeds(
                 f"{text}: with feedback every uplink ends as accurate as whole uploads, up to 0.1 "
                 "(largest difference of the error)",
-                errors[worst] - errors[WHOLE], 0.1, False, source=False,
+                errors[worst] - errors[WHOLE],
+                0.1,
+                False,
+                source=False,
             ),
             _expected(
                 f"{text}: the best uplink sends fewer bytes to an error of {near} (ratio)",
-                fewer, 10.0,
+                fewer,
+                10.0,
             ),
-        ]  # fmt: skip
+        ]
     return found
 
 

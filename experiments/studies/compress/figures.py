@@ -11,8 +11,18 @@ from experiments.studies.compress.problem import Kind
 from experiments.studies.compress.rows import ALONE, METHODS, names
 from experiments.study import Config
 
-_COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#882255",
-            "#999933", "#44AA99")  # fmt: skip
+_COLOURS = (
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+    "#882255",
+    "#999933",
+    "#44AA99",
+)
 
 
 def draw(
@@ -32,9 +42,14 @@ def draw(
                 colour = colours[name.removesuffix(ALONE)]
                 sent = column(select(curve, seed=config.seeds[0]), "bytes_up") / 1e3
                 axes.band(
-                    axis, sent, values, "--" if ALONE in name else "-", color=colour,
-                    linewidth=1.2, label=name,
-                )  # fmt: skip
+                    axis,
+                    sent,
+                    values,
+                    "--" if ALONE in name else "-",
+                    color=colour,
+                    linewidth=1.2,
+                    label=name,
+                )
             log = "x" if measure == "f1" else "xy"
             title = METHODS[method].text if line == 0 else ""
             axes.describe(

@@ -76,9 +76,13 @@ def lasso(config: Config) -> tuple[Task, Row]:
     """Return least squares with an l1 norm on clients that differ in Hessians and true weights."""
     own, rng = config.own, np.random.default_rng(config.data_seed)
     clients = regression_clients(
-        rng, (config.num_clients, own.num_examples, config.dim), spectrum=tuple(own.spectrum),
-        num_true=config.num_true, spread=own.spread, own_axes=True,
-    )  # fmt: skip
+        rng,
+        (config.num_clients, own.num_examples, config.dim),
+        spectrum=tuple(own.spectrum),
+        num_true=config.num_true,
+        spread=own.spread,
+        own_axes=True,
+    )
     start = jnp.zeros(config.dim)
     data = factored(half_squared_error, fcojax.from_clients(clients), start)
     largest = float(data.examples.curvatures.max())
@@ -120,10 +124,11 @@ def _solved(
     objective = functools.partial(population_loss, loss)
     found = fista(objective, penalty, scale, start, data, tolerance=1e-13)
     facts = {
-        "clients": data.num_clients, "largest_smoothness": largest,
+        "clients": data.num_clients,
+        "largest_smoothness": largest,
         "nonzeros": int(np.count_nonzero(_penalised(found.params))),
         "residual": float(found.residual),
-    }  # fmt: skip
+    }
     work = fcojax.local_steps(config.own.num_steps)
     return Task(loss, data, penalty, scale, start, work, largest, _to_optimum, found.params), facts
 
@@ -155,10 +160,12 @@ def network(config: Config) -> tuple[Task, Row]:
 
     start = problem.init(jax.random.key(config.data_seed))
     facts = {
-        "data": name, "clients": train.num_clients, "images": int(train.offsets[-1]),
+        "data": name,
+        "clients": train.num_clients,
+        "images": int(train.offsets[-1]),
         "test_images": int(test.offsets[-1]),
         "weights": sum(leaf.size for leaf in jax.tree.leaves(start)),
-    }  # fmt: skip
+    }
     penalty = on_subtree(l1(), networks.dense_kernels)
     work = fcojax.local_steps(own.num_steps, own.batch_size)
     return Task(problem.loss, train, penalty, own.scale, start, work, None, observe), facts

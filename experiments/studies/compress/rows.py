@@ -101,15 +101,24 @@ def _run(config: Config, task: Task, method: str, name: str) -> dict[str, np.nda
         work = fcojax.local_steps(1) if chosen.one_step else work
         unit = 1 / ((work.num_steps or 1) * task.smoothness)
     grid = fcojax.grid.product(
-        algorithm.hparams_type, client_lr=[factor * unit for factor in config.step_factors],
-        server_lr=[1.0], penalty_scale=[task.scale],
-    )  # fmt: skip
+        algorithm.hparams_type,
+        client_lr=[factor * unit for factor in config.step_factors],
+        server_lr=[1.0],
+        penalty_scale=[task.scale],
+    )
     plan = fcojax.Plan(work, uplink=_uplink(name, chosen.feedback))
     _, history = fcojax.sweep(
-        algorithm, grid, task.start, task.data, jax.vmap(jax.random.key)(jnp.asarray(config.seeds)),
-        plan, num_rounds=config.num_rounds, eval_every=config.eval_every, observe=task.observe,
+        algorithm,
+        grid,
+        task.start,
+        task.data,
+        jax.vmap(jax.random.key)(jnp.asarray(config.seeds)),
+        plan,
+        num_rounds=config.num_rounds,
+        eval_every=config.eval_every,
+        observe=task.observe,
         context=task.context,
-    )  # fmt: skip
+    )
     found = {key: np.asarray(values) for key, values in history.items() if key != "round"}
     so_far = {key: np.cumsum(found[key], axis=-1) for key in _TRAFFIC}
     looks = config.num_rounds // config.eval_every

@@ -27,22 +27,36 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     return [
         more(
             "at 5 nonzeros per class FedDualAvg is more accurate than thresholding (difference)",
-            "fed_dual_avg", "fed_avg", _FEW, 0.05,
+            "fed_dual_avg",
+            "fed_avg",
+            _FEW,
+            0.05,
         ),
         more(
             "at 50 it is no less accurate than thresholding, up to 0.02 (difference)",
-            "fed_dual_avg", "fed_avg", _MANY, -0.02,
+            "fed_dual_avg",
+            "fed_avg",
+            _MANY,
+            -0.02,
         ),
         over_seeds(
             "at 50 it is as accurate as FedAvg's dense model, up to 0.02 (difference)",
-            at("fed_dual_avg", _MANY) - dense, -0.02, source=False,
+            at("fed_dual_avg", _MANY) - dense,
+            -0.02,
+            source=False,
         ),
         more(
             "at 5 FedDA is no less accurate than FedDualAvg, up to 0.05 (difference)",
-            "fed_da", "fed_dual_avg", _FEW, -0.05,
+            "fed_da",
+            "fed_dual_avg",
+            _FEW,
+            -0.05,
         ),
         more(
             "at 5 composite FL is no less accurate than FedDualAvg, up to 0.05 (difference)",
-            "composite_fl", "fed_dual_avg", _FEW, -0.05,
+            "composite_fl",
+            "fed_dual_avg",
+            _FEW,
+            -0.05,
         ),
-    ]  # fmt: skip
+    ]

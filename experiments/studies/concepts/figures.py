@@ -14,8 +14,12 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
     table = summary["best"]
     for name in config.methods:
         axis.plot(
-            column(table, "nonzeros per class, at most"), column(table, METHODS[name].text), "o-",
-            markersize=3, linewidth=1.2, label=METHODS[name].text,
-        )  # fmt: skip
+            column(table, "nonzeros per class, at most"),
+            column(table, METHODS[name].text),
+            "o-",
+            markersize=3,
+            linewidth=1.2,
+            label=METHODS[name].text,
+        )
     axes.describe(axis, "nonzeros per class, at most", "accuracy", log="x")
     return [axes.finish(figure, directory / "accuracy.png", "The most accurate models", 2)]

@@ -24,8 +24,9 @@ def head(config: Config) -> tuple[Problem, dict]:
     data = fcojax.from_rows(rows, shares.sizes, weights="examples")
     num_classes = config.num_classes
     zeros = {
-        "kernel": jnp.zeros((config.num_features, num_classes)), "bias": jnp.zeros(num_classes)
-    }  # fmt: skip
+        "kernel": jnp.zeros((config.num_features, num_classes)),
+        "bias": jnp.zeros(num_classes),
+    }
     return softmax(data, num_classes=num_classes)._replace(init=lambda key: zeros), validation
 
 

@@ -47,14 +47,19 @@ def study(config: Config) -> Iterator[Row]:
         penalised = name != "fed_avg"
         strengths = {"penalty_scale": [first * share for share in config.strengths]}
         grid = fcojax.grid.product(
-            algorithm.hparams_type, client_lr=list(config.client_lr[name]),
+            algorithm.hparams_type,
+            client_lr=list(config.client_lr[name]),
             **(strengths if penalised else {}),
-        )  # fmt: skip
+        )
         models, _ = fcojax.sweep(
-            algorithm, grid, start, problem.train,
+            algorithm,
+            grid,
+            start,
+            problem.train,
             jnp.stack([jax.random.key(seed) for seed in config.seeds]),
-            fcojax.local_steps(config.num_steps, config.batch_size), num_rounds=config.num_rounds,
-        )  # fmt: skip
+            fcojax.local_steps(config.num_steps, config.batch_size),
+            num_rounds=config.num_rounds,
+        )
         kept = (None,) if penalised else config.kept
         for count in kept:
             yield from _judged(config, name, grid, models, validation, count)
@@ -70,11 +75,14 @@ def _judged(config: Config, name: str, grid, models, validation, count) -> Itera
             scores = validation["x"] @ kernel + np.asarray(models["bias"][point, place])
             strength = np.asarray(getattr(grid, "penalty_scale", np.zeros(point + 1)))[point]
             yield {
-                "part": "model", "method": name, "client_lr": float(rate), "seed": seed,
+                "part": "model",
+                "method": name,
+                "client_lr": float(rate),
+                "seed": seed,
                 "penalty_scale": float(strength),
                 "nonzeros": float(np.count_nonzero(kernel) / kernel.shape[1]),
                 "accuracy": float(np.mean(np.argmax(scores, axis=1) == validation["y"])),
-            }  # fmt: skip
+            }
 
 
 def largest(kernel: np.ndarray, number: int) -> np.ndarray:

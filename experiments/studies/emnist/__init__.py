@@ -34,4 +34,4 @@ EXPERIMENT = Study(
         )
         for model in ("softmax", "mlp", "cnn")
     },
-)  # fmt: skip
+)

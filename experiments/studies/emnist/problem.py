@@ -47,9 +47,11 @@ def data(config: Config) -> Data:
     """Return federated EMNIST or MNIST by writer from ``config.data_dir``, or synthetic data."""
     if not config.data_dir:
         drawn = synthetic_softmax(
-            num_clients=config.num_clients, dim=config.dim, num_classes=NUM_CLASSES,
+            num_clients=config.num_clients,
+            dim=config.dim,
+            num_classes=NUM_CLASSES,
             seed=config.data_seed,
-        )  # fmt: skip
+        )
         assert drawn.validation is not None
         return Data(SYNTHETIC, drawn.train, drawn.validation)
     share, stem = config.share_of_writers, pathlib.Path(config.data_dir) / "fed_emnist_digitsonly"

@@ -33,10 +33,12 @@ def study(config: Config) -> Iterator[Row]:
     """Yield the points of every grid, and the curves of the best one."""
     digits = data(config)
     yield {
-        "part": "data", "data": digits.name, "clients": digits.train.num_clients,
+        "part": "data",
+        "data": digits.name,
+        "clients": digits.train.num_clients,
         "images": int(digits.train.offsets[-1]),
         "validation_images": int(digits.validation.offsets[-1]),
-    }  # fmt: skip
+    }
     for model in config.models:
         if model == "cnn" and digits.name == SYNTHETIC:
             continue  # no images, no convolutions
@@ -67,10 +69,17 @@ def rows(
     scores = np.where(np.isfinite(scores), scores, np.inf)
     best = int(np.argmin(scores))
     for point, (client_lr, server_lr) in enumerate(rates):
-        yield {"part": "point"} | place | {
-            "client_lr": client_lr, "server_lr": server_lr, "score": float(scores[point]),
-            "violation": float(history["violation"][point].max()), "best": point == best,
-        }  # fmt: skip
+        yield (
+            {"part": "point"}
+            | place
+            | {
+                "client_lr": client_lr,
+                "server_lr": server_lr,
+                "score": float(scores[point]),
+                "violation": float(history["violation"][point].max()),
+                "best": point == best,
+            }
+        )
     for j, seed in enumerate(config.seeds):
         for k in range(history["loss"].shape[-1]):
             values = {name: float(history[name][best, j, k]) for name in MEASURES}
@@ -95,14 +104,27 @@ def run(
     )
     start = problem.init(jax.random.key(config.data_seed))
     train = fcojax.devices.spread(
-        algorithm, take(grid, 0), start, problem.train, plan, num_points=len(points),
+        algorithm,
+        take(grid, 0),
+        start,
+        problem.train,
+        plan,
+        num_points=len(points),
         num_seeds=len(config.seeds),
-    )  # fmt: skip
+    )
     keys = jax.vmap(jax.random.key)(jnp.asarray(config.seeds))
     _, history = fcojax.sweep(
-        algorithm, grid, start, train, keys, plan, num_rounds=own.num_rounds,
-        eval_every=config.eval_every, observe=chosen.observe, context=(train, problem.validation),
-    )  # fmt: skip
+        algorithm,
+        grid,
+        start,
+        train,
+        keys,
+        plan,
+        num_rounds=own.num_rounds,
+        eval_every=config.eval_every,
+        observe=chosen.observe,
+        context=(train, problem.validation),
+    )
     return {name: np.asarray(history[name]) for name in MEASURES}
 
 

@@ -30,4 +30,4 @@ EXPERIMENT = Study(
             own.sgd_total_steps >= max(own.sgd_num_steps)
         ),
     },
-)  # fmt: skip
+)

@@ -31,22 +31,32 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         Claim("E > 1: it does not, the farther the larger E (increase)", float(min(growth)), 1e-4),
         Claim(
             "ten million local steps lead to the mean of the clients' own minimisers (distance)",
-            _largest(many, "from_many_steps"), 1e-12, False,
+            _largest(many, "from_many_steps"),
+            1e-12,
+            False,
         ),
         *(_heterogeneity(config, knobs) if knobs else []),
         Claim(
             "two local steps need half the rounds of one to come near the limit (rounds of E = 1 "
-            "over those of E = 2, over 2)", float(min(fewer)), 0.8,
+            "over those of E = 2, over 2)",
+            float(min(fewer)),
+            0.8,
         ),
         Claim(
-            "Theorem 1 is above the mean gap of Local SGD (ratio)", float(tightest), 1.0,
+            "Theorem 1 is above the mean gap of Local SGD (ratio)",
+            float(tightest),
+            1.0,
             quick=False,
         ),
         Claim(
             "whatever E, late gaps are what gradient noise alone costs (largest ratio)",
-            float(cost), 1.5, False, source=False, quick=False,
+            float(cost),
+            1.5,
+            False,
+            source=False,
+            quick=False,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _heterogeneity(config: Config, knobs: list[Row]) -> list[Claim]:
@@ -55,13 +65,19 @@ def _heterogeneity(config: Config, knobs: list[Row]) -> list[Claim]:
     return [
         Claim(
             "clients that share a minimiser, or a Hessian, are led to the pooled solution",
-            _largest(select(knobs, value=0.0), "distance"), 1e-12, False, source=False,
+            _largest(select(knobs, value=0.0), "distance"),
+            1e-12,
+            False,
+            source=False,
         ),
         Claim(
             "the distance is proportional to the spread of the minimisers (relative error)",
-            float(slopes.max() / slopes.min() - 1), 1e-10, False, source=False,
+            float(slopes.max() / slopes.min() - 1),
+            1e-10,
+            False,
+            source=False,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _largest(rows: list[Row], name: str) -> float:

@@ -105,19 +105,28 @@ def simulated(config: Config) -> Iterator[Row]:
     )
     for num_steps in config.simulated_steps:
         _, history = fcojax.sweep(
-            algorithm, grid, jnp.asarray(origin), data, jax.random.key(0)[None],
-            fcojax.local_steps(num_steps), num_rounds=config.num_rounds, observe=observe_model,
-        )  # fmt: skip
+            algorithm,
+            grid,
+            jnp.asarray(origin),
+            data,
+            jax.random.key(0)[None],
+            fcojax.local_steps(num_steps),
+            num_rounds=config.num_rounds,
+            observe=observe_model,
+        )
         for share, rate, models in zip(
             config.step_shares, rates, np.asarray(history["model"][:, 0]), strict=True
         ):
             exact = least_squares.round_map(clients, rate, num_steps)
             for r, model in enumerate(models, start=1):
                 yield {
-                    "part": "rounds", "step_share": share, "num_steps": num_steps, "round": r,
+                    "part": "rounds",
+                    "step_share": share,
+                    "num_steps": num_steps,
+                    "round": r,
                     "difference": float(np.abs(model - exact.after(origin, r)).max()),
                     "distance": _norm(model - pooled),
-                }  # fmt: skip
+                }
 
 
 def below_the_bound(config: Config, name: str, num_steps: int) -> Iterator[Row]:
@@ -131,9 +140,15 @@ def below_the_bound(config: Config, name: str, num_steps: int) -> Iterator[Row]:
     @jax.jit
     def one_seed(key):
         return local_points(
-            local_sgd(loss_of(name, model.ridge)), hparams, jnp.zeros(model.dim), data, key,
-            fcojax.local_steps(num_steps, 1, replace=True), num_rounds=num_rounds, read=_params,
-        )  # fmt: skip
+            local_sgd(loss_of(name, model.ridge)),
+            hparams,
+            jnp.zeros(model.dim),
+            data,
+            key,
+            fcojax.local_steps(num_steps, 1, replace=True),
+            num_rounds=num_rounds,
+            read=_params,
+        )
 
     points = np.asarray(jax.vmap(one_seed)(keys))
     points = points.reshape(len(keys), -1, *points.shape[-2:])
@@ -144,12 +159,17 @@ def below_the_bound(config: Config, name: str, num_steps: int) -> Iterator[Row]:
     last = points.shape[1] - 1
     for t in np.unique(np.geomspace(1, last, config.sgd_evaluations).astype(int)).tolist():
         yield {
-            "part": "bound", "problem": name, "num_steps": num_steps, "step": t,
-            "gap": float(gaps[:, t].mean()), "low": float(np.quantile(gaps[:, t], 0.1)),
+            "part": "bound",
+            "problem": name,
+            "num_steps": num_steps,
+            "step": t,
+            "gap": float(gaps[:, t].mean()),
+            "low": float(np.quantile(gaps[:, t], 0.1)),
             "high": float(np.quantile(gaps[:, t], 0.9)),
             "standard_error": float(gaps[:, t].std(ddof=1) / len(keys) ** 0.5),
-            "bound": float(bound.gap(t)), "limit": limit / (gamma + t),
-        }  # fmt: skip
+            "bound": float(bound.gap(t)),
+            "limit": limit / (gamma + t),
+        }
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:

@@ -29,4 +29,4 @@ EXPERIMENT = Study(
             max(own.cohort_size, *own.cohort_sizes) <= own.num_clients
         ),
     },
-)  # fmt: skip
+)

@@ -22,21 +22,28 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     return [
         Claim(
             "matching starts: the models of FedPD and FedDyn coincide (largest gap)",
-            float(column(select(pairs, matching=True), "gap").max()), 1e-12, False,
+            float(column(select(pairs, matching=True), "gap").max()),
+            1e-12,
+            False,
         ),
         Claim(
             "a drift that is not the mean of the duals is a bias for ever (relative error)",
-            float(column(bias, "fed_dyn").min()), 0.1,
+            float(column(bias, "fed_dyn").min()),
+            0.1,
         ),
         Claim(
             "and it is the one predicted, with everyone and with a cohort (relative distance)",
-            float(column(bias, "from_predicted").max()), 1e-10, False,
+            float(column(bias, "from_predicted").max()),
+            1e-10,
+            False,
         ),
         Claim("local steps from another start take another path (gap)", float(other.max()), 1e-3),
         Claim("to the same limit (gap at the end)", float(other[-1]), 1e-10, False),
         Claim(
             "without skipping FedPD ends at the optimum (relative error)",
-            float(max(floor_of(rows, eta, 0.0).max() for eta in means)), 1e-10, False,
+            float(max(floor_of(rows, eta, 0.0).max() for eta in means)),
+            1e-10,
+            False,
         ),
         *_full_run(
             Claim("the floor grows with the probability of skipping (ratio)", float(growth), 1.05),
@@ -46,10 +53,11 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
             Claim("skipping less and less removes the floor (ratio)", float(falls), 0.05, False),
             Claim(
                 "FedDyn reaches the tolerance with any share of the clients (share of runs)",
-                float(np.isfinite(rounds).mean()), 1.0,
+                float(np.isfinite(rounds).mean()),
+                1.0,
             ),
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _full_run(*given) -> list[Claim]:

@@ -71,10 +71,17 @@ class Quadratics:
         """Return relative errors over the rounds, axes [points, seeds, evaluations]."""
         keys = jax.vmap(jax.random.key)(jnp.asarray(seeds))
         _, history = fcojax.sweep(
-            algorithm, grid, jnp.asarray(self.first), self.data, keys, plan,
-            observe=_relative_error, context=jnp.asarray(self.optimum),
-            num_rounds=num_rounds, eval_every=eval_every,
-        )  # fmt: skip
+            algorithm,
+            grid,
+            jnp.asarray(self.first),
+            self.data,
+            keys,
+            plan,
+            observe=_relative_error,
+            context=jnp.asarray(self.optimum),
+            num_rounds=num_rounds,
+            eval_every=eval_every,
+        )
         return np.asarray(history["error"])
 
     def models(
@@ -98,9 +105,15 @@ class Quadratics:
         if drift is not None:
             state = state._replace(server=state.server._replace(drift=jnp.asarray(drift)))
         _, history = fcojax.advance(
-            algorithm, rates, state, self.data, plan, num_rounds=num_rounds, eval_every=eval_every,
+            algorithm,
+            rates,
+            state,
+            self.data,
+            plan,
+            num_rounds=num_rounds,
+            eval_every=eval_every,
             observe=observe_model,
-        )  # fmt: skip
+        )
         return np.asarray(history["model"])
 
 

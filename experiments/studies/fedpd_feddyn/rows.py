@@ -39,11 +39,16 @@ def gaps(config: Config, task: Quadratics) -> Iterator[Row]:
         target = task.zero_of(zero if drift is None else drift - duals.mean(axis=0))
         for r in range(config.num_rounds):
             yield {
-                "part": "gap", "start": name, "solver": own, "matching": name in MATCHING,
-                "round": r + 1, "gap": float(np.abs(pd[r] - dyn[r]).max()),
-                "fed_pd": float(task.error(pd[r])), "fed_dyn": float(task.error(dyn[r])),
+                "part": "gap",
+                "start": name,
+                "solver": own,
+                "matching": name in MATCHING,
+                "round": r + 1,
+                "gap": float(np.abs(pd[r] - dyn[r]).max()),
+                "fed_pd": float(task.error(pd[r])),
+                "fed_dyn": float(task.error(dyn[r])),
                 "from_predicted": float(task.error(dyn[r], target)),
-            }  # fmt: skip
+            }
 
 
 def biases(config: Config, task: Quadratics) -> Iterator[Row]:
@@ -75,15 +80,22 @@ def floors(config: Config, task: Quadratics) -> Iterator[Row]:
         penalty_scale=np.zeros(len(points)),
     )
     errors = task.errors(
-        build("fed_pd", "exact"), rates, config.seeds, fcojax.local_steps(1),
-        num_rounds=config.skip_rounds, eval_every=config.skip_rounds // 200,
-    )  # fmt: skip
+        build("fed_pd", "exact"),
+        rates,
+        config.seeds,
+        fcojax.local_steps(1),
+        num_rounds=config.skip_rounds,
+        eval_every=config.skip_rounds // 200,
+    )
     for (prox_step, name), curves in zip(points, errors, strict=True):
         for seed, curve in zip(config.seeds, curves, strict=True):
             yield {
-                "part": "floor", "prox_step": prox_step, "skip_probability": name, "seed": seed,
+                "part": "floor",
+                "prox_step": prox_step,
+                "skip_probability": name,
+                "seed": seed,
                 "error": float(curve[-1] if name == "falling" else curve[100:].mean()),
-            }  # fmt: skip
+            }
 
 
 def participation(config: Config, task: Quadratics) -> Iterator[Row]:

@@ -42,19 +42,37 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     def lead(label):
         return accuracy[ours] - accuracy[label]
 
-    add("centralized", "FedDualAvg is about as accurate as {} (behind it)",
-        lambda name: -lead(name), _COMPARABLE, at_least=False)  # fmt: skip
+    add(
+        "centralized",
+        "FedDualAvg is about as accurate as {} (behind it)",
+        lambda name: -lead(name),
+        _COMPARABLE,
+        at_least=False,
+    )
     add("local", "FedDualAvg is more accurate than {} (difference)", lead)
     add("fed_avg_subgradient", "FedDualAvg is more accurate than {} (difference)", lead)
-    add("fed_avg_subgradient", "{} has a worse objective (times FedDualAvg's)",
-        lambda name: objective[name] / objective[ours], 1.0)  # fmt: skip
+    add(
+        "fed_avg_subgradient",
+        "{} has a worse objective (times FedDualAvg's)",
+        lambda name: objective[name] / objective[ours],
+        1.0,
+    )
     for name in ("fed_mid", "fed_mid_osp"):
-        add(name, "{} is denser than FedDualAvg (ratio)",
-            lambda label: density[label] / density[ours], 1.0)  # fmt: skip
+        add(
+            name,
+            "{} is denser than FedDualAvg (ratio)",
+            lambda label: density[label] / density[ours],
+            1.0,
+        )
         add(name, "{} is somewhat less accurate (difference)", lead)
     osp = "fed_dual_avg_osp"
-    add(osp, "{} is sparse (density over FedDualAvg's)",
-        lambda name: density[name] / density[ours], 1.5, at_least=False)  # fmt: skip
+    add(
+        osp,
+        "{} is sparse (density over FedDualAvg's)",
+        lambda name: density[name] / density[ours],
+        1.5,
+        at_least=False,
+    )
     add(osp, "{} is far less accurate (difference)", lead, _COMPARABLE)
     return found + _robustness(rows, entries, judge)
 
@@ -77,12 +95,18 @@ def _robustness(rows: list[Row], entries: dict[str, Any], judge: Criterion) -> l
         return []
     best = np.max([table.max(axis=0) for table in tables.values()], axis=0)
     for text, good, source in (
-        (f"share of the grid within {_NEAR} of the best accuracy of all methods",
-         lambda table: table >= best - _NEAR, True),
-        ("share of the grid within one per cent of a method's own best accuracy",
-         lambda table: table >= _GOOD * table.max(axis=0), False),
+        (
+            f"share of the grid within {_NEAR} of the best accuracy of all methods",
+            lambda table: table >= best - _NEAR,
+            True,
+        ),
+        (
+            "share of the grid within one per cent of a method's own best accuracy",
+            lambda table: table >= _GOOD * table.max(axis=0),
+            False,
+        ),
         ("mean accuracy over the grid", lambda table: table, False),
-    ):  # fmt: skip
+    ):
         means = {label: np.mean(good(table), axis=0) for label, table in tables.items()}
         lead = means[ours] - np.max([means[name] for name in means if name != ours], axis=0)
         text = f"FedDualAvg is the most robust to the rates (lead in the {text})"

@@ -66,9 +66,12 @@ def _methods(config: Config, methods: dict[str, list[Row]], floor: float) -> lis
         text = "RFedSVRG is about as good a round (its rounds to the tolerance over the method's)"
         found += [
             Claim(text, other / one if one and other else math.nan, _AS_GOOD, at_least=False),
-            Claim("and sends twice as much (floats up and down over the method's)",
-                  _floats(reduced[-1]) / _floats(ours[-1]), _TWICE),
-        ]  # fmt: skip
+            Claim(
+                "and sends twice as much (floats up and down over the method's)",
+                _floats(reduced[-1]) / _floats(ours[-1]),
+                _TWICE,
+            ),
+        ]
     return found
 
 
@@ -117,9 +120,10 @@ def _servers(config: Config, rows: list[Row]) -> list[Claim]:
             Claim(
                 f"{split}: a server step of sqrt(n) takes 1 / sqrt(n) of the rounds (those of a "
                 "step of 1 to where it ends or to the tolerance over them, over sqrt(n))",
-                saved / math.sqrt(config.num_clients), 0.9,
+                saved / math.sqrt(config.num_clients),
+                0.9,
             )
-        )  # fmt: skip
+        )
     return found
 
 

@@ -45,8 +45,13 @@ def draw_methods(config: Config, rows: list[Row], floor: Row, path: Path) -> Pat
             name, colour, line = style(algorithm)
             axes.curve(axis, curve, across, measure, line, color=colour, label=name, linewidth=1.5)
         if place < 3:
-            axis.axhline(floor["grad_norm"], color="#555555", linestyle=":", linewidth=1.2,
-                         label="predicted floor of RFedAvg")  # fmt: skip
+            axis.axhline(
+                floor["grad_norm"],
+                color="#555555",
+                linestyle=":",
+                linewidth=1.2,
+                label="predicted floor of RFedAvg",
+            )
         if across == "floats_up":
             axis.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.describe(axis, label, "" if place % 3 else (_NORM if place < 3 else "F - F*"), log="y")

@@ -60,8 +60,9 @@ def splits(config: Config) -> Iterator[Split]:
     if not config.data_dir:
         problem = from_config(synthetic_pca, config, seed=config.data_seed)
         offsets = np.asarray(problem.train.offsets)
-        yield split("synthetic", np.split(np.asarray(problem.train.examples["x"]), offsets[1:-1]),
-                    config)  # fmt: skip
+        yield split(
+            "synthetic", np.split(np.asarray(problem.train.examples["x"]), offsets[1:-1]), config
+        )
         return
     pooled = datasets.mnist(config.data_dir)
     x, digits = pooled.examples["x"], pooled.examples["y"]

@@ -46,9 +46,12 @@ def study(config: Config) -> Iterator[dict[str, Any]]:
             moment_loss, MANIFOLD, cut.moments, jnp.asarray(cut.solution), eta, config.num_steps
         )
         yield {
-            "part": "floor", "split": cut.name, "grad_norm": float(floor),
-            "client_lr": eta, "curvature": cut.curvature,
-        }  # fmt: skip
+            "part": "floor",
+            "split": cut.name,
+            "grad_norm": float(floor),
+            "client_lr": eta,
+            "curvature": cut.curvature,
+        }
         for part, run in _runs(config, usual, cut, effects=place == 0):
             for row in one_run(config, cut, run):
                 yield {"part": part} | row
@@ -150,7 +153,10 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         "steps": _ends(rows, "steps", "num_steps", "grad_norm", lambda own: own[-1]["grad_norm"]),
         "batches": _ends(rows, "batches", "batch_size", "floor", late_mean_square),
         "servers": _ends(
-            rows, "servers", "server_lr", "rounds_to_tolerance",
+            rows,
+            "servers",
+            "server_lr",
+            "rounds_to_tolerance",
             lambda own: rounds_to(config.tolerance, own),
         ),
         "crowds": [
@@ -158,7 +164,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             for (size,), curve in curves(rows, "crowds", "num_clients").items()
         ],
         "floors": [row for row in rows if row["part"] == "floor"],
-    }  # fmt: skip
+    }
 
 
 def _ends(rows: list[Row], part: str, field: str, name: str, end: Callable) -> list[Row]:

@@ -33,9 +33,11 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     found = [
         over_seeds(
             f"FedDualAvg has rank {config.true_rank} in fewer than 100 rounds (first round)",
-            ranks["fed_dual_avg"], 100, at_least=False,
+            ranks["fed_dual_avg"],
+            100,
+            at_least=False,
         )
-    ]  # fmt: skip
+    ]
     least = min(entry["objective"] for entry in summary["optimum"].values())
     for name in (name for name in _RIVALS if name in entries):
         text = f"{style(name)[0]} is slower in rank (further rounds to {config.true_rank})"

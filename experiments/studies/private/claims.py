@@ -16,10 +16,12 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         return []
 
     def ends(method: str, measure: str, noise: float) -> np.ndarray:
-        return np.array([
-            select(rows, method=method, noise=noise, seed=seed, best=True)[0][measure]
-            for seed in config.seeds
-        ])  # fmt: skip
+        return np.array(
+            [
+                select(rows, method=method, noise=noise, seed=seed, best=True)[0][measure]
+                for seed in config.seeds
+            ]
+        )
 
     def more(measure: str, noise: float, method: str, than: str) -> np.ndarray:
         return ends(method, measure, noise) - ends(than, measure, noise)
@@ -35,9 +37,13 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         found.append(expected(f"{text}: accuracy lost to noise of 8", lost, 0.03, False))
         if method == "fed_dual_avg":
             found.append(
-                expected(f"{text}: noise of 16 on the dual leaves the model as sparse (added "
-                         "density)", density, 0.05, False)
-            )  # fmt: skip
+                expected(
+                    f"{text}: noise of 16 on the dual leaves the model as sparse (added density)",
+                    density,
+                    0.05,
+                    False,
+                )
+            )
     density = ends("fed_mid", "density", _LARGE) - ends("fed_mid", "density", 0.0)
     found.append(
         expected("FedMiD: noise of 16 on the mean of models fills it (added density)", density, 0.2)
@@ -52,7 +58,10 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     found.append(
         Claim(
             f"tuning {len(config.client_lr)} rates at noise of 16 costs more than one run (ratio)",
-            entry["epsilon"] / entry["epsilon of one run"], 1.5, source=False, quick=False,
+            entry["epsilon"] / entry["epsilon of one run"],
+            1.5,
+            source=False,
+            quick=False,
         )
-    )  # fmt: skip
+    )
     return found

@@ -52,14 +52,21 @@ def _ends(config: Config, problem: Any, method: str, seed: int) -> Iterator[Row]
     chosen = METHODS[method]
     algorithm, hparams_type = _algorithm(method, problem.loss)
     grid = fcojax.grid.product(
-        hparams_type, client_lr=list(config.client_lr), noise=list(config.noises),
+        hparams_type,
+        client_lr=list(config.client_lr),
+        noise=list(config.noises),
         penalty_scale=[config.penalty_scale],
-    )  # fmt: skip
+    )
     models, _ = fcojax.sweep(
-        algorithm, grid, problem.init(jax.random.key(0)), problem.train,
-        jax.random.key(seed)[None], _plan(config.num_steps, config.clip),
-        num_rounds=config.num_rounds, eval_every=config.num_rounds,
-    )  # fmt: skip
+        algorithm,
+        grid,
+        problem.init(jax.random.key(0)),
+        problem.train,
+        jax.random.key(seed)[None],
+        _plan(config.num_steps, config.clip),
+        num_rounds=config.num_rounds,
+        eval_every=config.num_rounds,
+    )
     measured = jax.jit(jax.vmap(problem.measures))(jax.tree.map(lambda leaf: leaf[:, 0], models))
     accuracy = np.asarray(measured["accuracy"])
     kernels, rates = np.asarray(models["kernel"])[:, 0] != 0, np.asarray(grid.client_lr)
@@ -70,11 +77,16 @@ def _ends(config: Config, problem: Any, method: str, seed: int) -> Iterator[Row]
         for point in points:
             found = kernels[point]
             yield {
-                "part": chosen.text, "method": method, "seed": seed, "noise": noise,
-                "client_lr": float(f"{rates[point]:.6g}"), "best": bool(point == best),
-                "accuracy": float(accuracy[point]), "density": float(found.mean()),
+                "part": chosen.text,
+                "method": method,
+                "seed": seed,
+                "noise": noise,
+                "client_lr": float(f"{rates[point]:.6g}"),
+                "best": bool(point == best),
+                "accuracy": float(accuracy[point]),
+                "density": float(found.mean()),
                 "f1": float(2 * (found & true).sum() / max(found.sum() + true.sum(), 1)),
-            } | _epsilons(config, noise)  # fmt: skip
+            } | _epsilons(config, noise)
 
 
 @functools.cache
@@ -98,10 +110,11 @@ def _epsilons(config: Config, noise: float) -> dict[str, float]:
     return {
         name: privacy.total_epsilon(
             [privacy.Releases(fcojax.everyone(), noise, config.num_rounds * count)],
-            config.own.num_clients, config.delta,
+            config.own.num_clients,
+            config.delta,
         )
         for name, count in runs.items()
-    }  # fmt: skip
+    }
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:

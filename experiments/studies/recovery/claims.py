@@ -84,13 +84,16 @@ def _at(config: Config, rows: list[Row], points: Points, where: str) -> list[Cla
         found += [
             over_seeds(
                 f"{text}first to an error of {config.target_error:g} (further rounds of the better "
-                "baseline)", np.min([reached[other] for other in _BASELINES], 0) - reached[name], 0,
+                "baseline)",
+                np.min([reached[other] for other in _BASELINES], 0) - reached[name],
+                0,
             ),
             over_seeds(
                 f"{text}least error at the end (the better baseline's beyond it)",
-                np.min([last[other] for other in _BASELINES], 0) - last[name], 0,
+                np.min([last[other] for other in _BASELINES], 0) - last[name],
+                0,
             ),
-        ]  # fmt: skip
+        ]
     text = f"stages speed C-FedDualAvg up {where} (further rounds of one stage)"
     return [*found, over_seeds(text, reached["c_fed_dual_avg"] - reached["mc_fed_dual_avg"], 0)]
 

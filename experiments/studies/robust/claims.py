@@ -27,13 +27,22 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
             return over_seeds(f"{text}: {words} (relative distance)", *given, source=False)
 
         found += [
-            expected("the mean is lost to 0.6 per cent of the weight that sends -1,000 times",
-                     distance("mean", "thousandfold", _SMALL), 1.0),
-            expected("and to 40 per cent that send minus twice the mean",
-                     distance("mean", "inner_product", _MOST), 1.0),
-            expected("the trimmed mean of 30 per cent is lost to 40 that send -1,000 times",
-                     distance("trimmed_mean", "thousandfold", _MOST), 1.0),
-        ]  # fmt: skip
+            expected(
+                "the mean is lost to 0.6 per cent of the weight that sends -1,000 times",
+                distance("mean", "thousandfold", _SMALL),
+                1.0,
+            ),
+            expected(
+                "and to 40 per cent that send minus twice the mean",
+                distance("mean", "inner_product", _MOST),
+                1.0,
+            ),
+            expected(
+                "the trimmed mean of 30 per cent is lost to 40 that send -1,000 times",
+                distance("trimmed_mean", "thousandfold", _MOST),
+                1.0,
+            ),
+        ]
         for attack, most in (("thousandfold", 0.3), ("little_is_enough", 0.5)):
             for rule in ("median", "trimmed_mean", "geometric_median"):
                 words = f"the {rule} withstands {attack} with a fifth of the weight"

@@ -21,9 +21,12 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
                 own = select(rows, method=method, attack=attack, rule=rule)
                 lines = [column(select(own, seed=seed), "distance") for seed in config.seeds]
                 axes.band(
-                    axis, config.shares, np.maximum(lines, 1e-4), color=colour,
+                    axis,
+                    config.shares,
+                    np.maximum(lines, 1e-4),
+                    color=colour,
                     label=rule.replace("_", " "),
-                )  # fmt: skip
+                )
             title = f"{METHODS[method].text}, {attack.replace('_', ' ')}"
             axes.describe(axis, "share of the weight", "distance", title=title, log="y")
     title = "Where attackers move the end point"

@@ -75,11 +75,15 @@ def _ends(config: Config, method: str, rule: str, attack: str, seed: int) -> Ite
         distance = np.linalg.norm(end - honest) / np.linalg.norm(honest)
         found = end != 0
         yield {
-            "part": METHODS[method].text, "method": method, "rule": rule, "attack": attack,
-            "seed": seed, "share": share,
+            "part": METHODS[method].text,
+            "method": method,
+            "rule": rule,
+            "attack": attack,
+            "seed": seed,
+            "share": share,
             "distance": float(np.nan_to_num(min(distance, FARTHEST), nan=FARTHEST)),
             "f1": float(2 * (found & true).sum() / max(found.sum() + true.sum(), 1)),
-        }  # fmt: skip
+        }
 
 
 @functools.cache
@@ -96,9 +100,15 @@ def _end(
     with warnings.catch_warnings():  # that a run has diverged is what is shown
         warnings.simplefilter("ignore")
         model, _ = fcojax.run(
-            algorithm, hparams, problem.init(jax.random.key(0)), data, jax.random.key(seed), plan,
-            num_rounds=config.num_rounds, eval_every=config.num_rounds,
-        )  # fmt: skip
+            algorithm,
+            hparams,
+            problem.init(jax.random.key(0)),
+            data,
+            jax.random.key(seed),
+            plan,
+            num_rounds=config.num_rounds,
+            eval_every=config.num_rounds,
+        )
     return np.asarray(model["kernel"], float)
 
 

@@ -38,4 +38,4 @@ EXPERIMENT = Study(
         )
         for case in ("vectors", "matrices")
     },
-)  # fmt: skip
+)

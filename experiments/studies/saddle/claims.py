@@ -40,9 +40,12 @@ def _vectors(config: Config, name: str, ends: Ends) -> list[Claim]:
     dual, below = ends["fe_dual_ex"], partial(over_seeds, at_least=False)
     found = [
         below(f"{name}: FeDualEx's gap ends below 1", dual["gap"], 1.0),
-        below(f"{name}: FeDualEx's share of nonzeros is about 0.7 (excess)",
-              abs(dual["density"] - 0.7), 0.05),
-    ]  # fmt: skip
+        below(
+            f"{name}: FeDualEx's share of nonzeros is about 0.7 (excess)",
+            abs(dual["density"] - 0.7),
+            0.05,
+        ),
+    ]
     if primal := ends.get("fed_mip_client"):
         text = f"{name}: FedMiP with its client prox is dense, at 0.95 or more"
         found.append(over_seeds(text, primal["density"], 0.95))

@@ -9,9 +9,11 @@ from experiments.studies.saddle.methods import METHODS
 from experiments.study import Config
 
 _LABELS = {
-    "gap": "duality gap", "density": "share of nonzero entries", "rank_x": "rank of X",
+    "gap": "duality gap",
+    "density": "share of nonzero entries",
+    "rank_x": "rank of X",
     "rank_y": "rank of Y",
-}  # fmt: skip
+}
 
 
 def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> list[Path]:

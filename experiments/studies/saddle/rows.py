@@ -25,17 +25,24 @@ def study(config: Config) -> Iterator[Row]:
     for case in config.cases:
         own = config[case]
         problem = bilinear(
-            num_clients=own.num_clients, num_examples=config.num_examples,
-            shape=tuple(config.shape), num_columns=own.num_columns, bound=config.bound,
-            strength=config.strength, noise_scale=config.noise_scale, seed=config.data_seed,
-        )  # fmt: skip
+            num_clients=own.num_clients,
+            num_examples=config.num_examples,
+            shape=tuple(config.shape),
+            num_columns=own.num_columns,
+            bound=config.bound,
+            strength=config.strength,
+            noise_scale=config.noise_scale,
+            seed=config.data_seed,
+        )
         for num_steps, num_rounds in zip(own.num_steps, own.num_rounds, strict=True):
             for name in own.methods:
                 place = {"case": case, "num_steps": num_steps, "method": name}
                 grid = fcojax.grid.product(
-                    _Rates, client_lr=own.client_lr, server_lr=own.server_lr,
+                    _Rates,
+                    client_lr=own.client_lr,
+                    server_lr=own.server_lr,
                     penalty_scale=[config.strength],
-                )  # fmt: skip
+                )
                 run = functools.partial(_run, config, own, problem, name, num_steps)
                 gaps = [0.0]
                 if num_points(grid) > 1:
@@ -67,10 +74,16 @@ def _run(
     num_evaluations = min(config.num_evaluations, num_rounds)
     eval_every = num_rounds // num_evaluations
     history = fcojax.sweep(
-        algorithm, grid, problem.init(jax.random.key(config.data_seed)), problem.train, keys,
-        fcojax.Plan(fcojax.local_steps(num_steps, 1)), num_rounds=num_evaluations * eval_every,
-        eval_every=eval_every, observe=lambda hparams, model, context: problem.measures(model),
-    )[1]  # fmt: skip
+        algorithm,
+        grid,
+        problem.init(jax.random.key(config.data_seed)),
+        problem.train,
+        keys,
+        fcojax.Plan(fcojax.local_steps(num_steps, 1)),
+        num_rounds=num_evaluations * eval_every,
+        eval_every=eval_every,
+        observe=lambda hparams, model, context: problem.measures(model),
+    )[1]
     return jax.tree.map(np.asarray, history)
 
 

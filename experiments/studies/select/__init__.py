@@ -45,4 +45,4 @@ EXPERIMENT = Study(
         str | None: "uplink",
         float: "positive_above",
     },
-)  # fmt: skip
+)

@@ -30,14 +30,22 @@ def _draw_path(rows: list[Row], path: Path) -> Path:
     _draw_coefficients(left, path_rows, chosen["kernel"], names)
     errors = np.nan_to_num(column(path_rows, "error"))
     right.errorbar(
-        column(path_rows, "strength"), column(path_rows, "score"), errors, fmt="o-", markersize=2.5,
-        capsize=2, linewidth=1, color="#0072B2",
-    )  # fmt: skip
+        column(path_rows, "strength"),
+        column(path_rows, "score"),
+        errors,
+        fmt="o-",
+        markersize=2.5,
+        capsize=2,
+        linewidth=1,
+        color="#0072B2",
+    )
     if chosen["index"] != best["index"]:
         right.axhline(
-            best["score"] + best["error"], color="#D55E00", linewidth=1,
+            best["score"] + best["error"],
+            color="#D55E00",
+            linewidth=1,
             label="least score plus its standard error",
-        )  # fmt: skip
+        )
     for axis in (left, right):
         _mark(axis, best, chosen)
         axis.invert_xaxis()
@@ -69,9 +77,15 @@ def _name_ends(axis: Axes, last: float, ends: list[tuple[str, float]]) -> None:
     heights = _spread_out(np.array([ends[index][1] for index in order]), 0.052 * (high - low))
     for index, height in zip(order, heights, strict=True):
         axis.annotate(
-            axes.literal(ends[index][0]), (last, height), fontsize=6.5, color=f"C{index}",
-            xytext=(3, 0), textcoords="offset points", va="center", annotation_clip=False,
-        )  # fmt: skip
+            axes.literal(ends[index][0]),
+            (last, height),
+            fontsize=6.5,
+            color=f"C{index}",
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            annotation_clip=False,
+        )
 
 
 def _spread_out(heights: np.ndarray, gap: float) -> np.ndarray:
@@ -119,9 +133,13 @@ def _draw_model(rows: list[Row], directory: Path) -> Path:
     axis.set_axisbelow(True)
     axis.barh(places, column(found, "value"), color="#0072B2", label="chosen model")
     axis.plot(
-        column(found, "refit"), places, "d", color="#D55E00", markersize=4,
+        column(found, "refit"),
+        places,
+        "d",
+        color="#D55E00",
+        markersize=4,
         label="the same features without the penalty",
-    )  # fmt: skip
+    )
     axis.set_yticks(places, [axes.literal(row["name"]) for row in found])
     axis.axvline(0, color="0.5", linewidth=0.7)
     axes.describe(axis, "coefficient of the scaled feature", "")

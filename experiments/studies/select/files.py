@@ -250,12 +250,14 @@ def _of_columns(
     y = column(config.target).numbers("it is the target: write numbers, 0 and 1 for two classes")
     x = np.stack(
         [
-            column(name).numbers(f"pass --config.drop={name} to leave that column out, or write "
-            "numbers, such as 0 and 1")
+            column(name).numbers(
+                f"pass --config.drop={name} to leave that column out, or write "
+                "numbers, such as 0 and 1"
+            )
             for name in kept
         ],
         axis=1,
-    )  # fmt: skip
+    )
     return Table(x, y, column(config.client).words() if client else None, kept)
 
 

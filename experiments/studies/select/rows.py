@@ -20,34 +20,48 @@ _MOST_NAMES = 100  # of features that the chosen model leaves out
 _MOST_FEATURES = 500  # with intervals: a site sends two matrices with a row for each
 _LIKELIHOODS = ("linear", "logistic", "poisson")
 _WORKS = {
-    "rates": "the step, from the curvature of the loss", "start": "the model without features",
-    "path": "the models of all strengths, on all data", "tune rates": "the step, for every fold",
+    "rates": "the step, from the curvature of the loss",
+    "start": "the model without features",
+    "path": "the models of all strengths, on all data",
+    "tune rates": "the step, for every fold",
     "tune start": "the model without features, for every fold",
     "tune paths": "the models of all strengths, for every fold",
-    "validation": "their loss on left-out data", "refit": "the chosen features without the penalty",
+    "validation": "their loss on left-out data",
+    "refit": "the chosen features without the penalty",
     "moments": "intervals, from two gradients and four matrices a site",
-}  # fmt: skip
+}
 
 
 def study(config: Config) -> Iterator[Row]:
     """Yield all rows; the selection is one program and takes nearly all of the time."""
     problem, names, scaling, filled, unlabelled = task(config)
     yield {
-        "part": "data", "file": config.data_dir or "drawn", "loss": config.loss,
-        "features": len(names), "unlabelled": unlabelled, "filled": int(filled.sum()),
+        "part": "data",
+        "file": config.data_dir or "drawn",
+        "loss": config.loss,
+        "features": len(names),
+        "unlabelled": unlabelled,
+        "filled": int(filled.sum()),
         "filled_features": int(np.count_nonzero(filled)),
-    }  # fmt: skip
+    }
     sites = ids_of(problem.train).tolist()
     for name, size in zip(sites, np.asarray(problem.train.sizes).tolist(), strict=True):
         yield {"part": "site", "site": name, "examples": size}
     uplink = None if config.uplink is None else uploads.from_text(config.uplink)
     plan = fcojax.Plan(fcojax.local_steps(1), uplink=uplink)
     found = fcojax.select(
-        problem, penalty(config, names), plan=plan, by=split(config),
-        one_standard_error=config.one_standard_error, strengths=config.num_strengths,
-        least=config.least, num_draws=config.num_draws, key=jax.random.key(config.seed),
-        tolerance=config.tolerance, max_rounds=config.max_rounds,
-    )  # fmt: skip
+        problem,
+        penalty(config, names),
+        plan=plan,
+        by=split(config),
+        one_standard_error=config.one_standard_error,
+        strengths=config.num_strengths,
+        least=config.least,
+        num_draws=config.num_draws,
+        key=jax.random.key(config.seed),
+        tolerance=config.tolerance,
+        max_rounds=config.max_rounds,
+    )
     shown = np.flatnonzero(np.any(np.asarray(found.path.models["kernel"]) != 0, axis=0))
     yield from _path(found, shown)
     yield from _scores(found, sites if config.by == "site" else None)
@@ -63,14 +77,21 @@ def _path(found: Selection, shown: np.ndarray) -> Iterator[Row]:
     kernels = np.asarray(path.models["kernel"])
     for index, verdict in enumerate(path.outcome.verdicts()):
         yield {
-            "part": "path", "index": index, "strength": float(path.strengths[index]),
+            "part": "path",
+            "index": index,
+            "strength": float(path.strengths[index]),
             "nonzero": int(np.count_nonzero(kernels[index])),
-            "objective": float(path.objective[index]), "rounds": int(path.outcome.rounds[index]),
-            "violation": float(path.outcome.violation[index]), "verdict": verdict,
-            "score": float(found.mean[index]), "error": float(found.standard_error[index]),
-            "kernel": kernels[index, shown], "best": index == found.best,
-            "chosen": index == found.chosen, "by": found.by,
-        }  # fmt: skip
+            "objective": float(path.objective[index]),
+            "rounds": int(path.outcome.rounds[index]),
+            "violation": float(path.outcome.violation[index]),
+            "verdict": verdict,
+            "score": float(found.mean[index]),
+            "error": float(found.standard_error[index]),
+            "kernel": kernels[index, shown],
+            "best": index == found.best,
+            "chosen": index == found.chosen,
+            "by": found.by,
+        }
 
 
 def _scores(found: Selection, sites: list[str] | None) -> Iterator[Row]:
@@ -118,18 +139,24 @@ def _scaling(scaling: Scaling, names: list[str], shown: np.ndarray) -> Iterator[
     for index in shown:
         mean, size = float(scaling.mean[index]), float(scaling.size[index])
         yield {
-            "part": "scaling", "name": names[index], "mean": mean, "size": size,
+            "part": "scaling",
+            "name": names[index],
+            "mean": mean,
+            "size": size,
             "what": scaling.what,
-        }  # fmt: skip
+        }
 
 
 def _ledger(entries: tuple[Entry, ...], ids: tuple) -> Iterator[Row]:
     for entry in entries:
         for site, down, up in zip(ids, entry.down, entry.up, strict=True):
             yield {
-                "part": "ledger", "work": entry.part, "site": site, "down": float(down),
+                "part": "ledger",
+                "work": entry.part,
+                "site": site,
+                "down": float(down),
                 "up": float(up),
-            }  # fmt: skip
+            }
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:
@@ -166,7 +193,9 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         },
         "coefficients of the scaled features": [
             {
-                "name": row["name"], "value": row["value"], "without the penalty": row["refit"],
+                "name": row["name"],
+                "value": row["value"],
+                "without the penalty": row["refit"],
                 **({"from": row["low"], "to": row["high"]} if "low" in row else {}),
             }
             for row in sorted(select(rows, part="coefficient"), key=lambda row: -abs(row["value"]))
@@ -176,7 +205,8 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
         "ledger": [
             {"work": work, **_sent(select(ledger, work=work)), "what for": _WORKS[work]}
             for work in works
-        ] + [{"work": "total", **_sent(ledger), "what for": ""}],
+        ]
+        + [{"work": "total", **_sent(ledger), "what for": ""}],
         "sites": [
             {
                 "site": row["site"],
@@ -186,7 +216,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             }
             for row in select(rows, part="site")
         ],
-    }  # fmt: skip
+    }
 
 
 def best_and_chosen(rows: list[Row]) -> tuple[list[Row], Row, Row]:

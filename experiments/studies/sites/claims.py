@@ -65,14 +65,18 @@ def _one_cell(config: Config, rows: list[Row]) -> list[Claim]:
         Claim(
             f"{where}: FedDualAvg's mean gap, {ours.mean():.2g}, is at most the published "
             f"{_OUR_GAP:g} (standard errors of the difference above it)",
-            _distance(ours, _OUR_GAP), _AGREES, False,
+            _distance(ours, _OUR_GAP),
+            _AGREES,
+            False,
         ),
         Claim(
             f"{where}: the baseline's mean gap, {theirs.mean():.4g}, is the published "
             f"{_THEIR_GAP:g} (distance in standard errors of the difference)",
-            abs(_distance(theirs, _THEIR_GAP)), _AGREES, False,
+            abs(_distance(theirs, _THEIR_GAP)),
+            _AGREES,
+            False,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _at_the_cap(config: Config, rows: list[Row]) -> list[Claim]:
@@ -108,12 +112,14 @@ def _range(what: str, values: list[np.ndarray], published: tuple[float, float]) 
         Claim(
             f"the {word} {what} of nine, {own.mean():.4g}, is the published {number:g} (distance "
             "in standard errors of the difference)",
-            abs(_distance(own, number)), _AGREES, False,
+            abs(_distance(own, number)),
+            _AGREES,
+            False,
         )
         for word, own, number in zip(
             ("least", "largest"), (ordered[0], ordered[-1]), published, strict=True
         )
-    ]  # fmt: skip
+    ]
 
 
 def _distance(values: np.ndarray, published: float) -> float:

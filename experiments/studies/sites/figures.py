@@ -27,11 +27,16 @@ def draw(config: Config, rows: list[Row], summary: Summary, directory: Path) -> 
                 for axis, measure in ((above, "f1"), (below, "gap")):
                     found = [column(select(own, round=r), measure) for r in budgets]
                     axis.errorbar(
-                        budgets, [np.mean(values) for values in found],
+                        budgets,
+                        [np.mean(values) for values in found],
                         [standard_error(values) for values in found] if axis is above else None,
-                        fmt=line, marker="o", markersize=2.5, linewidth=1.3,
-                        color=_COLOURS[method], label=f"{text}, $E = {num_steps}$",
-                    )  # fmt: skip
+                        fmt=line,
+                        marker="o",
+                        markersize=2.5,
+                        linewidth=1.3,
+                        color=_COLOURS[method],
+                        label=f"{text}, $E = {num_steps}$",
+                    )
         pooled = column(select(rows, part="pooled", design=design), "f1").mean()
         above.axhline(pooled, color="#555555", linewidth=0.8, label="lasso on all rows")
         left = place == 0

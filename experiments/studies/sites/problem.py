@@ -125,9 +125,15 @@ def draw(config: Config, design: str, seed: int) -> Sites:
     fresh = autoregressive(rng, config.num_test, config.dim, law.test_correlation)
     noise = np.mean(deviations) * rng.standard_normal(config.num_test)
     return Sites(
-        truth, np.array(signal), np.array(deviations), train, validation,
-        np.array(config.weights), (fresh, fresh @ truth + noise), max(curvatures),
-    )  # fmt: skip
+        truth,
+        np.array(signal),
+        np.array(deviations),
+        train,
+        validation,
+        np.array(config.weights),
+        (fresh, fresh @ truth + noise),
+        max(curvatures),
+    )
 
 
 def clients(sites: Sequence[Moments], weights: ArrayLike) -> ClientData:

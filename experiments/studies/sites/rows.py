@@ -45,12 +45,20 @@ def one_problem(config: Config, design: str, seed: int, device: Any) -> Iterator
     strength, train, validation = choice.strength, sites.pooled, sites.pooled_validation
     best = optimum(config, sites, strength, device)
     least = train.loss(best) + strength * np.abs(best).sum()
-    yield {
-        "part": "pooled", "strength": strength, "objective": least,
-        "duality_gap": train.duality_gap(best, np.array(strength)),
-        "local_duality_gap": choice.duality_gap, "least_place": min(choice.places),
-        "largest_place": max(choice.places), "smoothness": sites.smoothness,
-    } | place | _scores(sites, strength, best)  # fmt: skip
+    yield (
+        {
+            "part": "pooled",
+            "strength": strength,
+            "objective": least,
+            "duality_gap": train.duality_gap(best, np.array(strength)),
+            "local_duality_gap": choice.duality_gap,
+            "least_place": min(choice.places),
+            "largest_place": max(choice.places),
+            "smoothness": sites.smoothness,
+        }
+        | place
+        | _scores(sites, strength, best)
+    )
     for num_steps, method in itertools.product(config.num_steps, METHODS):
         found = models(config, sites, strength, method, num_steps, device)
         errors = validation.loss(found)
@@ -59,10 +67,13 @@ def one_problem(config: Config, design: str, seed: int, device: Any) -> Iterator
             chosen = int(errors[:, k].argmin())  # the first of equals, the smallest rate
             model = found[chosen, k]
             row = {
-                "part": "run", "num_steps": num_steps, "method": method, "round": num_rounds,
+                "part": "run",
+                "num_steps": num_steps,
+                "method": method,
+                "round": num_rounds,
                 "rate": config.rate_shares[chosen] if method == "fed_dual_avg" else None,
                 "gap": train.loss(model) + strength * np.abs(model).sum() - least,
-            } | uploads(config, method, num_rounds)  # fmt: skip
+            } | uploads(config, method, num_rounds)
             yield row | place | _scores(sites, strength, model)
 
 

@@ -51,4 +51,4 @@ EXPERIMENT = Study(
             ("sparsity_rounds", "sparsity_eval_every"),
         )
     },
-)  # fmt: skip
+)

@@ -41,13 +41,16 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     found += [
         Claim(
             "l1: the mean of FedMiD's models is denser than the models (ratio)",
-            averaged["server"] / averaged["clients"], 1.2,
+            averaged["server"] / averaged["clients"],
+            1.2,
         ),
         Claim(
             "l1: the model of FedDualAvg's mean dual is not (ratio)",
-            dual["server"] / dual["clients"], 1.0, False,
+            dual["server"] / dual["clients"],
+            1.0,
+            False,
         ),
-    ]  # fmt: skip
+    ]
     ends = list(summary["on the ball at the end"].values())
     (mid, mid_slow), (dual, dual_slow) = ends[:2], ends[-2:]
     found += [
@@ -59,8 +62,9 @@ def claims(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
         Claim("and ends on the sphere (norm)", dual["norm"], 0.999),
         Claim(
             "with a fiftieth of the rate models are still further off than duals (ratio of gaps)",
-            mid_slow["gap"] / dual_slow["gap"], 10,
+            mid_slow["gap"] / dual_slow["gap"],
+            10,
         ),
-    ]  # fmt: skip
+    ]
     # Claims on means over seeds and on all numbers of local steps: a quick run has too few.
     return [claim._replace(quick=False) for claim in found]

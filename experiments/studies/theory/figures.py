@@ -41,9 +41,12 @@ def _draw_bounds(config: Config, rows: list[Row], path: Path) -> Path:
                     axes.curve(axis, own, "round", name, dashes, color=colour, label=label)
                 axes.quantiles(axis, own, "round", colour)
             axes.describe(
-                axis, "communication round", r"$\Phi(\hat w) - \Phi^*$" if place == 0 else "",
-                title=f"{text}, K = {num_steps}", log="y",
-            )  # fmt: skip
+                axis,
+                "communication round",
+                r"$\Phi(\hat w) - \Phi^*$" if place == 0 else "",
+                title=f"{text}, K = {num_steps}",
+                log="y",
+            )
     seeds = f"mean and 10 to 90 per cent of {config.seeds} seeds"
     return axes.finish(figure, path, f"FedDualAvg below its bounds ({seeds})", 3)
 

@@ -94,10 +94,17 @@ def l1_task(config: Config, mirror: Mirror, convexity: float = 1.0) -> Task:
     bregman = float(ends - jnp.vdot(centre, optimum - start)) / convexity
     squared_norm = fco.squared_dual_norm(hessian)
     return Task(
-        _population(q, eigenvalues, linear, noise), mirror, config.l1_scale, start, optimum,
-        objective, constants._replace(distance=bregman), zeta,
-        lambda dual: squared_norm(dual / convexity), convexity,
-    )  # fmt: skip
+        _population(q, eigenvalues, linear, noise),
+        mirror,
+        config.l1_scale,
+        start,
+        optimum,
+        objective,
+        constants._replace(distance=bregman),
+        zeta,
+        lambda dual: squared_norm(dual / convexity),
+        convexity,
+    )
 
 
 def ball_task(config: Config) -> Task:
@@ -170,9 +177,16 @@ def _bounded(
         num_clients=num_clients,
     )
     return Task(
-        _population(q, eigenvalues, linear, noise), mirror, 1.0, start, optimum, objective,
-        constants, float(steepest), _squared_norm,
-    )  # fmt: skip
+        _population(q, eigenvalues, linear, noise),
+        mirror,
+        1.0,
+        start,
+        optimum,
+        objective,
+        constants,
+        float(steepest),
+        _squared_norm,
+    )
 
 
 def _population(

@@ -41,14 +41,19 @@ def bounds(config: Config, setting: str, task: Task, num_steps: int) -> Iterator
     rates = [share * fco.largest_client_lr(constants) for share in config.rate_shares]
     chosen = averages.shadow_average(loss, task.mirror, task.squared_dual_norm)
     history = _observed(
-        task, chosen._replace(model=_server_state),
+        task,
+        chosen._replace(model=_server_state),
         fcojax.grid.product(
-            FedDualAvgHparams, client_lr=[task.convexity * rate for rate in rates],
+            FedDualAvgHparams,
+            client_lr=[task.convexity * rate for rate in rates],
             penalty_scale=[task.scale],
         ),
-        jax.random.split(jax.random.key(0), config.seeds), num_steps,
-        num_rounds=config.num_rounds, eval_every=config.eval_every, observe=_shadow,
-    )  # fmt: skip
+        jax.random.split(jax.random.key(0), config.seeds),
+        num_steps,
+        num_rounds=config.num_rounds,
+        eval_every=config.eval_every,
+        observe=_shadow,
+    )
     gaps, discrepancies = task.gap(history["mean"]), history["discrepancy"].mean(axis=1)
     quadratic = setting in ONE_HESSIAN
     theorem = fco.gap_from_heterogeneity if quadratic else fco.gap_from_gradients
@@ -77,17 +82,25 @@ def curse(config: Config, task: Task) -> Iterator[Row]:
     for name in ("fed_mid", "fed_dual_avg"):
         factory = getattr(algorithms, name)
         models = _observed(
-            task, factory(loss, task.mirror),
+            task,
+            factory(loss, task.mirror),
             fcojax.grid.product(factory.Hparams, client_lr=rates, penalty_scale=[task.scale]),
-            keys, config.curse_steps, num_rounds=config.curse_rounds,
-            eval_every=config.curse_eval_every, observe=observe_model,
-        )["model"]  # fmt: skip
+            keys,
+            config.curse_steps,
+            num_rounds=config.curse_rounds,
+            eval_every=config.curse_eval_every,
+            observe=observe_model,
+        )["model"]
         for (i, j, k), gap in np.ndenumerate(task.gap(models)):
             yield {
-                "part": "curse", "algorithm": name, "rate_share": config.curse_shares[i],
-                "seed": config.curse_seeds[j], "round": (k + 1) * config.curse_eval_every,
-                "gap": float(gap), "norm": float(np.linalg.norm(models[i, j, k])),
-            }  # fmt: skip
+                "part": "curse",
+                "algorithm": name,
+                "rate_share": config.curse_shares[i],
+                "seed": config.curse_seeds[j],
+                "round": (k + 1) * config.curse_eval_every,
+                "gap": float(gap),
+                "norm": float(np.linalg.norm(models[i, j, k])),
+            }
 
 
 def small_steps(config: Config, setting: str, task: Task) -> Iterator[Row]:
@@ -98,14 +111,20 @@ def small_steps(config: Config, setting: str, task: Task) -> Iterator[Row]:
     for name in SMALL_STEPS[setting]:
         factory = getattr(algorithms, name)
         models = _observed(
-            task, averages.average_of_rounds(factory(loss, task.mirror)),
+            task,
+            averages.average_of_rounds(factory(loss, task.mirror)),
             fcojax.grid.product(
-                factory.Hparams, client_lr=[client_lr], penalty_scale=[task.scale],
+                factory.Hparams,
+                client_lr=[client_lr],
+                penalty_scale=[task.scale],
                 server_lr=[round_lr / (client_lr * num_steps)],
             ),
-            keys, num_steps, num_rounds=config.small_rounds, eval_every=config.small_eval_every,
+            keys,
+            num_steps,
+            num_rounds=config.small_rounds,
+            eval_every=config.small_eval_every,
             observe=observe_model,
-        )["model"]  # fmt: skip
+        )["model"]
         for k, values in enumerate(task.gap(models[0]).T):
             num_rounds = (k + 1) * config.small_eval_every
             yield {
@@ -134,9 +153,13 @@ def sparsity(config: Config) -> Iterator[Row]:
     A client's model is the end of a round in which it takes part alone.
     """
     problem = lasso(
-        num_clients=config.sparsity_clients, num_examples=64, dim=config.sparsity_dim,
-        num_true=config.sparsity_dim // 8, mean_scale=0.3, seed=config.data_seed,
-    )  # fmt: skip
+        num_clients=config.sparsity_clients,
+        num_examples=64,
+        dim=config.sparsity_dim,
+        num_true=config.sparsity_dim // 8,
+        mean_scale=0.3,
+        seed=config.data_seed,
+    )
     mirror = euclidean(on_subtree(l1(), named("kernel")))
     work = fcojax.local_steps(config.sparsity_steps, 10)
     hparams = FedDualAvgHparams(client_lr=config.sparsity_client_lr, penalty_scale=0.5)

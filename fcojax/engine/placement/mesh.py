@@ -36,9 +36,19 @@ from fcojax.xla import rules
 from fcojax.xla.jaxprs import equations
 
 _DECOMPOSITIONS = {
-    "svd", "eigh", "eig", "schur", "qr", "geqrf", "householder_product", "lu", "cholesky",
-    "hessenberg", "tridiagonal", "triangular_solve",
-}  # fmt: skip
+    "svd",
+    "eigh",
+    "eig",
+    "schur",
+    "qr",
+    "geqrf",
+    "householder_product",
+    "lu",
+    "cholesky",
+    "hessenberg",
+    "tridiagonal",
+    "triangular_solve",
+}
 
 
 @validated

@@ -69,8 +69,9 @@ def on_entries(*parts: tuple[Penalty, Sequence[int] | np.ndarray]) -> Penalty:
         return euclidean_norm([*found, rest.at[np.concatenate(entries)].set(0)])
 
     return Penalty(
-        value, prox,
+        value,
+        prox,
         scale_max if parts and all(scales) else None,
         all(p.convex for p in penalties),
         subdiff_distance=subdiff_distance if parts and all(distances) else None,
-    )  # fmt: skip
+    )

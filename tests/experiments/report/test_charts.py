@@ -22,11 +22,19 @@ PANELS = [
 
 def rows_of(algorithm, factor, seeds=(0, 1), status="running"):
     return [
-        {"algorithm": algorithm, "seed": seed, "round": r, "gap": factor * (1 + seed) / r,
-         "f1": r / 40 - seed / 8, "bytes_up": 1e6 * r * factor, "lr": factor, "status": status}
+        {
+            "algorithm": algorithm,
+            "seed": seed,
+            "round": r,
+            "gap": factor * (1 + seed) / r,
+            "f1": r / 40 - seed / 8,
+            "bytes_up": 1e6 * r * factor,
+            "lr": factor,
+            "status": status,
+        }
         for seed in seeds
         for r in ROUNDS
-    ]  # fmt: skip
+    ]
 
 
 BEST = {"fed_avg": rows_of("fed_avg", 1.0), NASTY: rows_of(NASTY, 2.0)}
@@ -155,9 +163,14 @@ def test_curves_can_be_read_and_switched_off_in_a_browser(written, tmp_path):
     text = written.read_text("utf-8")
     written.write_text(text.replace("</body>", f"<script>{ACTIONS}</script></body>"), "utf-8")
     command = [
-        browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'x'}",
-        "--dump-dom", written.as_uri(),
-    ]  # fmt: skip
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path / 'x'}",
+        "--dump-dom",
+        written.as_uri(),
+    ]
     dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout
     seen = json.loads(html.unescape(re.search(r'data-seen="([^"]*)"', dom)[1]))
     first, second = "FedAvg (lr = 1)", f"{NASTY} (lr = 2)"

@@ -9,10 +9,18 @@ from experiments.report.claims import Claim, over_seeds
 
 @pytest.mark.parametrize(
     ("measured", "at_least", "holds"),
-    [(2.0, True, True), (1.0, True, True), (0.5, True, False), (0.5, False, True),
-     (2.0, False, False), (float("nan"), True, False), (float("nan"), False, False),
-     (float("inf"), True, False), (float("-inf"), False, False)],
-)  # fmt: skip
+    [
+        (2.0, True, True),
+        (1.0, True, True),
+        (0.5, True, False),
+        (0.5, False, True),
+        (2.0, False, False),
+        (float("nan"), True, False),
+        (float("nan"), False, False),
+        (float("inf"), True, False),
+        (float("-inf"), False, False),
+    ],
+)
 def test_a_claim_holds_on_its_side_for_finite_numbers(measured, at_least, holds):
     claim = Claim("one", measured, 1.0, at_least)
     assert claim.holds is holds

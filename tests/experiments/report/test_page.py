@@ -41,9 +41,15 @@ def test_the_page_holds_everything_and_needs_no_other_file(tmp_path):
     counts = [{"what": "sent", "value": 1234567}, {"what": "rule", "value": "a sentence " * 3}]
     shown = page.Shown(figure, "a caption", [{"claim": "it holds", "holds": True}])
     page.write(
-        path, "A", "do this", [shown], {"scores": lines, "counts": counts, "empty": []},
-        notes="one\n\ntwo", warnings=["at the edge"], facts={"date": "today"},
-    )  # fmt: skip
+        path,
+        "A",
+        "do this",
+        [shown],
+        {"scores": lines, "counts": counts, "empty": []},
+        notes="one\n\ntwo",
+        warnings=["at the edge"],
+        facts={"date": "today"},
+    )
     reader = Reader(path)
     assert reader.cells[:4] == ["claim", "holds", "it holds", "yes"]
     assert reader.cells[4:13] == [
@@ -72,9 +78,15 @@ def test_names_and_texts_of_a_user_come_out_as_they_are_and_run_nothing(tmp_path
     figure.write_bytes(PIXEL)
     table = [{NASTY: NASTY}]
     page.write(
-        path, NASTY, NASTY, [page.Shown(figure, NASTY, table)], {NASTY: table}, notes=NASTY,
-        warnings=[NASTY], facts={NASTY: NASTY},
-    )  # fmt: skip
+        path,
+        NASTY,
+        NASTY,
+        [page.Shown(figure, NASTY, table)],
+        {NASTY: table},
+        notes=NASTY,
+        warnings=[NASTY],
+        facts={NASTY: NASTY},
+    )
     reader = Reader(path)
     assert "script" not in reader.tags
     # Title twice, command, note, warning, caption, the heading, two facts and two tables.

@@ -7,11 +7,17 @@ from experiments.report import axes, plots
 
 # Two seeds whose cohorts, and so bytes, differ; the second diverges.
 ROWS = [
-    {"seed": seed, "round": r, "f1": r / 10, "bytes_up": sent, "bytes_down": 2 * sent,
-     "status": "running" if seed == 0 else "diverged"}
+    {
+        "seed": seed,
+        "round": r,
+        "f1": r / 10,
+        "bytes_up": sent,
+        "bytes_down": 2 * sent,
+        "status": "running" if seed == 0 else "diverged",
+    }
     for seed, scale in ((0, 1e6), (1, 3e6))
     for r, sent in ((1, scale), (2, 2 * scale))
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(

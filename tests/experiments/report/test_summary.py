@@ -16,9 +16,15 @@ MOST = Criterion("f1", "max", 10)
 
 def row(client_lr, server_lr, at, f1, objective=1.0, status="", seed=0):
     return {
-        "algorithm": "a", "client_lr": client_lr, "server_lr": server_lr, "seed": seed,
-        "round": at, "f1": f1, "objective": objective, "status": status,
-    }  # fmt: skip
+        "algorithm": "a",
+        "client_lr": client_lr,
+        "server_lr": server_lr,
+        "seed": seed,
+        "round": at,
+        "f1": f1,
+        "objective": objective,
+        "status": status,
+    }
 
 
 def test_the_best_mean_at_the_end_wins_and_ties_go_to_the_lower_objective():

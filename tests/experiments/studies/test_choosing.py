@@ -16,9 +16,20 @@ def test_a_row_has_the_checks_and_the_measured_rounds(monkeypatch):
     lines = {line.name: line for line in choosing._LINES}
     cells = choosing.row(lines["prox_skip"], tables)
     assert list(cells.values()) == [
-        "`prox_skip`", "F + psi", "exact", "exact", "exact", "1 d", "1 d + 1", "1 d", "0", "1",
-        "equal numbers of steps", "12; 3.4, 0.5", "12; 3.4, 0.5",
-    ]  # fmt: skip
+        "`prox_skip`",
+        "F + psi",
+        "exact",
+        "exact",
+        "exact",
+        "1 d",
+        "1 d + 1",
+        "1 d",
+        "0",
+        "1",
+        "equal numbers of steps",
+        "12; 3.4, 0.5",
+        "12; 3.4, 0.5",
+    ]
     cells = choosing.row(lines["fed_split"], tables)
     assert cells["limit"] == "approaching" and cells["half the clients"] == "refused"
     assert cells["minimises"] == "F" and cells["shared Hessians"] == ""

@@ -20,8 +20,9 @@ def test_the_share_of_good_rates_is_counted_for_each_seed():
 
     def seen(accuracy, density):
         return lambda seed, at: {
-            "accuracy": accuracy + 1e-3 * seed, "density": density * (1 + 0.01 * seed),
-        }  # fmt: skip
+            "accuracy": accuracy + 1e-3 * seed,
+            "density": density * (1 + 0.01 * seed),
+        }
 
     good, bad = (0.9, 0.895, 0.5, 0.4), (0.88, 0.875, 0.875, 0.4)
     rows, summary = sweep_of(
@@ -31,12 +32,13 @@ def test_the_share_of_good_rates_is_counted_for_each_seed():
                 for i, accuracy in enumerate(accuracies)
             }
             for label, accuracies, density in (
-                ("fed_dual_avg", good, 0.1), ("fed_mid", bad, 0.25),
+                ("fed_dual_avg", good, 0.1),
+                ("fed_mid", bad, 0.25),
             )
         },
         Criterion("accuracy", "max", 40),
         (0, 50, 100),
-    )  # fmt: skip
+    )
     config.criterion_rounds = 40
     density, accuracy, share, own, mean = sweep.claims(config, rows, summary)
     assert density.measured == pytest.approx(2.5) and density.holds

@@ -85,9 +85,14 @@ def test_the_reference_is_proximal_gradient_descent_on_pooled_data():
     start = problem.init(jax.random.key(0))
     algorithm = factory(problem.loss, euclidean(sweep.penalty(config)))
     model, _ = fcojax.run(
-        algorithm, factory.Hparams(0.1, 1.0, 0.5), start, train, jax.random.key(0), num_rounds=3,
+        algorithm,
+        factory.Hparams(0.1, 1.0, 0.5),
+        start,
+        train,
+        jax.random.key(0),
+        num_rounds=3,
         plan=work,
-    )  # fmt: skip
+    )
     slope = jax.grad(lambda w: jnp.mean(problem.loss(w, problem.train.examples)))
     w = start
     for _ in range(3):
@@ -112,8 +117,9 @@ def test_the_pooled_solver_chooses_the_strength(rule, measure):
         config.own_grids = {"fed_mid": {"penalty_scale": (0.7,)}}
         grids = resolve(config, sweep).grids
     assert [{*grids[name].penalty_scale.tolist()} for name in ("fed_mid", "fed_dual_avg")] == [
-        {np.float32(0.7)}, {np.float32(chosen)}
-    ]  # fmt: skip
+        {np.float32(0.7)},
+        {np.float32(chosen)},
+    ]
     assert chosen == {"validation": 0.03, "pattern": 0.1}[rule]
 
 

@@ -16,8 +16,10 @@ def ratings(tmp_path):
     entry = np.sort(rng.permutation(60 * 20)[:900])
     np.savez(
         tmp_path / "ratings.npz",
-        user=entry // 20, joke=entry % 20, rating=rng.normal(0, 4, 900).astype(np.float32),
-    )  # fmt: skip
+        user=entry // 20,
+        joke=entry % 20,
+        rating=rng.normal(0, 4, 900).astype(np.float32),
+    )
     return tmp_path
 
 

@@ -26,9 +26,13 @@ def rows_of(name, errors, client_lr):
 def test_claims_compare_rounds_and_ends_at_both_kinds_of_rates(num_seeds):
     sweep, config = quick_config("recovery_lasso")
     config.target_error, config.source_lr = 1.05, {"fed_mid": 0.1, "fed_dual_avg": 0.1}
-    curves = {"fed_mid": (3, 2, 0.9), "fed_dual_avg": (3, 0.9, 0.8),
-              "fast_fed_dual_avg": (3, 0.7, 0.6), "c_fed_dual_avg": (3, 2, 0.6),
-              "mc_fed_dual_avg": (3, 2, 0.7)}  # fmt: skip
+    curves = {
+        "fed_mid": (3, 2, 0.9),
+        "fed_dual_avg": (3, 0.9, 0.8),
+        "fast_fed_dual_avg": (3, 0.7, 0.6),
+        "c_fed_dual_avg": (3, 2, 0.6),
+        "mc_fed_dual_avg": (3, 2, 0.7),
+    }
     rows = [row for name, errors in curves.items() for row in rows_of(name, errors, 0.2)]
     rows += [row for name in curves for row in rows_of(name, (3, 2, 1.5), 0.1)]
     rows = [row for row in rows if row["seed"] < num_seeds]

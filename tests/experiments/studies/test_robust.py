@@ -51,10 +51,12 @@ def test_composite_fl_is_moved_far_because_its_server_adds_up_what_attackers_sen
     config = FrozenConfigDict(robust.get_config())
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):  # as the launcher does
         honest, far = (
-            [rows._end(config, method, rule, "little_is_enough", 0, share)
-             for method in ("composite_fl", "whole")]
+            [
+                rows._end(config, method, rule, "little_is_enough", 0, share)
+                for method in ("composite_fl", "whole")
+            ]
             for rule, share in (("mean", 0.0), ("median", 0.2))
-        )  # fmt: skip
+        )
     np.testing.assert_allclose(honest[1], honest[0], atol=1e-5)
     moved = np.linalg.norm(np.subtract(far, honest), axis=1) / np.linalg.norm(honest[0])
     assert moved[0] > 0.5 and moved[1] < 0.2

@@ -10,12 +10,13 @@ def _rows(ends):
     """Rows in which each method ends with these gaps and ranks, one of each by seed."""
     place = {"part": "curve", "case": "matrices", "num_steps": 1}
     return [
-        place | {"method": method, "seed": seed, "round": at, "gap": gap + 1 - at / 10}
+        place
+        | {"method": method, "seed": seed, "round": at, "gap": gap + 1 - at / 10}
         | {"density": 1.0, "rank_x": rank, "rank_y": 3.0}
         for method, own in ends.items()
         for seed, (gap, rank) in enumerate(own)
         for at in (5, 10)
-    ]  # fmt: skip
+    ]
 
 
 def test_claims_are_about_all_seeds_and_pair_them():
@@ -23,14 +24,20 @@ def test_claims_are_about_all_seeds_and_pair_them():
     config.matrices.num_steps, config.matrices.methods = (1,), ("fe_dual_ex", "fed_dual_avg")
     ours = [(0.1, 10.0), (0.3, 9.0), (0.5, 10.0)]
     # Behind by 0.01 to 0.012 with each seed, though seeds are 0.2 apart.
-    rank, gap = claims(config, _rows({"fe_dual_ex": ours, "fed_dual_avg": [
-        (0.11, 20.0), (0.311, 20.0), (0.512, 20.0)]}), {})  # fmt: skip
+    rank, gap = claims(
+        config,
+        _rows({"fe_dual_ex": ours, "fed_dual_avg": [(0.11, 20.0), (0.311, 20.0), (0.512, 20.0)]}),
+        {},
+    )
     assert (rank.measured, rank.holds, gap.holds) == (10, True, True)
     assert gap.measured == pytest.approx(0.011)
     # One seed of higher rank, or one that is not behind, and neither is so.
     ours[1] = (0.3, 11.0)
-    rank, gap = claims(config, _rows({"fe_dual_ex": ours, "fed_dual_avg": [
-        (0.11, 20.0), (0.29, 20.0), (0.512, 20.0)]}), {})  # fmt: skip
+    rank, gap = claims(
+        config,
+        _rows({"fe_dual_ex": ours, "fed_dual_avg": [(0.11, 20.0), (0.29, 20.0), (0.512, 20.0)]}),
+        {},
+    )
     assert (rank.measured, rank.holds, gap.holds) == (11, False, False)
     assert {claim.decided for claim in (rank, gap)} == {True}
 

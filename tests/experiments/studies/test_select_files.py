@@ -20,8 +20,14 @@ from tests.experiments.studies.select_files import compressed, config_of
 def test_formats_give_the_same_table(tmp_path):
     x, y = np.array([[1.0, 2.0], [3.0, 0.5], [0.0, 4.0]], np.float32), np.array([0, 1, 1])
     site = np.array(["b", "a", "a"])
-    np.savez(tmp_path / "a.npz", x=x, y=y, site=np.array([1, 0, 0]), names=["age", "dose"],
-             sites=["a", "b"])  # fmt: skip
+    np.savez(
+        tmp_path / "a.npz",
+        x=x,
+        y=y,
+        site=np.array([1, 0, 0]),
+        names=["age", "dose"],
+        sites=["a", "b"],
+    )
     lines = [f"{a},{b},{c},{d}" for (a, b), c, d in zip(x, y, site, strict=True)]
     (tmp_path / "a.csv").write_text("\n".join(["age,dose,y,site", *lines]))
     rows = [f"{c} 1:{a} 2:{b}" for (a, b), c in zip(x, y, strict=True)]
@@ -51,26 +57,34 @@ def test_formats_give_the_same_table(tmp_path):
     ("text", "sentence"),
     [
         ("age,y,site\n1,0,b\n1,0,b\n3,1\n", "a.csv, line 4: has 2 cells where the header has 3."),
-        ("age,smoker,y,site\n1,0,0,b\n1,x,1,b\n",
-         "a.csv, line 3: smoker is 'x', which is not a number; pass --config.drop=smoker to leave "
-         "that column out, or write numbers, such as 0 and 1."),
-        ("age,y,site\n1,0,b\n1,yes,b\n",
-         "a.csv, line 3: y is 'yes', which is not a number; it is the target: write numbers, 0 and "
-         "1 for two classes."),
+        (
+            "age,smoker,y,site\n1,0,0,b\n1,x,1,b\n",
+            "a.csv, line 3: smoker is 'x', which is not a number; pass --config.drop=smoker to "
+            "leave that column out, or write numbers, such as 0 and 1.",
+        ),
+        (
+            "age,y,site\n1,0,b\n1,yes,b\n",
+            "a.csv, line 3: y is 'yes', which is not a number; it is the target: write numbers, 0 "
+            "and 1 for two classes.",
+        ),
         ("age,y,site\n1,0,b\n1e999,1,b\n", "a.csv, line 3: age is '1e999', which is not finite;"),
-        ("age,y,site\n1,0,b\n2,1, \n",
-         "a.csv, line 3: site is empty; name the site or remove the row."),
+        (
+            "age,y,site\n1,0,b\n2,1, \n",
+            "a.csv, line 3: site is empty; name the site or remove the row.",
+        ),
         ("age,age,y,site\n1,1,0,b\n", "a.csv has 2 columns 'age'; rename one."),
         ("y,site\n1,b\n", "a.csv is left as a feature, only target and site."),
         (",age,y,site\n0,1,0,b\n1,2,1,a\n", "a.csv has a feature '', as pandas names the index of"),
-        ("Unnamed: 0,age,y,site\n0,1,0,b\n",
-         "a.csv has a feature 'Unnamed: 0', as pandas names the index of its rows; write the file "
-         "with index=False, or give the column a name."),
+        (
+            "Unnamed: 0,age,y,site\n0,1,0,b\n",
+            "a.csv has a feature 'Unnamed: 0', as pandas names the index of its rows; write the "
+            "file with index=False, or give the column a name.",
+        ),
         ("age;y;site\n1;0;b\n", "a.csv has one column, 'age;y;site'; separate cells by commas."),
         ("", "a.csv has no rows; pass a file with a header"),
         ('age,y,site\n1,0,"b\n2,1,a\n', "a.csv, line 3: unexpected end of data; is there an open"),
     ],
-)  # fmt: skip
+)
 def test_errors_in_a_csv_file_name_the_line(text, sentence, tmp_path):
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(ValueError, match=re.escape(sentence)):
@@ -182,8 +196,10 @@ def test_wide_libsvm_files_stay_sparse(tmp_path, monkeypatch):
     expected = [[1, 1], [3 / np.sqrt(10), 0], [1 / np.sqrt(10), 0]]
     np.testing.assert_allclose(scaled.value, np.sqrt(3) * np.array(expected))
     assert not scaling.mean.any() and scaling.size[[0, 6, 1]].tolist() == [
-        pytest.approx(np.sqrt(1 / 3)), pytest.approx(np.sqrt(10 / 3)), 1.0
-    ]  # fmt: skip
+        pytest.approx(np.sqrt(1 / 3)),
+        pytest.approx(np.sqrt(10 / 3)),
+        1.0,
+    ]
 
 
 def test_parquet_and_csv_give_the_same_table(tmp_path):

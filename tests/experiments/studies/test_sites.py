@@ -44,9 +44,14 @@ def test_averaged_descent_is_its_definition(dim, num_steps):
     algorithm = averaged_coordinate_descent()
     grid = fcojax.grid.product(algorithm.hparams_type, penalty_scale=strengths)
     models, _ = fcojax.sweep(
-        algorithm, grid, jnp.zeros(dim), held, jax.random.key(0)[None],
-        fcojax.local_steps(num_steps), num_rounds=2,
-    )  # fmt: skip
+        algorithm,
+        grid,
+        jnp.zeros(dim),
+        held,
+        jax.random.key(0)[None],
+        fcojax.local_steps(num_steps),
+        num_rounds=2,
+    )
     for strength, found in zip(strengths, models[:, 0], strict=True):
         w = np.zeros(dim)
         for _ in range(2):
@@ -63,13 +68,16 @@ def test_dual_averaging_on_moments_equals_that_on_rows():
     hparams = fed_dual_avg.Hparams(client_lr=0.1, penalty_scale=0.1)
     first, second = (
         fcojax.run(
-            fed_dual_avg(loss, euclidean(l1())), hparams, jnp.zeros(5), data, jax.random.key(0),
-            fcojax.local_steps(3), num_rounds=4,
+            fed_dual_avg(loss, euclidean(l1())),
+            hparams,
+            jnp.zeros(5),
+            data,
+            jax.random.key(0),
+            fcojax.local_steps(3),
+            num_rounds=4,
         )[0]
-        for loss, data in (
-            (problem.moment_loss, held), (half_squared_error, examples)
-        )
-    )  # fmt: skip
+        for loss, data in ((problem.moment_loss, held), (half_squared_error, examples))
+    )
     np.testing.assert_allclose(first, second, rtol=0, atol=1e-14)
     assert jnp.abs(first).max() > 0.05
 
@@ -150,8 +158,10 @@ def test_the_strength_is_the_weighted_mean_of_what_sites_choose():
         strengths = np.geomspace(1, 1e-3, 8) * abs(own.cross).max()
         root = np.linalg.cholesky(own.gram)  # rows with these moments
         labels = np.linalg.solve(root, own.cross) * 12**0.5
-        models = [_coordinate_descent(root.T * 12**0.5, labels, np.zeros(12), strength, 300)
-                  for strength in strengths]  # fmt: skip
+        models = [
+            _coordinate_descent(root.T * 12**0.5, labels, np.zeros(12), strength, 300)
+            for strength in strengths
+        ]
         expected.append(strengths[held.loss(np.array(models)).argmin()])
     assert choice.strength == pytest.approx(np.dot([0.5, 0.3, 0.2], expected), rel=1e-12)
     assert choice.duality_gap <= config.path_tolerance
@@ -177,11 +187,13 @@ def _fabricated(config, lead, late=0.0):
                 f1 = 0.2 + dual * (lead + 0.028 * at) + 0.002 * (seed - 1) * dual
                 for num_rounds in config.num_rounds:
                     rows.append(
-                        {"part": "run", "num_steps": num_steps, "method": method} | place | shared
+                        {"part": "run", "num_steps": num_steps, "method": method}
+                        | place
+                        | shared
                         | {"round": num_rounds, "f1": f1, "active": 131 + 10.875 * at + seed - 1}
                         | {"gap": gap + late * (num_rounds == 100)}
                         | uploads(config, method, num_rounds)
-                    )  # fmt: skip
+                    )
             if num_steps == config.num_steps[0]:
                 row = {"part": "pooled", "duality_gap": 1e-12, "local_duality_gap": 1e-5}
                 rows.append(row | {"objective": 20.0, "f1": 0.5, "active": 40} | place | shared)

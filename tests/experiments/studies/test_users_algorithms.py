@@ -8,11 +8,27 @@ from tests.experiments.studies.quick_sweeps import quick_config
 
 CONFIGS = ("lasso", "fmri", "low_rank", "matrix_completion", "recovery_lasso", "recovery_digits")
 SOURCES = (
-    "fed_dual_avg", "fed_dual_avg_osp", "fed_mid", "fed_mid_osp", "fed_avg_subgradient",
-    "centralized", "local", "fast_fed_dual_avg", "c_fed_dual_avg", "mc_fed_dual_avg",
-)  # fmt: skip
-MEASURES = ("f1", "density", "accuracy", "objective", "rank", "error", "error_fro",
-            "validation_loss")  # fmt: skip
+    "fed_dual_avg",
+    "fed_dual_avg_osp",
+    "fed_mid",
+    "fed_mid_osp",
+    "fed_avg_subgradient",
+    "centralized",
+    "local",
+    "fast_fed_dual_avg",
+    "c_fed_dual_avg",
+    "mc_fed_dual_avg",
+)
+MEASURES = (
+    "f1",
+    "density",
+    "accuracy",
+    "objective",
+    "rank",
+    "error",
+    "error_fro",
+    "validation_loss",
+)
 CRITERION = Criterion("objective", "min", 20)
 
 
