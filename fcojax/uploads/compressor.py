@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.memo import memoised
+from fcojax.extend import memoised, validated
 from fcojax.types import Array, Key, ManyArrays, OneArray, PyTree, Scalar
 
 Arguments = ParamSpec("Arguments")
