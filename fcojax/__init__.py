@@ -56,7 +56,7 @@ from fcojax.selection.select import select
 if TYPE_CHECKING:
     from fcojax import check, flower, networks
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 __all__ = [
     # subpackages
