@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from fcojax.rows import to_frame
     from fcojax.selection import path, select
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 __all__ = [
     # subpackages
