@@ -24,7 +24,7 @@ PENALTIES = {
     "sparse_group by label": transforms.sparse_group(0.5, labels={}),
     "total_variation": transforms.total_variation(),
     "fused_lasso": transforms.fused_lasso(0.5),
-    "non_negative_l1": transforms.non_negative_l1(),
+    "l1 on the orthant": transforms.with_box(transforms.l1(), 0.0, np.inf),
     "mcp": transforms.mcp(3.0),
     "scad": transforms.scad(3.7),
     "simplex": transforms.simplex(),
@@ -32,7 +32,7 @@ PENALTIES = {
     "l2_ball": transforms.l2_ball(),
     "linf_ball": transforms.linf_ball(),
     "box": transforms.box(-1.0, 1.0),
-    "non_negative": transforms.non_negative(),
+    "orthant": transforms.box(0.0, np.inf),
     "affine": transforms.affine(np.zeros((1, 0)), np.zeros(1)),
     "monotone": transforms.monotone(),
     "l0_ball": transforms.l0_ball(2),
@@ -75,7 +75,6 @@ def slope(penalty, at, step=1.0, scale=1.0):
 
 KINKS = {
     "l1 stays zero": (transforms.l1(), 1.0, 0.0),
-    "non_negative_l1 stays zero": (transforms.non_negative_l1(), 1.0, 0.0),
     "l2 stays zero": (transforms.l2(), -1.0, 0.0),
     "l_inf stays zero": (transforms.l_inf(), 1.0, 0.0),
     "elastic_net stays zero": (transforms.elastic_net(0.5), 0.5, 0.0),

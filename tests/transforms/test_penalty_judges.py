@@ -74,7 +74,11 @@ PROBLEMS = {
         lambda x: cvxpy.norm1(cvxpy.diff(x, 3)),
         None,
     ),
-    "non_negative_l1": (transforms.non_negative_l1(), cvxpy.norm1, lambda x: [x >= 0]),
+    "l1 on the orthant": (
+        transforms.with_box(transforms.l1(), 0.0, np.inf),
+        cvxpy.norm1,
+        lambda x: [x >= 0],
+    ),
     "simplex": (transforms.simplex(), None, lambda x: [x >= 0, cvxpy.sum(x) == SCALE]),
     "l1_ball": (transforms.l1_ball(), None, lambda x: [cvxpy.norm1(x) <= SCALE]),
     "l2_ball": (transforms.l2_ball(), None, lambda x: [cvxpy.norm2(x) <= SCALE]),

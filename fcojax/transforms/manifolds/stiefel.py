@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from fcojax.arguments import validated
-from fcojax.transforms.floats import transform
+from fcojax import tree
+from fcojax.factories import factory
 from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.manifolds.polar import Method, matmul, polar, special_polar
 from fcojax.transforms.singular_values import require_matrix
@@ -25,8 +25,7 @@ _NUM_HALVINGS = 4
 _NUM_TERMS = 12
 
 
-@transform
-@validated
+@factory
 def stiefel(
     *,
     retraction: Literal["polar", "qr"] = "polar",
@@ -79,7 +78,7 @@ def stiefel(
     )
 
 
-@transform
+@factory
 def generalised_stiefel(metric: Array) -> Manifold:
     r"""Return the matrices with :math:`x^T B x = I`, in the inner product of a positive definite B.
 
@@ -107,13 +106,16 @@ def generalised_stiefel(metric: Array) -> Manifold:
     lower = jnp.linalg.cholesky(jnp.asarray(metric))
 
     def to_frame(x):
+        x = tree.floats(x)
         return matmul(lower.T.astype(x.dtype), x)
 
     def solve(z, trans):
         return jax.scipy.linalg.solve_triangular(lower.astype(z.dtype), z, trans=trans, lower=True)
 
     def in_frame(function):
-        return lambda *points: solve(function(*map(to_frame, points)), "T")
+        return lambda *points: tree.cast_like(
+            solve(function(*map(to_frame, points)), "T"), points[0]
+        )
 
     frame = stiefel()
     return Manifold(
@@ -124,12 +126,12 @@ def generalised_stiefel(metric: Array) -> Manifold:
         reach=1.0,
         inverse_retract=in_frame(frame.inverse_retract),
         exp=in_frame(frame.exp),
-        riesz=lambda gradient: solve(solve(gradient, "N"), "T"),
-        metric=lambda v: matmul(lower.astype(v.dtype), to_frame(v)),
+        riesz=lambda gradient: solve(solve(tree.floats(gradient), "N"), "T"),
+        metric=lambda v: matmul(lower.astype(to_frame(v).dtype), to_frame(v)),
     )
 
 
-@transform
+@factory
 def orthogonal() -> Manifold:
     r"""Return the orthogonal group O(d) of (d, d) matrices, the square Stiefel manifold.
 
@@ -164,7 +166,7 @@ def orthogonal() -> Manifold:
     )
 
 
-@transform
+@factory
 def rotation() -> Manifold:
     r"""Return the rotation group SO(d) of orthogonal matrices with determinant 1.
 

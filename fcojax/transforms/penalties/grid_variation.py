@@ -16,14 +16,12 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.transforms.floats import in_floats, transform
-from fcojax.transforms.penalty import Penalty, checked, times_scale, to_float32, weight
+from fcojax.factories import factory
+from fcojax.transforms.penalty import Penalty, times_scale, weight
 from fcojax.types import Array, Count, Params, Scalar
 
 
-@transform
-@validated
+@factory
 def grid_variation(mask: ArrayLike, num_steps: Count = 100) -> Penalty:
     r"""Return the total variation of images and volumes, or of the part of them in a mask.
 
@@ -56,16 +54,16 @@ def grid_variation(mask: ArrayLike, num_steps: Count = 100) -> Penalty:
         def total(leaf):
             return jnp.sum(jnp.abs(_jumps(_on_grid(leaf, inside), inside)))
 
-        return times_scale(scale, tree.total(jax.tree.map(total, x)))
+        return times_scale(scale, tree.total(jax.tree.map(total, tree.floats(x))))
 
     def prox(v, step, scale):
         def denoise(leaf):
             solved, _ = _solved(leaf, weight(step, scale, leaf), inside, num_steps)
             return solved[np.nonzero(inside)].reshape(leaf.shape)
 
-        return jax.tree.map(denoise, v)
+        return tree.cast_like(jax.tree.map(denoise, tree.floats(v)), v)
 
-    return checked("grid_variation", Penalty(value, prox))
+    return Penalty(value, prox)
 
 
 def grid_variation_gap(
@@ -94,7 +92,7 @@ def grid_variation_gap(
     def gap(leaf):
         return _solved(leaf, weight(step, scale, leaf), inside, num_steps)[1]
 
-    return tree.total(jax.tree.map(gap, in_floats(to_float32)(v)))
+    return tree.total(jax.tree.map(gap, tree.floats(v)))
 
 
 def _checked(mask: ArrayLike) -> np.ndarray:
