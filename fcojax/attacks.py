@@ -12,13 +12,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import tree
-from fcojax.algorithms.base import Algorithm
-from fcojax.arguments import validated
-from fcojax.engine.uploads.collect import WEIGHTED_SUM, WHOLE_COHORT, Cohort
-from fcojax.engine.uploads.uplink import NO_UPLINK, Uplink, no_memory, split
-from fcojax.memo import memoised
-from fcojax.problems.clients import ClientData
+from fcojax import ClientData, Uplink, tree
+from fcojax.algorithms import Algorithm
+from fcojax.extend import (
+    NO_UPLINK,
+    WEIGHTED_SUM,
+    WHOLE_COHORT,
+    Cohort,
+    memoised,
+    no_memory,
+    split,
+    validated,
+)
 from fcojax.types import (
     Array,
     CountOrZero,

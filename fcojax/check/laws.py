@@ -10,19 +10,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.algorithms.work import local_steps
+from fcojax import (
+    ClientData,
+    Plan,
+    State,
+    Uplink,
+    advance,
+    everyone,
+    from_clients,
+    local_steps,
+    run,
+    start,
+    sweep,
+    uniform_cohort,
+)
 from fcojax.check.population import quadratic, quadratic_clients
 from fcojax.check.subject import Finding, Subject
-from fcojax.engine.grid import take
-from fcojax.engine.participation.samplers import everyone, uniform_cohort
-from fcojax.engine.plan import Plan
-from fcojax.engine.randomness import draw_cohort
-from fcojax.engine.run import run
-from fcojax.engine.state import State
-from fcojax.engine.stepper import advance, start
-from fcojax.engine.sweep import sweep
-from fcojax.engine.uploads.uplink import Uplink
-from fcojax.problems.clients import ClientData, from_clients
+from fcojax.extend import draw_cohort, take
 from fcojax.types import PyTree
 
 _POINT = (0.4, -0.2, 0.8, 0.4)  # of unit norm, for the sphere

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fcojax.arguments import validated
+from fcojax import ClientData, from_rows
+from fcojax.extend import validated
 from fcojax.problems import stored
-from fcojax.problems.clients import ClientData, from_rows
 
 
 class Pooled(NamedTuple):

@@ -17,16 +17,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.algorithms.base import Algorithm
-from fcojax.arguments import checked_value, shown
-from fcojax.engine.hparams import as_arrays, at_round, is_schedule
-from fcojax.engine.limits import require_unlimited
-from fcojax.engine.plan import as_plan
-from fcojax.engine.uploads.uplink import NO_UPLINK, as_given
-from fcojax.problems.problem import Loss
-from fcojax.transforms.penalty import Penalty
+from fcojax.algorithms import Algorithm
+from fcojax.extend import (
+    NO_UPLINK,
+    Loss,
+    as_arrays,
+    as_given,
+    as_plan,
+    at_round,
+    backend,
+    checked_value,
+    is_schedule,
+    require_unlimited,
+    shown,
+)
+from fcojax.transforms import Penalty
 from fcojax.types import Params, PyTree
-from fcojax.xla.rules import backend
 
 VERSION = "1"  # of the messages
 

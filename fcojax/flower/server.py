@@ -11,26 +11,37 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import safetensors
-from fcojax.algorithms.base import ClientResult
-from fcojax.engine.client_loop import RoundContext, is_admitted, received
-from fcojax.engine.optimality import VIOLATION, violation_at
-from fcojax.engine.participation.samplers import Draw
-from fcojax.engine.plan import Plan
-from fcojax.engine.randomness import BATCHES, CLIENT, ENCODE, draw_cohort, purpose_key
-from fcojax.engine.round import server_step
-from fcojax.engine.tally import added, empty_tally, merged
-from fcojax.engine.uploads.outliers import bound_after
-from fcojax.engine.uploads.uplink import NO_UPLINK, require_fitting, split
-from fcojax.engine.validation import as_first_states
+from fcojax import ClientData, Draw, Plan, safetensors
+from fcojax.algorithms import ClientResult
+from fcojax.extend import (
+    BATCHES,
+    CLIENT,
+    ENCODE,
+    NO_UPLINK,
+    VIOLATION,
+    RoundContext,
+    added,
+    as_first_states,
+    bound_after,
+    checked_weights,
+    draw_cohort,
+    empty_tally,
+    in_full_precision,
+    in_range,
+    is_admitted,
+    jit_per,
+    merged,
+    purpose_key,
+    received,
+    require_fitting,
+    server_step,
+    split,
+    violation_at,
+)
 from fcojax.flower.federation import Federation
 from fcojax.flower.joining import Site
 from fcojax.flower.site import Forms, Keys, Sent, forms, own_leaves
-from fcojax.memo import jit_per
-from fcojax.problems.clients import ClientData
-from fcojax.problems.weights import checked_weights, in_range
 from fcojax.types import Array, Key, PyTree
-from fcojax.xla.rules import in_full_precision
 
 PURPOSES = CLIENT, BATCHES, ENCODE  # of the keys in ``Keys``
 

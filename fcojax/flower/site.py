@@ -12,21 +12,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import safetensors, tree
-from fcojax.algorithms.base import Algorithm, ClientResult
-from fcojax.algorithms.local import Local
-from fcojax.arguments import validated
-from fcojax.engine.client_loop import Rows
-from fcojax.engine.optimality import pooled_gradient
-from fcojax.engine.plan import Plan
-from fcojax.engine.uploads.uplink import NO_UPLINK, Uplink, split
+from fcojax import ClientData, Plan, Uplink, from_rows, safetensors, tree
+from fcojax.algorithms import Algorithm, ClientResult, Local
+from fcojax.extend import (
+    NO_UPLINK,
+    Rows,
+    depend_on_first,
+    in_full_precision,
+    jit_per,
+    pooled_gradient,
+    split,
+    validated,
+)
 from fcojax.flower.federation import Federation, program_hash
-from fcojax.memo import jit_per
-from fcojax.problems.clients import ClientData, from_rows
-from fcojax.problems.problem import population_loss
+from fcojax.problems import population_loss
 from fcojax.types import Array, PyTree
-from fcojax.xla.jaxprs import depend_on_first
-from fcojax.xla.rules import in_full_precision
 
 SOLVE = "#"  # between the name of a path and the number of one of its solves, in names of runs
 

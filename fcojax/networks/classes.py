@@ -6,15 +6,12 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fcojax.arguments import validated
+from fcojax import ClientData
+from fcojax.extend import check_splits, on_validation, rules, validated
 from fcojax.networks.kernels import dense_density
 from fcojax.networks.modules import Module, functions_of, loss_of
-from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import check_splits
-from fcojax.problems.measures import on_validation
-from fcojax.problems.problem import Problem
+from fcojax.problems import Problem
 from fcojax.types import Count
-from fcojax.xla.rules import rules
 
 
 @validated

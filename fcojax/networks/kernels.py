@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 
-from fcojax.problems.measures import at_cuts, density
+from fcojax.extend import at_cuts, density
 from fcojax.types import Params
 
 

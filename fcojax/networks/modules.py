@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from flax import errors, linen, nnx
 
 from fcojax import tree
-from fcojax.arguments import shown, validated
-from fcojax.problems.problem import Loss, RandomLoss
+from fcojax.extend import Loss, shown, validated
+from fcojax.problems import RandomLoss
 from fcojax.types import Array, Key, ManyArrays, Params, PyTree
 
 Build = Callable[[nnx.Rngs], nnx.Module]  # a fresh model, its weights drawn from the streams

@@ -9,13 +9,11 @@ import optax
 from flax import nnx
 from jax.typing import DTypeLike
 
-from fcojax.arguments import validated
+from fcojax import ClientData
+from fcojax.extend import SPLITS, on_validation, validated
 from fcojax.networks.kernels import dense_density
 from fcojax.networks.modules import Build, Module, functions_of, loss_of
-from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import SPLITS
-from fcojax.problems.measures import on_validation
-from fcojax.problems.problem import Problem
+from fcojax.problems import Problem
 from fcojax.types import Count
 
 

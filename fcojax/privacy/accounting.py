@@ -12,17 +12,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jax.core import Tracer
 
-from fcojax.arguments import validated
-from fcojax.engine.participation.availability import Cyclic, Markov
-from fcojax.engine.participation.recorded import Trace
-from fcojax.engine.participation.samplers import (
+from fcojax import Plan, Sampler
+from fcojax.extend import (
     CoinFlips,
+    Cyclic,
     Dropout,
     Everyone,
-    Sampler,
+    Markov,
+    Trace,
     UniformCohort,
+    validated,
 )
-from fcojax.engine.plan import Plan
 from fcojax.robust.mass import number
 from fcojax.types import Array, Count, Positive, Share
 

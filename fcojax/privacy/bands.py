@@ -20,8 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.engine.uploads.uplink import RoundWeights
+from fcojax.extend import RoundWeights, validated
 from fcojax.privacy.noise import key_of
 from fcojax.robust.mass import number
 from fcojax.types import Array, Count, Key

@@ -4,11 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from fcojax.arguments import validated
-from fcojax.engine.participation.samplers import Sampler
-from fcojax.engine.plan import Plan
-from fcojax.engine.uploads.uplink import Limit
-from fcojax.memo import memoised
+from fcojax import Plan, Sampler
+from fcojax.extend import Limit, memoised, validated
 from fcojax.privacy.accounting import (
     Accountant,
     Releases,

@@ -12,13 +12,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fcojax import tree
-from fcojax.arguments import checked_value
-from fcojax.engine.plan import Plan
-from fcojax.engine.uploads.uplink import (
+from fcojax import Plan, Uplink, tree
+from fcojax.extend import (
     NO_UPLINK,
     RoundWeights,
-    Uplink,
+    checked_value,
     counted_fraction,
     forgetful,
     no_memory,

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fcojax.engine.uploads.uplink import RoundWeights
+from fcojax.extend import RoundWeights
 from fcojax.types import Array, Key
 
 # Folded into the key of a round's mean, which other uplinks draw from too.

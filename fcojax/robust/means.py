@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.arguments import checked_value
+from fcojax.extend import checked_value
 from fcojax.robust.mass import between, nearest, number, ordered, weighted_median
 from fcojax.robust.rule import Rule
 from fcojax.types import Array, Count, Positive, Probability, Real

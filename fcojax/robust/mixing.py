@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fcojax.arguments import checked_value
+from fcojax.extend import checked_value
 from fcojax.robust.mass import nearest, number
 from fcojax.robust.means import clip
 from fcojax.robust.rule import Mixing

@@ -10,11 +10,11 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fcojax import tree
-from fcojax.engine.uploads.collect import WHOLE_COHORT, Cohort
-from fcojax.engine.uploads.uplink import (
+from fcojax import Uplink, tree
+from fcojax.extend import (
     NO_UPLINK,
-    Uplink,
+    WHOLE_COHORT,
+    Cohort,
     forgetful,
     no_memory,
     plain_mean,

@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.arguments import validated
-from fcojax.memo import memoised
-from fcojax.problems.clients import ClientData
-from fcojax.problems.problem import Loss, WholeBatchLoss
+from fcojax import ClientData
+from fcojax.extend import Loss, memoised, validated
+from fcojax.problems import WholeBatchLoss
 from fcojax.types import Array, Key, Numbers, PyTree
 
 Fraction = Annotated[

@@ -8,16 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import tree
-from fcojax.algorithms.work import Work
-from fcojax.arguments import validated
-from fcojax.engine.padding import sizes_matter
-from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.solve import Outcome
-from fcojax.memo import jit_per
+from fcojax import ClientData, Plan, tree
+from fcojax.algorithms import Work
+from fcojax.extend import (
+    Outcome,
+    as_plan,
+    in_full_precision,
+    jit_per,
+    require_one_device,
+    sizes_matter,
+    validated,
+)
 from fcojax.privacy.mechanism import is_private
-from fcojax.problems.clients import ClientData, require_one_device
-from fcojax.problems.problem import Problem, population_loss
+from fcojax.problems import Problem, population_loss
 from fcojax.selection.criteria import Criterion, UpToOne
 from fcojax.selection.folds import (
     Folds,
@@ -47,7 +50,6 @@ from fcojax.selection.show import draw_path, draw_scores
 from fcojax.selection.solves import Setup, key_of_fold
 from fcojax.transforms import Penalty
 from fcojax.types import Count, Key, NonNegative, Params, PyTree
-from fcojax.xla.rules import in_full_precision
 
 
 class Selection(NamedTuple):

@@ -14,16 +14,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fcojax import tree
-from fcojax.algorithms.base import Algorithm
-from fcojax.engine.hparams import at_round
-from fcojax.engine.optimality import kkt, pooled_gradient
-from fcojax.engine.plan import Plan
-from fcojax.engine.program import Program
-from fcojax.engine.solve import Outcome, solve_traced
+from fcojax import ClientData, Plan, kkt, tree
+from fcojax.algorithms import Algorithm
+from fcojax.extend import Loss, Outcome, Program, at_round, pooled_gradient, solve_traced
 from fcojax.privacy.mechanism import is_private
-from fcojax.problems.clients import ClientData
-from fcojax.problems.problem import Loss, population_loss
+from fcojax.problems import population_loss
 from fcojax.transforms import Penalty, flat
 from fcojax.types import Array, Key, Params
 

@@ -5,11 +5,9 @@ from typing import TypeVar
 import jax
 import jax.numpy as jnp
 
-from fcojax.algorithms.work import local_steps
-from fcojax.engine.participation.samplers import Everyone
-from fcojax.engine.plan import Plan
-from fcojax.engine.solve import Outcome
-from fcojax.problems.problem import Problem, Summary
+from fcojax import Plan, local_steps
+from fcojax.extend import Everyone, Outcome
+from fcojax.problems import Problem, Summary
 from fcojax.selection.search import Tried
 from fcojax.types import Array
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fcojax.arguments import validated
+from fcojax.extend import validated
 from fcojax.types import Count, NonNegative, Positive
 
 

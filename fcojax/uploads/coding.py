@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.engine.uploads.uplink import Uplink
+from fcojax import Uplink, tree
+from fcojax.extend import validated
 from fcojax.types import Array, Key, PyTree, Scalar
 from fcojax.uploads.compressor import Compressor, factory
 

@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fcojax import tree
-from fcojax.engine.uploads.uplink import Uplink
+from fcojax import Uplink, tree
 from fcojax.types import Array, NonNegative, Probability, PyTree, Share
 from fcojax.uploads import coding
 from fcojax.uploads.compressor import Compressor, factory

@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 
-from fcojax.engine.uploads.uplink import RoundWeights, Uplink
+from fcojax import Uplink
+from fcojax.extend import RoundWeights
 from fcojax.types import Array, Key, Numbers, Positive, PyTree
 from fcojax.uploads.compressor import factory
 from fcojax.uploads.quantise import rounded
