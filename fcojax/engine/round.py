@@ -27,7 +27,6 @@ from fcojax.engine.uploads.nonfinite import guarded
 from fcojax.engine.uploads.uplink import RoundWeights, plain_mean, split
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, PyTree, Scalar
-from fcojax.xla.stacking import entrywise
 
 # Names of the engine's own counts, which metrics and measures may not use.
 COUNTS = ("participants", "dropped", "lost", "refused", "outliers")
@@ -128,7 +127,7 @@ def server_step(
     stepped, finite = step(context.hparams, server, mean_upload, fraction, server_key)
     require_same_form("server_update", server, stepped)
     attempted = (count > 0) | context.uplink.steps_when_empty
-    (after,) = entrywise(lambda *pair: (tree.where(attempted & finite, *pair),), stepped, server)
+    after = tree.where(attempted & finite, stepped, server)
     if context.plan.downlink is not None:  # where there is no step, nothing is broadcast
         kept = context.memory._replace(uplink=memory.uplink)
         memory = tree.where(attempted & finite, memory, kept)
