@@ -11,6 +11,7 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.factories import factory
+from fcojax.transforms.calculus.moreau import moreau_envelope
 from fcojax.transforms.constraints.indicator import largest
 from fcojax.transforms.penalties.l1 import l1, soft_threshold
 from fcojax.transforms.penalty import Penalty, entrywise, times_scale
@@ -181,13 +182,10 @@ def huber(knee: Positive) -> Penalty:
     References:
       Huber, Robust estimation of a location parameter, 1964.
     """
+    envelope = moreau_envelope(l1())
 
     def value(x, scale):
-        def one(leaf):
-            inner = jnp.clip(leaf, -knee, knee)
-            return jnp.sum(inner * (leaf - 0.5 * inner))
-
-        return times_scale(scale, tree.total(jax.tree.map(one, x)))
+        return times_scale(scale, envelope(x, 1.0, knee))
 
     def prox(v, step, scale):
         def shrink(leaf, step, scale):
