@@ -48,7 +48,7 @@ TRANSFORMS = {
     "l1_ball": (lambda v: transforms.l1_ball().prox(v, 1.0, 10.0), None, 1, VECTORS),
     "l_inf": (lambda v: transforms.l_inf().prox(v, 1.0, 10.0), None, 1, VECTORS),
     "l0_ball": (lambda v: transforms.l0_ball(100).prox(v, 1.0, 1.0), None, 1, VECTORS),
-    "power 2.5": (lambda v: transforms.power(2.5).prox(v, 1.0, 0.7), None, 1, VECTORS),
+    "power 2.5": (lambda v: transforms.lp_power(2.5).prox(v, 1.0, 0.7), None, 1, VECTORS),
     "monotone": (lambda v: transforms.monotone().prox(v, 1.0, 1.0), None, 1, VECTORS[1:]),
     "total_variation": (
         lambda v: transforms.total_variation().prox(v, 1.0, 1.0),

@@ -42,11 +42,11 @@ from fcojax.transforms.mirrors.mirror import Mirror, euclidean
 from fcojax.transforms.mirrors.p_norm import p_norm
 from fcojax.transforms.mirrors.quadratic import diagonal, quadratic
 from fcojax.transforms.mirrors.side_by_side import side_by_side
-from fcojax.transforms.penalties.grid_variation import grid_variation, grid_variation_gap
+from fcojax.transforms.penalties.grid_variation import grid_variation
 from fcojax.transforms.penalties.l1 import l1, soft_threshold, zero
 from fcojax.transforms.penalties.nonconvex import l0_ball, mcp, scad
 from fcojax.transforms.penalties.norms import group_l2, l2, l_inf, sparse_group
-from fcojax.transforms.penalties.power import power
+from fcojax.transforms.penalties.power import lp_power
 from fcojax.transforms.penalties.separable import (
     elastic_net,
     huber,
@@ -85,7 +85,6 @@ __all__ = [
     "generalised_stiefel",
     "grassmann",
     "grid_variation",
-    "grid_variation_gap",
     "group_l2",
     "half_space",
     "huber",
@@ -98,6 +97,7 @@ __all__ = [
     "l2_squared",
     "l_inf",
     "linf_ball",
+    "lp_power",
     "mcp",
     "monotone",
     "moreau_envelope",
@@ -114,7 +114,6 @@ __all__ = [
     "per_entry",
     "per_leaf",
     "polar",
-    "power",
     "precomposed",
     "product_manifold",
     "psd",

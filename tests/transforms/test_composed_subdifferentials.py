@@ -21,7 +21,7 @@ INNER = {
     "l1": transforms.l1(),
     "elastic_net": transforms.elastic_net(0.5),
     "huber": transforms.huber(0.7),
-    "power": transforms.power(1.5),
+    "power": transforms.lp_power(1.5),
     "weighted_l1": transforms.weighted_l1(np.array([1.0, 0.0, 2.0, 0.5, 1.0, 3.0])),
     "l2": transforms.l2(),
     "l_inf": transforms.l_inf(),

@@ -50,7 +50,7 @@ TRANSFORMS = {
     "p_norm": (transforms.p_norm(1.5), VECTOR),
     "per_entry": (transforms.per_entry(transforms.l2()), VECTOR),
     "per_leaf": (transforms.per_leaf(L1), {"a": VECTOR, "b": TALL}),
-    "power": (transforms.power(1.5), VECTOR),
+    "lp_power": (transforms.lp_power(1.5), VECTOR),
     "precomposed": (transforms.precomposed(L1, jnp.flip, jnp.flip), VECTOR),
     "product_manifold": (
         transforms.product_manifold({"a": transforms.sphere(), "b": transforms.stiefel()}),
@@ -116,7 +116,6 @@ FUNCTIONS = {
         VECTOR,
         VECTOR + 1,
     ),
-    "grid_variation_gap": (lambda x: transforms.grid_variation_gap(x, 0.7, 0.6, WHOLE), VECTOR),
     "l1_vertex": (lambda x: transforms.l1_vertex(x, 0.6), VECTOR),
     "moreau_envelope": (lambda x: transforms.moreau_envelope(L1)(x, 0.7, 0.6), VECTOR),
     "nuclear_vertex": (lambda x: transforms.nuclear_vertex(x, 0.6), SQUARE),

@@ -15,7 +15,7 @@ PENALTIES = {
     "l2_squared": transforms.l2_squared(),
     "elastic_net": transforms.elastic_net(0.5),
     "huber": transforms.huber(0.8),
-    "power": transforms.power(2.3),
+    "power": transforms.lp_power(2.3),
     "l2": transforms.l2(),
     "l_inf": transforms.l_inf(),
     "group_l2 by axis": transforms.group_l2(axis=0),
@@ -101,7 +101,7 @@ def test_the_derivative_at_a_kink_is_one_sided(name):
 @pytest.mark.parametrize("strength", [0.0, 0.7, 1e6])
 def test_derivative_of_powers_of_at_least_two_at_zero(p, strength):
     expected = 1 / (1 + 2 * strength) if p == 2.0 else 1.0
-    assert slope(transforms.power(p), 0.0, 1.0, strength) == pytest.approx(expected, rel=1e-15)
+    assert slope(transforms.lp_power(p), 0.0, 1.0, strength) == pytest.approx(expected, rel=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_norms_and_their_gradients_at_the_ends_of_single_precision(size):
 @pytest.mark.parametrize("p", [1.5, 2.0, 2.3, 3.0, 10.0])
 def test_powers_at_the_ends_of_single_precision(p):
     """A root that underflows is 0 and not NaN."""
-    prox = jax.jit(transforms.power(p).prox)
+    prox = jax.jit(transforms.lp_power(p).prox)
     for size in (1e-21, 1.0, 1e30):
         for strength in (1e-30, 1.0, 1e30):
             exact = np.asarray(prox(jnp.float64(size), 1.0, strength))

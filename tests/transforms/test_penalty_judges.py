@@ -50,7 +50,7 @@ PROBLEMS = {
     ),
     "huber": (transforms.huber(0.8), lambda x: 0.5 * cvxpy.sum(cvxpy.huber(x, 0.8)), None),
     "power": (
-        transforms.power(2.5),
+        transforms.lp_power(2.5),
         lambda x: cvxpy.sum(cvxpy.power(cvxpy.abs(x), 2.5)),
         None,
     ),
@@ -202,7 +202,7 @@ def test_power_solves_its_equation_to_the_last_bits(p):
     """At sizes from 1e-6 to 1e6, against a bracketing root finder."""
     sizes = 10.0 ** np.linspace(-6, 6, 13)
     for strength in (1e-3, 1.0, 1e3):
-        ours = transforms.power(p).prox(jnp.asarray(sizes), 1.0, strength)
+        ours = transforms.lp_power(p).prox(jnp.asarray(sizes), 1.0, strength)
         for size, root in zip(sizes, np.asarray(ours), strict=True):
 
             def miss(u, size=size, strength=strength):

@@ -22,7 +22,7 @@ AboveOne = Annotated[float, Numbers("a finite number above 1", lambda values: va
 
 
 @factory
-def power(p: AboveOne) -> Penalty:
+def lp_power(p: AboveOne) -> Penalty:
     r"""Return the power p of the absolute value, :math:`\psi(x) = \lambda \sum_i |x_i|^p`.
 
     .. math:: \mathrm{prox}(v)_i = \mathrm{sign}(v_i) u, \quad u + t \lambda p u^{p - 1} = |v_i|
@@ -35,7 +35,7 @@ def power(p: AboveOne) -> Penalty:
       p: the exponent, above 1; use ``l1()`` for 1.
 
     Example:
-      >>> power(3).prox(jnp.array([4.0, -4.0]), step=1.0, scale=1.0).tolist()
+      >>> lp_power(3).prox(jnp.array([4.0, -4.0]), step=1.0, scale=1.0).tolist()
       [1.0, -1.0]
 
     References:

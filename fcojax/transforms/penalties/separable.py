@@ -1,6 +1,6 @@
 """Separable penalties other than the l1 norm: weighted l1, squared l2, elastic net, Huber.
 
-Each prox is one elementwise pass. See ``power`` and ``nonconvex`` for more.
+Each prox is one elementwise pass. See ``lp_power`` and ``nonconvex`` for more.
 """
 
 from typing import Annotated
