@@ -25,8 +25,8 @@ from fcojax.engine.uploads.nonfinite import guarded
 from fcojax.engine.uploads.uplink import NO_UPLINK, Uplink, require_fitting, split
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
-from fcojax.xla.conditionals import batch_max
 from fcojax.xla.jaxprs import depend_on_first
+from fcojax.xla.loops import batch_max
 from fcojax.xla.rules import rules
 from fcojax.xla.slicing import small_slice
 

@@ -1,13 +1,29 @@
-"""Loops of JAX with one more bound: a traced number of iterations, or a usual one."""
+"""Loops whose number of iterations is traced, or usual; bounds that stay scalars under ``vmap``."""
 
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
 from jax.extend import core
 
 from fcojax.types import Array, PyTree
 from fcojax.xla.rules import rules
+
+
+@custom_vmap
+def batch_max(number: Array) -> Array:
+    """Return the maximum of a scalar over all enclosing ``vmap`` axes, as an unbatched value.
+
+    A loop up to a batched number, or a branch on a batched condition, would become a ``select``.
+    """
+    return number
+
+
+@batch_max.def_vmap
+def _reduce(axis_size, in_batched, number):
+    del axis_size, in_batched
+    return batch_max(jnp.max(number)), False
 
 
 def scan_some(

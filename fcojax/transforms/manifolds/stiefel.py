@@ -1,6 +1,7 @@
 """Matrices with orthonormal columns: Stiefel manifolds, the orthogonal and rotation groups."""
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -200,7 +201,7 @@ def geodesic(x: Array, tangent: Array) -> Array:
     return matmul(x, column[:k]) + matmul(tangent, column[k:])
 
 
-def log_by_halving(x: Array, y: Array, chord) -> Array:
+def log_by_halving(x: Array, y: Array, chord: Callable[[Array, Array], Array]) -> Array:
     r"""Return the logarithm on a manifold in which ``polar(x + y)`` is the midpoint of x and y.
 
     If all angles t between x and y are small, ``chord(x, y)`` is a tangent N with singular values

@@ -1,5 +1,6 @@
 """The sorted l1 norm, by isotonic regression of the sorted magnitudes."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -60,9 +61,12 @@ def slope(weights: Array) -> Penalty:
         flat, unravel, w = sized(v)
         order = jnp.argsort(jnp.abs(flat), descending=True)
         sign = jnp.where(flat < 0, -1.0, 1.0).astype(flat.dtype)  # at 0 the derivative is one-sided
-        lowered = (sign * flat)[order] - weight(step, scale, flat) * w
+        shift, size = weight(step, scale, flat), (sign * flat)[order]
+        # Without a penalty ties are no blocks: the derivative in v is then the identity.
+        fixed = jax.lax.stop_gradient(size)
+        lowered = jnp.where(shift > 0, size, fixed) - shift * w
         level = -monotone().prox(-lowered, 0.0, 0.0)
-        moved = jnp.where(level > 0, level, 0)
+        moved = jnp.where(level > 0, level, 0) + jnp.where(shift > 0, 0, size - fixed)
         return unravel(sign * jnp.zeros_like(flat).at[order].set(moved))
 
     def scale_max(gradient):
