@@ -157,8 +157,8 @@ CASES = {
         per_row(lambda v: v * max(1 - 3 / np.linalg.norm(v), 0)),
     ),
     "group_l2": Case(per_row(grouped), per_row(group_shrink)),
-    "power 3": Case(prox(transforms.power(3), 1.0, 0.7), cube_root_shrink),
-    "power 2.5": Case(prox(transforms.power(2.5), 1.0, 0.7), None),
+    "power 3": Case(prox(transforms.lp_power(3), 1.0, 0.7), cube_root_shrink),
+    "power 2.5": Case(prox(transforms.lp_power(2.5), 1.0, 0.7), None),
     "l_inf": Case(
         prox(transforms.l_inf(), 1.0, 10.0), per_row(lambda v: v - l1_ball_by_sorting(v, 10.0))
     ),

@@ -83,7 +83,8 @@ from fcojax.engine.validation import (
     require_hparams,
     require_run,
 )
-from fcojax.memo import jit_per, memoised
+from fcojax.factories import factory, memoised
+from fcojax.memo import jit_per
 
 # Problems and geometry.
 from fcojax.problems.clients import require_one_device
@@ -94,9 +95,9 @@ from fcojax.problems.problem import Loss
 from fcojax.problems.second_moments import row_weights
 from fcojax.problems.weights import checked_weights, in_range
 from fcojax.shuffle import permuted, words
+from fcojax.transforms.bisection import least_scale
 from fcojax.transforms.manifolds.manifold import ambient_norm
 from fcojax.transforms.penalties.norms import grouped
-from fcojax.transforms.penalty import least_scale
 
 # Programs for all backends.
 from fcojax.xla.jaxprs import depend_on_first, inner_programs

@@ -46,7 +46,7 @@ def all_minibatches(
     """Scan over minibatches, all of which the client uses."""
     steps = jnp.arange(max_steps, dtype=jnp.int32)
     indices, weights = draw(steps)
-    drawn = steps, _stored(offset + indices), weights
+    drawn = steps, offset + indices, weights
     return _scan(lambda carry, drawn: step(carry, gather(*drawn)), carry, drawn)
 
 
@@ -82,7 +82,7 @@ def some_minibatches(
     def take_block(carry, steps):
         indices, weights = draw(steps)
         # Compared here: XLA would divide once more for every entry of the carry.
-        drawn = steps, steps < taken, steps, _stored(offset + indices), weights
+        drawn = steps, steps < taken, steps, offset + indices, weights
         return _scan(take_if_needed, carry, drawn)
 
     def take_block_if_needed(carry, steps):
@@ -102,11 +102,6 @@ def _scan(step: Step, carry: PyTree, each: PyTree) -> tuple[PyTree, PyTree]:
         first = jax.tree.map(lambda leaf: leaf[0], each)
         unroll = max(1, limit // num_equations(step, carry, first))
     return jax.lax.scan(step, carry, each, unroll=unroll)
-
-
-def _stored(rows: Array) -> Array:
-    """Where launches are slow, keep XLA from computing the rows again wherever they are read."""
-    return jax.lax.optimization_barrier(rows) if rules.rules().few_kernels else rows
 
 
 def _step_if(condition: Array, step: Step, carry: PyTree, *args: PyTree) -> tuple[PyTree, PyTree]:

@@ -31,7 +31,7 @@ from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import BATCHES, CLIENT, ENCODE, SHARED, purpose_key
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
-from fcojax.xla.conditionals import batch_max
+from fcojax.xla.loops import batch_max
 from fcojax.xla.rules import rules
 from fcojax.xla.slicing import small_slice
 

@@ -29,7 +29,6 @@ from fcojax.engine.nonfinite import guarded
 from fcojax.engine.randomness import AGGREGATE, SERVER, SHARED, draw_cohort, purpose_key
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree, Scalar
-from fcojax.xla.stacking import entrywise
 
 # Names of the engine's own counts, which metrics and measures may not use.
 COUNTS = ("participants", "dropped", "lost", "refused", "left_out")
@@ -105,7 +104,7 @@ def server_step(
     step = guarded(algorithm.server_update, lambda server: server)
     stepped, finite = step(hparams, server, found.upload, found.fraction, key)
     require_same_form("server_update", server, stepped)
-    (after,) = entrywise(lambda *pair: (tree.where(found.step & finite, *pair),), stepped, server)
+    after = tree.where(found.step & finite, stepped, server)
     return after, jnp.where(found.step & ~finite, 1, 0).astype(jnp.int32)
 
 

@@ -54,7 +54,7 @@ from fcojax.engine.validation import (
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
-from fcojax.xla import stacking
+from fcojax.xla.loops import scan_some
 from fcojax.xla.rewriting import fast_inside_loops
 from fcojax.xla.rules import in_full_precision
 
@@ -261,7 +261,7 @@ def advance_traced(
                 measures = _evaluate(program.algorithm, program.observe, hparams, state, context)
             return state, merged(measures, metrics | {"round": state.round}, "observe")
 
-        return stacking.scan(to_next_evaluation, state, program.num_evaluations)
+        return jax.lax.scan(to_next_evaluation, state, length=program.num_evaluations)
 
     if not is_sweep(state.key):
         return one(hparams, state)
@@ -302,7 +302,7 @@ def _rounds(
             server, rows, memory, metrics = one_round(context, state.server, rows)
             return State(server, *rows, state.round + 1, state.key, memory), metrics
 
-        state, metrics = stacking.scan(body, state, length, num_rounds)
+        state, metrics = scan_some(body, state, length, num_rounds)
         return state, reduced_over_rounds(metrics)
 
     if data.mesh is None:

@@ -5,17 +5,14 @@ and ``ef14``, ``ef21`` and their relatives one with error feedback.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.extend import memoised, validated
+from fcojax.extend import factory
 from fcojax.types import Array, Key, ManyArrays, OneArray, PyTree, Scalar
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 
 
 class Compressor(NamedTuple):
@@ -56,11 +53,6 @@ class Compressor(NamedTuple):
     leafwise: bool = False
 
     example = "uploads.top_k(0.01)"
-
-
-def factory(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Decorate a factory: arguments are checked, and equal calls return the same object."""
-    return memoised(validated(function))
 
 
 @factory

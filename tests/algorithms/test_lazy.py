@@ -11,7 +11,7 @@ import fcojax
 from fcojax import algorithms, problems
 from fcojax.engine.client_loop import local_handle
 from fcojax.transforms import euclidean, flat, l1, l2, l2_squared, named, on_subtree
-from fcojax.transforms.mirrors.mirror import side_by_side
+from fcojax.transforms.mirrors.side_by_side import side_by_side
 from fcojax.xla.jaxprs import inner_programs, largest_result
 
 DIM, WIDTH, SIZES = 400, 4, [3, 7, 1, 5, 4]
