@@ -25,7 +25,7 @@ import numpy as np
 import fcojax
 from benchmarks.settings import plan, setting
 from benchmarks.workloads import WORKLOADS, draw
-from fcojax.problems import stored
+from fcojax.problems import memory
 from fcojax.problems.clients import ClientData
 
 DIM, ROWS, COHORT, BLOCK = 64, 20, 100, 10
@@ -41,7 +41,7 @@ def saved(folder: pathlib.Path, num_clients: int, sparse: bool) -> ClientData:
     if not sparse:
         rng = np.random.default_rng(0)
         x = rng.standard_normal((num_rows, DIM), np.float32)
-        fcojax.from_rows({"x": x, "y": x[:, 0]}, [ROWS] * num_clients).save(folder)
+        fcojax.save_clients(fcojax.from_rows({"x": x, "y": x[:, 0]}, [ROWS] * num_clients), folder)
         return fcojax.open_clients(folder)
     folder.mkdir()
     mapped = {
@@ -95,7 +95,7 @@ def of_workload(folder: pathlib.Path, name: str) -> Task:
     """FedDualAvg on a reference workload."""
     workload = WORKLOADS[name]
     algorithm, hparams, start, data = setting(workload, "fed_dual_avg", *draw(workload))
-    data.save(folder)
+    fcojax.save_clients(data, folder)
     return Task(
         algorithm, hparams, start, fcojax.open_clients(folder), fcojax.Plan(*plan(workload))
     )
@@ -114,7 +114,7 @@ def measure(num_clients: int, num_rounds: int, gigabytes: float, workload: str) 
         else:
             task = small_clients(folder, num_clients, bool(gigabytes))
         algorithm, hparams, start, data, how = task
-        assert stored.file_of(data.examples["x"]) is not None
+        assert memory.file_of(data.examples["x"]) is not None
         stream = fcojax.Stream(data, how, eval_every=BLOCK)
 
         def from_disk(state, rounds):

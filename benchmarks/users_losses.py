@@ -30,7 +30,7 @@ from benchmarks.replay import draws
 from fcojax import networks
 from fcojax.networks import recurrent
 from fcojax.networks.modules import Module
-from fcojax.problems.problem import RandomLoss
+from fcojax.problems.losses import RandomLoss
 
 _CLIENTS, _EXAMPLES, _ROUNDS = 10, 60, 2
 _LR = 0.05

@@ -48,7 +48,8 @@ from fcojax.engine.stream import Stream
 from fcojax.engine.sweep import sweep
 from fcojax.engine.uploads.outliers import norm_bound, norm_quantile
 from fcojax.engine.uploads.uplink import Uplink
-from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
+from fcojax.problems.clients import ClientData, from_clients, from_rows
+from fcojax.problems.stored import open_clients, save_clients
 from fcojax.rows import to_frame
 from fcojax.selection.path import path
 from fcojax.selection.select import select
@@ -83,6 +84,7 @@ __all__ = [
     "from_clients",
     "from_rows",
     "open_clients",
+    "save_clients",
     # plans: local work, participation, uploads
     "Plan",
     "local_epochs",

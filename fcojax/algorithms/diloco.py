@@ -10,7 +10,7 @@ import optax
 
 from fcojax.algorithms.base import Algorithm, takes
 from fcojax.algorithms.fed_opt import fed_opt
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.types import NonNegative, Positive, Probability
 
 

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.types import Key, Params, Positive, Scalar
 
 

@@ -14,7 +14,7 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
 from fcojax.algorithms.local import mean_gradient
 from fcojax.algorithms.stepping import cast, cast_floats, widest_dtype
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.calculus.per_entry import prox_per_entry
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty

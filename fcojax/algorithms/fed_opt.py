@@ -14,7 +14,7 @@ from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapse
 from fcojax.algorithms.local import mean_gradient
 from fcojax.algorithms.stepping import Chosen, Side
 from fcojax.arguments import field_annotations
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import NonNegative, Params, Positive, PyTree
 

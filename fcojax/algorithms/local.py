@@ -13,7 +13,7 @@ from fcojax.algorithms import local_scan
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.problems.fields import require_floats
-from fcojax.problems.problem import Loss, RandomLoss, WholeBatchLoss, losses_of
+from fcojax.problems.losses import Loss, RandomLoss, WholeBatchLoss, losses_of
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla import rules
 from fcojax.xla.conditionals import batch_max

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.manifolds.manifold import Manifold, riemannian_gradient
 from fcojax.types import NonNegative, Params, Positive
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fcojax.algorithms import optimisers
 from fcojax.algorithms.base import Algorithm, takes
 from fcojax.algorithms.fed_opt import fed_opt
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.calculus.per_entry import prox_per_entry
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import NonNegative, Positive, Probability

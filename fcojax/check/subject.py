@@ -15,7 +15,7 @@ import fcojax.algorithms
 from fcojax.algorithms.base import Algorithm, Factory
 from fcojax.arguments import field_annotations, numbers_of, shown, validated
 from fcojax.engine.validation import require_hparams
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms import Mirror, Penalty, euclidean, flat, l1, sphere
 from fcojax.types import Positive
 

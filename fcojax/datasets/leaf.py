@@ -11,7 +11,7 @@ import numpy as np
 from fcojax.arguments import validated
 from fcojax.datasets.pooled import Pooled
 from fcojax.datasets.reading import Foreign, find, reading
-from fcojax.problems.fields import check_labels
+from fcojax.problems.labels import check_labels
 from fcojax.types import Count
 
 _FETCH = (

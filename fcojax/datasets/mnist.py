@@ -16,7 +16,7 @@ from fcojax.arguments import validated
 from fcojax.datasets.arrays import npz
 from fcojax.datasets.pooled import Pooled
 from fcojax.datasets.reading import Foreign, find_either, reading
-from fcojax.problems.fields import check_labels
+from fcojax.problems.labels import check_labels
 
 _NAMES = {"train": "train", "test": "t10k"}
 _FETCH = (

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from fcojax.arguments import validated
-from fcojax.problems import stored
+from fcojax.problems import memory
 from fcojax.problems.clients import ClientData, from_rows
 
 
@@ -64,7 +64,7 @@ def by_client(pooled: Pooled, weights: Any = None) -> ClientData:
     examples = pooled.examples
     if (np.diff(index) < 0).any():
         order = np.argsort(index, kind="stable")
-        examples = jax.tree.map(lambda leaf: stored.taken(leaf, order), examples)
+        examples = jax.tree.map(lambda leaf: memory.taken(leaf, order), examples)
     return from_rows(examples, sizes, weights, ids=ids)
 
 

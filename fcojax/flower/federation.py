@@ -23,7 +23,7 @@ from fcojax.engine.hparams import as_arrays, at_round, is_schedule
 from fcojax.engine.limits import require_unlimited
 from fcojax.engine.plan import as_plan
 from fcojax.engine.uploads.uplink import NO_UPLINK, as_given
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Params, PyTree
 from fcojax.xla.rules import backend

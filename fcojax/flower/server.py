@@ -28,7 +28,7 @@ from fcojax.flower.joining import Site
 from fcojax.flower.site import Forms, Keys, Sent, forms, own_leaves
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
-from fcojax.problems.weights import checked_weights, in_range
+from fcojax.problems.fields import checked_weights, in_range
 from fcojax.types import Array, Key, PyTree
 from fcojax.xla.rules import in_full_precision
 

@@ -10,7 +10,7 @@ from fcojax.arguments import validated
 from fcojax.networks.kernels import dense_density
 from fcojax.networks.modules import Module, functions_of, loss_of
 from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import check_splits
+from fcojax.problems.labels import check_splits
 from fcojax.problems.measures import on_validation
 from fcojax.problems.problem import Problem
 from fcojax.types import Count

@@ -13,7 +13,7 @@ from fcojax.arguments import validated
 from fcojax.networks.kernels import dense_density
 from fcojax.networks.modules import Build, Module, functions_of, loss_of
 from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import SPLITS
+from fcojax.problems.labels import SPLITS
 from fcojax.problems.measures import on_validation
 from fcojax.problems.problem import Problem
 from fcojax.types import Count

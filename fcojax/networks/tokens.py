@@ -8,7 +8,7 @@ import optax
 from fcojax.arguments import validated
 from fcojax.networks.modules import Module, functions_of, loss_of
 from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import SPLITS, check_labels
+from fcojax.problems.labels import SPLITS, check_labels
 from fcojax.problems.measures import on_validation
 from fcojax.problems.problem import Problem
 from fcojax.types import Count

@@ -1,7 +1,7 @@
 """Problems: populations of clients, losses, and the problems of the papers."""
 
 from fcojax.problems import partition
-from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
+from fcojax.problems.clients import ClientData, from_clients, from_rows
 from fcojax.problems.cox import cox
 from fcojax.problems.features import feature_skew, quadratic_features, random_features
 from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid
@@ -22,23 +22,19 @@ from fcojax.problems.linear_models import (
     squared_hinge,
 )
 from fcojax.problems.logistic import logistic, logistic_loss, synthetic_logistic
+from fcojax.problems.losses import RandomLoss, WholeBatchLoss
 from fcojax.problems.matrix_completion import matrix_completion, synthetic_matrix_completion
 from fcojax.problems.measures import client_means, identified, support_recovery
 from fcojax.problems.pca import pca, synthetic_pca
 from fcojax.problems.planted import lasso, low_rank
 from fcojax.problems.portfolio import mixture, portfolio, simplex_weights
-from fcojax.problems.problem import (
-    Problem,
-    RandomLoss,
-    Summary,
-    WholeBatchLoss,
-    population_loss,
-)
+from fcojax.problems.problem import Problem, Summary, population_loss
 from fcojax.problems.procrustes import procrustes, synthetic_procrustes
 from fcojax.problems.quadratic import Factored, factored, factored_loss
 from fcojax.problems.saddle import bilinear, saddle
 from fcojax.problems.softmax import softmax, synthetic_softmax
 from fcojax.problems.sparse import SparseRows, sparse_rows
+from fcojax.problems.stored import open_clients, save_clients
 from fcojax.problems.subspace_completion import (
     as_columns,
     subspace_completion,
@@ -92,6 +88,7 @@ __all__ = [
     "quantile_regression",
     "random_features",
     "saddle",
+    "save_clients",
     "simplex_weights",
     "softmax",
     "sparse_rows",

@@ -8,7 +8,7 @@ import numpy as np
 
 from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_stacked
-from fcojax.problems.fields import check_features
+from fcojax.problems.labels import check_features
 from fcojax.problems.problem import Problem
 from fcojax.problems.second_moments import least_squares_summary, second_moment
 from fcojax.problems.sparse import SparseRows

@@ -13,9 +13,10 @@ import numpy as np
 from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import check_features, check_splits
+from fcojax.problems.labels import check_features, check_splits
+from fcojax.problems.losses import Loss
 from fcojax.problems.measures import Predict, accuracy, at_cuts, density
-from fcojax.problems.problem import Loss, Problem
+from fcojax.problems.problem import Problem
 from fcojax.problems.second_moments import least_squares_summary
 from fcojax.problems.sparse import SparseRows
 from fcojax.types import Array, Positive, Probability

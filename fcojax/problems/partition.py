@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from fcojax.arguments import validated
-from fcojax.problems import stored
+from fcojax.problems import memory
 from fcojax.problems.clients import ClientData, from_rows
 from fcojax.types import Count, NonNegative, Positive, PyTree, Seed
 
@@ -55,7 +55,7 @@ class Partition(NamedTuple):
                     f"the partition is of {self.order.size} examples but a field has shape "
                     f"{np.shape(leaf)}; pass the examples that were partitioned."
                 )
-        ordered = jax.tree.map(lambda leaf: stored.taken(leaf, self.order), examples)
+        ordered = jax.tree.map(lambda leaf: memory.taken(leaf, self.order), examples)
         return from_rows(ordered, self.sizes, weights, ids=self.ids)
 
     def digest(self) -> str:

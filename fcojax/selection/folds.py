@@ -11,7 +11,7 @@ import numpy as np
 from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
-from fcojax.problems.problem import Loss, WholeBatchLoss
+from fcojax.problems.losses import Loss, WholeBatchLoss
 from fcojax.types import Array, Key, Numbers, PyTree
 
 Fraction = Annotated[

@@ -23,7 +23,8 @@ from jax.flatten_util import ravel_pytree
 from fcojax import tree
 from fcojax.arguments import validated
 from fcojax.memo import jit_per
-from fcojax.problems.problem import Loss, Problem, RandomLoss, WholeBatchLoss
+from fcojax.problems.losses import Loss, RandomLoss, WholeBatchLoss
+from fcojax.problems.problem import Problem
 from fcojax.problems.second_moments import row_weights
 from fcojax.selection.ledger import Entry, Ledger, client_names
 from fcojax.transforms.penalties.l1 import l1

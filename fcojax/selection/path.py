@@ -21,7 +21,8 @@ from fcojax.engine.solve import Outcome
 from fcojax.engine.validation import as_params, require_algorithm, require_run
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
-from fcojax.problems.problem import Loss, Problem
+from fcojax.problems.losses import Loss
+from fcojax.problems.problem import Problem
 from fcojax.selection.folds import Fraction
 from fcojax.selection.ledger import Entry, Exchanges, Ledger, client_names, entry_of_solves
 from fcojax.selection.nonzeros import Counter, Nonzeros, Range, range_of

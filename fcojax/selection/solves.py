@@ -23,7 +23,8 @@ from fcojax.engine.program import Program
 from fcojax.engine.solve import Outcome, solve_traced
 from fcojax.privacy.mechanism import is_private
 from fcojax.problems.clients import ClientData
-from fcojax.problems.problem import Loss, population_loss
+from fcojax.problems.losses import Loss
+from fcojax.problems.problem import population_loss
 from fcojax.transforms import Penalty, flat
 from fcojax.types import Array, Key, Params
 

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData
-from fcojax.problems.problem import Loss, population_loss
+from fcojax.problems.losses import Loss
+from fcojax.problems.problem import population_loss
 from fcojax.transforms.manifolds.manifold import Manifold, ambient_norm, riemannian_gradient
 from fcojax.types import Array, Count, NonNegative, Params, Positive
 

@@ -14,7 +14,7 @@ from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapse
 from fcojax.algorithms.fe_dual_ex import extrapolation
 from fcojax.algorithms.fed_dual_avg import DualPoint, FedDualAvgHparams, fed_dual_avg
 from fcojax.arguments import validated
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.theory.averages import Averaged
 from fcojax.theory.fco import Constants
 from fcojax.transforms.mirrors.mirror import Mirror

@@ -72,7 +72,9 @@ READERS = {
         lambda folder: partition.load(folder / "p.npz"),
     ),
     "clients": (
-        lambda folder: fcojax.from_rows({"x": X}, [3, 4, 5]).save(folder / "people"),
+        lambda folder: fcojax.save_clients(
+            fcojax.from_rows({"x": X}, [3, 4, 5]), folder / "people"
+        ),
         lambda folder: read_clients(folder / "people"),
     ),
     "rows": (

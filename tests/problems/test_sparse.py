@@ -176,7 +176,7 @@ def test_populations_of_sparse_rows_are_selected_partitioned_and_saved(tmp_path)
     x = dense.examples["x"]
     some = data.select([0, 2])
     np.testing.assert_array_equal(some.examples["x"].to_dense(), np.concatenate([x[:5], x[9:]]))
-    data.save(tmp_path / "clients")
+    fcojax.save_clients(data, tmp_path / "clients")
     again = fcojax.problems.open_clients(tmp_path / "clients", verify=True)
     assert isinstance(again.examples["x"].index, np.ndarray)
     np.testing.assert_array_equal(again.examples["x"].to_dense(), x)
