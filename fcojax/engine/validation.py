@@ -46,7 +46,7 @@ def require_parts(
     checked_value("data", data, ClientData)
     _require_cohort(algorithm, plan, data)
     for link in ("uplink", "downlink"):
-        if getattr(plan, link) is not None and algorithm.needs_whole_uploads:
+        if getattr(plan, link) is not None and algorithm.codecs == "none":
             raise ValueError(
                 f"plan.{link} is set, but this algorithm needs uploads as they were sent; pass "
                 f"{link}=None, or another algorithm, such as fed_avg."

@@ -220,7 +220,7 @@ def require_fitting(
       upload: the shapes of an upload.
       name: what the plan calls it.
     """
-    if uplink.feeds_back and not algorithm.same_uploads:
+    if uplink.feeds_back and algorithm.codecs == "without feedback":
         raise ValueError(
             f"the {name} adds what it left out of an upload to later ones, which mean another "
             "thing in this algorithm; pass an uplink without feedback, such as "
