@@ -22,7 +22,6 @@ from fcojax.algorithms.fed_opt import fed_opt
 from fcojax.algorithms.fed_pd import fed_pd
 from fcojax.algorithms.fed_prox import fed_prox
 from fcojax.algorithms.fed_split import fed_split
-from fcojax.algorithms.lazy import lazy
 from fcojax.algorithms.local import Batch, Local, mean_gradient, mean_loss
 from fcojax.algorithms.local_sgd import fed_gd, local_sgd
 from fcojax.algorithms.mc_fed_dual_avg import mc_fed_dual_avg
@@ -72,7 +71,6 @@ __all__ = [
     "fed_prox",
     "fed_split",
     "fed_yogi",
-    "lazy",
     "local_epochs",
     "local_sgd",
     "local_solvers",

@@ -61,7 +61,7 @@ def fed_avg(loss: Loss) -> Algorithm:
     def step(hparams, w, batch):
         return tree.add_scaled(w, -hparams.client_lr, gradient(w, batch))
 
-    return _averaging(step)._replace(entrywise=True)
+    return _averaging(step)
 
 
 @takes(FedAvgSubgradientHparams, "penalty")

@@ -148,6 +148,4 @@ def fed_com_loc(
         part = 1 if compresses == "gradient" else share(hparams, before.center)
         return (part, 1) if compresses == "broadcast" else (1, part)
 
-    return Algorithm(
-        init, broadcast, client_update, server_update, model, sent=sent, needs_whole_uploads=True
-    )
+    return Algorithm(init, broadcast, client_update, server_update, model, sent=sent, codecs="none")

@@ -112,4 +112,4 @@ def fed_exp(
             return server.point
         return tree.scale(0.5, tree.add(server.point, server.previous))
 
-    return Algorithm(init, broadcast, client_update, server_update, model, entrywise=True)
+    return Algorithm(init, broadcast, client_update, server_update, model)

@@ -89,7 +89,7 @@ def fed_mid(
         return server
 
     functions = init, broadcast, client_update, server_update, model
-    return Algorithm(*functions, entrywise=mirror.separable and not client_prox)
+    return Algorithm(*functions)
 
 
 @takes(FedMidHparams, "mirror")

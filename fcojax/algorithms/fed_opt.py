@@ -151,8 +151,7 @@ def fed_opt(
         return server.params
 
     functions = init, broadcast, client_update, server_update, model
-    entrywise = client is plain_client and not client_prox
-    return Algorithm(*functions, entrywise=entrywise, hparams_type=hparams_type)
+    return Algorithm(*functions, hparams_type=hparams_type)
 
 
 @functools.cache

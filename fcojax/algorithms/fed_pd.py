@@ -137,5 +137,5 @@ def fed_pd(
         model,
         needs_everyone=True,
         sent=sent,
-        same_uploads=False,
+        codecs="without feedback",
     )

@@ -69,7 +69,7 @@ class Minibatch(Batch):
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["rows", "client", "offset", "num_examples", "key"],
-    meta_fields=["work", "min_size", "max_size", "transform"],
+    meta_fields=["work", "min_size", "max_size"],
 )
 @dataclasses.dataclass(frozen=True)
 class Local:
@@ -86,7 +86,6 @@ class Local:
       work: how much work each client does in a round.
       min_size: number of examples of the smallest client.
       max_size: number of examples of the largest client.
-      transform: applied to every batch before it is used; ``None`` for no change.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp
@@ -106,7 +105,6 @@ class Local:
     work: Work
     min_size: int
     max_size: int
-    transform: Callable[[Batch], Batch] | None = None
 
     @property
     def num_steps(self) -> Array:
@@ -140,7 +138,7 @@ class Local:
             lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, self.max_size), self.rows
         )
         if self.min_size == self.max_size:
-            return self._transformed(Batch(examples, jnp.ones(self.max_size), self.key))
+            return Batch(examples, jnp.ones(self.max_size), self.key)
         first = self.offset - start
         row = jnp.arange(self.max_size, dtype=jnp.int32) - first
         real = (row >= 0) & (row < self.num_examples)
@@ -149,7 +147,7 @@ class Local:
             own = jax.lax.dynamic_index_in_dim(leaf, first, keepdims=True)
             return jnp.where(real.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, own)
 
-        return self._transformed(Batch(jax.tree.map(pad, examples), _as_weights(real), self.key))
+        return Batch(jax.tree.map(pad, examples), _as_weights(real), self.key)
 
     @property
     def all_steps_equal(self) -> bool:
@@ -226,10 +224,7 @@ class Local:
     def _gather(self, step: Array, rows: Array, weights: Array | None) -> Batch:
         weights = jnp.ones(rows.shape[0]) if weights is None else weights
         examples = jax.tree.map(lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), self.rows)
-        return self._transformed(Minibatch(examples, weights, self.key, step))
-
-    def _transformed(self, batch: Batch) -> Batch:
-        return batch if self.transform is None else self.transform(batch)
+        return Minibatch(examples, weights, self.key, step)
 
     def draw(self, steps: Array, seed: shuffle.Seed | None = None) -> tuple[Array, Array | None]:
         """Draw the examples that each step uses.

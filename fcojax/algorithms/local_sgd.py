@@ -78,7 +78,7 @@ def fed_gd(loss: Loss) -> Algorithm:
         return tree.add(server, mean_upload)
 
     return averaging._replace(
-        client_update=client_update, server_update=server_update, needs_whole_uploads=True
+        client_update=client_update, server_update=server_update, codecs="none"
     )
 
 

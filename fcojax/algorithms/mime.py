@@ -116,5 +116,5 @@ def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
         server_update,
         model,
         needs_everyone=True,
-        same_uploads=False,
+        codecs="without feedback",
     )

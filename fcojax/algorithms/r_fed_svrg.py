@@ -124,5 +124,5 @@ def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: MapNames = "retraction")
         server_update,
         model,
         needs_everyone=True,
-        same_uploads=False,
+        codecs="without feedback",
     )

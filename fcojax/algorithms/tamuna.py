@@ -164,6 +164,4 @@ def tamuna(
         # Of the two arrays of an upload one is known, and q / n of the other is sent.
         return 1, 1 if owners is None else q / (2 * n)
 
-    return Algorithm(
-        init, broadcast, client_update, server_update, model, sent=sent, needs_whole_uploads=True
-    )
+    return Algorithm(init, broadcast, client_update, server_update, model, sent=sent, codecs="none")

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.engine.hparams import at_round
 from fcojax.engine.optimality import violation_at
 from fcojax.engine.solve import Outcome
 from fcojax.flower.federation import Federation
@@ -29,7 +28,6 @@ from fcojax.selection.solves import (
     beyond_all,
     cast_like,
     null_key,
-    prox_gradient_step,
 )
 from fcojax.transforms import Penalty
 from fcojax.types import Array, Key, Params
@@ -100,18 +98,9 @@ class Solves:
         federation, before = self.federation, self._billed()
         model, hparams = ahead(start, strength), federation.hparams
         hparams = hparams._replace(penalty_scale=cast_like(strength, hparams.penalty_scale))
-        restart, memory = federation.algorithm.restart, None
-        if restart is not None:
-            of_first = at_round(hparams, 0)
-            model, subgradient = prox_gradient_step(
-                penalty_of(federation), of_first.client_lr, model, strength, self.exchange(model)[1]
-            )
-            memory = restart(of_first, model, subgradient, self.eval_every)
         federation = dataclasses.replace(federation, hparams=hparams, params=model)
         server = Server(federation, self.sites, f"{self.run}{SOLVE}{next(self.numbers)}")
         now = server.start(key)
-        if memory is not None:
-            now = now._replace(server=memory)
         found, objective, violation = self._judged(server, now, strength)
         first, checks, failed = violation, 1, not np.isfinite(violation)
         while not (failed or violation <= tolerance) and now.round < self.max_rounds:

@@ -363,9 +363,8 @@ def as_path(setup: Setup, found: TracedPath, data: ClientData) -> Path:
 
 
 def exchanges_of_rates(setup: Setup, num_strengths: int) -> Exchanges:
-    """Return a path's exchanges for the first strength, for the curvature and for restarts."""
+    """Return a path's exchanges for the first strength and for the curvature."""
     has_null = setup.penalty.scale_max is not None
     later = 0 if setup.summary else LATER_ITERATIONS  # a quadratic has the same curvature anywhere
     iterations = FIRST_ITERATIONS * (1 + has_null) + later * (num_strengths - 1)
-    restarts = num_strengths + has_null if setup.program.algorithm.restart else 0
-    return Exchanges(2 * has_null + restarts, iterations if setup.finds_rate else 0)
+    return Exchanges(2 * has_null, iterations if setup.finds_rate else 0)

@@ -62,7 +62,7 @@ def with_optimiser(
         return algorithm.model(hparams, server.inner)
 
     return algorithm._replace(
-        init=init, broadcast=broadcast, server_update=server_update, model=model, restart=None
+        init=init, broadcast=broadcast, server_update=server_update, model=model
     )
 
 
