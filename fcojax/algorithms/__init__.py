@@ -1,9 +1,8 @@
 """Federated algorithms: one file, one paper, one factory."""
 
-from fcojax.algorithms import local_solvers, optimisers
+from fcojax.algorithms import local_solvers
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, takes
 from fcojax.algorithms.composite_fl import composite_fl
-from fcojax.algorithms.diloco import diloco
 from fcojax.algorithms.fast_fed_dual_avg import fast_fed_dual_avg
 from fcojax.algorithms.fe_dual_ex import fe_dual_ex, fed_mip
 from fcojax.algorithms.fed_admm import fed_admm
@@ -30,7 +29,6 @@ from fcojax.algorithms.prox_skip import prox_skip
 from fcojax.algorithms.r_fed_svrg import r_fed_svrg
 from fcojax.algorithms.riemannian import r_fed_avg, r_fed_prox
 from fcojax.algorithms.scaffold import scaffold
-from fcojax.algorithms.server_optimisers import fed_adagrad, fed_adam, fed_avg_m, fed_yogi
 from fcojax.algorithms.tamuna import tamuna
 from fcojax.algorithms.work import Work, local_epochs, local_steps
 
@@ -43,14 +41,10 @@ __all__ = [
     "Public",
     "Work",
     "composite_fl",
-    "diloco",
     "fast_fed_dual_avg",
     "fe_dual_ex",
-    "fed_adagrad",
-    "fed_adam",
     "fed_admm",
     "fed_avg",
-    "fed_avg_m",
     "fed_avg_subgradient",
     "fed_com_loc",
     "fed_da",
@@ -70,7 +64,6 @@ __all__ = [
     "fed_pd",
     "fed_prox",
     "fed_split",
-    "fed_yogi",
     "local_epochs",
     "local_sgd",
     "local_solvers",
@@ -79,7 +72,6 @@ __all__ = [
     "mean_gradient",
     "mean_loss",
     "mime",
-    "optimisers",
     "prox_skip",
     "r_fed_avg",
     "r_fed_prox",

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
+from fcojax.algorithms.fed_opt import as_dtype, floats_as_dtype, widest_dtype
 from fcojax.algorithms.local import mean_gradient
-from fcojax.algorithms.stepping import cast, cast_floats, widest_dtype
 from fcojax.problems.losses import Loss
 from fcojax.transforms.calculus.per_entry import prox_per_entry
 from fcojax.transforms.penalties.l1 import zero
@@ -128,10 +128,10 @@ def fed_da(
 
     def numbers(hparams, params):
         """The hyperparameters in the dtype of sums and moments."""
-        return cast_floats(hparams, widest_dtype(params))
+        return floats_as_dtype(hparams, widest_dtype(params))
 
     def init(hparams, params):
-        hparams, wide = numbers(hparams, params), cast(params, widest_dtype(params))
+        hparams, wide = numbers(hparams, params), as_dtype(params, widest_dtype(params))
         second = jax.tree.map(lambda w: jnp.full_like(w, hparams.adaptivity**2), wide)
         rates = jax.tree.map(jnp.zeros_like if is_adaptive else jnp.ones_like, wide)
         nothing = Estimate(tree.zeros_like(wide), jnp.zeros((), widest_dtype(params)))
@@ -156,12 +156,12 @@ def fed_da(
         def step(carry, batch):
             sums, old, last = carry
             w = at(sums)
-            fresh = cast(gradient(w, batch), dtype)
+            fresh = as_dtype(gradient(w, batch), dtype)
             new = Estimate(fresh, jnp.ones_like(old.weight))
             if estimate == "momentum":
                 new = jax.tree.map(lambda g, n: (1 - hparams.b1) * g + hparams.b1 * n, new, old)
             if estimate == "variance_reduced":
-                before = Estimate(cast(gradient(last, batch), dtype), jnp.ones_like(old.weight))
+                before = Estimate(as_dtype(gradient(last, batch), dtype), jnp.ones_like(old.weight))
                 new = jax.tree.map(lambda g, n, b: g + hparams.b1 * (n - b), new, old, before)
             length = hparams.client_lr
             sums = Sums(
