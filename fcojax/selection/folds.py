@@ -11,7 +11,7 @@ import numpy as np
 from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
-from fcojax.problems.losses import Loss, WholeBatchLoss
+from fcojax.problems.losses import Loss
 from fcojax.types import Array, Key, Numbers, PyTree
 
 Fraction = Annotated[
@@ -202,9 +202,4 @@ def weighted_loss(loss: Loss) -> Loss:
         losses = loss(params, rows.examples)
         return jnp.where(rows.weight > 0, rows.weight.astype(losses.dtype) * losses, 0)
 
-    def whole_batch(params, rows, weights):
-        weights = jnp.where(rows.weight > 0, weights, jnp.zeros_like(weights))
-        losses = loss.function(params, rows.examples, weights)  # pyright: ignore
-        return jnp.where(weights > 0, rows.weight.astype(losses.dtype) * losses, 0)
-
-    return WholeBatchLoss(whole_batch) if isinstance(loss, WholeBatchLoss) else weighted
+    return weighted

@@ -23,7 +23,7 @@ from jax.flatten_util import ravel_pytree
 from fcojax import tree
 from fcojax.arguments import validated
 from fcojax.memo import jit_per
-from fcojax.problems.losses import Loss, RandomLoss, WholeBatchLoss
+from fcojax.problems.losses import Loss, RandomLoss
 from fcojax.problems.problem import Problem
 from fcojax.problems.second_moments import row_weights
 from fcojax.selection.ledger import Entry, Ledger, client_names
@@ -139,7 +139,7 @@ def intervals(
       >>> float(of.estimate[0]), round(float(of.error[0]), 3)  # a mean, and that of 4 draws
       (1.5, 0.645)
     """
-    if isinstance(problem.loss, WholeBatchLoss | RandomLoss):
+    if isinstance(problem.loss, RandomLoss):
         raise ValueError(
             f"the loss is a {type(problem.loss).__name__}, which is no sum over rows; pass a "
             "problem with one loss for each row."

@@ -10,7 +10,8 @@ from sklearn.linear_model import Lasso, LogisticRegression
 import fcojax
 from fcojax import problems, uploads
 from fcojax.algorithms import fed_dual_avg, fed_mid_osp
-from fcojax.problems.linear_models import half_square
+from fcojax.problems.linear_models import half_square, poisson_loss
+from fcojax.problems.logistic import logistic_loss
 from fcojax.selection.summary import usable_summary
 from fcojax.transforms import (
     elastic_net,
@@ -173,8 +174,8 @@ def pooled_answer(kind, x, y, scale):
 
 LOSSES = {
     "linear": half_square,
-    "logistic": problems.logistic_loss,
-    "poisson": problems.poisson_loss,
+    "logistic": logistic_loss,
+    "poisson": poisson_loss,
 }
 
 
