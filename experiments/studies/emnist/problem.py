@@ -117,8 +117,8 @@ def _model(config: Config, digits: Data, model: str) -> tuple[Problem, Callable]
         build = two_layer(num_features, config.num_hidden, NUM_CLASSES)
     elif num_features != 28 * 28:
         raise ValueError(
-            f"model={model} needs images of 28 x 28, not {num_features} features; pass data_dir, or "
-            "leave it out of models."
+            f"model={model} needs images of 28 x 28, not {num_features} features; pass data_dir, "
+            "or leave it out of models."
         )
     elif model == "emnist_net":
         build = emnist_net(num_classes=NUM_CLASSES)
