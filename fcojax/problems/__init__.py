@@ -18,7 +18,7 @@ from fcojax.problems.matrix_completion import matrix_completion, synthetic_matri
 from fcojax.problems.measures import client_means, identified, support_recovery
 from fcojax.problems.pca import pca, synthetic_pca
 from fcojax.problems.planted import lasso, low_rank
-from fcojax.problems.problem import Problem, Summary, population_loss
+from fcojax.problems.problem import Problem, population_loss
 from fcojax.problems.quadratic import Factored, factored, factored_loss
 from fcojax.problems.saddle import bilinear, saddle
 from fcojax.problems.softmax import softmax, synthetic_softmax
@@ -31,7 +31,6 @@ __all__ = [
     "Problem",
     "RandomLoss",
     "SparseRows",
-    "Summary",
     "bilinear",
     "brain_voxels",
     "client_means",

@@ -2,6 +2,7 @@ r"""Least squares and ridge regression: the problem a problem with a closed form
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +11,7 @@ from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.labels import check_features
 from fcojax.problems.problem import Problem
-from fcojax.problems.second_moments import least_squares_summary, second_moment
+from fcojax.problems.second_moments import SecondMoments, second_moment, summary
 from fcojax.problems.sparse import SparseRows
 from fcojax.types import Array, Count, NonNegative, Positive, Seed
 
@@ -48,8 +49,7 @@ def least_squares(
     init = lambda key: jnp.zeros(x.shape[1], dtype)  # noqa: E731
     if isinstance(x, SparseRows):
         return Problem(loss, train, validation, init)
-    measures, summary = _distances(train, ridge), least_squares_summary(ridge=ridge)
-    return Problem(loss, train, validation, init, measures, summary)
+    return Problem(loss, train, validation, init, _distances(train, ridge), summary(ridge=ridge))
 
 
 def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, Array]]:
@@ -67,8 +67,10 @@ def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, A
     return measures
 
 
-def half_squared_error(w, rows, ridge: float = 0.0) -> Array:
-    """Return ``(x^T w - y)^2 / 2 + ridge |w|^2 / 2`` for each row."""
+def half_squared_error(w: Array, rows: Any, ridge: float = 0.0) -> Array:
+    """Return ``(x^T w - y)^2 / 2 + ridge |w|^2 / 2`` for each row, or F from ``SecondMoments``."""
+    if isinstance(rows, SecondMoments):
+        return rows.loss(w)  # whose G has the ridge
     losses = (rows["x"] @ w - rows["y"]) ** 2 / 2
     return losses + ridge / 2 * jnp.sum(w**2) if ridge else losses
 

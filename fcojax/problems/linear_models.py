@@ -5,6 +5,7 @@ All have the parameters ``kernel`` and ``bias``, read the fields ``x`` and ``y``
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +18,9 @@ from fcojax.problems.labels import check_features, check_splits
 from fcojax.problems.losses import Loss
 from fcojax.problems.measures import Predict, accuracy, at_cuts, density
 from fcojax.problems.problem import Problem
-from fcojax.problems.second_moments import least_squares_summary
+from fcojax.problems.second_moments import SecondMoments, summary
 from fcojax.problems.sparse import SparseRows
-from fcojax.types import Array, Positive, Probability
+from fcojax.types import Array, Params, Positive, Probability
 
 
 @validated
@@ -94,11 +95,13 @@ def linear(train: ClientData, validation: ClientData | None = None) -> Problem:
     problem = linear_model(half_square, train, validation)
     if isinstance(train.examples["x"], SparseRows):
         return problem
-    return problem._replace(summary=least_squares_summary(bias=True))
+    return problem._replace(summary=summary(bias=True))
 
 
-def half_square(params, rows) -> Array:
-    """Return ``(x^T kernel + bias - y)^2 / 2`` for each row."""
+def half_square(params: Params, rows: Any) -> Array:
+    """Return ``(x^T kernel + bias - y)^2 / 2`` for each row, or F from ``SecondMoments``."""
+    if isinstance(rows, SecondMoments):
+        return rows.loss(params)
     return 0.5 * (predictor(params, rows) - rows["y"]) ** 2
 
 

@@ -17,28 +17,6 @@ from fcojax.xla.jaxprs import largest_result
 _MOST_ROWS, _BLOCK_BYTES = 8192, 1 << 25  # of a block of population_loss
 
 
-class Summary(NamedTuple):
-    """One client with the same objective F as the population, for a quadratic F.
-
-    Attributes:
-      loss: ``(params, examples) -> one loss per example`` on the examples of that client.
-      client: ``(data) -> ClientData``, computes the client inside a compiled program. Its F equals
-        that of ``data`` at every point.
-
-    Example:
-      >>> import fcojax, jax.numpy as jnp, numpy as np
-      >>> rows = {"x": np.eye(2), "y": np.array([1.0, 3.0])}
-      >>> problem = fcojax.problems.least_squares(fcojax.from_rows(rows, [1, 1]))
-      >>> summary, at = problem.summary, jnp.array([0.0, 1.0])
-      >>> [round(float(fcojax.problems.population_loss(loss, at, clients)), 5) for loss, clients in
-      ...  [(problem.loss, problem.train), (summary.loss, summary.client(problem.train))]]
-      [1.25, 1.25]
-    """
-
-    loss: Loss
-    client: Callable[[ClientData], ClientData]
-
-
 class Problem(NamedTuple):
     """A federated problem without its penalty.
 
@@ -48,7 +26,8 @@ class Problem(NamedTuple):
       validation: validation data, or ``None``.
       init: ``(key) -> params``, a start point.
       measures: ``(params) -> dict`` of scalar measures other than the loss.
-      summary: one client with the same F, cheaper to evaluate; ``None`` if there is none.
+      summary: ``(data) -> ClientData``, computes one client with the same F inside a compiled
+        program, whose examples ``loss`` takes as well; ``None`` if there is none.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -68,7 +47,7 @@ class Problem(NamedTuple):
     validation: ClientData | None
     init: Callable[[Key], Params]
     measures: Callable[[Params], dict[str, Array]] = lambda params: {}
-    summary: Summary | None = None
+    summary: Callable[[ClientData], ClientData] | None = None
 
 
 @validated

@@ -39,7 +39,8 @@ def save_clients(data: ClientData, folder: str | os.PathLike) -> None:
     Example:
       >>> import fcojax, numpy as np, tempfile
       >>> folder = tempfile.mkdtemp() + "/population"
-      >>> fcojax.save_clients(fcojax.from_rows({"a": np.arange(5.0)}, [2, 3]), folder)
+      >>> rows = {"a": np.arange(5, dtype=np.float32)}
+      >>> fcojax.save_clients(fcojax.from_rows(rows, [2, 3]), folder)
       >>> fcojax.open_clients(folder)
       ClientData(2 clients of 2 to 3 examples, a: float32[5])
     """

@@ -180,9 +180,8 @@ def path(
     setup, hparams, params, key = prepared(
         problem, penalty, key, method, hparams, plan, eval_every, max_rounds
     )
-    if method is None and (summary := usable_summary(problem, setup.program.plan)):
-        setup = setup.with_loss(summary.loss, default_method(penalty)(summary.loss))
-        setup = setup._replace(summary=summary.client)
+    if method is None:
+        setup = setup._replace(summary=usable_summary(problem, setup.program.plan))
     if nonzeros is not None:
         return _searched(setup, nonzeros, hparams, params, data, key, least, tolerance)
     grid, relative = grid_of(penalty, strengths, least)
