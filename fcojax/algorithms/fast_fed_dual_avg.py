@@ -4,7 +4,7 @@ Bao, Crawshaw, Luo and Liu, "Fast composite optimization and statistical recover
 learning", ICML 2022, and the code that goes with it.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -50,7 +50,7 @@ class Sums(NamedTuple):
 
 
 def strongly_convex_model(
-    mirror: Mirror, hparams, dual: Params, elapsed: Array, scale: Scalar
+    mirror: Mirror, hparams: Any, dual: Params, elapsed: Array, scale: Scalar
 ) -> Params:
     r"""The minimiser of :math:`(1 + \mu T / 2) h(w) + T \psi(w) - \langle z, w \rangle`."""
     total = 1 + 0.5 * hparams.strong_convexity * elapsed

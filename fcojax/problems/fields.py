@@ -1,6 +1,6 @@
 """Checks of what a population is built from: examples, sizes, weights p_m and ids."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ from fcojax.arguments import shown
 from fcojax.types import PyTree
 
 
-def by_field(trees: Sequence[PyTree]):
+def by_field(trees: Sequence[PyTree]) -> Iterator[tuple[Any, ...]]:
     """Yield each field's name with its array in every tree."""
     columns = [jax.tree_util.tree_flatten_with_path(tree)[0] for tree in trees]
     for entries in zip(*columns, strict=True):

@@ -45,7 +45,7 @@ def check_features(train: Any, validation: Any, beside: Sequence[str] = ("y",)) 
 
 
 def check_labels(
-    labels, num_classes: int, owner: str, place: Callable[[int], str] = "row {}".format
+    labels: Any, num_classes: int, owner: str, place: Callable[[int], str] = "row {}".format
 ) -> None:
     """Raise ``ValueError`` unless every label is one of 0, ..., num_classes - 1.
 

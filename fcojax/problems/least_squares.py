@@ -2,7 +2,6 @@ r"""Least squares and ridge regression: the problem a problem with a closed form
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +12,7 @@ from fcojax.problems.labels import check_features
 from fcojax.problems.problem import Problem
 from fcojax.problems.second_moments import SecondMoments, second_moment, summary
 from fcojax.problems.sparse import SparseRows
-from fcojax.types import Array, Count, NonNegative, Positive, Seed
+from fcojax.types import Array, Count, NonNegative, Positive, PyTree, Seed
 
 
 @validated
@@ -67,7 +66,7 @@ def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, A
     return measures
 
 
-def half_squared_error(w: Array, rows: Any, ridge: float = 0.0) -> Array:
+def half_squared_error(w: Array, rows: PyTree, ridge: float = 0.0) -> Array:
     """Return ``(x^T w - y)^2 / 2 + ridge |w|^2 / 2`` for each row, or F from ``SecondMoments``."""
     if isinstance(rows, SecondMoments):
         return rows.loss(w)  # whose G has the ridge

@@ -5,7 +5,6 @@ All have the parameters ``kernel`` and ``bias``, read the fields ``x`` and ``y``
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +19,7 @@ from fcojax.problems.measures import Predict, accuracy, at_cuts, density
 from fcojax.problems.problem import Problem
 from fcojax.problems.second_moments import SecondMoments, summary
 from fcojax.problems.sparse import SparseRows
-from fcojax.types import Array, Params, Positive, Probability
+from fcojax.types import Array, Params, Positive, Probability, PyTree
 
 
 @validated
@@ -98,7 +97,7 @@ def linear(train: ClientData, validation: ClientData | None = None) -> Problem:
     return problem._replace(summary=summary(bias=True))
 
 
-def half_square(params: Params, rows: Any) -> Array:
+def half_square(params: Params, rows: PyTree) -> Array:
     """Return ``(x^T kernel + bias - y)^2 / 2`` for each row, or F from ``SecondMoments``."""
     if isinstance(rows, SecondMoments):
         return rows.loss(params)
@@ -130,7 +129,7 @@ def poisson(train: ClientData, validation: ClientData | None = None) -> Problem:
     return problem
 
 
-def poisson_loss(params, rows) -> Array:
+def poisson_loss(params: Params, rows: PyTree) -> Array:
     """Return ``exp(z) - y z`` for each row, with z = x^T kernel + bias.
 
     It is the negative log-likelihood of the counts up to a constant.
@@ -263,7 +262,7 @@ def squared_hinge(train: ClientData, validation: ClientData | None = None) -> Pr
     return linear_model(squared_hinge_loss, train, validation)
 
 
-def squared_hinge_loss(params, rows) -> Array:
+def squared_hinge_loss(params: Params, rows: PyTree) -> Array:
     """Return ``max(1 - s (x^T kernel + bias), 0)^2`` for each row, with s = 2 y - 1."""
     z = predictor(params, rows)
     return jax.nn.relu(1 - (2 * rows["y"].astype(z.dtype) - 1) * z) ** 2

@@ -59,7 +59,7 @@ def cross_entropy(params: Params, rows: PyTree) -> Array:
     return optax.softmax_cross_entropy_with_integer_labels(_logits(params, rows), rows["y"])
 
 
-def predict(params, rows) -> Array:
+def predict(params: Params, rows: PyTree) -> Array:
     """Return the most probable class of each row."""
     return jnp.argmax(_logits(params, rows), axis=1).astype(rows["y"].dtype)
 
