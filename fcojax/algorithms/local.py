@@ -176,7 +176,7 @@ class Local:
         if num_steps is not None:
             taken = jnp.minimum(taken, jnp.asarray(num_steps).astype(jnp.int32))
         if num_steps is None and self.all_steps_equal:
-            taken = None
+            taken = None  # known before tracing: no step is masked or branched around
 
         def step_and_emit(carry, batch):
             emitted = () if emit is None else emit(carry, batch)
@@ -188,14 +188,21 @@ class Local:
             )
         else:
             near = self._near(max_steps)
-            fixed = step_and_emit, carry, max_steps, near.offset
+            batches = local_scan.Minibatches(near.offset, near.draw, near._gather)
             if taken is None:
-                carry, emitted = local_scan.all_minibatches(*fixed, near.draw, near._gather)
+                carry, emitted = local_scan.all_minibatches(
+                    step_and_emit, carry, batches, max_steps
+                )
             else:
-                longest = batch_max(taken)
+                # Indices are drawn block by block; the seed of all blocks is computed once.
                 draw = functools.partial(near.draw, seed=shuffle.seed_of(self.key))
                 carry, emitted = local_scan.some_minibatches(
-                    *fixed, draw, near._gather, taken, longest
+                    step_and_emit,
+                    carry,
+                    batches._replace(draw=draw),
+                    max_steps,
+                    taken,
+                    longest=batch_max(taken),
                 )
         return carry if emit is None else (carry, emitted)
 
@@ -207,7 +214,7 @@ class Local:
         small = bytes_own <= _OWN_ROWS_BYTES
         if not (small and reads_all and rules.rules().gathers_by_source):
             return self
-        start = self._start
+        start = self._start  # before the offset where max_size rows would run past the end
         rows = jax.tree.map(lambda leaf: small_slice(leaf, start, self.max_size), self.rows)
         return dataclasses.replace(self, rows=rows, offset=self.offset - start)
 
@@ -242,10 +249,11 @@ class Local:
             indices = jnp.broadcast_to(jnp.minimum(place, size - 1), shape)
             real, all_real = place < size, self.min_size == self.max_size
         elif work.num_epochs is not None:
+            # Batches are cut from all epochs in a row, so one may span the end of an epoch.
             position = step * shape[1] + place
             epoch = position // size
             indices = shuffle.permuted(source, size, epoch, position - epoch * size)
-            real = position < self._count * size
+            real = position < self._count * size  # the last batch may be short
             all_real = self.min_size == self.max_size and (
                 work.num_epochs * self.max_size % shape[1] == 0 and work.fewest is None
             )
@@ -281,6 +289,7 @@ def mean_loss(loss: Loss) -> Callable[[Params, Batch], Array]:
     def value(params, batch):
         key = batch.key if isinstance(loss, RandomLoss) else None
         losses = losses_of(loss, params, batch.examples, key)
+        # Selected, since 0 * nan is nan. Gradients multiply by zero all the same: see full.
         weights = batch.weights.astype(losses.dtype)
         return jnp.sum(jnp.where(weights > 0, weights * losses, 0)) / jnp.sum(weights)
 

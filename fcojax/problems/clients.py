@@ -149,6 +149,7 @@ class ClientData:
                 f"{self.num_clients - 1}."
             )
         sizes = offsets[members + 1] - offsets[members]
+        # Row k of the result is k, moved by its client's first row less the rows before it there.
         shift = np.cumsum(sizes) - sizes
         rows = np.arange(sizes.sum()) + np.repeat(offsets[members] - shift, sizes)
         return jax.tree.map(lambda leaf: memory.taken(leaf, rows), self.examples), sizes

@@ -126,6 +126,7 @@ def in_range(weights: np.ndarray, names: np.ndarray) -> np.ndarray:
     its client would count as absent.
     """
     limits, largest = np.finfo(jnp.result_type(float)), float(weights.max())
+    # With 2^24 to spare at both ends, products with sizes and sums over clients stay finite.
     comfortable = 2.0**24 * float(limits.tiny) < largest
     comfortable &= largest < float(limits.max) / 2**24 / weights.size
     if not comfortable:

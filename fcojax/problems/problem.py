@@ -114,6 +114,8 @@ def _affordable_rows(loss: Loss, params: Params, examples: PyTree) -> int:
 def _weighted_loss_sum(loss: Loss, params: Params, data: ClientData, rows_at_once: int) -> Array:
     num_rows = jax.tree.leaves(data.examples)[0].shape[0]
     rows_at_once = min(rows_at_once, num_rows)
+    # A row weighs p_m / n_m, so clients need not be told apart. Clients that pad a mesh have no
+    # rows, and the rows that pad a device come after the last offset.
     sizes = jnp.maximum(jnp.diff(data.offsets), 1)
     row_weights = to_rows(data.weights / sizes.astype(data.weights.dtype), data)
     row = jnp.arange(num_rows, dtype=jnp.int32)
