@@ -131,6 +131,7 @@ def tamuna(
                 "local_steps(K)."
             )
         num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)
+        # The correction of h_i needs the round's result, so it waits for the next message.
         missed = times(client.owned, tree.sub(message.center, client.point))
         rate = chi / (hparams.client_lr * num_steps)
         control = tree.add_scaled(client.control, rate, missed)
@@ -143,6 +144,7 @@ def tamuna(
         if owners is None:
             return ClientResult(TamunaClient(control, end, ()), Sent(moved, ()), {})
         owned = owned_by(message.seed, local.client, end)
+        # The server keeps a sum over clients of what each owns, so uploads are differences.
         upload = Sent(times(owned, moved), tree.sub(owned, client.owned))
         return ClientResult(TamunaClient(control, end, owned), upload, {})
 
