@@ -49,7 +49,7 @@ def measure(name: str, num_rounds: int) -> dict:
     how = fcojax.Plan(*plan(workload))
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place) / "population"
-        whole.save(folder)
+        fcojax.save_clients(whole, folder)
         stream = fcojax.Stream(fcojax.open_clients(folder), how, eval_every=_BLOCK)
 
         def from_disk(state, rounds):

@@ -31,7 +31,8 @@ from fcojax.engine.status import Status
 from fcojax.engine.stepper import advance, look, read_model, start
 from fcojax.engine.stream import Stream
 from fcojax.engine.sweep import sweep
-from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
+from fcojax.problems.clients import ClientData, from_clients, from_rows
+from fcojax.problems.stored import open_clients, save_clients
 
 if TYPE_CHECKING:
     from fcojax import (
@@ -84,6 +85,7 @@ __all__ = [
     "from_clients",
     "from_rows",
     "open_clients",
+    "save_clients",
     # plans: local work, participation, uploads
     "Plan",
     "local_epochs",

@@ -87,13 +87,14 @@ from fcojax.factories import factory, memoised
 from fcojax.memo import jit_per
 
 # Problems and geometry.
+from fcojax.problems import memory
 from fcojax.problems.clients import require_one_device
-from fcojax.problems.fields import SPLITS, by_field, check_labels, check_splits
+from fcojax.problems.fields import by_field, checked_weights, in_range
+from fcojax.problems.labels import SPLITS, check_labels, check_splits
 from fcojax.problems.least_squares import half_squared_error
+from fcojax.problems.losses import Loss, RandomLoss
 from fcojax.problems.measures import at_cuts, density, on_validation
-from fcojax.problems.problem import Loss
 from fcojax.problems.second_moments import row_weights
-from fcojax.problems.weights import checked_weights, in_range
 from fcojax.shuffle import permuted, words
 from fcojax.transforms.bisection import least_scale
 from fcojax.transforms.manifolds.manifold import ambient_norm
@@ -103,4 +104,5 @@ from fcojax.transforms.penalties.norms import grouped
 from fcojax.xla.jaxprs import depend_on_first, inner_programs
 from fcojax.xla.linalg import singular_values, symmetric_eigh
 from fcojax.xla.recurrence import recurrence
+from fcojax.xla.rewriting import fast_inside_loops
 from fcojax.xla.rules import backend, in_full_precision, rules

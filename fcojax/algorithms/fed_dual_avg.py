@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.types import Array, NonNegative, Params, Positive
 
@@ -90,12 +90,6 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
         point = DualPoint(mirror.to_dual(params), jnp.zeros_like(jnp.asarray(hparams.client_lr)))
         return DualSums(*point, tree.zeros_like(point)), ()
 
-    def restart(hparams, params, subgradient, num_steps):
-        elapsed = num_steps * jnp.asarray(hparams.client_lr)
-        dual = tree.add_scaled(mirror.to_dual(params), elapsed, subgradient)
-        point = DualPoint(dual, elapsed)
-        return DualSums(*point, tree.zeros_like(point))
-
     def broadcast(hparams, server):
         return DualPoint(server.dual, server.elapsed)
 
@@ -116,10 +110,7 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
         sums, residue = tree.add_compensated(sums, server.residue, hparams.server_lr, increment)
         return DualSums(sums.dual, sums.elapsed, residue)
 
-    functions = init, broadcast, client_update, server_update, model
-    return Algorithm(
-        *functions, entrywise=mirror.separable, restart=restart if client_prox else None
-    )
+    return Algorithm(init, broadcast, client_update, server_update, model)
 
 
 @takes(FedDualAvgHparams, "mirror")

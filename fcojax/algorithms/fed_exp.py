@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, NonNegative, Params, Positive, PyTree
@@ -112,4 +112,4 @@ def fed_exp(
             return server.point
         return tree.scale(0.5, tree.add(server.point, server.previous))
 
-    return Algorithm(init, broadcast, client_update, server_update, model, entrywise=True)
+    return Algorithm(init, broadcast, client_update, server_update, model)

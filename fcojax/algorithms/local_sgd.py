@@ -13,7 +13,7 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, takes
 from fcojax.algorithms.fed_avg import fed_avg
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.types import Array, NonNegative, Params, Positive, Scalar
 
 
@@ -78,7 +78,7 @@ def fed_gd(loss: Loss) -> Algorithm:
         return tree.add(server, mean_upload)
 
     return averaging._replace(
-        client_update=client_update, server_update=server_update, needs_whole_uploads=True
+        client_update=client_update, server_update=server_update, codecs="none"
     )
 
 

@@ -13,7 +13,7 @@ from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public
 from fcojax.algorithms.fast_fed_dual_avg import strongly_convex_model
 from fcojax.algorithms.fed_dual_avg import DualPoint
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.calculus.compose import translated
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.transforms.penalty import Penalty

@@ -102,7 +102,7 @@ def _started(
 ) -> tuple[State, Callable[[State, int], State]]:
     """Return the first state, and ``(state, num_rounds) -> state``."""
     # The recorder changes no upload.
-    algorithm = subject.build(_counted)._replace(needs_whole_uploads=False)
+    algorithm = subject.build(_counted)._replace(codecs="any")
     hparams, point = subject.hparams(client_lr=_CLIENT_LR), jnp.asarray(_POINT, dtype)
 
     def advanced(state, num_rounds):

@@ -55,7 +55,6 @@ from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla.loops import scan_some
-from fcojax.xla.rewriting import fast_inside_loops
 from fcojax.xla.rules import in_full_precision
 
 
@@ -358,7 +357,7 @@ def _evaluate(algorithm, observe, hparams, state, context, name="observe") -> di
     now, model = _model(algorithm, hparams, state)
     whole = isinstance(observe, StateObserver)
     function, argument = (observe.function, state) if whole else (observe, model)
-    return evaluated(fast_inside_loops(function), now, argument, context, name=name)
+    return evaluated(function, now, argument, context, name=name)
 
 
 def _model(algorithm, hparams, state):

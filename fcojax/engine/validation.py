@@ -46,7 +46,7 @@ def require_parts(
     require_algorithm(algorithm)
     checked_value("data", data, ClientData)
     _require_cohort(algorithm, plan, data)
-    if algorithm.needs_whole_uploads and (plan.codec is not None or plan.aggregator is not MEAN):
+    if algorithm.codecs == "none" and (plan.codec is not None or plan.aggregator is not MEAN):
         raise ValueError(
             "the plan has a codec or an aggregator, but this algorithm needs the mean of uploads "
             "as they were sent; pass neither, or another algorithm, such as fed_avg."

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.extend import Outcome, at_round, violation_at
+from fcojax.extend import Outcome, violation_at
 from fcojax.flower.federation import Federation
 from fcojax.flower.joining import Site
 from fcojax.flower.loop import Report, Transport
@@ -19,16 +19,7 @@ from fcojax.flower.server import Progress, Server
 from fcojax.flower.site import SOLVE
 from fcojax.selection import Ledger
 from fcojax.selection.ledger import Entry
-from fcojax.selection.solves import (
-    Fits,
-    Null,
-    Start,
-    ahead,
-    beyond_all,
-    cast_like,
-    null_key,
-    prox_gradient_step,
-)
+from fcojax.selection.solves import Fits, Null, Start, ahead, beyond_all, cast_like, null_key
 from fcojax.transforms import Penalty
 from fcojax.types import Array, Key, Params
 
@@ -98,18 +89,9 @@ class Solves:
         federation, before = self.federation, self._billed()
         model, hparams = ahead(start, strength), federation.hparams
         hparams = hparams._replace(penalty_scale=cast_like(strength, hparams.penalty_scale))
-        restart, memory = federation.algorithm.restart, None
-        if restart is not None:
-            of_first = at_round(hparams, 0)
-            model, subgradient = prox_gradient_step(
-                penalty_of(federation), of_first.client_lr, model, strength, self.exchange(model)[1]
-            )
-            memory = restart(of_first, model, subgradient, self.eval_every)
         federation = dataclasses.replace(federation, hparams=hparams, params=model)
         server = Server(federation, self.sites, f"{self.run}{SOLVE}{next(self.numbers)}")
         now = server.start(key)
-        if memory is not None:
-            now = now._replace(server=memory)
         found, objective, violation = self._judged(server, now, strength)
         first, checks, failed = violation, 1, not np.isfinite(violation)
         while not (failed or violation <= tolerance) and now.round < self.max_rounds:

@@ -183,9 +183,8 @@ def path(
     setup, hparams, params, key = prepared(
         problem, penalty, key, method, hparams, plan, eval_every, max_rounds
     )
-    if method is None and (summary := usable_summary(problem, setup.program.plan)):
-        setup = setup.with_loss(summary.loss, default_method(penalty)(summary.loss))
-        setup = setup._replace(summary=summary.client)
+    if method is None:
+        setup = setup._replace(summary=usable_summary(problem, setup.program.plan))
     if nonzeros is not None:
         return _searched(setup, nonzeros, hparams, params, data, key, least, tolerance)
     grid, relative = grid_of(penalty, strengths, least)
@@ -366,9 +365,8 @@ def as_path(setup: Setup, found: TracedPath, data: ClientData) -> Path:
 
 
 def exchanges_of_rates(setup: Setup, num_strengths: int) -> Exchanges:
-    """Return a path's exchanges for the first strength, for the curvature and for restarts."""
+    """Return a path's exchanges for the first strength and for the curvature."""
     has_null = setup.penalty.scale_max is not None
     later = 0 if setup.summary else LATER_ITERATIONS  # a quadratic has the same curvature anywhere
     iterations = FIRST_ITERATIONS * (1 + has_null) + later * (num_strengths - 1)
-    restarts = num_strengths + has_null if setup.program.algorithm.restart else 0
-    return Exchanges(2 * has_null + restarts, iterations if setup.finds_rate else 0)
+    return Exchanges(2 * has_null, iterations if setup.finds_rate else 0)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from fcojax import ClientData, Plan, kkt, tree
 from fcojax.algorithms import Algorithm
-from fcojax.extend import Loss, Outcome, Program, at_round, pooled_gradient, solve_traced
+from fcojax.extend import Loss, Outcome, Program, pooled_gradient, solve_traced
 from fcojax.problems import population_loss
 from fcojax.transforms import Penalty, flat
 from fcojax.types import Array, Key, Params
@@ -110,8 +110,6 @@ def solve_from(
         if setup.summary is None:
             curvature = curvature_at(setup.loss, model, data, curvature[1], num_iterations)
         now = now._replace(client_lr=cast_like(1 / curvature[0], now.client_lr))
-    if program.algorithm.restart is not None:
-        program, model = _with_memory(setup, at_round(now, 0), model, strength, data)
     found, outcome = solve_traced(program, setup.max_rounds, now, model, data, key, tolerance)
     fit = population_loss(setup.loss, found, data)
     objective = fit + setup.penalty.value(found, strength).astype(fit.dtype)
@@ -138,29 +136,6 @@ def ahead(start: Start, strength: Array) -> Params:
         return jnp.where(moved * w > 0, moved, 0)
 
     return jax.tree.map(one, start.model, earlier)
-
-
-def _with_memory(setup: Setup, hparams, model, strength, data) -> tuple[Program, Params]:
-    """Return a program that starts with a memory of the penalty, and the start point."""
-    algorithm, lr = setup.program.algorithm, hparams.client_lr
-    restart = algorithm.restart
-    assert restart is not None
-    gradient = pooled_gradient(setup.loss, model, data)
-    point, subgradient = prox_gradient_step(setup.penalty, lr, model, strength, gradient)
-
-    def init(hparams, params):
-        num_steps = setup.program.rounds_per_evaluation
-        server = restart(hparams, params, subgradient, num_steps)
-        return server, algorithm.init(hparams, params)[1]
-
-    return setup.program._replace(algorithm=algorithm._replace(init=init)), point
-
-
-def prox_gradient_step(penalty: Penalty, lr, model, strength, gradient) -> tuple[Params, Params]:
-    """Return where the step leads, and the subgradient of the penalty there."""
-    moved = tree.add_scaled(model, -lr, gradient)
-    point = penalty.prox(moved, lr, strength)
-    return point, tree.scale(1 / lr, tree.sub(moved, point))
 
 
 class Null(NamedTuple):

@@ -108,8 +108,6 @@ def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algori
         server_update=server_update,
         model=lambda hparams, state: algorithm.model(hparams, state.server),
         sent=sent,
-        entrywise=False,
-        restart=None,
     )
 
 

@@ -49,16 +49,6 @@ def test_bad_client_columns_are_refused(client, message):
     refused(lambda: by_client(Pooled({"x": np.ones((3, 1))}, client)), message)
 
 
-def test_incomplete_rows_are_dropped_with_their_clients():
-    x = np.array([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0]])
-    pooled = datasets.drop_incomplete(
-        Pooled({"x": x, "y": np.arange(3)}, np.array(["a", "b", "a"]))
-    )
-    assert pooled.examples["y"].tolist() == [1, 2]
-    assert pooled.client.tolist() == ["b", "a"]
-    refused(lambda: by_client(Pooled({"x": x}, np.zeros(3))), "field x of client 0 is not finite")
-
-
 def test_npz_and_npy(tmp_path):
     images = np.arange(12, dtype=np.float64).reshape(4, 3)
     labels = np.array([0, 1, 2, 1])

@@ -202,7 +202,7 @@ def test_chunks_devices_parts_sweeps_and_streams_are_the_run(tmp_path):
     rates = federations.hparams("fed_avg", client_lr=0.02)
     half, _ = advanced(plan, 3)
     resumed, _ = fcojax.advance(chosen, rates, half, data(), plan, num_rounds=3)
-    data().save(tmp_path / "population")
+    fcojax.save_clients(data(), tmp_path / "population")
     stream = fcojax.Stream(fcojax.open_clients(tmp_path / "population"), plan, eval_every=2)
     begun = stream.start(chosen, rates, federations.start(), KEY)
     streamed, _ = stream.advance(chosen, rates, begun, num_rounds=6)

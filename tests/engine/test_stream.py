@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.problems import stored
+from fcojax.problems import memory, stored
 from tests.support import federations
 
 KEY = jax.random.key(3)
@@ -27,7 +27,7 @@ COHORTS = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("stream") / "population"
-    fcojax.from_clients(federations.clients(RAGGED), "examples").save(path)
+    fcojax.save_clients(fcojax.from_clients(federations.clients(RAGGED), "examples"), path)
     return path
 
 
@@ -136,15 +136,15 @@ def test_all_blocks_are_one_program_and_keep_the_state(folder, caplog):
 def test_only_the_rows_of_members_are_read_and_a_shorter_file_is_told(folder, tmp_path):
     data = fcojax.open_clients(folder)
     array = data.examples["x"]
-    assert stored.file_of(array) == (str(folder / "examples.0.npy"), 128)
-    assert stored.file_of(np.ones(3)) is None
+    assert memory.file_of(array) == (str(folder / "examples.0.npy"), 128)
+    assert memory.file_of(np.ones(3)) is None
     members = np.array([1, 4, 11])
     starts, sizes = np.asarray(data.offsets)[members], np.array(RAGGED)[members]
     out = np.zeros((30, federations.DIM))
     stored.read_rows(array, starts, sizes, out)
     np.testing.assert_array_equal(out[: sizes.sum()], data.rows_of(members)[0]["x"])
     copied = tmp_path / "copy"
-    data.save(copied)
+    fcojax.save_clients(data, copied)
     stream = fcojax.Stream(fcojax.open_clients(copied), fcojax.local_steps(1), eval_every=1)
     file = copied / "examples.0.npy"
     file.write_bytes(file.read_bytes()[:200])

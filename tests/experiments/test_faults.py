@@ -333,7 +333,7 @@ def test_clients_left_on_disk_stream_through_the_launcher_and_resume(tmp_path, m
     # More clients than a block has room for.
     changes = {"dropout_probability": 0.2, "client_lr": (0.01,), "num_clients": 16}
     resident = Toy(survivor.EXPERIMENT, **changes)
-    resident.problem.train.save(tmp_path / "clients")
+    fcojax.save_clients(resident.problem.train, tmp_path / "clients")
 
     def problem(config):
         return resident.problem._replace(train=fcojax.open_clients(tmp_path / "clients"))

@@ -323,7 +323,7 @@ def test_each_of_two_processes_reads_its_own_clients_from_disk(tmp_path):
     options = [*SHORT[1:], *sizes, "--config.client_lr=1e-4", "--config.num_rounds=10"]
     config = lasso.get_config()
     config.num_clients, config.num_examples, config.dim, config.num_true = 32, 128, 256, 4
-    lasso.EXPERIMENT.problem(config).train.save(tmp_path / "clients")
+    fcojax.save_clients(lasso.EXPERIMENT.problem(config).train, tmp_path / "clients")
     (tmp_path / "on_disk.py").write_text(ON_DISK.format(folder=os.fspath(tmp_path)))
     codes, said = ended([begun(command(SHORT[0], *options, f"--workdir={tmp_path / 'one'}"))])
     assert codes == [0], said

@@ -52,13 +52,7 @@ ROWS = {
     # These have an augmented Lagrangian in place of the step; their limits are elsewhere.
     "fed_pd": Row(l1(), descends=False),
     "fed_dyn": Row(l1(), descends=False),
-    # Their servers remember: momentum, or a rate for every entry.
-    "fed_adam": Row(l1(), descends=False),
-    "fed_adagrad": Row(l1(), descends=False),
-    "fed_avg_m": Row(l1(), descends=False),
-    "fed_yogi": Row(l1(), descends=False),
-    "diloco": Row(descends=False),
-    "fed_opt": Row(l1()),
+    "fed_opt": Row(),
     "fed_prox": Row(l1()),
     "fed_manifold": Row(sphere()),
     "r_fed_avg": Row(sphere()),
@@ -120,7 +114,7 @@ REPRESENTATIVES = (
     "fed_dual_avg",
     "fed_pd",
     "fed_dyn",
-    "fed_adam",
+    "fed_opt",
     "fed_manifold",
     "r_fed_svrg",
     "scaffold",
@@ -158,8 +152,7 @@ def applies(law, name):
     has_state = bool(jax.tree.leaves(build(name).init(rates(name), point(name))[1]))
     if law == "kept states":
         return has_state
-    # The servers of FedFW and DiLoCo keep discounted means, which are no sums.
-    discounts = name in ("fed_fw", "diloco")
+    discounts = name == "fed_fw"  # its server keeps discounted means, which are no sums
     return law != "fraction" or (has_state and not build(name).needs_everyone and not discounts)
 
 

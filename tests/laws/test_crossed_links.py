@@ -99,7 +99,7 @@ def test_sweeps_streams_chunks_and_parts_are_the_run(uplink, downlink, cohort, t
     whole = fcojax.advance(chosen, point(1), half, data(), plan, num_rounds=3)
     jax.tree.map(np.testing.assert_array_equal, parts(whole)[0], one[0])
 
-    data().save(tmp_path / "population")
+    fcojax.save_clients(data(), tmp_path / "population")
     stream = fcojax.Stream(fcojax.open_clients(tmp_path / "population"), plan, eval_every=1)
     state = stream.start(chosen, point(1), federations.start(), KEYS[0])
     same(parts(stream.advance(chosen, point(1), state, num_rounds=5)), one)

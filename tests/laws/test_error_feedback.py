@@ -106,7 +106,7 @@ def test_a_run_in_two_parts_a_sweep_and_a_stream_are_the_run(tmp_path):
     grid = fcojax.grid.product(type(RATES), client_lr=[0.01, 0.02])
     start = federations.start()
     models, swept = fcojax.sweep(chosen, grid, start, data(), KEY[None], plan, num_rounds=6)
-    fcojax.from_clients(federations.clients(), UNEVEN).save(tmp_path / "population")
+    fcojax.save_clients(fcojax.from_clients(federations.clients(), UNEVEN), tmp_path / "population")
     stream = fcojax.Stream(fcojax.open_clients(tmp_path / "population"), plan, eval_every=2)
     streamed, _ = stream.advance(
         chosen, RATES, stream.start(chosen, RATES, start, KEY), num_rounds=6

@@ -11,9 +11,9 @@ from flax import linen, nnx
 import fcojax
 from fcojax.algorithms import fed_avg, mean_gradient
 from fcojax.algorithms.local import Batch
-from fcojax.networks import Functions, functions_of, language_model, loss_of, network, tag_model
+from fcojax.networks import Functions, functions_of, language_model, loss_of, network
 from fcojax.problems import RandomLoss, population_loss
-from tests.problems.families import bags, family, images, sentences
+from tests.problems.families import family, images, sentences
 
 NUM_CLIENTS, NUM_UNITS = 3, 64
 
@@ -257,7 +257,7 @@ def test_a_model_of_ones_own_draws_in_training_if_it_says_so():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["two_layer", "char_gru", "tag_regression"])
+@pytest.mark.parametrize("name", ["two_layer", "char_gru"])
 def test_a_measure_of_each_task_is_the_loss_on_validation(name):
     problem = family(name).problem
     params = problem.init(jax.random.key(0))
@@ -283,19 +283,6 @@ def test_padding_counts_neither_in_the_loss_nor_in_the_accuracy():
     np.testing.assert_allclose(problem.loss(params, others), losses, rtol=1e-5)
 
 
-def test_tags_by_hand():
-    problem = family("tag_regression").problem
-    params = problem.init(jax.random.key(0))
-    rows = {name: np.asarray(leaf) for name, leaf in bags().examples.items()}
-    logits = rows["x"] @ np.asarray(params["dense"]["kernel"], float)
-    share = 1 / (1 + np.exp(-logits))
-    expected = -np.where(rows["y"] == 1, np.log(share), np.log(1 - share)).sum(axis=1)
-    np.testing.assert_allclose(problem.loss(params, rows), expected, rtol=1e-5)
-    best = np.argsort(-logits, axis=1)[:, :2]
-    found = [y[top].sum() / max(y.sum(), 1) for y, top in zip(rows["y"], best, strict=True)]
-    assert problem.measures(params)["recall"] == pytest.approx(np.mean(found))
-
-
 def rows_with(data, **fields):
     return fcojax.from_rows(dict(data.examples) | fields, [4, 4, 4])
 
@@ -316,10 +303,9 @@ def rows_with(data, **fields):
             ),
             r"x of the training data has shape \(12, 6\) and y \(12,\)",
         ),
-        (lambda: tag_model(Table(), bags(), num_tags=3), "each of 3 tags"),
     ],
 )
-def test_other_data_than_tokens_and_tags_are_refused(call, message):
+def test_other_data_than_tokens_are_refused(call, message):
     with pytest.raises(ValueError, match=message) as error:
         call()
     assert "\n" not in str(error.value)

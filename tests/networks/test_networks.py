@@ -61,11 +61,9 @@ def test_two_layers_by_hand():
             797_962,
         ),
         (networks.emnist_net(), (28, 28), np.float32, (62,), 1_206_590),
-        (networks.resnet(), (32, 32, 3), np.float32, (10,), 269_722),
         (networks.char_lstm(), (80,), np.int32, (80, 90), 820_522),
         # 90 x 8 embedded; (8 + 256) x 768 and two biases; 256 x 90 and a bias.
         (networks.char_gru(), (80,), np.int32, (80, 90), 720 + 202_752 + 1_536 + 23_130),
-        (networks.tag_regression(), (10_000,), np.float32, (500,), 5_000_500),
     ],
 )
 def test_published_numbers_of_parameters(build, shape, dtype, outputs, num_params):
@@ -96,7 +94,7 @@ def test_outputs_of_an_example_do_not_depend_on_the_batch(name):
     assert np.abs(before[0] - before[1]).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["char_lstm", "char_gru", "transformer"])
+@pytest.mark.parametrize("name", ["char_lstm", "char_gru"])
 def test_outputs_do_not_depend_on_later_tokens(name):
     apply, params, tokens = evaluated(name)
     later = np.array(tokens)
@@ -150,14 +148,6 @@ def test_recurrent_layers_start_orthogonal_and_forget_little():
     for gate in np.split(np.asarray(layer["recurrent"]["kernel"], float), 4, axis=1):
         np.testing.assert_allclose(gate.T @ gate, np.eye(4), atol=1e-5)
     np.testing.assert_array_equal(layer["input"]["bias"].reshape(4, 4).sum(axis=1), [0, 4, 0, 0])
-
-
-def test_the_scale_of_normalised_layers_has_no_effect():
-    """Up to the constant that keeps the normalisation from dividing by zero."""
-    apply, params, x = evaluated("resnet")
-    larger = params | {"conv": {"kernel": 8 * params["conv"]["kernel"]}}
-    before, after = (apply(p, x) for p in (params, larger))
-    np.testing.assert_allclose(before, after, rtol=1e-2, atol=1e-2 * np.abs(before).max())
 
 
 @pytest.mark.slow

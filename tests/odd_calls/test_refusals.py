@@ -3,13 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import fcojax
 from fcojax import algorithms, problems, transforms
 from fcojax import grid as grids
-from fcojax.transforms import euclidean, group_l2, l1, named, nuclear
+from fcojax.transforms import euclidean, group_l2, l1, named
 from tests.odd_calls.federation import (
     CLIENTS,
     DATA,
@@ -57,16 +56,6 @@ CAPITALS = fcojax.from_rows({"X": np.ones((2, 3)), "y": np.array([0, 1])}, [1, 1
 COLUMN = fcojax.from_rows({"x": np.ones(2), "y": np.array([0, 1])}, [1, 1])
 
 
-def optimised(*penalty, **options):
-    """The model after a round of FedOpt with its default hyperparameters."""
-    chosen = algorithms.fed_opt(squares, *penalty, **options)
-    return ran(algorithm=chosen, hparams=algorithms.fed_opt.Hparams(0.5))
-
-
-def adam(hparams):
-    return optax.adam(hparams.client_lr)
-
-
 def changed(**functions):
     return ran(algorithm=FED_AVG._replace(**functions))
 
@@ -103,22 +92,9 @@ FACTORIES = {
         ),
         "steps",
     ),
-    "a client optimiser beside a server's prox": (lambda: optimised(l1(), client=adam), "prox"),
-    "a penalty beside a server optimiser of optax": (
-        lambda: optimised(l1(), server=adam),
-        "metric",
-    ),
-    "a penalty that is not applied": (
-        lambda: algorithms.fed_opt(squares, l1(), server_prox=False),
-        "client_prox",
-    ),
     "a proximal term without its strength": (
         lambda: algorithms.fed_opt(squares, proximal_term=True),
         "prox_scale",
-    ),
-    "a penalty that couples entries for FedAdam": (
-        lambda: algorithms.fed_adam(squares, nuclear()),
-        "entr",
     ),
     "a server that changes its shape": (
         lambda: changed(server_update=lambda h, s, u, c, k: jnp.stack([s, u])),

@@ -9,7 +9,7 @@ import pytest
 import fcojax
 from fcojax import algorithms
 from fcojax import grid as grids
-from fcojax.transforms import group_l2, l2
+from fcojax.transforms import group_l2
 from tests.odd_calls.federation import (
     CLIENTS,
     DATA,
@@ -60,13 +60,6 @@ FACTORIES = {
     "the same arguments twice": (
         lambda: algorithms.fed_dyn(squares) is algorithms.fed_dyn(squares),
         True,
-    ),
-    "a norm for FedAvgM": (
-        lambda: ran(
-            algorithm=algorithms.fed_avg_m(squares, l2()),
-            hparams=algorithms.fed_avg_m.Hparams(0.5, penalty_scale=0.0),
-        ),
-        1.0,
     ),
     "labels of numpy": (
         lambda: group_l2(labels=np.array([0, 0])).prox(jnp.array([3.0, 4.0]), 1.0, 2.5),

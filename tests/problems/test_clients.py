@@ -9,7 +9,7 @@ import pytest
 
 import fcojax
 from fcojax import datasets
-from fcojax.problems import partition, stored
+from fcojax.problems import memory, partition
 from fcojax.problems.clients import from_clients, from_rows
 from fcojax.problems.padding import size_bounds
 from fcojax.problems.problem import population_loss
@@ -278,39 +278,39 @@ def test_arrays_are_joined_and_converted_in_memory_that_the_device_uses(dtype, o
 
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.int8])
 def test_a_large_array_is_copied_in_blocks_to_memory_that_the_device_uses(dtype, monkeypatch):
-    monkeypatch.setattr(stored, "_LARGE_BYTES", 1 << 10)
-    monkeypatch.setattr(stored, "_BLOCK_BYTES", 1 << 9)
+    monkeypatch.setattr(memory, "_LARGE_BYTES", 1 << 10)
+    monkeypatch.setattr(memory, "_BLOCK_BYTES", 1 << 9)
     values = np.arange(1001 * 7).astype(dtype)
-    rows = stored.aligned((values.size + 1,), values.dtype)[1:].reshape(1001, 7)
+    rows = memory.aligned((values.size + 1,), values.dtype)[1:].reshape(1001, 7)
     rows[...] = values.reshape(rows.shape)
-    copy = stored.copied(rows)
+    copy = memory.copied(rows)
     assert np.array_equal(copy, rows) and not np.may_share_memory(copy, rows)
     assert jax.device_put(copy).unsafe_buffer_pointer() == copy.ctypes.data
-    assert stored.copied(copy) is copy
-    made, function = [], stored.copied
-    monkeypatch.setattr(stored, "copied", lambda leaf: made.append(function(leaf)) or made[-1])
+    assert memory.copied(copy) is copy
+    made, function = [], memory.copied
+    monkeypatch.setattr(memory, "copied", lambda leaf: made.append(function(leaf)) or made[-1])
     data = from_rows({"x": rows}, [1000, 1])
     assert data.examples["x"].unsafe_buffer_pointer() == made[0].ctypes.data
     monkeypatch.undo()
     rows[...] = 0
     assert np.array_equal(np.asarray(data.examples["x"]).reshape(-1), values)
-    assert stored.copied(rows) is rows  # as it is small, without the limits above
+    assert memory.copied(rows) is rows  # as it is small, without the limits above
 
 
 def test_only_large_arrays_of_numpy_are_copied_on_a_cpu(monkeypatch):
-    monkeypatch.setattr(stored, "_LARGE_BYTES", 1 << 10)
-    rows = stored.aligned((1025,), np.dtype(np.float32))[1:].reshape(512, 2)
+    monkeypatch.setattr(memory, "_LARGE_BYTES", 1 << 10)
+    rows = memory.aligned((1025,), np.dtype(np.float32))[1:].reshape(512, 2)
     rows[...] = 1
-    assert stored.copied(rows) is not rows
+    assert memory.copied(rows) is not rows
     others = rows[:2], jnp.asarray(rows), np.ma.masked_less(rows, 0)
-    assert all(stored.copied(other) is other for other in others)
+    assert all(memory.copied(other) is other for other in others)
     with pretend("cuda"):
-        assert stored.copied(rows) is rows
+        assert memory.copied(rows) is rows
 
 
 def test_memory_that_is_not_there_is_a_memory_error():
     with pytest.raises(MemoryError, match="GiB of memory are left"):
-        stored.aligned((1 << 47,), np.dtype(np.uint8))
+        memory.aligned((1 << 47,), np.dtype(np.uint8))
 
 
 def test_rows_on_the_host_are_placed_on_a_mesh_as_they_are():

@@ -27,7 +27,7 @@ def population():
 
 @pytest.fixture
 def folder(tmp_path):
-    population().save(tmp_path / "deep" / "clients")
+    fcojax.save_clients(population(), tmp_path / "deep" / "clients")
     return tmp_path / "deep" / "clients"
 
 
@@ -155,13 +155,13 @@ def test_a_failed_save_leaves_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(np, "save", full)
     with pytest.raises(OSError, match="no space"):
-        population().save(tmp_path / "clients")
+        fcojax.save_clients(population(), tmp_path / "clients")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_overwritten(folder):
     with pytest.raises(ValueError, match="exists already"):
-        population().save(folder)
+        fcojax.save_clients(population(), folder)
     fcojax.open_clients(folder, verify=True)
 
 
@@ -174,7 +174,7 @@ x = np.random.default_rng(0).standard_normal((8 * num_clients, 16), dtype=np.flo
 y = x[:, 0].copy()
 data = fcojax.from_rows({"x": x, "y": y}, np.full(num_clients, 8))
 del x, y
-data.save(folder)
+fcojax.save_clients(data, folder)
 del data
 data = fcojax.open_clients(folder)
 rows, sizes = data.rows_of(np.arange(0, num_clients, 100_000))

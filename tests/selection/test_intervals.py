@@ -8,18 +8,17 @@ from jax.flatten_util import ravel_pytree
 
 import fcojax
 from fcojax import problems
-from fcojax.problems.cox import cox_loss
-from fcojax.problems.linear_models import half_square
+from fcojax.problems.linear_models import half_square, poisson_loss
+from fcojax.problems.logistic import logistic_loss
 from fcojax.selection import intervals
 from fcojax.selection.intervals import debiased
 from fcojax.transforms import soft_threshold
-from tests.problems.test_linear_models import survival
 from tests.selection.test_path import PENALTY, population
 
 LOSSES = {
     "linear": half_square,
-    "logistic": problems.logistic_loss,
-    "poisson": problems.poisson_loss,
+    "logistic": logistic_loss,
+    "poisson": poisson_loss,
 }
 
 
@@ -101,9 +100,9 @@ MODEL = {"kernel": jnp.zeros(6), "bias": jnp.array(0.0)}
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="the loss is a WholeBatchLoss, which is no sum over rows"):
-        intervals(problems.cox(survival()), jnp.zeros(2))
-    assert cox_loss is problems.cox(survival()).loss
+    random = problems.RandomLoss(lambda params, rows, key: rows["y"])
+    with pytest.raises(ValueError, match="the loss is a RandomLoss, which is no sum over rows"):
+        intervals(problems.linear(population())._replace(loss=random), MODEL)
     with pytest.raises(ValueError, match="level is 95; pass a number above 0 and below 1"):
         intervals(problems.linear(population()), MODEL, level=95)
 

@@ -10,7 +10,8 @@ from sklearn.linear_model import Lasso, LogisticRegression
 import fcojax
 from fcojax import problems, uploads
 from fcojax.algorithms import fed_dual_avg, fed_mid_osp
-from fcojax.problems.linear_models import half_square
+from fcojax.problems.linear_models import half_square, poisson_loss
+from fcojax.problems.logistic import logistic_loss
 from fcojax.selection.summary import usable_summary
 from fcojax.transforms import (
     elastic_net,
@@ -173,8 +174,8 @@ def pooled_answer(kind, x, y, scale):
 
 LOSSES = {
     "linear": half_square,
-    "logistic": problems.logistic_loss,
-    "poisson": problems.poisson_loss,
+    "logistic": logistic_loss,
+    "poisson": poisson_loss,
 }
 
 
@@ -279,8 +280,7 @@ def test_the_summary_of_integer_features(num_rows):
     x, y = rng.integers(2, size=(num_rows, 4)), rng.normal(size=num_rows)
     first = num_rows - 15
     problem = problems.linear(fcojax.from_rows({"x": x, "y": y}, [first, 15], weights=[1.0, 0.0]))
-    loss, client = problem.summary
     model = {"bias": jnp.array(0.3), "kernel": jnp.array([1.0, -2.0, 0.0, 0.5])}
     expected = np.mean((x[:first] @ np.array([1.0, -2.0, 0.0, 0.5]) + 0.3 - y[:first]) ** 2) / 2
-    found = problems.population_loss(loss, model, client(problem.train))
+    found = problems.population_loss(problem.loss, model, problem.summary(problem.train))
     assert float(found) == pytest.approx(expected, rel=1e-12)

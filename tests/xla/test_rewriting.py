@@ -244,17 +244,16 @@ def test_layers_of_other_libraries(make):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_losses_and_observers_of_a_run_are_rewritten():
-    data = fcojax.from_rows({"x": normal(4, 8, 8, 3).astype(np.float32)}, [2, 2])
-    params, apply = of_linen(data.examples["x"])
-
-    def loss(params, rows):
-        return jnp.mean(apply(params, rows["x"]) ** 2, axis=1)
+def test_a_model_of_networks_is_rewritten_in_losses_and_observers_of_a_run():
+    rows = {"x": normal(4, 8, 8, 3).astype(np.float32), "y": np.array([0, 1, 2, 0], np.int32)}
+    data = fcojax.from_rows(rows, [2, 2])
+    problem = fcojax.networks.network(Net(), data, data, num_classes=3)
+    params = problem.init(jax.random.key(0))
 
     def observe(hparams, model, context):
-        return {"largest": jnp.max(apply(model, context))}
+        return problem.measures(model)
 
-    fed_avg = fcojax.algorithms.fed_avg(loss)
+    fed_avg = fcojax.algorithms.fed_avg(problem.loss)
 
     def run(params, data):
         return fcojax.run(
@@ -266,7 +265,6 @@ def test_losses_and_observers_of_a_run_are_rewritten():
             fcojax.local_steps(2, batch_size=2),
             num_rounds=2,
             observe=observe,
-            context=data.examples["x"],
         )
 
     assert not slow_primitives(run, params, data)
@@ -294,7 +292,7 @@ def test_a_convolution_and_a_scan_in_a_loss_on_a_mesh():
         features = jnp.moveaxis(layer(rows["x"], params["kernel"]), 1, 0)
         return jnp.sum(lax.scan(step, jnp.zeros_like(features[0]), features)[1] ** 2, axis=0)
 
-    fed_avg = fcojax.algorithms.fed_avg(loss)
+    fed_avg = fcojax.algorithms.fed_avg(fast_inside_loops(loss))
 
     def run(params, data):
         return fcojax.run(

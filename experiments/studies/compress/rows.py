@@ -14,7 +14,7 @@ from experiments.report.rows import Row, Summary, select
 from experiments.studies.compress.problem import Kind, Task
 from experiments.study import Config
 from fcojax import algorithms, uploads
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms import Penalty, euclidean
 
 

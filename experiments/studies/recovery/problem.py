@@ -15,8 +15,8 @@ from fcojax.algorithms import Algorithm, takes
 from fcojax.algorithms.base import Factory
 from fcojax.problems import Problem, lasso, low_rank, softmax, synthetic_softmax
 from fcojax.problems.hold_out import hold_out_examples
+from fcojax.problems.losses import Loss
 from fcojax.problems.planted import squared_error
-from fcojax.problems.problem import Loss
 from fcojax.transforms import Mirror, Penalty
 
 _NUM_CLASSES = 10
