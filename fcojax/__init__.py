@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fcojax import algorithms, devices, grid, problems, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
+from fcojax.engine.aggregator import Aggregator, Codec
 from fcojax.engine.hparams import extended, schedule
 from fcojax.engine.optimality import kkt, kkt_violation
 from fcojax.engine.participation.availability import cyclic, markov
@@ -30,8 +31,6 @@ from fcojax.engine.status import Status
 from fcojax.engine.stepper import advance, look, read_model, start
 from fcojax.engine.stream import Stream
 from fcojax.engine.sweep import sweep
-from fcojax.engine.uploads.outliers import norm_bound, norm_quantile
-from fcojax.engine.uploads.uplink import Uplink
 from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
 
 if TYPE_CHECKING:
@@ -52,10 +51,11 @@ if TYPE_CHECKING:
         theory,
         uploads,
     )
+    from fcojax.robust import norm_bound, norm_quantile
     from fcojax.rows import to_frame
     from fcojax.selection import path, select
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 __all__ = [
     # subpackages
@@ -98,7 +98,8 @@ __all__ = [
     "markov",
     "uniform_cohort",
     "weighted_cohort",
-    "Uplink",
+    "Codec",
+    "Aggregator",
     "norm_bound",
     "norm_quantile",
     # hyperparameters
@@ -143,7 +144,13 @@ _PACKAGES = (
     "theory",
     "uploads",
 )
-_FUNCTIONS = {"path": "selection", "select": "selection", "to_frame": "rows"}
+_FUNCTIONS = {
+    "norm_bound": "robust",
+    "norm_quantile": "robust",
+    "path": "selection",
+    "select": "selection",
+    "to_frame": "rows",
+}
 
 
 def __getattr__(name: str) -> Any:

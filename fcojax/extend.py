@@ -12,6 +12,9 @@ from fcojax.algorithms.base import Factory, elapsed
 from fcojax.algorithms.fe_dual_ex import extrapolation
 from fcojax.algorithms.fed_dual_avg import DualPoint, FedDualAvgHparams
 from fcojax.algorithms.local_sgd import LocalSGDHparams
+
+# Codecs and aggregators.
+from fcojax.algorithms.work import Work
 from fcojax.arguments import (
     at_most,
     checked_value,
@@ -20,12 +23,35 @@ from fcojax.arguments import (
     shown,
     validated,
 )
-
-# Rounds, from their parts.
-from fcojax.engine.client_loop import RoundContext, Rows, is_admitted, local_handle, received
+from fcojax.engine.aggregation import (
+    Population,
+    RoundResult,
+    aggregate,
+    decoded_upload,
+    require_same_form,
+)
+from fcojax.engine.aggregator import (
+    MEAN,
+    STACK,
+    SUM,
+    Aggregate,
+    Allowance,
+    Change,
+    Collector,
+    Noise,
+    RoundWeights,
+    Stacked,
+    Term,
+    Uploads,
+    mean_of,
+    split,
+    weighted_mean,
+)
+from fcojax.engine.client_loop import Rows, local_handle, through_codec
+from fcojax.engine.first_uploads import kept_for, reads_fraction, require_fitting
 from fcojax.engine.grid import num_points, take
-from fcojax.engine.hparams import as_arrays, at_round, is_schedule
-from fcojax.engine.limits import require_unlimited
+from fcojax.engine.hparams import as_arrays, at_round, is_schedule, number
+from fcojax.engine.limits import allowance_of, require_unlimited
 
 # Optimality.
 from fcojax.engine.optimality import VIOLATION, pooled_gradient, violation_at
@@ -37,26 +63,19 @@ from fcojax.engine.participation.recorded import Trace
 from fcojax.engine.participation.samplers import CoinFlips, Dropout, Everyone, UniformCohort
 from fcojax.engine.plan import as_plan
 from fcojax.engine.program import Program
-from fcojax.engine.randomness import BATCHES, CLIENT, ENCODE, draw_cohort, purpose_key
+from fcojax.engine.randomness import (
+    AGGREGATE,
+    BATCHES,
+    CLIENT,
+    ENCODE,
+    SERVER,
+    SHARED,
+    draw_cohort,
+    purpose_key,
+)
 from fcojax.engine.round import server_step
 from fcojax.engine.solve import Outcome, solve_traced
 from fcojax.engine.state import is_sweep
-from fcojax.engine.tally import added, empty_tally, merged
-from fcojax.engine.uploads.collect import WEIGHTED_SUM, WHOLE_COHORT, Cohort
-from fcojax.engine.uploads.outliers import bound_after
-from fcojax.engine.uploads.uplink import (
-    NO_UPLINK,
-    Limit,
-    RoundWeights,
-    as_given,
-    counted_fraction,
-    forgetful,
-    no_memory,
-    plain_mean,
-    require_fitting,
-    split,
-    unchanged,
-)
 from fcojax.engine.validation import (
     as_first_states,
     as_params,

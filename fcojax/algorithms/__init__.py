@@ -1,7 +1,7 @@
 """Federated algorithms: one file, one paper, one factory."""
 
 from fcojax.algorithms import local_solvers, optimisers
-from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, takes
+from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, ToAll, takes
 from fcojax.algorithms.composite_fl import composite_fl
 from fcojax.algorithms.diloco import diloco
 from fcojax.algorithms.fast_fed_dual_avg import fast_fed_dual_avg
@@ -42,6 +42,7 @@ __all__ = [
     "Displacement",
     "Local",
     "Public",
+    "ToAll",
     "Work",
     "composite_fl",
     "diloco",

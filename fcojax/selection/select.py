@@ -19,7 +19,6 @@ from fcojax.extend import (
     sizes_matter,
     validated,
 )
-from fcojax.privacy.mechanism import is_private
 from fcojax.problems import Problem, population_loss
 from fcojax.selection.criteria import Criterion, UpToOne
 from fcojax.selection.folds import (
@@ -220,8 +219,8 @@ def select(
       >>> found.path.strengths.tolist(), found.path.num_nonzero.tolist(), found.chosen
       ([2.0, 1.0, 0.5], [0, 1, 1], 2)
     """
-    if refit and plan is not None and is_private(as_plan(plan)):
-        raise ValueError("the uplink adds noise, and the refit would not; pass refit=False.")
+    if refit and plan is not None and as_plan(plan).aggregator.noisy:
+        raise ValueError("the aggregator adds noise, and the refit would not; pass refit=False.")
     if isinstance(by, Nonzeros):
         path = path_of(
             problem,

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from fcojax import ClientData, Plan, kkt, tree
 from fcojax.algorithms import Algorithm
 from fcojax.extend import Loss, Outcome, Program, at_round, pooled_gradient, solve_traced
-from fcojax.privacy.mechanism import is_private
 from fcojax.problems import population_loss
 from fcojax.transforms import Penalty, flat
 from fcojax.types import Array, Key, Params
@@ -204,7 +203,7 @@ def key_of_fold(plan: Plan, key: Key, fold: Array | int) -> Key:
     Paths have the same cohorts, which is best for comparing them, but with noise keys of their own:
     the difference of two releases with the same noise has none.
     """
-    if not is_private(plan):
+    if not plan.aggregator.noisy:
         return key
     return jax.random.fold_in(jax.random.fold_in(key, _FOLD), fold)
 

@@ -106,9 +106,8 @@ def special_polar(y: Array, method: Method | None = None) -> Array:
 def default_method() -> Method:
     """Return the fastest method measured on a CPU.
 
-    Median milliseconds of ``python -m benchmarks.stiefel --methods all`` in float32, 2-core x86
-    CPU, 2026-11-21; "near" is 0.05 off the manifold, "normal" a Gaussian matrix; numpy and jax
-    stand for their SVD with the product:
+    Median milliseconds in float32 on a 2-core x86 CPU, 2026-11-21; "near" is 0.05 off the
+    manifold, "normal" a Gaussian matrix; numpy and jax stand for their SVD with the product:
 
     ==================== ===== ===== ====== ======= ===== ===== ===== =====
     batch x d x k        gram  eigh  newton express svd   qdwh  numpy jax
