@@ -21,7 +21,6 @@ from fcojax.engine.randomness import COHORT
 from fcojax.engine.round import one_round
 from fcojax.engine.stepper import advance_compiled
 from fcojax.engine.stepper import start as start_state
-from fcojax.transforms import euclidean
 from tests.support import federations
 
 pytestmark = pytest.mark.gate
@@ -359,37 +358,6 @@ def test_nothing_leaves_the_device_inside_a_run():
         fcojax.advance(chosen, rates, state, ragged(), PLAN, num_rounds=4, eval_every=2)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"work": fcojax.local_steps(1, 8)}, "batch_size"),
-        ({"eval_every": 3}, "eval_every"),
-        ({"hparams": {"server_lr": -1.0}}, "server_lr"),
-    ],
-)
-def test_bad_input_is_refused_before_anything_is_traced(changes, message):
-    def untraceable(params, rows):
-        raise AssertionError("the loss was traced")
-
-    chosen = fcojax.algorithms.fed_mid(untraceable, euclidean(federations.kernel_l1()))
-    options = {"num_rounds": 4, "work": fcojax.local_steps(1)} | changes
-    rates = federations.hparams("fed_mid")._replace(**options.pop("hparams", {}))
-    options = federations.planned(options)
-    with pytest.raises(ValueError, match=message):
-        fcojax.run(chosen, rates, federations.start(), ragged(), KEY, **options)
-
-
-def test_devices_are_used_when_a_client_is_work_enough_for_one():
-    algorithm, rates = federations.algorithm("fed_avg"), federations.hparams("fed_avg")
-    wide = fcojax.from_clients([{"x": np.ones((400, 400)), "y": np.ones(400)}] * 4)
-    params = {"kernel": jnp.zeros(400), "bias": jnp.zeros(())}
-    spread = functools.partial(fcojax.devices.spread, algorithm, rates)
-    assert spread(params, wide, plan=fcojax.local_steps(1)).num_shards == 2
-    assert spread(params, wide, plan=fcojax.local_steps(1, 4)).mesh is None
-    few = fcojax.uniform_cohort(cohort_size=3)
-    assert spread(params, wide, plan=fcojax.Plan(fcojax.local_steps(1), few)).mesh is None
-
-
 def test_bytes_are_read_off_the_messages():
     params = federations.start()  # 4 + 1 numbers of 8 bytes
     work = fcojax.local_steps(1, 2)
@@ -401,9 +369,3 @@ def test_bytes_are_read_off_the_messages():
     }
     # FedMiD sends the elapsed time up; FedDualAvg sends it both ways.
     assert sent == {"fed_avg": (40, 40), "fed_mid": (40, 48), "fed_dual_avg": (48, 48)}
-
-
-@pytest.mark.parametrize("num_devices", [0, 3])
-def test_a_mesh_needs_devices_that_exist(num_devices):
-    with pytest.raises(ValueError, match="devices"):
-        client_mesh(num_devices)

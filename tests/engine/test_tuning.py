@@ -74,23 +74,12 @@ def test_what_needs_too_much_memory_is_not_timed(monkeypatch, tmp_path):
     assert set(times) == {"1", "20"}
 
 
-def test_where_nothing_fits_the_first_is_taken(monkeypatch):
-    monkeypatch.setattr(tuning, "room", lambda: 0)
-    assert fastest(candidates=(5, 2)) == 5
-
-
 def test_real_times_are_of_rounds(tmp_path):
     file = tmp_path / "chunks.json"
     chosen = fastest(candidates=(1, 20), remember=file)
     (times,) = json.loads(file.read_text()).values()
     assert chosen == int(min(times, key=times.get))
     assert set(times) == {"1", "20"} and all(0 < seconds < 1 for seconds in times.values())
-
-
-def test_what_cannot_run_is_refused_before_it_is_timed(stopwatch):
-    with pytest.raises(ValueError, match="batch_size"):
-        fastest(work=fcojax.local_steps(1, 3))
-    assert stopwatch == []
 
 
 @pytest.mark.parametrize(("axes", "points"), [({"clients": 2}, 1), ({"sweep": 2}, 3)])
