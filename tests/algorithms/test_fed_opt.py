@@ -186,13 +186,6 @@ def test_a_rate_that_no_optimiser_reads_is_no_hyperparameter():
         fcojax.grid.product(fixed, client_lr=[0.1, 0.2])
 
 
-@pytest.mark.parametrize("chosen", [3, lambda hparams: 3])
-def test_what_is_no_optimiser_is_refused(chosen):
-    algorithm = algorithms.fed_opt(federations.loss, server=chosen)
-    with pytest.raises(ValueError, match="optimiser of the server is 3; pass one of optax"):
-        algorithm.init(None, jnp.zeros(2))
-
-
 SCALE = 5.0
 # The parts of optax that hold the papers' second moments, from tau^2 on.
 SECOND_MOMENTS = {
@@ -364,51 +357,6 @@ def mismatched(curvature, slope, client_lr, server_lr, scale):
         w = np.sign(moved) * np.maximum(np.abs(moved) - shrink, 0)
     assert np.abs(w - before).max() < 1e-9  # it has a limit
     return w
-
-
-class Sweepable(NamedTuple):
-    """Every number of two Adams."""
-
-    client_lr: float = 0.02
-    client_b1: float = 0.9
-    server_lr: float = 0.05
-    b1: float = 0.9
-    b2: float = 0.99
-
-
-@pytest.mark.slow
-def test_a_sweep_over_rates_and_betas_of_both_sides_is_one_program():
-    traces = []
-
-    def loss(params, rows):
-        traces.append(None)
-        return federations.loss(params, rows)
-
-    algorithm = algorithms.fed_opt(
-        loss,
-        hparams_type=Sweepable,
-        keep_client_state=True,
-        client=lambda h: optax.adam(h.client_lr, b1=h.client_b1),
-        server=lambda h: optimisers.yogi(h.server_lr, h.b1, h.b2),
-    )
-    grid = fcojax.grid.zipped(
-        Sweepable,
-        client_lr=[0.01, 0.02, 0.03],
-        client_b1=[0.5, 0.9, 0.0],
-        server_lr=[0.1, 0.05, 0.02],
-        b1=[0.9, 0.8, 0.0],
-        b2=[0.9, 0.99, 0.5],
-    )
-    plan, given = fcojax.local_steps(2), (federations.start(), population())
-    models, _ = fcojax.sweep(algorithm, grid, *given, KEY[None], plan, num_rounds=3)
-    count = len(traces)
-    others = grid._replace(b1=1 - grid.b1, client_lr=2 * grid.client_lr)
-    again, _ = fcojax.sweep(algorithm, others, *given, KEY[None], plan, num_rounds=3)
-    assert len(traces) == count
-    assert not np.allclose(models["kernel"], again["kernel"])
-    point = jax.tree.map(lambda column: column[1], grid)
-    alone, _ = fcojax.run(algorithm, point, *given, KEY, plan, num_rounds=3)
-    np.testing.assert_allclose(models["kernel"][1, 0], alone["kernel"], rtol=1e-12)
 
 
 @functools.cache

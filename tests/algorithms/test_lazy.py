@@ -12,7 +12,7 @@ from fcojax import algorithms, problems
 from fcojax.engine.client_loop import local_handle
 from fcojax.transforms import euclidean, flat, l1, l2, l2_squared, named, on_subtree
 from fcojax.transforms.mirrors.mirror import side_by_side
-from fcojax.xla.jaxprs import inner_programs, largest_result
+from fcojax.xla.jaxprs import inner_programs
 
 DIM, WIDTH, SIZES = 400, 4, [3, 7, 1, 5, 4]
 KEY = jax.random.key(3)
@@ -130,24 +130,6 @@ def test_no_step_computes_anything_as_long_as_the_model(lazily):
     assert ((DIM,) in shapes) is not lazily and ((slots,) in shapes) is lazily
 
 
-def test_batches_with_as_many_entries_as_features_change_nothing():
-    """And no more is computed for them."""
-    few = problems.SparseRows(np.array([[0, 1]] * 4), np.ones((4, 2)), 3)
-    data = fcojax.from_rows({"x": few, "y": np.arange(4.0)}, [2, 2])
-    whole = algorithms.fed_avg(problems.linear(data).loss)
-    first = {"kernel": jnp.zeros(3), "bias": jnp.zeros(())}
-    sizes = [
-        largest_result(
-            lambda w, chosen=chosen: fcojax.run(
-                chosen, chosen.hparams_type(), w, data, KEY, fcojax.local_steps(2), num_rounds=1
-            )[0],
-            first,
-        )
-        for chosen in (whole, algorithms.lazy(whole))
-    ]
-    assert sizes[0] == sizes[1]
-
-
 def test_what_moves_other_entries_is_refused():
     loss = task().loss
     group = euclidean(on_subtree(l2(), named("kernel")))
@@ -163,26 +145,3 @@ def test_what_moves_other_entries_is_refused():
     two = side_by_side(named("kernel"), euclidean(l1()), euclidean(l2_squared()))
     assert algorithms.fed_dual_avg(loss, two).entrywise
     assert algorithms.lazy(LAZY["fed_avg"]) is algorithms.lazy(LAZY["fed_avg"])
-
-
-def one_column(num_features):
-    return problems.SparseRows(np.zeros((2, 1), np.int32), np.ones((2, 1)), num_features)
-
-
-@pytest.mark.parametrize(
-    "features, found",
-    [({}, "no SparseRows"), ({"a": one_column(5), "b": one_column(6)}, r"\[5, 6\] features")],
-)
-def test_examples_without_one_set_of_features_are_refused(features, found):
-    data = fcojax.from_rows({"y": np.zeros(2)} | features, [2])
-    algorithm = algorithms.lazy(algorithms.fed_avg(lambda w, rows: (w - rows["y"]) ** 2))
-    with pytest.raises(ValueError, match=found):
-        fcojax.run(
-            algorithm,
-            algorithm.hparams_type(),
-            jnp.zeros(()),
-            data,
-            KEY,
-            fcojax.local_steps(1),
-            num_rounds=1,
-        )
