@@ -2,12 +2,9 @@
 
 import contextlib
 import functools
-import itertools
 import pathlib
 import random
 import shutil
-import time
-import tracemalloc
 
 import jax
 import numpy as np
@@ -15,12 +12,9 @@ import pytest
 
 import fcojax
 from benchmarks import survivor
-from experiments.execution import jobs
-from experiments.process.errors import sentence
 from experiments.report import rows as tidy
 from experiments.storage.checkpoints import Checkpoints
 from experiments.storage.row_store import RowStore
-from fcojax.engine.state import State
 from tests.experiments.toys import Killed, Toy, killed_after
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
@@ -177,38 +171,6 @@ def test_a_run_that_is_killed_goes_on_with_other_parts(toy, whole, tmp_path, siz
             assert {k: row[k] for k in numbers} == pytest.approx(numbers, rel=1e-6)
 
 
-@pytest.mark.long
-def test_points_that_diverged_cost_nothing_any_more_and_do_not_change_the_others(
-    tmp_path, monkeypatch
-):
-    """Also if the run is killed after they were left out."""
-    sizes, advance = [], jobs.advance_donating
-    monkeypatch.setattr(
-        jobs,
-        "advance_donating",
-        functools.wraps(advance)(lambda *args: sizes.append(len(args[1][0])) or advance(*args)),
-    )
-    toy = Toy(client_lr=(0.003, 1e9, 1e10, 1e11), num_rounds=70, algorithms=("fed_avg",))
-    summary, rows, _ = toy.run(tmp_path / "whole")
-    # The first look, and then blocks: the points left, one for each of two devices.
-    assert sizes == [4] * 3 + [2] * 12
-    assert summary["finished"] == 1 and len(summary["diverged"]) == 3
-    assert len(rows) == 15 + 3 * 2
-    alone = Toy(client_lr=(0.003,), num_rounds=70, algorithms=("fed_avg",))
-    _, expected, _ = alone.run(tmp_path / "alone")
-    for row, wanted in zip([r for r in rows if r["client_lr"] < 1], expected, strict=True):
-        assert row["objective"] == pytest.approx(wanted["objective"], rel=1e-6)
-    for blocks in (1, 3, 8):
-        workdir = tmp_path / f"{blocks}"
-        with pytest.raises(Killed):
-            toy.run(workdir, around_block=killed_after(blocks))
-        assert toy.run(workdir)[:2] == (summary, rows)
-        jax_tree_equal(
-            dict(np.load(workdir / "models/fed_avg.npz")),
-            dict(np.load(tmp_path / "whole/models/fed_avg.npz")),
-        )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fed_avg", "fed_dyn"])
 def test_a_block_is_compiled_once_for_each_number_of_points(algorithm, tmp_path, caplog):
@@ -244,15 +206,6 @@ def test_rows_are_on_disk_before_a_checkpoint_that_counts_on_them(toy, tmp_path,
     monkeypatch.setattr(Checkpoints, "save", saves)
     toy.run(tmp_path)
     assert set(steps) == {5, 10, 15, 20}
-
-
-@pytest.mark.slow
-def test_a_job_all_of_whose_points_diverge_ends_with_that_verdict(tmp_path):
-    toy = Toy(client_lr=(1e9, 1e10), num_rounds=70, algorithms=("fed_avg",))
-    found = toy.run(tmp_path / "all")
-    assert found[0]["verdict"].startswith("diverged by round 5")
-    assert not (tmp_path / "all/models").exists()
-    assert toy.run(tmp_path / "all") == found
 
 
 def test_a_run_that_is_killed_at_random_blocks_is_the_same_bit_for_bit(toy, whole, tmp_path):
@@ -308,23 +261,6 @@ def test_a_grid_that_was_widened_is_not_run_again(tmp_path, search):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [0, 1, 3])
-def test_a_folder_that_is_removed_is_told_and_the_run_starts_over(toy, whole, tmp_path, block):
-    workdir, blocks = tmp_path / "run", iter(range(9))
-
-    def removing(_):
-        if next(blocks) == block:
-            workdir.rename(tmp_path / "elsewhere")  # atomic, where removing would be a race
-        return contextlib.nullcontext()
-
-    with pytest.raises(Exception) as error:
-        toy.run(workdir, around_block=removing)
-    told = sentence(error.value)
-    assert str(workdir) in told and "missing or was removed" in told and len(told) < 300
-    same(toy.run(workdir), whole)
-
-
-@pytest.mark.slow
 def test_clients_left_on_disk_stream_through_the_launcher_and_resume(tmp_path, monkeypatch):
     """To the rows of those in memory, on one device up to rounding; a shorter file is told.
 
@@ -362,35 +298,3 @@ def test_clients_left_on_disk_stream_through_the_launcher_and_resume(tmp_path, m
     with pytest.raises(ValueError, match="examples.0.npy has become shorter"):
         toy.run(tmp_path / "unreadable", around_block=truncating)
     assert len(tidy.load(tmp_path / "unreadable" / "rows.jsonl")) >= 2
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("calls", [60, 150])
-def test_a_clock_that_jumps_by_a_year_loses_no_checkpoint(tmp_path, monkeypatch, calls):
-    now, asked = time.time, itertools.count()
-    monkeypatch.setattr(time, "time", lambda: now() + (next(asked) >= calls) * 365 * 86400.0)
-    writer = Checkpoints(tmp_path / "0-0", lambda message: pytest.fail(message))
-    with contextlib.closing(writer):
-        for step in (5, 10, 15):
-            writer.save(step, State(np.full(9, step), (), (), np.array(step), np.ones(2)), {})
-    assert next(asked) > calls and writer.rounds() == [15, 10, 5]
-    for step in (5, 10, 15):
-        (values, *_) = writer.load(step) or pytest.fail("damaged")
-        np.testing.assert_array_equal(values, np.full(9, step))
-
-
-@pytest.mark.slow
-def test_a_checkpoint_takes_the_memory_of_its_states_once(tmp_path):
-    states = State(np.arange(2_000_000.0), (), (), np.array(5), np.ones(2))
-    with contextlib.closing(Checkpoints(tmp_path / "0-0", pytest.fail)) as writer:
-        tracemalloc.start()
-        try:
-            writer.save(5, states, {})
-            states.server[:] = 0.0  # as the next block overwrites it
-            writer.wait()
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert peak < 1.5 * states.server.nbytes
-        (values, *_) = writer.load(5) or pytest.fail("damaged")
-    np.testing.assert_array_equal(values, np.arange(2_000_000.0))

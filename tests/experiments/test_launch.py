@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -99,30 +98,3 @@ def test_the_script_for_slurm_runs_each_by_its_number(listed, capsys):
     subprocess.run(["bash", script], env=task, check=True)
     assert json.loads((workdir / "a" / "summary.json").read_text())["finished"]
     assert launch.main([*arguments, "--table"]) == 1 and not (workdir / "b").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("x = 1", "has no RUNS"),
-        ("RUNS = {}", "has no RUNS"),
-        ("RUNS = {'a/b': []}", "is called 'a/b'"),
-        ("RUNS = {'..': []}", "is called '..'"),
-        ("RUNS = {'a': '--quick'}", "not a list of strings"),
-        ("RUNS = {'a': ['--workdir=x']}", "has a --workdir"),
-        ("x", "cannot be run: NameError: name 'x' is not defined."),
-        ("RUNS = {", "cannot be run: SyntaxError"),
-        ("raise SystemExit(0)", "cannot be run: SystemExit: 0."),
-    ],
-)
-def test_lists_that_are_none_are_told(tmp_path, text, message, capsys):
-    file = pathlib.Path(tmp_path / "runs.py")
-    file.write_text(text)
-    assert launch.main([f"{file}", f"--workdir={tmp_path / 'w'}"]) == 2
-    assert message in capsys.readouterr().err
-    assert launch.main([f"{tmp_path / 'no'}", f"--workdir={tmp_path}"]) == 2
-    file.write_text("RUNS = {'a': []}")
-    assert launch.main([f"{file}", f"--workdir={file}"]) == 2
-    assert f"experiments.launch: {file}: File exists; pass another" in capsys.readouterr().err
-    for arguments in ([f"{file}"], ["--workdir=w"], [f"{file}", "--workdir=w", "--at_once=0"]):
-        assert launch.main(arguments) == 2

@@ -5,7 +5,6 @@ import os
 import pathlib
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -112,30 +111,6 @@ def test_lapack_has_one_thread_unless_a_user_says_otherwise(own, expected):
     assert found.stdout.strip() == expected
 
 
-@pytest.mark.long
-def test_runs_side_by_side_are_one_page_and_untouched(finished, tmp_path):
-    workdir, _, _ = finished
-    other = tmp_path / "other"
-    shutil.copytree(workdir, other)
-    options = {"cwd": ROOT, "env": environment(), "capture_output": True, "text": True}
-    call = [sys.executable, "-m", "experiments.publishing.figures", "--config=configs/lasso.py"]
-    before = {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
-    both = [*call, f"--workdir={workdir},{other}"]
-    done = subprocess.run([*both, f"--into={tmp_path / 'both'}"], check=False, **options)
-    assert done.returncode == 0 and done.stderr == "", done.stderr
-    page = (tmp_path / "both" / "index.html").read_text()
-    for label in ("toy: FedDualAvg", "toy: FedMiD", "other: FedDualAvg", "other: FedMiD"):
-        assert f"<td>{label}</td>" in page
-    assert before == {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
-    for arguments, sentence in (
-        (both, "pass --into=FOLDER"),
-        ([*call, f"--workdir={workdir},{workdir}", "--into=x"], "a name of its own"),
-        ([*call, f"--workdir={workdir},{tmp_path}", "--into=x"], "holds no finished run"),
-    ):
-        done = subprocess.run(arguments, check=False, **options)
-        assert done.returncode == 2 and sentence in one_line(done)
-
-
 def test_rows_say_all_that_they_must(finished):
     workdir, _, _ = finished
     rows = tidy.load(workdir / "rows.jsonl")
@@ -176,60 +151,6 @@ def test_a_finished_run_says_so_and_does_nothing(finished):
     again = launch(*arguments)
     assert again.returncode == 0 and "nothing to do" in again.stdout
     assert before == {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("flag", "message"),
-    [
-        ("--labels=fed_mid=Ours", None),
-        ("--panels=f2", "there is no measure f2; known are bytes_down"),
-        ("--labels=fed_mid", "--labels is not understood"),
-        ("--labels=nope=Ours", "there is no method nope; known are fed_dual_avg, fed_mid."),
-        ("--size=3", "--size is 3; pass width and height"),
-    ],
-)
-def test_figures_are_drawn_as_asked_for(finished, tmp_path, flag, message):
-    workdir = tmp_path / "copy"
-    shutil.copytree(finished[0], workdir)
-    call = [sys.executable, "-m", "fcojax", "figures", "lasso", f"--workdir={workdir}"]
-    done = subprocess.run(
-        [
-            *call,
-            "--panels=f1,suboptimality",
-            "--over=bytes_up",
-            "--size=8x2.5",
-            "--font_size=9",
-            flag,
-        ],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if message is not None:
-        assert done.returncode == 2 and message in one_line(done)
-        return
-    assert done.returncode == 0, done.stderr
-    assert (workdir / "figures/curves.png").read_bytes()[16:24] == struct.pack(">2I", 1200, 375)
-    page = (workdir / "index.html").read_text()
-    assert "<td>Ours</td>" in page and "<td>FedMiD</td>" not in page
-
-
-@pytest.mark.slow
-def test_models_that_are_gone_or_damaged_are_made_again(finished, tmp_path):
-    workdir, arguments, _ = finished
-    copy = tmp_path / "copy"
-    shutil.copytree(workdir, copy)
-    gone, damaged = (copy / "models" / f"{name}.npz" for name in ("fed_dual_avg", "fed_mid"))
-    gone.unlink()
-    damaged.write_bytes(damaged.read_bytes()[:-9] + b"\0" * 9)
-    again = launch(*(a for a in arguments if "workdir" not in a), f"--workdir={copy}")
-    assert again.returncode == 0 and "its models have changed since" in again.stderr, again.stderr
-    for path in (gone, damaged):
-        assert path.read_bytes() == (workdir / "models" / path.name).read_bytes()
-    assert (copy / "rows.jsonl").read_bytes() == (workdir / "rows.jsonl").read_bytes()
 
 
 @pytest.mark.slow
@@ -313,18 +234,7 @@ def test_the_same_seed_gives_the_same_rows_and_an_interrupted_run_resumes(tmp_pa
             pytest.param(*row, marks=pytest.mark.slow)
             for row in (
                 (["--config.algorithms=fed_dual_av"], "no algorithm fed_dual_av; did you mean"),
-                (["--config.data_dir=mine"], "the config has no key data_dir; did you mean data_"),
-                (["--config.extend=maybe"], "--config.extend is 'maybe'; pass True or False."),
                 (["--config.cohort_size=7"], "cohort_size is 7 but the problem has 6 clients"),
-            )
-        ),
-        *(
-            pytest.param(*row, marks=pytest.mark.long)
-            for row in (
-                (["--config.num_rounds=2.5"], "invalid literal for int() with base 10: '2.5'"),
-                (["--config.criterion=f2"], "no measure f2 to rank by; known are"),
-                (["--wrkdir=x"], "Unknown command line flag 'wrkdir'"),
-                (["stray"], "unexpected argument stray"),
             )
         ),
     ],
@@ -334,23 +244,6 @@ def test_mistakes_end_in_one_line_and_exit_code_2(arguments, message, tmp_path):
     assert done.returncode == 2
     assert message in one_line(done)
     assert not (tmp_path / "w").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--workdir=x"], "--config=FILE is missing"),
-        (["--config=configs/laso.py", "--workdir=x"], "no config file configs/laso.py"),
-        (["--config=configs/lasso.py", "--workdir", "--quick"], "--workdir is --quick, a flag"),
-        (["--config=pyproject.toml", "--help"], "is no Python file; a config is"),
-        (["--config=configs/lasso.py", "--checkpoint_every=nan"], "pass a number of seconds"),
-        (["--flagfile=nope"], "Unable to open flagfile"),
-    ],
-)
-def test_missing_flags_are_named(arguments, message):
-    done = launch(*arguments)
-    assert done.returncode == 2 and message in one_line(done)
 
 
 def one_line(done):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from experiments.process.errors import UserError, sentence
+from experiments.process.errors import UserError
 from experiments.storage import lock
 from experiments.storage.provenance import LAYOUT
 from experiments.storage.workdir import Workdir
@@ -45,9 +45,7 @@ def with_(what, **changes):
     ("now", "message"),
     [
         (with_("config", num_rounds=6), "with num_rounds = 5 and this one has 6"),
-        (with_("options", jax_enable_x64=True), "with jax_enable_x64 = False and this one"),
         (with_("code", **{"config file": "a2"}), "by another version of the config file"),
-        (with_("code", **{"experiments.studies.lasso": "b2"}), "module experiments.studies.lasso"),
         (with_("versions", fcojax="0.3.0"), "by fcojax 0.2.0 and this is fcojax 0.3.0"),
     ],
 )
@@ -108,21 +106,6 @@ def test_overwrite_removes_what_runs_write_and_nothing_else(tmp_path):
         workdir(tmp_path / "thesis", overwrite=True).look(now)
 
 
-@pytest.mark.parametrize("there", [False, True])
-def test_a_command_that_fails_before_it_has_rows_claims_nothing(tmp_path, there):
-    folder = tmp_path / "deep" / "er"
-    if there:
-        folder.mkdir(parents=True)
-    with pytest.raises(ZeroDivisionError), workdir(folder).claimed(OURS, True):
-        (folder / "checkpoints").mkdir()
-        raise ZeroDivisionError
-    assert folder.exists() == there and (tmp_path / "deep").exists() == there
-    begun(folder)
-    with pytest.raises(ZeroDivisionError), workdir(folder).claimed(OURS, True):
-        raise ZeroDivisionError
-    assert (folder / "rows.jsonl").exists() and (folder / "config.json").exists()
-
-
 @pytest.mark.parametrize("name", ["summary.json", "config.json", "rows.jsonl", "models"])
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_folder_in_place_of_a_file_is_told(tmp_path, name, overwrite):
@@ -136,55 +119,6 @@ def test_a_folder_in_place_of_a_file_is_told(tmp_path, name, overwrite):
         (folder / name).symlink_to(folder / name)
         with pytest.raises(UserError, match=f"{name} is no file"):
             workdir(folder, overwrite=overwrite).look(OURS)
-
-
-@pytest.mark.parametrize("text", ['{"algorithms": {', "null", '{"algorithms": -1}'])
-def test_damaged_notes_of_a_run_are_told(tmp_path, text):
-    folder, said = begun(tmp_path / "w"), []
-    (folder / "summary.json").write_text(text)
-    assert workdir(folder, said).look(OURS) == {}
-    assert "summary.json is not as the run left it; it is written again" in said[0]
-    (folder / "config.json").write_text("{")
-    with pytest.raises(UserError, match="config.json is damaged"):
-        workdir(folder).look(OURS)
-    (folder / "config.json").write_text('{"config": {"num_rounds": 5}, "versions": {}}')
-    with pytest.raises(UserError, match="of an older launcher, which this one cannot resume"):
-        workdir(folder).look(OURS)
-
-
-def unusual(tmp_path, name):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    return tmp_path / name
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("file", "is a file; pass a folder"),
-        ("file/under", "cannot be made: Not a directory"),
-        ("dangling", "is a link to nowhere"),
-        ("loop", "pass another"),
-        ("n" * 300, "File name too long"),
-        ("/proc/none", "cannot be made: No such file"),
-    ],
-)
-def test_places_that_are_no_folders_are_told_in_a_sentence(tmp_path, name, message):
-    path = unusual(tmp_path, name)
-    with pytest.raises((UserError, OSError)) as error, workdir(path).claimed(OURS, True):
-        pass
-    assert message in sentence(error.value) and "\n" not in sentence(error.value)
-
-
-def test_home_is_where_the_user_lives(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", os.fspath(tmp_path))
-    assert Workdir("~/runs", False, "yes", print).path == tmp_path / "runs"
-
-
-def test_a_lock_that_is_a_folder_is_told(tmp_path):
-    with pytest.raises(UserError, match="is a folder"), lock.held(tmp_path, print):
-        raise AssertionError
 
 
 @pytest.mark.slow
