@@ -128,13 +128,6 @@ def test_logistic_regression_of_another_library():
     np.testing.assert_allclose(ours.params["bias"], theirs.intercept_[0], atol=1e-6)
 
 
-@pytest.mark.parametrize("label", [0, 1])
-def test_logistic_regression_on_one_class_is_refused(label):
-    data = from_clients([{"x": np.ones((3, 2)), "y": np.full(3, label)}] * 2)
-    with pytest.raises(ValueError, match=f"every label y of the training data is {label}; pass"):
-        problems.logistic(data)
-
-
 def test_synthetic_labels_follow_the_planted_model():
     problem = problems.synthetic_logistic(
         num_clients=10,
@@ -279,29 +272,9 @@ def test_random_features_approximate_the_gaussian_kernel():
     )
 
 
-@pytest.mark.parametrize("features", [problems.quadratic_features, problems.random_features])
-@pytest.mark.parametrize(
-    ("x", "message"),
-    [
-        (np.array([[3, 1], [2, 5]]), "the field x has dtype int.*; pass floating-point numbers"),
-        (np.array([[True, False]]), "the field x has dtype bool; pass floating-point numbers"),
-        (np.ones(3), "pass a dense array with one vector for each example"),
-        (np.ones((2, 3, 3)), "pass a dense array with one vector for each example"),
-    ],
-)
-def test_features_of_what_is_no_vector_of_real_numbers_are_refused(features, x, message):
-    with pytest.raises(ValueError, match=message):
-        features(from_clients([{"x": x}]))
-
-
 def test_quadratic_features_have_the_quadratic_kernel():
     x = np.random.default_rng(0).standard_normal((6, 5))
     seen = problems.quadratic_features(from_clients([{"x": x[:4]}, {"x": x[4:]}]))
     features = np.asarray(seen.examples["x"])
     assert seen.sizes.tolist() == [4, 2] and features.shape == (6, 15)
     np.testing.assert_allclose(features @ features.T, (x @ x.T) ** 2, rtol=1e-12)
-
-
-def test_more_zero_pieces_than_fit_are_refused():
-    with pytest.raises(ValueError, match="share_zero is 0.9"):
-        problems.fused_signal(share_zero=0.9)

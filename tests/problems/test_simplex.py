@@ -9,7 +9,6 @@ import pytest
 
 import fcojax
 from fcojax import problems
-from fcojax.problems.clients import from_clients
 from fcojax.transforms import entropic_simplex
 from tests.problems.families import in_float64, mean_loss
 
@@ -108,20 +107,3 @@ def test_mixture_rows_are_likelihood_ratios():
     np.testing.assert_allclose(shares.mean(axis=0), [0.6, 0.0, 0.4], atol=0.1)
     # A Dirichlet share with mean q and concentration a has variance q (1 - q) / (a + 1).
     assert shares[:, 0].var() == pytest.approx(0.6 * 0.4 / 6, rel=0.5)
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (
-            lambda: problems.simplex_weights(from_clients([{"r": np.array([[1.0, -2.0]])}])),
-            "least entry -2",
-        ),
-        (lambda: problems.simplex_weights(from_clients([{"r": np.ones(3)}])), "shape"),
-        (lambda: problems.portfolio(correlation=1.5), "correlation is 1.5"),
-        (lambda: problems.mixture(proportions=(0.5, 0.6)), "sum one"),
-    ],
-)
-def test_impossible_numbers_are_refused(build, message):
-    with pytest.raises(ValueError, match=message):
-        build()

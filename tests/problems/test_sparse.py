@@ -87,16 +87,6 @@ def test_a_column_out_of_range_is_refused_or_not_a_number(column):
     np.testing.assert_array_equal(jax.jit(product)(index), [2.0, np.nan])
 
 
-@pytest.mark.parametrize(
-    "index, value", [([[0.0]], [[1.0]]), ([[0, 1]], [[1.0]]), ([0], [[1.0]]), (0, 1.0)]
-)
-def test_an_index_is_whole_and_has_the_shape_of_the_values(index, value):
-    with pytest.raises(ValueError, match="values of the same shape"):
-        SparseRows(np.array(index), np.array(value), 9)
-    with pytest.raises(ValueError, match="num_features is 2.5"):
-        SparseRows(np.array([[0]]), np.array([[1.0]]), 2.5)
-
-
 def test_transformations_and_selections_do_not_read_the_columns_again():
     rows = drawn()
     for made in (
@@ -117,8 +107,6 @@ LINEAR = {
     "quantile": quantile_loss(0.3, 0.1),
     "squared_hinge": squared_hinge_loss,
 }
-
-NO_BIAS = {"cox": cox_loss, "least squares": half_squared_error}
 
 
 def test_every_linear_loss_accepts_sparse_rows():
