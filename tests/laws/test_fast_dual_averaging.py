@@ -285,9 +285,3 @@ def test_end_points_are_counted_as_in_the_published_sums():
     )
     published = fast_as_published(STEPS, 0.3, 20.0, lambda t: 1.0, end_points=True)
     np.testing.assert_allclose(ours, published, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("factors", [(), (1.0, -1.0)])
-def test_stages_without_a_factor_are_refused(factors):
-    with pytest.raises(ValueError, match="penalty_factors"):
-        algorithms.mc_fed_dual_avg(federations.quadratic, MIRROR, penalty_factors=factors)

@@ -8,12 +8,10 @@ from jax.flatten_util import ravel_pytree
 
 import fcojax
 from fcojax import problems
-from fcojax.problems.cox import cox_loss
 from fcojax.problems.linear_models import half_square
 from fcojax.selection import intervals
 from fcojax.selection.intervals import debiased
 from fcojax.transforms import soft_threshold
-from tests.problems.test_linear_models import survival
 from tests.selection.test_path import PENALTY, population
 
 LOSSES = {
@@ -98,14 +96,6 @@ def test_a_lasso_of_each_column_replaces_the_inverse():
 
 
 MODEL = {"kernel": jnp.zeros(6), "bias": jnp.array(0.0)}
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match="the loss is a WholeBatchLoss, which is no sum over rows"):
-        intervals(problems.cox(survival()), jnp.zeros(2))
-    assert cox_loss is problems.cox(survival()).loss
-    with pytest.raises(ValueError, match="level is 95; pass a number above 0 and below 1"):
-        intervals(problems.linear(population()), MODEL, level=95)
 
 
 DIM, NUM_ROWS, STRENGTH = 8, 150, 0.08

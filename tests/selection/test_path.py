@@ -67,17 +67,8 @@ def test_lasso_path_and_ledger_against_scikit_learn():
     [
         ({"penalty": monotone()}, "no scale_max"),
         ({"strengths": [-1.0]}, "at least 0"),
-        ({"strengths": [np.inf, 0.1]}, r"strengths is \[inf, 0.1\]; pass finite numbers"),
-        ({"strengths": [0.1, np.nan]}, "finite numbers"),
-        ({"strengths": ["a"]}, "finite numbers"),
         ({"strengths": []}, "a list of them"),
-        ({"strengths": 0.1}, "a list of them"),
-        ({"tolerance": np.nan}, "tolerance is nan"),
-        ({"tolerance": -1.0}, "tolerance is -1.0"),
-        ({"tolerance": None}, "tolerance is None"),
-        ({"least": 2.0}, "least is 2.0"),
         ({"method": lambda loss: fcojax.algorithms.fed_avg(loss)}, "no penalty_scale"),
-        ({"problem": half_square}, "problem is"),
     ],
 )
 def test_refusals(arguments, message):

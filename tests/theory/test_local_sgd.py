@@ -352,14 +352,3 @@ def test_messages_are_an_upload_and_a_download_a_round():
     assert [theory.num_messages(100, e) for e in (1, 5, 20, 100)] == [200, 40, 10, 2]
     with pytest.raises(ValueError, match="total_steps is 10; pass a multiple of num_steps, 4"):
         theory.num_messages(10, 4)
-
-
-@pytest.mark.parametrize(
-    ("ridge", "message"),
-    [(0.0, "ridge is 0"), (0.5, "the first step times the largest")],
-)
-def test_a_ball_that_does_not_exist_is_refused(ridge, message):
-    seen = instances.model("ridge")
-    model = ridge_regression(seen.features, seen.targets, ridge=ridge)
-    with pytest.raises(ValueError, match=message):
-        theory.a_priori(model, model.constants(), 5)
