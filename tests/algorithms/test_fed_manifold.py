@@ -297,25 +297,6 @@ def test_float32_stays_feasible_and_keeps_the_corrections_at_zero():
     assert subspaces.slope_norms(seen.server.point)[-1] <= 1e-6
 
 
-@pytest.mark.long
-def test_20000_rounds_in_float32_do_not_drift():
-    seen, _ = in_float32("both", 20_000)
-    assert subspaces.feasibility(seen.server.point) <= 1e-6
-    assert np.abs(corrections(seen).mean(axis=1, dtype=np.float64)).max() <= 2e-7
-    norms = subspaces.slope_norms(seen.server.point)
-    assert norms[-100:].max() <= 1.2 * norms[1:50].max() <= 1e-6
-
-
-@pytest.mark.long
-def test_in_float32_copies_of_the_point_part_slowly_and_the_printed_form_drifts():
-    seen, _ = in_float32("direction", 1000)
-    assert np.ptp(seen.clients.start, axis=1).max() == 0
-    assert subspaces.slope_norms(seen.server.point)[-1] <= 5e-6
-    printed, _ = in_float32("point", 400)
-    away = subspaces.slope_norms(np.stack([polar(y) for y in printed.server.ambient]))
-    assert away[-1] > 2 * away[0] and away[-1] > 100 * 5e-7
-
-
 def test_a_client_sends_one_matrix_and_a_number():
     size = subspaces.DIM * subspaces.RANK * 8
     start = jnp.asarray(subspaces.start())

@@ -69,8 +69,7 @@ SAMPLERS |= {
 # Clients side by side, and devices.
 PLACES = [
     (1, 2),
-    *(pytest.param(*place, marks=pytest.mark.slow) for place in ((2, None), (None, 2))),
-    *(pytest.param(*place, marks=pytest.mark.long) for place in ((1, None), (None, None), (2, 1))),
+    *(pytest.param(*place, marks=pytest.mark.slow) for place in ((2, None), (None, 2), (2, 1))),
 ]
 
 

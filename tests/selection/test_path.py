@@ -106,10 +106,7 @@ PATHS = {
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[] if name in ("elastic_net", "logistic") else pytest.mark.long)
-        for name in PATHS
-    ],
+    PATHS,
 )
 def test_models_are_optimal_and_the_first_strength_is_the_least_with_zeros(name):
     make, penalty = PATHS[name]
