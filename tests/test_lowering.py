@@ -16,16 +16,13 @@ from tests.support import lowered
 pytestmark = pytest.mark.slow
 
 PROGRAMS = list(lowered.programs())
-# Each takes half a second; the gate looks at every seventh, which are of every kind.
-SOME = tuple(PROGRAMS[::7])
-REST = tuple(name for name in PROGRAMS if name not in SOME)
 
 
 @functools.cache
-def found(names):
+def found():
     root = pathlib.Path(__file__).parent.parent
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.lowered", *names],
+        [sys.executable, "-m", "tests.support.lowered", *PROGRAMS],
         cwd=root,
         capture_output=True,
         text=True,
@@ -36,18 +33,16 @@ def found(names):
 
 
 @pytest.mark.parametrize("platform", lowered.KNOWN)
-@pytest.mark.parametrize(
-    "name", [*SOME, *(pytest.param(name, marks=pytest.mark.long) for name in REST)]
-)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_it_is_lowered_in_single_precision_and_calls_nothing_foreign(name, platform):
-    assert found(SOME if name in SOME else REST)[name][platform] == []
+    assert found()[name][platform] == []
 
 
 def test_no_algorithm_and_no_kind_of_program_is_left_out():
     assert len(PROGRAMS) >= 125
     kinds = ("a round", "a sweep", "prox of", "mirror", "manifold", "measures of", "block")
     for kind in kinds:
-        assert any(kind in name for name in SOME), kind
+        assert any(kind in name for name in PROGRAMS), kind
 
 
 def to_the_host(x):

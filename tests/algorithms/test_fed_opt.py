@@ -142,13 +142,10 @@ SIDES = {
         False,
     ),
 }
-EVERY_DAY = ("adam, and adam that is kept",)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [name if name in EVERY_DAY else pytest.param(name, marks=slow) for name in SIDES]
-)
+@pytest.mark.parametrize("name", SIDES)
 def test_any_optimiser_equals_optax_driven_by_hand(name):
     """Minibatches, sampling, uneven work; states that are kept belong to their client."""
     server, client, keep = SIDES[name]
@@ -223,19 +220,9 @@ def printed(name, scale, b1=0.8, b2=0.9, tau=1e-2, client_lr=0.02, server_lr=0.0
     return step
 
 
-@pytest.mark.parametrize(
-    ("name", "scale"),
-    [
-        pytest.param("fed_adam", SCALE, marks=slow),
-        pytest.param("fed_adam", None, marks=pytest.mark.long),
-        pytest.param("fed_adagrad", None, marks=pytest.mark.long),
-        pytest.param("fed_adagrad", SCALE, marks=slow),
-        pytest.param("fed_yogi", None, marks=pytest.mark.long),
-        pytest.param("fed_yogi", SCALE, marks=slow),
-        pytest.param("fed_avg_m", None, marks=pytest.mark.long),
-        pytest.param("fed_avg_m", SCALE, marks=slow),
-    ],
-)
+@slow
+@pytest.mark.parametrize("scale", [None, SCALE])
+@pytest.mark.parametrize("name", ["fed_adam", "fed_adagrad", "fed_yogi", "fed_avg_m"])
 def test_servers_that_remember_are_as_printed(name, scale):
     """With the moments that optax keeps, on uneven work; a penalty's time has the same momentum."""
     factory = getattr(algorithms, name)

@@ -151,9 +151,7 @@ def test_minibatches_and_weights_are_those_of_the_oracle(name, maps):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "manifold", [unit_sphere, pytest.param(subspaces.svd_stiefel, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("manifold", [unit_sphere, subspaces.svd_stiefel])
 def test_with_one_full_step_all_four_methods_are_the_same(manifold):
     """A retraction by projection, its exact inverse, server_lr = 1."""
     start = subspaces.SMALL_START[:, : 1 if manifold is unit_sphere else 2]

@@ -119,7 +119,7 @@ QUICK = ("dense network",)
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in PROGRAMS],
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS],
 )
 def test_the_chosen_sizes_fit_into_memory(name):
     """As reported by the compiler, where the rule allows at least eight clients together."""

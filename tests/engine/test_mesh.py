@@ -16,7 +16,7 @@ from fcojax.transforms import nuclear
 from fcojax.xla import linalg
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_one_to_eight_devices_give_the_same_numbers():
     """Also where each of eight decomposes matrices on fewer cores, where none may wait."""
     root = pathlib.Path(__file__).parent.parent.parent

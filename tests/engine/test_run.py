@@ -333,7 +333,7 @@ def test_a_schedule_has_a_value_for_each_round():
         np.testing.assert_allclose(models[index], model, rtol=1e-13)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_can_be_mapped_and_differentiated():
     """vmap over rates equals separate runs; the derivative in a rate equals its difference."""
     chosen = federations.algorithm("fed_dual_avg")

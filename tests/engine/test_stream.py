@@ -74,7 +74,7 @@ def test_the_same_numbers_as_in_memory(folder):
     equal(*both(folder, COHORTS["uniform"], fcojax.local_epochs(1, 3)))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("cohort", COHORTS)
 @pytest.mark.parametrize(
     "work", [fcojax.local_steps(2, 2), fcojax.local_steps(2)], ids=["minibatch", "full"]

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 import fcojax
 from tests.support import federations
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 PLAN = fcojax.Plan(fcojax.local_epochs(1, 3), fcojax.uniform_cohort(cohort_size=3))
 DATA = fcojax.from_clients(federations.clients(federations.EQUAL))

@@ -186,7 +186,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", os.fspath(place)], check=True)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_full_disk_is_told_in_a_sentence_and_the_run_goes_on_when_there_is_room(small_disk):
     arguments = [*TOY, "--config.algorithms=fed_mid", "--config.num_rounds=4000"]
     workdir = small_disk / "run"

@@ -64,7 +64,7 @@ def files_of(folder):
     return sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_flipped_byte_in_any_file_is_noticed_or_does_not_matter(toy, whole, copy, tmp_path):
     """The rounds since the checkpoint before are run again, to the same numbers."""
     expected, noticed = model(whole[0]), 0
@@ -97,11 +97,10 @@ def jax_tree_equal(found, expected):
     [
         slow(lambda steps: (steps[20] / "_CHECKPOINT_METADATA").unlink()),
         slow(lambda steps: shutil.rmtree(steps[20] / "state")),
-        slow(lambda steps: [truncate(path) for path in steps[20].rglob("*") if path.is_file()]),
         slow(lambda steps: [truncate(p) for step in steps.values() for p in step.rglob("*")]),
         slow(lambda steps: [shutil.rmtree(step) for step in steps.values()]),
     ],
-    ids=["no notes", "no state", "truncated", "all of them", "none left"],
+    ids=["no notes", "no state", "all of them", "none left"],
 )
 def test_what_is_damaged_falls_back_to_the_one_before(toy, whole, copy, damage):
     damage(checkpoints(copy))
@@ -121,15 +120,11 @@ def truncate(path: pathlib.Path):
     "damage",
     [
         lambda lines: lines[:-3],
-        slow(lambda lines: [*lines[:-1], lines[-1][:20]]),
-        slow(lambda lines: lines[: len(lines) // 2]),
-        slow(lambda lines: [*lines, lines[-1]]),
-        slow(lambda lines: [*lines[:4], lines[4].replace(b"improving", b"converged"), *lines[5:]]),
-        slow(lambda lines: [*lines[:4], b"\0\0\n", *lines[5:]]),
-        slow(lambda lines: [*lines, lines[-1].replace(b"0.03", b"0.05")]),
-        slow(lambda lines: []),
+        lambda lines: lines[: len(lines) // 2],
+        lambda lines: [*lines, lines[-1]],
+        lambda lines: [*lines[:4], lines[4].replace(b"improving", b"converged"), *lines[5:]],
     ],
-    ids=["cut", "half a line", "halved", "doubled", "changed", "zeros", "not ours", "emptied"],
+    ids=["cut", "halved", "doubled", "changed"],
 )
 def test_rows_that_are_not_as_they_were_are_made_again(toy, whole, copy, damage):
     path = copy / "rows.jsonl"
@@ -147,7 +142,7 @@ def test_rows_that_were_deleted_are_made_again(toy, whole, copy):
     assert "rows.jsonl does not hold the rows" in found[2][0]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(2, 1), (1, 2), (3, 1), (1, 3)])
 def test_a_run_that_is_killed_goes_on_with_other_parts(toy, whole, tmp_path, sizes):
     """All points are finished, wherever it was and whatever the parts were.

@@ -121,7 +121,7 @@ def assert_same(found, expected):
     assert objectives[0] == pytest.approx(objectives[1], rel=1e-5)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_mesh_of_two_processes_gives_the_models_of_one():
     where = coordinator()
     codes, said = ended(
@@ -137,7 +137,7 @@ def test_several_processes_give_the_model_of_one(tmp_path, alone, number):
     assert_same(tmp_path / "run", alone)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_budget_ends_two_processes_with_the_round_and_the_models_of_one(tmp_path):
     """Also where both are killed on the way, and one process goes on."""
 
@@ -207,7 +207,7 @@ def begun_and_saved(workdir):
     return running
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(("asked", "number"), [(0, 2), (1, 1)])
 def test_one_that_is_asked_to_end_takes_the_others_along(tmp_path, alone, asked, number):
     workdir = tmp_path / "run"
@@ -275,7 +275,7 @@ EXPERIMENT = lasso.EXPERIMENT._replace(problem=problem)
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_each_of_two_processes_reads_its_own_clients_from_disk(tmp_path):
     """Each of four devices has eight clients; the model is that of one who has all in memory."""
     from configs import lasso

@@ -193,7 +193,7 @@ def test_another_config_is_not_mixed_into_the_same_workdir(finished):
     )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_rows_and_an_interrupted_run_resumes(tmp_path):
     """Also where the grid runs in parts: finished parts are not run again."""
     arguments = [*TOY, "--config.algorithms=fed_mid", "--config.num_rounds=400"]

@@ -201,7 +201,7 @@ def test_rows_have_the_kkt_violation_of_the_model(tmp_path):
     assert "violation" not in Toy().run(tmp_path / "without")[1][-1]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
     (tmp_path / "grid").mkdir()
     (tmp_path / "halving").mkdir()
@@ -224,7 +224,7 @@ def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
             assert {k: row[k] for k in numbers} == pytest.approx(numbers, rel=1e-9)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_grid_is_widened_until_its_best_point_is_inside_and_a_rerun_agrees(tmp_path):
     """And what was there before keeps its rows, parts and all."""
     grid = {"client_lr": (0.0003, 0.001), "server_lr": (1.0,), "point_chunk_size": 1}

@@ -10,7 +10,7 @@ from benchmarks import survival
 from tests.experiments.test_run import ROOT, environment
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["KILL", "TERM"])
 def test_a_run_that_is_killed_from_outside_is_the_same_bit_for_bit(name):
     seen = survival.measure(kills=2, name=name, seed=1, quick=True)
@@ -18,7 +18,7 @@ def test_a_run_that_is_killed_from_outside_is_the_same_bit_for_bit(name):
     assert seen["slowest_s"] < 5, seen
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_command_lines_of_all_kinds_end_well_or_in_one_sentence():
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.command_lines", "--count=20", "--seed=7"],

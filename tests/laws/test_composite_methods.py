@@ -312,7 +312,7 @@ def test_without_a_penalty_the_controls_of_scaffnew_cancel():
     assert_same(models, printed("prox_skip", UNPENALISED))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_random_numbers_of_steps_follow_the_printed_method():
     """The numbers drawn, put into the printed method."""
     by = BY._replace(num_rounds=60, num_steps=40)
@@ -322,7 +322,7 @@ def test_random_numbers_of_steps_follow_the_printed_method():
     assert_same(models, list(oracles.prox_skip(problem(), by, 0.5, numbers)))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_both_kinds_of_chance_have_the_same_law():
     """P(K = k) = p (1 - p)^{k - 1}: the mean number, and how often it is one."""
     by = BY._replace(num_rounds=4000, num_steps=40)

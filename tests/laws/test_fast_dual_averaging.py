@@ -88,7 +88,7 @@ def fast_as_published(setting, mu, gamma, weight, end_points=False, num_rounds=8
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "power", "shift"),
-    [(STEPS, 2.0, 3.0), pytest.param(SAMPLED, 0.0, 1.0, marks=pytest.mark.slow)],
+    [(STEPS, 2.0, 3.0), (SAMPLED, 0.0, 1.0)],
     ids=["steps", "epochs"],
 )
 def test_one_sum_says_what_the_published_two_say(setting, power, shift):
@@ -156,7 +156,7 @@ def staged_as_published(radius, factors, stage_rounds, num_rounds=8):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("radius", [0.05, pytest.param(50.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("radius", [0.05, 50.0])
 def test_stages_restart_as_published(radius):
     options = (("penalty_factors", (4.0, 2.0, 1.0)), ("ball", l1_ball()))
     ours = models(

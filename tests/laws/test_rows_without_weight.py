@@ -146,7 +146,7 @@ def by_hand(loss, clients, weights, num_rounds=3):
     return np.asarray(w)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_full_batches_are_padded_with_the_clients_own_rows(num_devices):
     """No client is dropped on account of rows that are not its own."""

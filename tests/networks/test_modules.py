@@ -104,7 +104,7 @@ def masks_used(kind, key, num_steps, num_rounds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["nnx", pytest.param("train", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["nnx", "train"])
 def test_dropout_differs_between_clients_steps_and_rounds_and_repeats_with_the_key(kind):
     key = jax.random.key(0)
     first = masks_used(kind, key, 1, 1)

@@ -192,7 +192,7 @@ print(int(peak.split()[1]) / 1024)
 """
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_million_clients_are_built_saved_opened_and_sampled_in_two_gigabytes(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", MILLION, str(tmp_path / "clients")],

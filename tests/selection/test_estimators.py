@@ -17,7 +17,7 @@ from fcojax.transforms import l1, named, on_subtree
 QUICK = {"strengths": 3, "by": selection.bic(), "shrinkage": 1, "max_rounds": 500}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @parametrize_with_checks([SparseRegressor(**QUICK), SparseClassifier(**QUICK)])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)

@@ -200,7 +200,7 @@ def test_solve_reaches_the_pooled_optimum(kind, factory):
     "make",
     [
         pytest.param(problems.linear, id="bias"),
-        pytest.param(problems.least_squares, id="ridge", marks=pytest.mark.slow),
+        pytest.param(problems.least_squares, id="ridge"),
     ],
 )
 def test_second_moments_in_place_of_all_rows_give_the_same_path(make):

@@ -184,7 +184,7 @@ def test_criteria():
     np.testing.assert_allclose(gaussian, 100 * np.log(loss) + np.log(100) * nonzero)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_criteria_and_splits_choose_the_planted_support():
     problem = problems.linear(population(sizes=(80, 60, 40)))
     for by in (selection.bic(gaussian=True), selection.by_example(4)):

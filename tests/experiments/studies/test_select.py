@@ -210,7 +210,7 @@ def test_coefficients_have_intervals_where_the_loss_is_a_likelihood():
     assert "is singular" in _intervals(config, twice, found)[1]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_quick_study_has_a_model_a_ledger_and_figures(tmp_path):
     study, config, rows, summary = quick_study("select", tmp_path)
     assert summary["solved"]["strengths solved"] == config.num_strengths
