@@ -1,17 +1,15 @@
 """How commands end: on signals, on a machine in trouble, and where output is odd."""
 
 import errno
-import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
 
-from experiments.process.errors import UserError, sentence, silence_orbax_threads
+from experiments.process.errors import UserError, sentence
 from experiments.process.signals import Stopped, watched
 from experiments.report import rows as tidy
 from tests.experiments.test_run import ROOT, TOY, command, environment, launch, one_line
@@ -39,32 +37,6 @@ def test_an_error_behind_another_is_told():
             raise ValueError("the checkpoint could not be written") from full
     except ValueError as error:
         assert "No space left on device" in sentence(error)
-
-
-def test_only_threads_of_orbax_fail_in_silence(monkeypatch, capsys):
-    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    silence_orbax_threads()
-    for file in ("/site-packages/orbax/checkpoint/save.py", "/site-packages/rich/live.py"):
-        failing = {}
-        exec(compile("def fail(): 1 / 0", file, "exec"), failing)
-        thread = threading.Thread(target=failing["fail"])
-        thread.start()
-        thread.join()
-    told = capsys.readouterr().err
-    assert told.count("ZeroDivisionError") == 1 and "rich/live.py" in told
-
-    class Dropped:
-        def __init__(self, message):
-            self.message = message
-
-        def __del__(self):
-            raise RuntimeError(self.message)
-
-    for message in ("Event loop is closed", "another"):
-        Dropped(message)
-    told = capsys.readouterr().err
-    assert "closed" not in told and "another" in told
 
 
 @pytest.mark.slow
@@ -96,32 +68,6 @@ def test_a_signal_stops_here_or_where_it_may(number):
     assert signal.getsignal(number) == before
 
 
-@pytest.mark.slow
-def test_signals_after_the_last_line_and_while_the_command_ends_are_one_sentence(tmp_path):
-    """The first comes when all is written, the second while the command ends because of it."""
-    arguments = [*TOY, "--config.seeds=0", f"--workdir={tmp_path / 'run'}"]
-    found = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import os, signal, sys; from absl import app; from experiments import run\n"
-            "from experiments.process import distributed\n"
-            "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # nohup ignores it
-            "distributed.leave = lambda: os.kill(os.getpid(), signal.SIGHUP)\n"
-            "app.run(run.main, argv=['run', *sys.argv[1:]], flags_parser=run.parse_flags)",
-            *command(*arguments)[3:],
-        ],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.returncode == 128 + signal.SIGHUP, found.stderr
-    assert "stopped by SIGHUP" in one_line(found)
-    assert json.loads((tmp_path / "run/summary.json").read_text())["finished"]
-
-
 def test_without_a_signal_handlers_are_as_they_were_and_ignored_ones_stay_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -151,10 +97,9 @@ def broken(tmp_path_factory):
         while process.poll() is None and len(tidy.load(workdir / "rows.jsonl")) < 20:
             time.sleep(0.01)
         second = launch(*LONG, f"--workdir={workdir}")
-        began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         out, errors = process.communicate(timeout=60)
-    return workdir, second, process.returncode, errors, time.monotonic() - began, out
+    return workdir, second, process.returncode, errors, out
 
 
 LONG = [*TOY, "--config.algorithms=fed_mid", "--config.num_rounds=100000"]
@@ -162,8 +107,8 @@ LONG = [*TOY, "--config.algorithms=fed_mid", "--config.num_rounds=100000"]
 
 @pytest.mark.slow
 def test_sigterm_saves_and_exits_with_its_own_code(broken):
-    _, _, code, errors, seconds, out = broken
-    assert code == 143 and seconds < 5
+    _, _, code, errors, out = broken
+    assert code == 143
     assert errors == "experiments.run: stopped by SIGTERM; the same command goes on from here.\n"
     assert out.startswith("FedMiD: compiling for 2 points and seeds, ")
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -78,12 +77,12 @@ def test_runs_are_bounded_resumed_and_gathered(listed, capsys):
 def test_a_signal_is_handed_on_and_nothing_is_started_any_more(tmp_path):
     sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
     alarm = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
-    before, began = signal.getsignal(signal.SIGTERM), time.monotonic()
+    before = signal.getsignal(signal.SIGTERM)
     alarm.start()
     codes = launch.run_all(
         dict.fromkeys("abc", sleeping), lambda name: tmp_path / name, 2, lambda sentence: None
     )
-    assert codes == {"a": -15, "b": -15} and time.monotonic() - began < 30
+    assert codes == {"a": -15, "b": -15}  # and 0 had they slept to the end
     assert signal.getsignal(signal.SIGTERM) is before
 
 

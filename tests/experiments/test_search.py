@@ -222,22 +222,3 @@ def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
             assert row["status"] == expected["status"]
             numbers = {k: v for k, v in expected.items() if not isinstance(v, str)}
             assert {k: row[k] for k in numbers} == pytest.approx(numbers, rel=1e-9)
-
-
-@pytest.mark.slow
-def test_a_grid_is_widened_until_its_best_point_is_inside_and_a_rerun_agrees(tmp_path):
-    """And what was there before keeps its rows, parts and all."""
-    grid = {"client_lr": (0.0003, 0.001), "server_lr": (1.0,), "point_chunk_size": 1}
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "wide").mkdir()
-    plain, rows = swept(tmp_path / "plain", "grid", **grid)
-    assert plain["edges"] == {"client_lr": "largest"}
-    wide, every_row = swept(tmp_path / "wide", "grid", extend=True, **grid)
-    assert not wide["edges"]
-    rates = sorted({row["client_lr"] for row in every_row})
-    assert rates[0] == 0.0003 and len(rates) > 3 and wide["best"]["client_lr"] in rates[2:-1]
-    np.testing.assert_allclose(np.divide(rates[1:], rates[:-1]), 10 / 3, rtol=1e-6)
-    assert [row for row in every_row if row["client_lr"] <= 0.001] == rows
-    rerun, again = swept(tmp_path / "wide", "grid", extend=True, **grid)
-    del wide["seconds"], rerun["seconds"]
-    assert rerun == wide and again == every_row

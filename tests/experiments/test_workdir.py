@@ -106,21 +106,6 @@ def test_overwrite_removes_what_runs_write_and_nothing_else(tmp_path):
         workdir(tmp_path / "thesis", overwrite=True).look(now)
 
 
-@pytest.mark.parametrize("name", ["summary.json", "config.json", "rows.jsonl", "models"])
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_in_place_of_a_file_is_told(tmp_path, name, overwrite):
-    folder = begun(tmp_path / "w")
-    (folder / name).unlink(missing_ok=True)
-    (folder / name).write_text("") if name == "models" else (folder / name).mkdir()
-    with pytest.raises(UserError, match=f"{name} is no f.*; remove it"):
-        workdir(folder, overwrite=overwrite).look(OURS)
-    if name != "models":
-        (folder / name).rmdir()
-        (folder / name).symlink_to(folder / name)
-        with pytest.raises(UserError, match=f"{name} is no file"):
-            workdir(folder, overwrite=overwrite).look(OURS)
-
-
 @pytest.mark.slow
 def test_a_lock_is_held_by_one_and_gone_afterwards(tmp_path):
     path, said = tmp_path / "lock", []
@@ -151,28 +136,3 @@ def test_a_lock_of_a_process_that_was_killed_is_taken_over(tmp_path):
     with lock.held(path, said.append):
         pass
     assert "which has ended" in said[0] and not path.exists()
-
-
-def test_another_machine_is_given_time_and_not_asked_for_its_clock(tmp_path, monkeypatch):
-    monkeypatch.setattr(lock, "_BEAT", 0.1)
-    monkeypatch.setattr(lock, "_SILENT", 0.4)
-    path, said = tmp_path / "lock", []
-    theirs = (
-        "import os, pathlib, socket, sys; from experiments.storage import lock\n"
-        "socket.gethostname = lambda: 'node7'\n"
-        "lock._BEAT, lock._SILENT = 0.1, 0.4\n"
-        "with lock.held(pathlib.Path(sys.argv[1]), print):\n"
-        "  print('held', flush=True); sys.stdin.readline(); os.kill(os.getpid(), 9)"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", theirs, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
-        assert other.stdout.readline() == b"held\n"
-        alive = pytest.raises(UserError, match="process [0-9]+ on node7 is writing")
-        with alive, lock.held(path, said.append):
-            raise AssertionError
-        other.communicate(b"die\n")
-    os.utime(path, (4e9, 4e9))  # a clock that is a century ahead
-    with lock.held(path, said.append):
-        pass
-    assert "waiting to see whether it is alive" in said[0] and "has been silent" in said[-1]
