@@ -34,7 +34,7 @@ def found():
 
 @pytest.mark.parametrize("platform", lowered.KNOWN)
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_it_is_lowered_in_single_precision_and_calls_nothing_foreign(name, platform):
+def test_a_program_is_lowered_in_single_precision_without_foreign_calls(name, platform):
     assert found()[name][platform] == []
 
 
@@ -72,7 +72,7 @@ def test_faults_are_seen_and_named(function, platform, fault):
     assert (fault is None and not found) or any(str(fault) in each for each in found), found
 
 
-def test_what_another_platform_calls_is_foreign():
+def test_a_call_of_another_platform_is_foreign():
     traced = jax.jit(lambda x: jnp.linalg.svd(x)[1]).trace(jnp.ones((3, 3), jnp.float32))
     known = lowered.KNOWN | {"cpu": lowered.KNOWN["tpu"]}
     with pytest.MonkeyPatch.context() as patch:

@@ -104,7 +104,7 @@ def test_every_step_has_draws_of_its_own():
 
 
 @pytest.mark.slow
-def test_it_ends_elsewhere_and_counts_what_it_sends():
+def test_compressed_models_end_elsewhere_and_bytes_are_counted():
     hessians, slopes = (np.mean([client[name] for client in clients()], axis=0) for name in "Ac")
     best = np.linalg.solve(hessians, slopes)
     each = uploads.facts(TOP, jnp.zeros(DIM)).num_bytes

@@ -58,7 +58,7 @@ def test_gradient_norms_are_those_of_an_independent_implementation():
     assert_slopes(models, (1, 10), (1.324374, 6.531902e-3))
 
 
-def test_it_finds_the_top_eigenspace_of_the_mean_covariance():
+def test_fed_manifold_finds_the_top_eigenspace_of_the_mean_covariance():
     """Ten steps a round by clients who disagree, and yet no floor."""
     best, basis = subspaces.optimum()
     seen, _ = reference(np.sqrt(10))
@@ -249,7 +249,7 @@ def test_one_full_step_is_centralised_projected_gradient_descent():
         np.testing.assert_allclose(found, x, atol=1e-13)
 
 
-def test_clients_that_are_alike_project_once_a_round():
+def test_identical_clients_project_once_a_round():
     """c = 0 however many they are: a round is K steps of y <- y - eta grad f(P(y)), then P."""
     rows = subspaces.small_clients()[2]
     chosen = subspaces.algorithm("fed_manifold", unit_sphere)

@@ -130,7 +130,7 @@ def test_no_step_computes_anything_as_long_as_the_model(lazily):
     assert ((DIM,) in shapes) is not lazily and ((slots,) in shapes) is lazily
 
 
-def test_what_moves_other_entries_is_refused():
+def test_lazy_refuses_penalties_that_are_not_entrywise():
     loss = task().loss
     group = euclidean(on_subtree(l2(), named("kernel")))
     for algorithm in (

@@ -136,7 +136,7 @@ def test_one_local_step_is_minibatch_sgd_on_the_weighted_loss():
     assert_same(models(build(local_sgd), DECAYING, population(), work=work), expected)
 
 
-def test_clients_that_are_all_alike_do_gradient_descent():
+def test_identical_clients_do_gradient_descent():
     """R rounds of E steps are R E steps of one machine, with the step size of the global step."""
     only, x, expected = quadratic_clients()[0], START, []
     (curvature,), (slope,) = client_means([only])

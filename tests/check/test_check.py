@@ -196,7 +196,7 @@ def test_laws_hold_for_algorithms_of_the_library(law, name):
     assert LAWS[law](subject_of(getattr(algorithms, name))).holds
 
 
-def test_facts():
+def test_facts_are_read_off_the_algorithm():
     found = {
         name: facts(subject_of(getattr(algorithms, name)))
         for name in (
@@ -226,7 +226,7 @@ def test_facts():
         ("fed_mid", "elsewhere", 3000),
     ],
 )
-def test_limits(name, word, rounds):
+def test_the_limit_of_an_algorithm_is_named(name, word, rounds):
     assert limit(subject_of(getattr(algorithms, name)), num_rounds=rounds).word == word
 
 

@@ -262,7 +262,7 @@ def test_a_missing_package_names_its_extra():
         optional("no_such_package.inside", "data")
 
 
-def test_what_a_format_allows_but_no_population_can_mean_is_refused(emnist_file, tmp_path):
+def test_values_that_no_population_can_have_are_refused(emnist_file, tmp_path):
     path = tmp_path / "data"
     refused(lambda: datasets.emnist(emnist_file, num_classes=2), "label 2 in row 2")
     refused(lambda: datasets.emnist(emnist_file, client_ids=["nobody"]), "nobody")

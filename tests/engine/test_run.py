@@ -94,7 +94,7 @@ def test_scan_equals_a_python_loop():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("eval_every", [2, 5])
-def test_blocks_only_change_when_one_looks(eval_every):
+def test_evaluating_less_often_changes_no_model(eval_every):
     chosen, rates = federations.algorithm("fed_mid"), federations.hparams("fed_mid")
     every = federations.models(chosen, rates, ragged(), KEY, num_rounds=10, **SAMPLED)
     some = federations.models(

@@ -25,7 +25,7 @@ from tests.experiments.test_run import ROOT, TOY, command, environment, launch, 
         (KeyError("scale"), "KeyError: 'scale'; pass --traceback to see how."),
     ],
 )
-def test_errors_are_told_in_one_line(error, said):
+def test_an_error_is_one_line(error, said):
     assert said in sentence(error) and "\n" not in sentence(error)
 
 

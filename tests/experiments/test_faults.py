@@ -76,7 +76,7 @@ def jax_tree_equal(found, expected):
     ],
     ids=["no notes", "no state", "all of them", "none left"],
 )
-def test_what_is_damaged_falls_back_to_the_one_before(toy, whole, copy, damage):
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(toy, whole, copy, damage):
     damage(checkpoints(copy))
     found = toy.run(copy)
     same(found, whole)
@@ -100,7 +100,7 @@ def truncate(path: pathlib.Path):
     ],
     ids=["cut", "halved", "doubled", "changed"],
 )
-def test_rows_that_are_not_as_they_were_are_made_again(toy, whole, copy, damage):
+def test_damaged_rows_are_made_again(toy, whole, copy, damage):
     path = copy / "rows.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     changed = damage(lines)

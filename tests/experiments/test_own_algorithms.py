@@ -189,7 +189,7 @@ def test_a_config_file_of_ones_own_brings_problem_algorithm_and_claims(folder):
         ("scheme", "scheme has no Hparams"),
     ],
 )
-def test_what_is_no_factory_is_refused_in_a_sentence(name, message, folder, monkeypatch):
+def test_a_name_that_is_no_factory_is_refused(name, message, folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "mine", raising=False)

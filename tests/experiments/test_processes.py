@@ -184,7 +184,7 @@ def test_a_budget_ends_two_processes_with_the_round_and_the_models_of_one(tmp_pa
         (["--debug_nans"], 2, ["several processes cannot look for --debug_nans"] * 2),
     ],
 )
-def test_processes_that_are_unlike_are_refused(tmp_path, flags, devices, messages):
+def test_processes_with_other_flags_or_devices_are_refused(tmp_path, flags, devices, messages):
     """Each says so, and nothing is written; they used to mix their rows, or wait for ever."""
     where = [f"--coordinator={coordinator()}", "--num_processes=2", f"--workdir={tmp_path / 'run'}"]
     first = begun(command(*SHORT, *where, "--process_id=0"))
@@ -208,7 +208,7 @@ def begun_and_saved(workdir):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("asked", "number"), [(0, 2), (1, 1)])
-def test_one_that_is_asked_to_end_takes_the_others_along(tmp_path, alone, asked, number):
+def test_a_signal_to_one_process_ends_all_of_them(tmp_path, alone, asked, number):
     workdir = tmp_path / "run"
     running = begun_and_saved(workdir)
     running[asked].send_signal(signal.SIGTERM)

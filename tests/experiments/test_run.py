@@ -72,7 +72,7 @@ def finished(tmp_path_factory):
     return workdir, arguments, done
 
 
-def test_it_leaves_everything_behind(finished):
+def test_a_finished_run_leaves_rows_models_figures_and_a_page(finished):
     workdir, _, done = finished
     left = {path.relative_to(workdir).as_posix() for path in workdir.rglob("*") if path.is_file()}
     assert {

@@ -49,7 +49,7 @@ def with_(what, **changes):
         (with_("versions", fcojax="0.3.0"), "by fcojax 0.2.0 and this is fcojax 0.3.0"),
     ],
 )
-def test_what_changes_numbers_is_refused_and_the_folder_stays_as_it_was(tmp_path, now, message):
+def test_a_run_of_other_numbers_is_refused_and_its_folder_kept(tmp_path, now, message):
     begun(tmp_path / "w")
     before = (tmp_path / "w" / "config.json").read_bytes()
     with pytest.raises(UserError, match=message):
@@ -57,7 +57,7 @@ def test_what_changes_numbers_is_refused_and_the_folder_stays_as_it_was(tmp_path
     assert (tmp_path / "w" / "config.json").read_bytes() == before
 
 
-def test_code_that_changed_is_gone_on_with_anyway_and_noted(tmp_path):
+def test_resume_anyway_notes_code_that_changed(tmp_path):
     begun(tmp_path / "w")
     said, now = [], with_("code", **{"config file": "a2"})
     with workdir(tmp_path / "w", said, resume="anyway").claimed(now, True):
@@ -67,7 +67,7 @@ def test_code_that_changed_is_gone_on_with_anyway_and_noted(tmp_path):
     assert known["code"] == OURS["code"] and len(known["resumed"]) == 1
 
 
-def test_what_leaves_numbers_as_they_are_is_told_and_the_beginning_is_not_forgotten(tmp_path):
+def test_other_versions_and_devices_are_noted_when_a_run_resumes(tmp_path):
     begun(tmp_path / "w")
     said, now = [], with_("versions", jax="0.12.0") | {"devices": ["cpu:0", "cpu:1"]}
     for _ in range(2):

@@ -205,7 +205,7 @@ def test_every_round_is_the_printed_one(method):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", table([m for m in METHODS if METHODS[m].kept]))
-def test_what_the_server_holds_is_the_mean_of_what_clients_hold(method):
+def test_the_server_control_is_the_mean_of_the_client_controls(method):
     """Over all clients by their weights, with absent ones and lost uploads, in every round."""
     states, _ = trajectory(method, cohort=LOSSY)
     left, right = METHODS[method].kept(states.server, states.clients)

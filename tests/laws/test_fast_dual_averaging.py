@@ -91,7 +91,7 @@ def fast_as_published(setting, mu, gamma, weight, end_points=False, num_rounds=8
     [(STEPS, 2.0, 3.0), (SAMPLED, 0.0, 1.0)],
     ids=["steps", "epochs"],
 )
-def test_one_sum_says_what_the_published_two_say(setting, power, shift):
+def test_one_sum_equals_the_two_published_sums(setting, power, shift):
     ours = models(
         "fast_fed_dual_avg",
         setting,
@@ -191,7 +191,7 @@ def test_with_one_local_step_there_is_one_way_to_weigh_a_round():
 
 
 @pytest.mark.slow
-def test_clients_that_are_all_alike_do_what_one_machine_does():
+def test_identical_clients_do_as_one_machine_does():
     """R rounds of K steps are R K rounds of one step."""
     only = fcojax.from_clients(quadratic_clients()[:1] * 3, [1.0, 2.0, 0.5])
     rates = {"client_lr": 0.2, "strong_convexity": 0.3, "data": only}

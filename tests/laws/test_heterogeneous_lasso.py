@@ -149,7 +149,7 @@ def test_exact_methods_end_at_the_solution_with_everyone(method):
 
 
 @pytest.mark.parametrize("method", [name for name in EXACT if EXACT[name].lossy])
-def test_and_so_they_do_with_few_clients_and_lost_uploads(method):
+def test_exact_methods_end_at_the_solution_with_few_clients_and_lost_uploads(method):
     """Half of the clients, of whose uploads 30 per cent are lost; or one client a round."""
     row = EXACT[method]
     model = last(build(row), hparams(row), 3000, row.num_steps, row.lossy)
@@ -157,7 +157,7 @@ def test_and_so_they_do_with_few_clients_and_lost_uploads(method):
 
 
 @pytest.mark.parametrize("method", NEAR)
-def test_the_others_are_off_in_proportion_to_their_step(method):
+def test_inexact_methods_are_off_in_proportion_to_their_step(method):
     row = NEAR[method]
     grid = jax.tree.map(lambda *pair: jnp.array(pair), hparams(row), hparams(row, 0.5))
     models, _ = fcojax.sweep(

@@ -87,7 +87,7 @@ def test_rows_of_weight_zero_on_two_devices(name, work):
 
 
 @pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg", "fed_pd"])
-def test_how_a_client_fails_does_not_matter(name):
+def test_a_dropped_client_leaves_no_trace_of_its_numbers(name):
     """One that counts and is dropped leaves no trace of its numbers, only of its absence."""
     data, found = population(), []
     for bad in (np.nan, np.inf, -np.inf):

@@ -230,5 +230,5 @@ TABLE = {
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_what_would_run_and_be_wrong_is_refused(name):
+def test_a_call_that_would_run_and_be_wrong_is_refused(name):
     refused(*TABLE[name])

@@ -55,7 +55,7 @@ def test_open_clients_returns_what_was_saved(folder, verify):
     assert sorted(path.name for path in folder.parent.iterdir()) == ["clients"]
 
 
-def test_some_rows_of_a_folder_are_a_population_too(folder):
+def test_a_selection_of_a_stored_population_is_a_population(folder):
     opened = fcojax.open_clients(folder)
     rows, sizes = opened.rows_of([2, 0])
     assert sizes.tolist() == [9, 1]
