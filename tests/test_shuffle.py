@@ -31,7 +31,7 @@ def test_a_traced_size_gives_the_same_permutation():
 @pytest.mark.parametrize("draw", [shuffle.permuted, shuffle.uniform_indices])
 def test_a_size_that_is_not_whole_is_refused(draw, size):
     zero = jnp.zeros(5, int)
-    with pytest.raises(ValueError, match="size has the dtype float.*; pass a whole number"):
+    with pytest.raises(ValueError, match="size has the dtype float"):
         draw(jax.random.key(0), size, zero, jnp.arange(5))
 
 

@@ -132,7 +132,7 @@ def test_with_one_full_step_of_everyone_the_limit_is_the_optimum(estimate):
 
 
 def test_penalties_without_a_prox_in_the_metric_are_refused():
-    with pytest.raises(ValueError, match="the penalty of fed_da couples entries"):
+    with pytest.raises(ValueError, match="couples entries"):
         fed_da(federations.quadratic, nuclear())
-    with pytest.raises(ValueError, match="metric is 'rms'; pass one of 'adagrad', 'adam'"):
+    with pytest.raises(ValueError, match="metric is 'rms'"):
         fed_da(federations.quadratic, metric="rms")

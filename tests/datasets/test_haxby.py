@@ -108,7 +108,5 @@ def test_one_subject_from_an_npz_file(tmp_path, detrend):
     last = datasets.of_sessions(scans.pooled, ["subj1.run01"])
     assert last.examples["y"].size == 8
     np.testing.assert_array_equal(last.examples["x"], scans.pooled.examples["x"][8:])
-    with pytest.raises(
-        ValueError, match=r"no session subj2.run00; pass some of subj1.run00, subj1"
-    ):
+    with pytest.raises(ValueError, match=r"no session subj2.run00"):
         datasets.of_sessions(scans.pooled, ["subj2.run00"])

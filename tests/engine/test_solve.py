@@ -119,7 +119,7 @@ def test_a_run_has_the_verdict_of_its_curve():
 
 
 @pytest.mark.slow
-def test_solve_can_be_mapped_over_keys():
+def test_solve_can_be_mapped_over_strengths():
     def end(scale):
         return solve(rates(penalty_scale=scale))[0]
 

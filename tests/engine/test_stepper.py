@@ -203,7 +203,7 @@ def test_a_schedule_ends_with_its_last_value(sweep):
     state, advance = pulled(fcojax.schedule([0.5, 0.25, 0.5]), sweep)
     state = advance(state, fcojax.local_steps(1), 2)
     np.testing.assert_allclose(state.server, 2 * (1 - 0.5 * 0.75), rtol=1e-14)
-    with pytest.raises(ValueError, match="schedule of client_lr has 3 values.*4 rounds"):
+    with pytest.raises(ValueError, match="schedule of client_lr"):
         advance(state, fcojax.local_steps(1), 2)
     assert int(advance(state, fcojax.local_steps(1), 1).round) == 3
 

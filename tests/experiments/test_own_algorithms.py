@@ -211,7 +211,7 @@ def test_a_hyperparameter_is_in_the_config_or_has_a_default_and_is_no_column_of_
 def test_labels_are_names_and_stand_for_one_algorithm_each(folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "mine", raising=False)
-    with pytest.raises(ValueError, match="mine:heavy_ball and heavy_ball are both called"):
+    with pytest.raises(ValueError, match="both called"):
         algorithms.find(["mine:heavy_ball", "heavy_ball"], sweep({"heavy_ball": fed_avg}))
     with pytest.raises(ValueError, match="'a/b' cannot label"):
         algorithms.find(["a/b"], sweep({"a/b": fed_avg}))
@@ -227,9 +227,9 @@ def test_a_factory_is_called_with_the_geometry_it_names_and_makes_an_algorithm(f
     import mine  # pyright: ignore[reportMissingImports]
 
     known = {"mirror": euclidean(zero())}
-    with pytest.raises(ValueError, match="missing a required argument: 'mirror'"):
+    with pytest.raises(ValueError, match="'mirror'"):
         algorithms.build("needy", mine.needy, None, known)
-    with pytest.raises(ValueError, match="maker returned a function, not an Algorithm"):
+    with pytest.raises(ValueError, match="returned a function"):
         algorithms.build("maker", mine.maker, None, known)
     with pytest.raises(TypeError, match="has no len"):  # the user's own mistake keeps its traceback
         algorithms.build("broken", mine.broken, None, known)

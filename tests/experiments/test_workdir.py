@@ -85,7 +85,7 @@ def test_other_versions_and_devices_are_noted_when_a_run_resumes(tmp_path):
 def test_a_deterministic_run_goes_on_only_where_it_was_begun(tmp_path):
     ours = with_("options", deterministic=True)
     begun(tmp_path / "w", ours)
-    with pytest.raises(UserError, match="is --deterministic, but there were 1 devices and are 2"):
+    with pytest.raises(UserError, match="--deterministic"):
         workdir(tmp_path / "w").look(ours | {"devices": ["cpu:0", "cpu:1"]})
 
 
@@ -98,11 +98,11 @@ def test_overwrite_removes_what_runs_write_and_nothing_else(tmp_path):
         assert summary == {} and not (folder / "rows.jsonl").exists()
         (folder / "rows.jsonl").write_text('{"round": 0}\n')
     assert {path.name for path in folder.iterdir()} == {"notes.txt", "config.json", "rows.jsonl"}
-    with pytest.raises(UserError, match="--resume=no was passed; pass --overwrite"):
+    with pytest.raises(UserError, match="--resume=no"):
         workdir(folder, resume="no").look(now)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("1")
-    with pytest.raises(UserError, match="not an empty folder and no run of ours"):
+    with pytest.raises(UserError, match="not an empty folder"):
         workdir(tmp_path / "thesis", overwrite=True).look(now)
 
 

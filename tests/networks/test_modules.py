@@ -177,9 +177,8 @@ class AlwaysDropping(linen.Module):
     ],
 )
 def test_modules_that_no_round_can_keep_are_refused(model, message):
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(ValueError, match=message):
         network(model, images(), num_classes=3)
-    assert "\n" not in str(error.value)
 
 
 class Table(linen.Module):
@@ -274,6 +273,5 @@ def test_tags_by_hand():
     ],
 )
 def test_other_data_than_tokens_and_tags_are_refused(call, message):
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(ValueError, match=message):
         call()
-    assert "\n" not in str(error.value)

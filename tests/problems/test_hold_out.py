@@ -81,7 +81,7 @@ def test_ids_that_differ_are_named():
     ):
         with pytest.raises(ValueError, match=found):
             check_same_clients(one, other)
-    with pytest.raises(ValueError, match="client bob is in the training data and in the valid"):
+    with pytest.raises(ValueError, match="client bob"):
         check_unseen_clients(first, second)
     check_same_clients(first, population((3, 1), ids=["bob", "ann"]))
     check_unseen_clients(first, second.select([1]))

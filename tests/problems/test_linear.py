@@ -216,9 +216,8 @@ def test_density_counts_over_all_kernels():
 def test_labels_out_of_range_are_refused(labels, message):
     data = from_clients([{"x": np.zeros((3, 2)), "y": np.array(labels)}])
     for build in (problems.logistic, lambda data: problems.softmax(data, num_classes=2)):
-        with pytest.raises(ValueError, match=message) as error:
+        with pytest.raises(ValueError, match=message):
             build(data)
-        assert "\n" not in str(error.value)
 
 
 def test_the_signal_has_the_jumps_and_zeros_asked_for():

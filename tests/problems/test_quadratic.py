@@ -73,11 +73,8 @@ def slowly(loss, name):
     ],
 )
 def test_a_loss_that_is_not_quadratic_is_refused(loss):
-    with pytest.raises(
-        ValueError, match="the loss is not quadratic: the Hessian of client"
-    ) as error:
+    with pytest.raises(ValueError, match="the loss is not quadratic"):
         factored(loss, *least_squares())
-    assert "\n" not in str(error.value)
 
 
 def test_linear_and_constant_losses_are_quadratics():

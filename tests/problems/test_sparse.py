@@ -69,7 +69,7 @@ def test_conversion_from_scipy_and_refusals():
     some.indices, some.data, some.indptr = np.array([2]), np.ones(1), np.array([0, 1, 1, 1])
     with pytest.raises(ValueError, match="columns from 2 to 2 for 2 features"):
         sparse_rows(some)
-    with pytest.raises(ValueError, match="9 features but the weights have shape \\(8,\\)"):
+    with pytest.raises(ValueError, match="9 features"):
         x @ jnp.zeros(8)
 
 

@@ -167,7 +167,7 @@ def test_repeated_draws_of_equal_folds_do_not_reduce_the_standard_error():
     assert np.isnan(standard_error(scores[:1], 1)).all()
     problem = problems.linear(population())
     for by in (selection.by_client(), selection.by_client(3)):
-        with pytest.raises(ValueError, match="num_draws is 3 but every draw has the same folds"):
+        with pytest.raises(ValueError, match="num_draws is 3"):
             fcojax.select(problem, PENALTY, by=by, num_draws=3)
 
 
@@ -220,7 +220,7 @@ def test_a_ledger_counts_the_rounds_of_all_solves_and_a_refit_without_noise_is_r
         "max_rounds": 20,
         "hparams": algorithm.hparams_type(client_lr=0.01),
     }
-    with pytest.raises(ValueError, match="the refit would not; pass refit=False"):
+    with pytest.raises(ValueError, match="refit=False"):
         fcojax.select(problem, l1(), **given)
     found = fcojax.select(problem, l1(), refit=False, **given)
     solves = {entry.part: entry.rounds for entry in found.ledger.entries}

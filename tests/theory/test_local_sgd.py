@@ -342,5 +342,5 @@ def test_full_gradients_tend_to_their_limit(num_steps, expected):
 
 def test_messages_are_an_upload_and_a_download_a_round():
     assert [theory.num_messages(100, e) for e in (1, 5, 20, 100)] == [200, 40, 10, 2]
-    with pytest.raises(ValueError, match="total_steps is 10; pass a multiple of num_steps, 4"):
+    with pytest.raises(ValueError, match="total_steps is 10"):
         theory.num_messages(10, 4)

@@ -56,7 +56,7 @@ def test_a_threshold_is_one_on_the_numbers_of_a_libsvm_file(tmp_path):
     train = task(config_of(data_dir=tmp_path / "a.svm", positive_above=5)).problem.train
     assert train.ids.tolist() == ["#2", "the first"]
     assert train.examples["y"].tolist() == [0, 1, 0, 1]
-    with pytest.raises(ValueError, match="positive_above is 5, .* loss linear is a number; pass"):
+    with pytest.raises(ValueError, match="positive_above is 5"):
         task(config_of(data_dir=tmp_path / "a.svm", positive_above=5, loss="linear"))
 
 
@@ -161,10 +161,10 @@ def test_groups_that_are_errors(text, sentence):
     with pytest.raises(ValueError, match=sentence) as raised:
         penalty(grouped(text), ["lab_a", "crp"])
     assert re.search(sentence, errors.sentence(raised.value))
-    with pytest.raises(ValueError, match="of an elastic net, which has no groups"):
+    with pytest.raises(ValueError, match="elastic net"):
         penalty(grouped("labs=lab_*", l1_fraction=0.5), ["lab_a", "crp"])
     for changes in ({"group_penalty": "slope"}, {"group_fraction": 0.5}):
-        with pytest.raises(ValueError, match="groups is empty, where group_penalty"):
+        with pytest.raises(ValueError, match="groups is empty"):
             penalty(grouped("", **changes), ["lab_a", "crp"])
 
 
@@ -181,13 +181,13 @@ def test_slope_fused_and_trend_take_the_columns_of_a_group_in_order():
         found = penalty(grouped("labs=lab_*", group_fraction=fraction, group_penalty=kind), names)
         np.testing.assert_allclose(found.value(model, 1.0), 2 + expected)
         assert found.scale_max is not None
-    with pytest.raises(ValueError, match="by is bic, which counts nonzero coefficients, but slope"):
+    with pytest.raises(ValueError, match="by is bic"):
         penalty(grouped("labs=lab_*", group_penalty="slope", by="bic"), names)
-    with pytest.raises(ValueError, match="group_fraction is 0.5, but the prox of l1 plus a trend"):
+    with pytest.raises(ValueError, match="group_fraction is 0.5"):
         penalty(grouped("labs=lab_*", group_fraction=0.5, group_penalty="trend"), names)
-    with pytest.raises(ValueError, match="group_fraction is 1, which leaves fused columns no l1"):
+    with pytest.raises(ValueError, match="group_fraction is 1"):
         penalty(grouped("labs=lab_*", group_penalty="fused"), names)
-    with pytest.raises(ValueError, match="2 columns, whose trend has no kink; pass 3 or more"):
+    with pytest.raises(ValueError, match="2 columns"):
         penalty(grouped("labs=lab_a|lab_b", group_penalty="trend"), names)
 
 

@@ -45,7 +45,7 @@ def test_formats_give_the_same_table(tmp_path):
     assert only.names == ["dose"] and only.x.shape == (3, 1)
     with pytest.raises(ValueError, match="no column 'outcome'"):
         read(config_of(data_dir=tmp_path / "a.csv", target="outcome"))
-    with pytest.raises(ValueError, match="drop names weight, and a.csv has no such feature"):
+    with pytest.raises(ValueError, match="drop names weight"):
         read(config_of(data_dir=tmp_path / "a.csv", drop=("weight",)))
     with pytest.raises(ValueError, match="which has 4 files"):
         read(config_of(data_dir=tmp_path))
@@ -95,7 +95,7 @@ def test_features_are_dropped_or_chosen_by_name(tmp_path):
         assert table.names == ["age"] and table.x.tolist() == [[1.0], [3.0]]
     both = read(config_of(data_dir=tmp_path / "a.csv", features="dose,age"))
     assert both.names == ["dose", "age"] and both.x.tolist() == [[2.0, 1.0], [4.0, 3.0]]
-    with pytest.raises(ValueError, match="features names 'y', which is the target or the site"):
+    with pytest.raises(ValueError, match="features names 'y'"):
         read(config_of(data_dir=tmp_path / "a.csv", features="age,y"))
 
 
@@ -145,7 +145,5 @@ def test_every_format_may_have_no_sites(tmp_path):
         table = read(config_of(data_dir=tmp_path / name, features="x" * ("npz" in name), client=""))
         assert table.site is None
         np.testing.assert_array_equal(table.x, np.eye(2))
-    with pytest.raises(
-        ValueError, match="there is no .*site.*; write one, or pass --config.client="
-    ):
+    with pytest.raises(ValueError, match="pass --config.client="):
         read(config_of(data_dir=tmp_path / "a.svm"))
