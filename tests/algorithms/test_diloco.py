@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import fcojax
 
@@ -44,6 +45,8 @@ def by_hand(num_rounds):
     return w
 
 
+@pytest.mark.gate
+@pytest.mark.slow
 def test_diloco_is_adamw_on_clients_and_nesterov_on_the_server():
     algorithm = fcojax.algorithms.diloco(loss)
     hparams = algorithm.hparams_type(RATE, B1, B2, DECAY, SERVER_RATE, MOMENTUM)

@@ -75,6 +75,7 @@ def test_it_is_the_printed_loop(compresses):
     np.testing.assert_allclose(found, model, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_every_step_has_draws_of_its_own():
     """Then E x_K = (1 - s)^K x_0 on |x|^2 / 2, as C is unbiased; with one draw for all it is not.
 

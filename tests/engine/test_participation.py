@@ -163,6 +163,7 @@ def test_every_sampler_is_in_the_table():
     assert classes == {type(sampler) for sampler in SAMPLERS.values()}
 
 
+@pytest.mark.slow
 def test_the_samplers_of_this_table_leave_somebody_out():
     """Else the law above would be empty."""
     for name in set(SAMPLERS) - {"everyone", "everyone, lossy"}:

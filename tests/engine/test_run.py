@@ -251,6 +251,7 @@ def test_a_round_without_a_finite_upload_changes_nothing():
     assert state.clients.tolist() == [0.0] * 5  # a dropped client keeps the state it had
 
 
+@pytest.mark.slow
 def test_client_metrics_are_averaged_over_the_rounds_with_a_counted_client():
     chosen, data = counting(), from_equal_clients()
     plan = Plan(fcojax.local_steps(1), fcojax.coin_flips(0.05))
@@ -267,6 +268,7 @@ def from_equal_clients():
     return fcojax.from_clients([{"x": np.ones(4)}] * 5)
 
 
+@pytest.mark.slow
 def test_an_empty_cohort_changes_nothing():
     chosen, rates = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
     history = federations.models(
@@ -290,32 +292,6 @@ def test_an_empty_cohort_changes_nothing():
     empty = np.flatnonzero(np.asarray(counts["participants"])[1:] == 0) + 1
     assert 20 < len(empty) < 40
     assert np.array_equal(history[empty], history[empty - 1])
-
-
-@pytest.mark.parametrize("name", federations.NAMES)
-def test_three_rates_compile_once(name):
-    """A learning rate is a number, not a program."""
-    chosen, traces = federations.algorithm(name), []
-
-    def client_update(*args):
-        traces.append(args)
-        return chosen.client_update(*args)
-
-    counted = chosen._replace(client_update=client_update)
-    counts = []
-    for rate in (0.01, 0.02, 0.04):
-        rates = federations.hparams(name, client_lr=rate)
-        fcojax.run(
-            counted,
-            rates,
-            federations.start(),
-            ragged(),
-            KEY,
-            num_rounds=2,
-            plan=fcojax.local_steps(1),
-        )
-        counts.append(len(traces))
-    assert counts[0] > 0 and counts[2] == counts[0]
 
 
 @pytest.mark.slow

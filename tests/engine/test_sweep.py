@@ -129,6 +129,7 @@ def pulled(sweep=False, **options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sweep", "rounds"), [(False, [2, 4, 6]), (True, [1, 2, 3, 4, 5, 6])])
 def test_progress_is_reported_and_changes_nothing(sweep, rounds):
     """In a sweep of three points, two at a time, rounds are a mean over both parts."""

@@ -53,6 +53,7 @@ def test_other_programs_are_timed_anew(stopwatch, tmp_path):
     assert stopwatch == [[1, 4, 16, 20]] * 3 + [[1, 4, 6]]
 
 
+@pytest.mark.slow
 def test_the_answer_outlives_the_process(stopwatch, tmp_path):
     file = tmp_path / "chunks.json"
     assert fastest(remember=file) == 4 and len(stopwatch) == 1
@@ -82,6 +83,7 @@ def test_real_times_are_of_rounds(tmp_path):
     assert set(times) == {"1", "20"} and all(0 < seconds < 1 for seconds in times.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("axes", "points"), [({"clients": 2}, 1), ({"sweep": 2}, 3)])
 def test_programs_on_a_mesh_are_timed_too(axes, points, tmp_path):
     file = tmp_path / "chunks.json"
