@@ -8,7 +8,7 @@ import pytest
 import fcojax
 from fcojax import algorithms, tree
 from fcojax.algorithms import takes
-from fcojax.check import LAWS, facts, limit, limits, subject_of
+from fcojax.check import LAWS, facts, limit, subject_of
 from fcojax.check.__main__ import main, sentences
 from fcojax.check.subject import found_factory
 
@@ -320,40 +320,6 @@ def test_a_misspelt_field_is_reported_once_with_its_line(mine, capsys):
     printed = capsys.readouterr().out
     assert printed.count("AttributeError in mine_to_check.py, line 22: ") == 1
     assert printed.count("FAILS") == 1 and "the other laws cannot be checked" in printed
-
-
-@pytest.mark.slow
-def test_a_limit_independent_of_the_step_hints_at_the_weight_of_psi():
-    @takes(algorithms.fed_mid.Hparams, "mirror")
-    def prox_too_strong(loss, mirror):
-        plain = algorithms.fed_mid(loss, mirror)
-
-        def client_update(hparams, *rest):
-            twice = hparams._replace(penalty_scale=2 * hparams.penalty_scale)
-            return plain.client_update(twice, *rest)
-
-        return plain._replace(client_update=client_update)
-
-    found = limits(subject_of(prox_too_strong), num_rounds=600)["limit"]
-    assert found.sentence.endswith("compare the prox weight with the total step of a round")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "change", "reason"),
-    [
-        ("fed_dyn", forgets_the_fraction, "add fraction times the mean upload to it"),
-        (
-            "fed_dyn",
-            keeps(lambda old, new: old),
-            "return its new value in ClientResult(state, ...)",
-        ),
-    ],
-)
-def test_the_limit_gives_the_reason_that_a_law_knows(name, change, reason):
-    found = limits(changed(name, change), num_rounds=600)
-    assert found["half the clients"].sentence.endswith(reason)
-    assert found["30 per cent lost"].sentence.endswith(reason)
 
 
 def test_an_algorithm_of_the_library_is_found_by_name():

@@ -130,21 +130,6 @@ def test_the_chosen_sizes_fit_into_memory(name):
         assert of_problem.peak(plan) <= room()
 
 
-def test_the_clients_of_many_points_run_together_where_their_states_fit():
-    """256 times what they state would not fit: 10,000 points took five times the launches."""
-    data = equal_clients(64, 16, 128)
-    algorithm = algorithms.fed_avg(lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2)
-    plan = fcojax.Plan(fcojax.local_steps(10, 4), fcojax.uniform_cohort(cohort_size=10))
-    given = algorithm, algorithm.hparams_type(), jnp.zeros(128, jnp.float32), data, plan
-    chosen = {}
-    for memory in (1, 16):
-        with pretend("cuda", memory * GIGABYTE):
-            sized = fcojax.devices.sized(*given, num_points=10_000)
-        chosen[memory] = sized.client_chunk_size, sized.point_chunk_size
-    assert chosen[16] == (10, 10_000)
-    assert chosen[1][0] < 5 and chosen[1][1] == 4096
-
-
 def test_sizes_that_a_plan_names_are_kept():
     data = equal_clients(8, 4, 16)
     algorithm = algorithms.fed_avg(lambda w, rows: (rows["x"] @ w - rows["y"]) ** 2)

@@ -14,7 +14,7 @@ from experiments.config import algorithms
 from experiments.config.settings import resolve
 from experiments.execution import jobs
 from experiments.report import rows as tidy
-from fcojax.algorithms import fed_avg, fed_mid, takes
+from fcojax.algorithms import fed_avg, takes
 from fcojax.transforms import entropy, euclidean, sphere, zero
 from tests.experiments.test_run import ROOT, TOY, environment
 
@@ -206,19 +206,6 @@ def test_a_hyperparameter_is_in_the_config_or_has_a_default_and_is_no_column_of_
         hparams = collections.namedtuple("Rates", ["client_lr", field])
         with pytest.raises(ValueError, match=message):
             resolve(config, sweep({"fresh": takes(hparams)(lambda loss: fed_avg(loss))}))
-
-
-def test_labels_are_names_and_stand_for_one_algorithm_each(folder, monkeypatch):
-    monkeypatch.syspath_prepend(folder)
-    monkeypatch.delitem(sys.modules, "mine", raising=False)
-    with pytest.raises(ValueError, match="both called"):
-        algorithms.find(["mine:heavy_ball", "heavy_ball"], sweep({"heavy_ball": fed_avg}))
-    with pytest.raises(ValueError, match="'a/b' cannot label"):
-        algorithms.find(["a/b"], sweep({"a/b": fed_avg}))
-    with pytest.raises(ValueError, match="without a name"):
-        algorithms.find(["fed_avg"], sweep([fed_avg, 3]))
-    twice = algorithms.find(["fed_avg", "fed_avg", "other"], sweep({"other": fed_mid}))
-    assert list(twice) == ["fed_avg", "other"] and twice["other"] is fed_mid
 
 
 def test_a_factory_is_called_with_the_geometry_it_names_and_makes_an_algorithm(folder, monkeypatch):

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -91,26 +90,6 @@ def test_a_finished_run_leaves_rows_models_figures_and_a_page(finished):
     assert model["kernel"].shape == (12,) and model["bias"].shape == ()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("own", "expected"), [(None, "1"), ("3", "3")])
-def test_lapack_has_one_thread_unless_a_user_says_otherwise(own, expected):
-    around = {key: value for key, value in os.environ.items() if key != "OPENBLAS_NUM_THREADS"}
-    found = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import sys, fcojax, experiments, os; assert 'scipy.linalg' not in sys.modules\n"
-            "print(os.environ['OPENBLAS_NUM_THREADS'])",
-        ],
-        cwd=ROOT,
-        env=around | ({"OPENBLAS_NUM_THREADS": own} if own else {}),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert found.stdout.strip() == expected
-
-
 def test_rows_say_all_that_they_must(finished):
     workdir, _, _ = finished
     rows = tidy.load(workdir / "rows.jsonl")
@@ -151,29 +130,6 @@ def test_a_finished_run_says_so_and_does_nothing(finished):
     again = launch(*arguments)
     assert again.returncode == 0 and "nothing to do" in again.stdout
     assert before == {path: path.stat().st_mtime_ns for path in workdir.rglob("*")}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("entry", ["optimum", "score"])
-def test_an_edited_summary_is_not_believed(finished, tmp_path, entry):
-    workdir, arguments, _ = finished
-    copy = tmp_path / "copy"
-    shutil.copytree(workdir, copy)
-    file, numbers = copy / "summary.json", ("optimum", "algorithms", "claims")
-    summary = json.loads(file.read_text())
-    edited = json.loads(file.read_text())
-    if entry == "optimum":
-        edited["optimum"] = {"0.01": {"objective": -1.0}}
-    else:
-        edited["algorithms"]["fed_mid"]["score"] = -1.0
-    file.write_text(json.dumps(edited))
-    again = launch(*(a for a in arguments if "workdir" not in a), f"--workdir={copy}")
-    assert again.returncode == 0, again.stderr
-    assert again.stderr.count("summary.json is not as the run left it") == 1, again.stderr
-    found = json.loads(file.read_text())
-    for name in numbers:
-        assert _without_times(found[name]) == _without_times(summary[name])
-    assert (copy / "rows.jsonl").read_bytes() == (workdir / "rows.jsonl").read_bytes()
 
 
 def _without_times(entry):

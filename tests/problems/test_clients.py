@@ -8,7 +8,7 @@ import pytest
 
 import fcojax
 from fcojax import datasets
-from fcojax.problems import partition, stored
+from fcojax.problems import partition
 from fcojax.problems.clients import from_clients, from_rows
 from fcojax.problems.padding import size_bounds
 from fcojax.problems.problem import population_loss
@@ -208,27 +208,6 @@ def test_a_device_with_fewer_rows_has_a_padded_copy():
     assert addresses(sharded.examples["x"])[0] == data.examples["x"].unsafe_buffer_pointer()
     assert np.array_equal(first, rows["x"][:5])
     assert np.array_equal(second, rows["x"][[5, 6, 7, 7, 7]])
-
-
-@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.int8])
-def test_a_large_array_is_copied_in_blocks_to_memory_that_the_device_uses(dtype, monkeypatch):
-    monkeypatch.setattr(stored, "_LARGE_BYTES", 1 << 10)
-    monkeypatch.setattr(stored, "_BLOCK_BYTES", 1 << 9)
-    values = np.arange(1001 * 7).astype(dtype)
-    rows = stored.aligned((values.size + 1,), values.dtype)[1:].reshape(1001, 7)
-    rows[...] = values.reshape(rows.shape)
-    copy = stored.copied(rows)
-    assert np.array_equal(copy, rows) and not np.may_share_memory(copy, rows)
-    assert jax.device_put(copy).unsafe_buffer_pointer() == copy.ctypes.data
-    assert stored.copied(copy) is copy
-    made, function = [], stored.copied
-    monkeypatch.setattr(stored, "copied", lambda leaf: made.append(function(leaf)) or made[-1])
-    data = from_rows({"x": rows}, [1000, 1])
-    assert data.examples["x"].unsafe_buffer_pointer() == made[0].ctypes.data
-    monkeypatch.undo()
-    rows[...] = 0
-    assert np.array_equal(np.asarray(data.examples["x"]).reshape(-1), values)
-    assert stored.copied(rows) is rows  # as it is small, without the limits above
 
 
 def test_rows_on_the_host_are_placed_on_a_mesh_as_they_are():

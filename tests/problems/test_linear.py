@@ -10,7 +10,7 @@ from fcojax import problems
 from fcojax.problems.clients import from_clients
 from fcojax.problems.least_squares import normal_equations
 from fcojax.problems.logistic import logistic_loss
-from fcojax.problems.measures import accuracy, density
+from fcojax.problems.measures import accuracy
 from fcojax.problems.softmax import cross_entropy
 from fcojax.reference import optimum
 from fcojax.transforms import l2_squared, named, on_subtree, total_variation
@@ -197,12 +197,6 @@ def test_accuracy_weighs_clients_as_the_validation_set_does():
         found = problems.logistic(data, data).measures(params)["accuracy"]
         assert found == pytest.approx(expected)
     assert accuracy(lambda params, rows: rows["y"], None)(params) == {}
-
-
-def test_density_counts_over_all_kernels():
-    kernels = [jnp.array([[1.0, 0.0], [0.5, 1e-3]]), jnp.array([0.0, 0.0])]
-    assert density(kernels, 1e-2)["density"] == pytest.approx(2 / 6)
-    assert density(kernels, 1e-4)["density"] == pytest.approx(3 / 6)
 
 
 @pytest.mark.parametrize(

@@ -109,19 +109,6 @@ def test_a_column_makes_one_client_of_each_value(column):
         assert mine.tolist() == [i for i, value in enumerate(values) if value == name]
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        ["b", "a", "b"],
-        [b"b", b"a", b"b"],
-        np.array(["b", "a", "b"], object),
-        np.array(["b", "a", "b"]),
-    ],
-)
-def test_names_are_strings_however_they_come(column):
-    assert partition.by_column(column).ids.tolist() == ["a", "b"]
-
-
 def test_examples_follow_their_client():
     images = np.arange(24.0).reshape(6, 2, 2)
     found = Partition(np.array([4, 0, 5, 2, 3, 1]), np.array([1, 3, 2]))
@@ -193,17 +180,6 @@ def test_dirichlet_shares_are_beta_distributed(alpha, client):
     assert stats.chisquare(observed, expected).pvalue > 1e-3
 
 
-def test_dirichlet_gives_up_after_max_draws():
-    with pytest.raises(ValueError) as error:
-        partition.dirichlet(np.zeros(10, int), 5, 1e-8, min_size=2, max_draws=50)
-    assert "none of 50 draws gave each of 5 clients 2 examples, the best gave all at least 0" in (
-        str(error.value)
-    )
-    few = partition.dirichlet(TEN_LABELS, 4, 0.5, min_size=1, seed=1)
-    many = partition.dirichlet(TEN_LABELS, 4, 0.5, min_size=40, seed=1)
-    assert few.sizes.min() < 40 <= many.sizes.min()
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 8), st.integers(1, 3), st.integers(0, 200), st.floats(0, 4), st.integers(0, 99)
@@ -224,14 +200,6 @@ def test_log_normal_sizes_are_log_normal():
     # As the deviation of a normal sample: (n - 1) s^2 / sigma^2 is chi-squared.
     spread = stats.chi2(499).cdf(499 * logs.var(ddof=1) / 0.7**2)
     assert 1e-3 < spread < 1 - 1e-3
-
-
-def test_skews_of_no_strength_and_full_similarity_are_iid():
-    plain = partition.iid(203, 7, seed=5)
-    labels = np.arange(203) % 10
-    assert same(partition.power_law(203, 7, 0.0, seed=5), plain)
-    assert same(partition.log_normal(203, 7, 0.0, seed=5), plain)
-    assert same(partition.similarity(labels, 7, 1.0, seed=5), plain)
 
 
 def test_iid_clients_have_examples_from_everywhere():

@@ -63,9 +63,3 @@ def test_the_first_writers_are_read_with_all_their_digits():
     half = problem._first_writers(pooled, 0.5)
     assert half.client.tolist() == [3, 5, 3] and half.examples["x"].tolist() == [1, 3, 4]
     assert problem._first_writers(pooled, 0.01).client.tolist() == [3, 3]
-
-
-def test_convolutions_need_images():
-    config = quick_config()
-    with pytest.raises(ValueError, match="28 x 28"):
-        problem.task(config, problem.data(config), "cnn", "l1")
