@@ -140,8 +140,14 @@ LOADED_UNTIL_PORTED = {
 
 
 def imports(module):
-    """The modules that a module imports, also inside functions."""
-    for node in ast.walk(ast.parse(SOURCES[module].read_text("utf-8"))):
+    """The modules that a module imports, also inside functions, but not for a type checker."""
+    tree = ast.parse(SOURCES[module].read_text("utf-8"))
+    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.If)]
+    typing = [n for n in blocks if "TYPE_CHECKING" in ast.unparse(n.test)]
+    unread = {id(node) for block in typing for node in ast.walk(block)}
+    for node in ast.walk(tree):
+        if id(node) in unread:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
