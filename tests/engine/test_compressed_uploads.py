@@ -129,7 +129,7 @@ def test_unbiased_uploads_are_right_on_average():
     assert np.all(deviation > 0)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_one_two_and_four_devices_and_any_chunk_give_the_same_numbers():
     """Of compressors with feedback, both ways, noise and robust means, with lost uploads."""
     program = subprocess.run(

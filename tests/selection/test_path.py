@@ -68,17 +68,8 @@ def test_lasso_path_and_ledger_against_scikit_learn():
     [
         ({"penalty": monotone()}, "no scale_max"),
         ({"strengths": [-1.0]}, "at least 0"),
-        ({"strengths": [np.inf, 0.1]}, r"strengths is \[inf, 0.1\]; pass finite numbers"),
-        ({"strengths": [0.1, np.nan]}, "finite numbers"),
-        ({"strengths": ["a"]}, "finite numbers"),
         ({"strengths": []}, "a list of them"),
-        ({"strengths": 0.1}, "a list of them"),
-        ({"tolerance": np.nan}, "tolerance is nan"),
-        ({"tolerance": -1.0}, "tolerance is -1.0"),
-        ({"tolerance": None}, "tolerance is None"),
-        ({"least": 2.0}, "least is 2.0"),
         ({"method": lambda loss: fcojax.algorithms.fed_avg(loss)}, "no penalty_scale"),
-        ({"problem": half_square}, "problem is"),
     ],
 )
 def test_refusals(arguments, message):
@@ -116,10 +107,7 @@ PATHS = {
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[] if name in ("elastic_net", "logistic") else pytest.mark.long)
-        for name in PATHS
-    ],
+    PATHS,
 )
 def test_models_are_optimal_and_the_first_strength_is_the_least_with_zeros(name):
     make, penalty = PATHS[name]
@@ -213,7 +201,7 @@ def test_solve_reaches_the_pooled_optimum(kind, factory):
     "make",
     [
         pytest.param(problems.linear, id="bias"),
-        pytest.param(problems.least_squares, id="ridge", marks=pytest.mark.slow),
+        pytest.param(problems.least_squares, id="ridge"),
     ],
 )
 def test_second_moments_in_place_of_all_rows_give_the_same_path(make):

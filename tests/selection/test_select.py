@@ -163,7 +163,7 @@ def test_repeated_draws_of_equal_folds_do_not_reduce_the_standard_error():
     assert np.isnan(standard_error(scores[:1], 1)).all()
     problem = problems.linear(population())
     for by in (selection.by_client(), selection.by_client(3)):
-        with pytest.raises(ValueError, match="num_draws is 3 but every draw has the same folds"):
+        with pytest.raises(ValueError, match="num_draws is 3"):
             fcojax.select(problem, PENALTY, by=by, num_draws=3)
 
 
@@ -180,7 +180,7 @@ def test_criteria():
     np.testing.assert_allclose(gaussian, 100 * np.log(loss) + np.log(100) * nonzero)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_criteria_and_splits_choose_the_planted_support():
     problem = problems.linear(population(sizes=(80, 60, 40)))
     for by in (selection.bic(gaussian=True), selection.by_example(4)):
@@ -216,7 +216,7 @@ def test_a_ledger_counts_the_rounds_of_all_solves_and_a_refit_without_noise_is_r
         "max_rounds": 20,
         "hparams": algorithm.hparams_type(client_lr=0.01),
     }
-    with pytest.raises(ValueError, match="the refit would not; pass refit=False"):
+    with pytest.raises(ValueError, match="refit=False"):
         fcojax.select(problem, l1(), **given)
     found = fcojax.select(problem, l1(), refit=False, **given)
     solves = {entry.part: entry.rounds for entry in found.ledger.entries}
