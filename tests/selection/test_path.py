@@ -8,7 +8,7 @@ import pytest
 from sklearn.linear_model import Lasso, LogisticRegression
 
 import fcojax
-from fcojax import problems, uploads
+from fcojax import problems, robust, uploads
 from fcojax.algorithms import fed_dual_avg, fed_mid_osp
 from fcojax.problems.linear_models import half_square, poisson_loss
 from fcojax.problems.logistic import logistic_loss
@@ -226,10 +226,15 @@ def test_two_entries_of_each_upload_with_feedback_give_the_same_models(choose):
     """The ledger counts them as they are encoded, and gradients of certificates as they are."""
     problem = problems.linear(population())
     given = {"strengths": 3, "least": 0.05, "tolerance": 1e-9}
-    uplink = uploads.ef21(uploads.top_k(2))
+    ef21 = uploads.ef21(uploads.top_k(2))
     plain, found = (
-        choose(problem, PENALTY, plan=fcojax.Plan(fcojax.local_steps(1), uplink=one), **given)
-        for one in (None, uplink)
+        choose(
+            problem,
+            PENALTY,
+            plan=fcojax.Plan(fcojax.local_steps(1), fcojax.everyone(), *one),
+            **given,
+        )
+        for one in ((), ef21)
     )
     paths = [getattr(each, "path", each) for each in (plain, found)]
     for leaf, wanted in zip(*(jax.tree.leaves(path.models) for path in paths), strict=True):
@@ -245,16 +250,16 @@ def test_two_entries_of_each_upload_with_feedback_give_the_same_models(choose):
 
 def test_a_summary_is_used_only_where_the_server_needs_nothing_but_gradients():
     problem, one_step = problems.least_squares(population()), fcojax.local_steps(1)
-    identity = fcojax.Uplink(
-        lambda _: (), lambda hparams, sent, kept, key: (sent, kept), lambda a: a
+    identity = fcojax.Codec(
+        lambda _: (), lambda hparams, sent, kept, *keys: (sent, kept), lambda a: a
     )
     assert usable_summary(problem, fcojax.Plan(one_step, client_chunk_size=2))
     for plan in (
         fcojax.Plan(fcojax.local_steps(2)),
         fcojax.Plan(fcojax.local_steps(1, 4)),
         fcojax.Plan(one_step, fcojax.dropout(fcojax.everyone(), 0.1)),
-        fcojax.Plan(one_step, uplink=identity),
-        fcojax.Plan(one_step, outliers=fcojax.norm_bound(1.0)),
+        fcojax.Plan(one_step, codec=identity),
+        fcojax.Plan(one_step, aggregator=robust.norm_bound(1.0)),
     ):
         assert not usable_summary(problem, plan)
     wide = fcojax.from_rows({"x": np.ones((3, 9)), "y": np.ones(3)}, [2, 1])
