@@ -13,7 +13,7 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-GROUND = ("types", "tree", "arguments", "memo", "xla", "shuffle")
+GROUND = ("types", "tree", "arguments", "memo", "factories", "xla", "shuffle")
 PAPER = ("transforms", "problems", "algorithms")
 LOOP = ("engine", "grid", "devices")
 SEAM = ("extend",)
