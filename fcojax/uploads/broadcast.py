@@ -4,7 +4,8 @@ r"""Compressed broadcasts: clients work from an estimate of the message, which i
 
 for the message m that the algorithm would send. Server and clients hold the same :math:`\hat m`, so
 only the compressed correction travels; fixed points are those of the algorithm, where
-:math:`\hat m = m`.
+:math:`\hat m = m`. A message that grows for ever has none, as the dual of ``fed_dual_avg`` with a
+penalty: the estimate stays some rounds behind, and the end point is off.
 
 Gruntkowska, Tyurin and Richtarik, "EF21-P and friends: improved theoretical communication
 complexity for distributed optimization with bidirectional compression", ICML 2023.
