@@ -58,7 +58,7 @@ def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algori
       >>> w, history = fcojax.run(
       ...     fed_avg, fed_avg.hparams_type(client_lr=0.2), jnp.zeros(8, "float32"), data,
       ...     jax.random.key(0), fcojax.local_steps(1), num_rounds=300)
-      >>> w.astype(float).round(2).tolist(), float(history["bytes_down"][0])
+      >>> np.asarray(w, float).round(2).tolist(), float(history["bytes_down"][0])
       ([1.83, 1.83, 1.83, 1.83, 1.83, 1.83, 1.83, 1.83], 15.0)
     """
     require_contractive(compressor)
