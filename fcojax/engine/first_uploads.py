@@ -81,6 +81,12 @@ def kept_for(plan: Plan, hparams: PyTree, result: ClientResult) -> tuple[PyTree,
         result = result._replace(upload=upload)
         _require_known_size(plan.codec, hparams, zeros, residual)
     is_change = isinstance(result.upload, Change)
+    if is_change != plan.aggregator.takes_changes:
+        raise ValueError(
+            "codec and aggregator do not belong together, as the one sends corrections of an "
+            "estimate and the other takes whole uploads, or the reverse; pass both of "
+            "uploads.ef21(...), as in Plan(work, cohort, *uploads.ef21(...)), or neither."
+        )
     memory = plan.aggregator.init(Change(zeros) if is_change else zeros)
     one = jax.eval_shape(functools.partial(received, plan.aggregator), hparams, memory, result)
     return residual, memory, one
@@ -113,24 +119,13 @@ def require_fitting(
             "the codec adds what it left out of an upload to later ones, which mean another thing "
             "in this algorithm; pass a codec without feedback, such as uploads.compressed(...)."
         )
-    residual, _, one = kept_for(plan, hparams, result)
+    _, _, one = kept_for(plan, hparams, result)
     if one.keep is not None and algorithm.needs_everyone:
         raise ValueError(
             "the aggregator can leave clients out, but this algorithm averages the states of all "
             "clients and needs each of them in every round; pass another aggregator."
         )
     found = jax.eval_shape(functools.partial(_finished, plan, hparams, memory), one.term)
-    upload = result.upload
-    if codec is not None:
-        key = jax.random.key(0)
-        through = functools.partial(through_codec, codec)
-        upload, _ = jax.eval_shape(through, hparams, upload, residual, key, key)
-    if isinstance(upload, Change) != (found.fraction is None):
-        raise ValueError(
-            "codec and aggregator do not belong together, as the one sends corrections of an "
-            "estimate and the other takes whole uploads, or the reverse; pass both of "
-            "uploads.ef21(...), as in Plan(work, cohort, *uploads.ef21(...)), or neither."
-        )
     if found.fraction is None and reads_fraction(algorithm, hparams, server, result.upload):
         raise ValueError(
             "the algorithm's server adds up its uploads, in proportion to fraction, and the "

@@ -191,13 +191,13 @@ TABLE = {
         ),
         "everyone",
     ),
-    "an uplink where uploads must arrive whole": (
+    "a codec where uploads must arrive whole": (
         lambda: ran(
             algorithm=algorithms.fed_gd(squares),
             hparams=algorithms.fed_gd.Hparams(0.1),
-            plan=fcojax.Plan(STEPS, uplink=fcojax.uploads.compressed(fcojax.uploads.sign())),
+            plan=fcojax.Plan(STEPS, codec=fcojax.uploads.compressed(fcojax.uploads.sign())),
         ),
-        "uplink=None",
+        "needs the mean of uploads",
     ),
     "more groups than clients": (lambda: planned(cohort=fcojax.cyclic(num_groups=3)), "groups"),
     "nobody in any round": (lambda: fcojax.from_trace([]), "round"),
