@@ -74,7 +74,7 @@ from fcojax.engine.randomness import (
     purpose_key,
 )
 from fcojax.engine.round import server_step
-from fcojax.engine.solve import Outcome, solve_traced
+from fcojax.engine.solve import Outcome, has_failed, solve_traced
 from fcojax.engine.state import is_sweep
 from fcojax.engine.validation import (
     as_first_states,
