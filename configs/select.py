@@ -20,6 +20,11 @@ in Dirichlet shares, which are uneven if ``concentration`` is small.
         --config.data_dir=a9a.npz --config.features=train --config.target=train_labels \
         --config.client= --config.positive_above=0
 
+Survival times in a CSV or Parquet file, stratified by site:
+
+    fcojax run select --workdir=runs/survival --config.data_dir=FILE.csv \
+        --config.loss=cox --config.time=months --config.event=died
+
 Sites are weighted by their rows, as with ``weights="examples"``. Strengths decrease from the
 smallest one that selects nothing, known after one exchange of gradients. ``by`` is the rule that
 chooses: each ``site`` left out, folds of ``sites`` or ``examples``, or ``aic``, ``bic``, ``ebic``.

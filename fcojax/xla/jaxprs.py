@@ -91,24 +91,6 @@ def num_equations(function: Callable, *args: Any) -> int:
     return _count(jax.make_jaxpr(function)(*args).jaxpr)
 
 
-def uses_first_argument(function: Callable, *args: Any) -> bool:
-    """Return whether the result of a function depends on its first argument, an array.
-
-    Args:
-      function: any function that JAX can trace.
-      *args: its arguments; arrays or ``jax.ShapeDtypeStruct``.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> uses_first_argument(lambda x, y: y + 1, jnp.zeros(()), jnp.zeros(()))
-      False
-    """
-    program = jax.make_jaxpr(function)(*args).jaxpr
-    first = program.invars[0]
-    used = [variable for equation in program.eqns for variable in equation.invars]
-    return any(variable is first for variable in [*used, *program.outvars])
-
-
 def depend_on_first(function: Callable, first: Any, *others: Any) -> list[bool]:
     """Return for each array that a function returns whether it may depend on its first argument.
 
