@@ -8,6 +8,7 @@ import pytest
 import fcojax
 from fcojax import problems, selection
 from fcojax.problems.cox import cox_loss
+from fcojax.problems.logistic import logistic_loss
 from fcojax.selection.folds import part_of_data, weighted_loss
 from fcojax.selection.select import choice, standard_error
 from fcojax.transforms import euclidean, l1
@@ -85,7 +86,7 @@ def test_the_relaxed_lasso_is_the_lasso_on_the_support_with_a_share_of_the_stren
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", [problems.logistic_loss, cox_loss], ids=["rows", "whole batch"])
+@pytest.mark.parametrize("loss", [logistic_loss, cox_loss], ids=["rows", "whole batch"])
 def test_the_weighted_loss_of_a_fold_equals_the_loss_of_its_rows_alone(loss):
     data = survival() if loss is cox_loss else population("logistic", (7, 4), 2)
     folds = selection.by_example(2)(data, KEY)
