@@ -13,7 +13,7 @@ from fcojax.engine.client_loop import local_handle, through_codec
 from fcojax.engine.plan import Plan
 from fcojax.problems.clients import ClientData
 from fcojax.types import PyTree
-from fcojax.xla.jaxprs import depend_on_first, uses_first_argument
+from fcojax.xla.jaxprs import depend_on_first
 
 
 class FirstUploads(NamedTuple):
@@ -148,7 +148,7 @@ def reads_fraction(algorithm: Algorithm, hparams: PyTree, server: PyTree, upload
         return algorithm.server_update(hparams, server, upload, fraction, jax.random.key(0))
 
     fraction = jax.ShapeDtypeStruct((), jnp.result_type(float))
-    return uses_first_argument(step, fraction, hparams, server, upload)
+    return any(depend_on_first(step, fraction, hparams, server, upload))
 
 
 def _finished(plan: Plan, hparams: PyTree, memory: PyTree, term: PyTree) -> Any:
