@@ -7,24 +7,9 @@ constraint or manifold.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from fcojax import (
-    algorithms,
-    attacks,
-    datasets,
-    devices,
-    grid,
-    privacy,
-    problems,
-    reference,
-    robust,
-    rows,
-    safetensors,
-    selection,
-    theory,
-    transforms,
-    uploads,
-)
+from fcojax import algorithms, devices, grid, problems, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
+from fcojax.engine.aggregator import Aggregator, Codec
 from fcojax.engine.hparams import extended, schedule
 from fcojax.engine.optimality import kkt, kkt_violation
 from fcojax.engine.participation.availability import cyclic, markov
@@ -46,18 +31,32 @@ from fcojax.engine.status import Status
 from fcojax.engine.stepper import advance, look, read_model, start
 from fcojax.engine.stream import Stream
 from fcojax.engine.sweep import sweep
-from fcojax.engine.uploads.outliers import norm_bound, norm_quantile
-from fcojax.engine.uploads.uplink import Uplink
 from fcojax.problems.clients import ClientData, from_clients, from_rows
 from fcojax.problems.stored import open_clients, save_clients
-from fcojax.rows import to_frame
-from fcojax.selection.path import path
-from fcojax.selection.select import select
 
 if TYPE_CHECKING:
-    from fcojax import check, flower, networks
+    from fcojax import (
+        attacks,
+        check,
+        datasets,
+        estimators,
+        extend,
+        flower,
+        networks,
+        privacy,
+        reference,
+        robust,
+        rows,
+        safetensors,
+        selection,
+        theory,
+        uploads,
+    )
+    from fcojax.robust import norm_bound, norm_quantile
+    from fcojax.rows import to_frame
+    from fcojax.selection import path, select
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 __all__ = [
     # subpackages
@@ -66,6 +65,8 @@ __all__ = [
     "check",
     "datasets",
     "devices",
+    "estimators",
+    "extend",
     "flower",
     "grid",
     "networks",
@@ -99,7 +100,8 @@ __all__ = [
     "markov",
     "uniform_cohort",
     "weighted_cohort",
-    "Uplink",
+    "Codec",
+    "Aggregator",
     "norm_bound",
     "norm_quantile",
     # hyperparameters
@@ -126,7 +128,41 @@ __all__ = [
 ]
 
 
+# Imported on first use: packages that build on the core, and functions of theirs.
+_PACKAGES = (
+    "attacks",
+    "check",
+    "datasets",
+    "estimators",
+    "extend",
+    "flower",
+    "networks",
+    "privacy",
+    "reference",
+    "robust",
+    "rows",
+    "safetensors",
+    "selection",
+    "theory",
+    "uploads",
+)
+_FUNCTIONS = {
+    "norm_bound": "robust",
+    "norm_quantile": "robust",
+    "path": "selection",
+    "select": "selection",
+    "to_frame": "rows",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name in ("check", "flower", "networks"):  # imported on first use
+    if name in _PACKAGES:
         return importlib.import_module(f"fcojax.{name}")
+    if name in _FUNCTIONS:
+        found = getattr(importlib.import_module(f"fcojax.{_FUNCTIONS[name]}"), name)
+        return globals().setdefault(name, found)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,12 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.memo import jit_per, memoised
-from fcojax.problems.problem import Problem, population_loss
-from fcojax.transforms.penalty import Penalty
+from fcojax.extend import in_full_precision, jit_per, memoised, validated
+from fcojax.problems import Problem, population_loss
+from fcojax.transforms import Penalty
 from fcojax.types import Array, Count, NonNegative, Params, PyTree, Scalar
-from fcojax.xla.rules import in_full_precision
 
 
 class Solution(NamedTuple):

@@ -8,11 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fcojax.arguments import shown
-from fcojax.engine.grid import num_points
-from fcojax.engine.hparams import is_schedule
-from fcojax.engine.state import is_sweep
-from fcojax.problems.fields import by_field
+from fcojax.extend import by_field, is_schedule, is_sweep, num_points, shown
 from fcojax.types import Key, PyTree
 
 

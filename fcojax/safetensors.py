@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.arguments import shown
+from fcojax.extend import shown
 from fcojax.types import PyTree
 
 _CODES = {

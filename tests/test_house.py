@@ -28,6 +28,7 @@ GROUPS = (
     "types",
     "arguments",
     "tree",
+    "factories",
     "memo",
     "xla",
     "shuffle",

@@ -28,6 +28,18 @@ make_environment() {
     --constraint "$folder/constraints.txt" -e '.[test]'
 }
 
+# install_wheel FOLDER PYTHON: builds the source archive, from it the wheel, and installs that with
+# the launcher's dependencies in FOLDER/venv.
+install_wheel() {
+  local folder=$1 python=$2
+  "$python" -m venv "$folder/build"
+  "$folder/build/bin/python" -m pip install --quiet --disable-pip-version-check build
+  "$folder/build/bin/python" -m build --outdir "$folder/dist" .
+  "$python" -m venv "$folder/venv"
+  "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+    "$(ls "$folder"/dist/*.whl)[experiments]"
+}
+
 # suite NAME PYTHON [ARGUMENT...]: pytest, the versions it ran on, and how long it took.
 suite() {
   local name=$1 python=$2 began=$SECONDS failed=0

@@ -1,7 +1,7 @@
 """Federated algorithms: one file, one paper, one factory."""
 
 from fcojax.algorithms import local_solvers
-from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, takes
+from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, ToAll, takes
 from fcojax.algorithms.composite_fl import composite_fl
 from fcojax.algorithms.fast_fed_dual_avg import fast_fed_dual_avg
 from fcojax.algorithms.fe_dual_ex import fe_dual_ex, fed_mip
@@ -39,6 +39,7 @@ __all__ = [
     "Displacement",
     "Local",
     "Public",
+    "ToAll",
     "Work",
     "composite_fl",
     "fast_fed_dual_avg",

@@ -18,9 +18,9 @@ from fcojax.types import Array, Key, Params, PyTree, Scalar
 
 
 class Public(NamedTuple):
-    """A small, non-sensitive part of an upload, such as a step count, that bypasses the uplink.
+    """A small, non-sensitive part of an upload, such as a step count, that bypasses codecs.
 
-    An uplink does not clip, compress or perturb it; the server receives its weighted mean.
+    Codecs and aggregators leave it as it is; the server receives its weighted mean.
 
     Attributes:
       value: floats, or a pytree of them, whose mean makes sense.
@@ -35,6 +35,23 @@ class Public(NamedTuple):
     """
 
     value: PyTree
+
+
+class ToAll(NamedTuple):
+    """A message that all clients receive in every round, absent ones too, as a broadcast.
+
+    Attributes:
+      sent: what travels, of which the bytes are counted.
+      known: what clients compute from it and from what they know; it is not counted.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> ToAll(sent=jnp.int8(1), known=jnp.zeros(3)).sent.nbytes
+      1
+    """
+
+    sent: PyTree
+    known: PyTree
 
 
 class Displacement(NamedTuple):
@@ -75,8 +92,8 @@ class ClientResult(NamedTuple):
     Attributes:
       state: the client's new state, used in the next round it takes part in. If the server does
         not count the upload, the client keeps its old state.
-      upload: a difference, so that zero means no change. Parts wrapped in ``Public`` bypass the
-        uplink.
+      upload: a difference, so that zero means no change. Parts wrapped in ``Public`` bypass
+        codec and aggregator.
       metrics: scalars, averaged over the cohort as the upload is.
 
     Example:

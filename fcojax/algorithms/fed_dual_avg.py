@@ -13,7 +13,6 @@ from fcojax.algorithms.local import mean_gradient
 from fcojax.problems.losses import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.types import Array, NonNegative, Params, Positive
-from fcojax.xla.stacking import entrywise
 
 
 class FedDualAvgHparams(NamedTuple):
@@ -108,14 +107,7 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
     def server_update(hparams, server, mean_upload, fraction, key):
         sums = DualPoint(server.dual, server.elapsed)
         increment = DualPoint(mean_upload.params, mean_upload.elapsed.value)
-        sums, residue = entrywise(
-            lambda sums, residue, increment: tree.add_compensated(
-                sums, residue, hparams.server_lr, increment
-            ),
-            sums,
-            server.residue,
-            increment,
-        )
+        sums, residue = tree.add_compensated(sums, server.residue, hparams.server_lr, increment)
         return DualSums(sums.dual, sums.elapsed, residue)
 
     return Algorithm(init, broadcast, client_update, server_update, model)

@@ -59,7 +59,7 @@ def fed_exp(
 
     The more the clients' directions cancel, the longer the step. Iterates oscillate, and the paper
     reports the mean of the last two. The limit is off by the drift of the local steps, as for
-    FedAvg. The squared norm depends on a client's data as :math:`d_i` does, and an uplink treats
+    FedAvg. The squared norm depends on a client's data as :math:`d_i` does, and a codec treats
     it in the same way: it is one number more to send, and the number of steps another.
 
     Args:

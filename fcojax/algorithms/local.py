@@ -16,7 +16,7 @@ from fcojax.problems.fields import require_floats
 from fcojax.problems.losses import Loss, RandomLoss, losses_of
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla import rules
-from fcojax.xla.conditionals import batch_max
+from fcojax.xla.loops import batch_max
 from fcojax.xla.slicing import small_slice
 
 # If a client will read all of its rows and they take at most this many bytes, copy them out before

@@ -59,7 +59,7 @@ def all_minibatches(
     steps = jnp.arange(max_steps, dtype=jnp.int32)
     # Indices of all steps are drawn at once: one shuffle costs less than one for each step.
     indices, weights = batches.draw(steps)
-    drawn = steps, _stored(batches.offset + indices), weights
+    drawn = steps, batches.offset + indices, weights
     return _scan(lambda carry, drawn: step(carry, batches.gather(*drawn)), carry, drawn)
 
 
@@ -93,7 +93,7 @@ def some_minibatches(
     def take_block(carry, steps):
         indices, weights = batches.draw(steps)
         # Compared here: XLA would divide once more for every entry of the carry.
-        drawn = steps, steps < taken, steps, _stored(batches.offset + indices), weights
+        drawn = steps, steps < taken, steps, batches.offset + indices, weights
         return _scan(take_if_needed, carry, drawn)
 
     def take_block_if_needed(carry, steps):
@@ -115,11 +115,6 @@ def _scan(step: Step, carry: PyTree, each: PyTree) -> tuple[PyTree, PyTree]:
         first = jax.tree.map(lambda leaf: leaf[0], each)
         unroll = max(1, limit // num_equations(step, carry, first))
     return jax.lax.scan(step, carry, each, unroll=unroll)
-
-
-def _stored(rows: Array) -> Array:
-    """Where launches are slow, keep XLA from computing the rows again wherever they are read."""
-    return jax.lax.optimization_barrier(rows) if rules.rules().few_kernels else rows
 
 
 def _step_if(condition: Array, step: Step, carry: PyTree, *args: PyTree) -> tuple[PyTree, PyTree]:

@@ -8,11 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.arguments import validated
 from fcojax.check.subject import Finding, located
+from fcojax.extend import validated
 from fcojax.types import Count
-from fcojax.uploads import coding
-from fcojax.uploads.compressor import Compressor
+from fcojax.uploads import Compressor, coding
 
 _DRAWS, _DEVIATIONS, _RARE, _ROUNDING = 4000, 5, 12, 1e-9
 

@@ -5,13 +5,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fcojax.algorithms.work import local_steps
-from fcojax.arguments import validated
+from fcojax import from_clients, local_steps
 from fcojax.check.population import quadratic, quadratic_clients
 from fcojax.check.subject import COUNTED, Subject
-from fcojax.engine.client_loop import local_handle
-from fcojax.problems.clients import from_clients
-from fcojax.xla.jaxprs import inner_programs
+from fcojax.extend import inner_programs, local_handle, validated
 
 _DIM, _NUM_STEPS = 4, 10
 

@@ -10,19 +10,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.algorithms.work import local_steps
+from fcojax import (
+    ClientData,
+    Codec,
+    Plan,
+    State,
+    advance,
+    everyone,
+    from_clients,
+    local_steps,
+    run,
+    start,
+    sweep,
+    uniform_cohort,
+)
 from fcojax.check.population import quadratic, quadratic_clients
 from fcojax.check.subject import Finding, Subject
-from fcojax.engine.grid import take
-from fcojax.engine.participation.samplers import everyone, uniform_cohort
-from fcojax.engine.plan import Plan
-from fcojax.engine.randomness import draw_cohort
-from fcojax.engine.run import run
-from fcojax.engine.state import State
-from fcojax.engine.stepper import advance, start
-from fcojax.engine.sweep import sweep
-from fcojax.engine.uploads.uplink import Uplink
-from fcojax.problems.clients import ClientData, from_clients
+from fcojax.extend import draw_cohort, take
 from fcojax.types import PyTree
 
 _POINT = (0.4, -0.2, 0.8, 0.4)  # of unit norm, for the sphere
@@ -32,9 +36,9 @@ _WORK, _CLIENT_LR = local_steps(2), 0.05
 _NEAR_ZERO, _UNCHANGED = 1e-12, 1e-3
 _ROUNDS, _EXACT = 6, 1e-9  # rounds that are recorded, and the relative error of an equality there
 # Keeps each client's last upload as its residual, and changes none.
-_RECORDER = Uplink(
+_RECORDER = Codec(
     init=lambda payload: payload,
-    encode=lambda hparams, payload, last, key: (payload, payload),
+    encode=lambda hparams, payload, last, key, round_key: (payload, payload),
     decode=lambda payload: payload,
 )
 _traces: list[None] = []
@@ -67,7 +71,7 @@ def recorded(
       dtype: of the start point and the examples.
       shift: a number that is added to what clients keep before the first round.
     """
-    plan = Plan(_WORK, cohort or everyone(), uplink=_RECORDER)
+    plan = Plan(_WORK, cohort or everyone(), codec=_RECORDER)
     state, advanced = _started(subject, _data_in(dtype), plan, dtype=dtype)
 
     def shifted(leaf):

@@ -6,15 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.algorithms.work import local_steps
-from fcojax.arguments import validated
+from fcojax import Plan, Sampler, dropout, everyone, local_steps, sweep, uniform_cohort
 from fcojax.check.laws import fraction, kept
 from fcojax.check.population import Task, heterogeneous_lasso
 from fcojax.check.subject import Finding, Subject
-from fcojax.engine.participation.samplers import Sampler, dropout, everyone, uniform_cohort
-from fcojax.engine.plan import Plan
-from fcojax.engine.sweep import sweep
-from fcojax.problems.quadratic import factored_loss
+from fcojax.extend import validated
+from fcojax.problems import factored_loss
 from fcojax.transforms import l1, zero
 from fcojax.types import Count, Seed
 

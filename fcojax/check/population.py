@@ -6,12 +6,11 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.problems.clients import ClientData, from_clients
-from fcojax.problems.least_squares import half_squared_error
-from fcojax.problems.problem import population_loss
-from fcojax.problems.quadratic import factored, factored_loss
+from fcojax import ClientData, from_clients
+from fcojax.extend import half_squared_error
+from fcojax.problems import factored, factored_loss, population_loss
 from fcojax.reference import fista
-from fcojax.transforms.penalty import Penalty
+from fcojax.transforms import Penalty
 from fcojax.types import Array
 
 

@@ -12,10 +12,16 @@ from typing import Any, NamedTuple
 import jax
 
 import fcojax.algorithms
-from fcojax.algorithms.base import Algorithm, Factory
-from fcojax.arguments import field_annotations, numbers_of, shown, validated
-from fcojax.engine.validation import require_hparams
-from fcojax.problems.losses import Loss
+from fcojax.algorithms import Algorithm
+from fcojax.extend import (
+    Factory,
+    Loss,
+    field_annotations,
+    numbers_of,
+    require_hparams,
+    shown,
+    validated,
+)
 from fcojax.transforms import Mirror, Penalty, euclidean, flat, l1, sphere
 from fcojax.types import Positive
 

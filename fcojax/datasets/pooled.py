@@ -5,9 +5,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fcojax.arguments import validated
-from fcojax.problems import memory
-from fcojax.problems.clients import ClientData, from_rows
+from fcojax import ClientData, from_rows
+from fcojax.extend import taken, validated
 
 
 class Pooled(NamedTuple):
@@ -64,5 +63,5 @@ def by_client(pooled: Pooled, weights: Any = None) -> ClientData:
     examples = pooled.examples
     if (np.diff(index) < 0).any():
         order = np.argsort(index, kind="stable")
-        examples = jax.tree.map(lambda leaf: memory.taken(leaf, order), examples)
+        examples = jax.tree.map(lambda leaf: taken(leaf, order), examples)
     return from_rows(examples, sizes, weights, ids=ids)

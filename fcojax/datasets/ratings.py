@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fcojax.arguments import validated
 from fcojax.datasets.arrays import npz
 from fcojax.datasets.pooled import Pooled
 from fcojax.datasets.reading import find, table
+from fcojax.extend import validated
 from fcojax.types import CountOrZero
 
 _FETCH = (

@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
       diverged: whether it became non-finite or grew without bound, or a whole round was non-finite.
       bytes_down: bytes sent to each client, the certificate included.
       bytes_up: bytes sent by each client.
-      spent: whether the uplink allowed no further round.
+      spent: whether a budget allowed no further round.
     """
 
     violation: Array
@@ -115,8 +115,8 @@ def solve(
         a ``StateObserver`` of the whole state.
       tolerance: the violation at which a run counts as solved.
       eval_every: rounds between two evaluations of the certificate.
-      max_rounds: the largest number of rounds, rounded up to a multiple of ``eval_every``. An
-        uplink with a budget may allow fewer, after which the certificate is evaluated once more.
+      max_rounds: the largest number of rounds, rounded up to a multiple of ``eval_every``. A
+        privacy budget may allow fewer, after which the certificate is evaluated once more.
 
     Returns:
       The model, and the outcome; in a sweep with leading axes [points, seeds].

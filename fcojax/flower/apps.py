@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fcojax import safetensors
-from fcojax.arguments import validated
+from fcojax.extend import validated
 from fcojax.flower.federation import Federation
 from fcojax.flower.loop import Report, Transport, coordinate
 from fcojax.flower.site import SOLVE, answer

@@ -17,16 +17,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.algorithms.base import Algorithm
-from fcojax.arguments import checked_value, shown
-from fcojax.engine.hparams import as_arrays, at_round, is_schedule
-from fcojax.engine.limits import require_unlimited
-from fcojax.engine.plan import as_plan
-from fcojax.engine.uploads.uplink import NO_UPLINK, as_given
-from fcojax.problems.losses import Loss
-from fcojax.transforms.penalty import Penalty
+from fcojax.algorithms import Algorithm
+from fcojax.extend import (
+    Loss,
+    as_arrays,
+    as_plan,
+    at_round,
+    backend,
+    checked_value,
+    is_schedule,
+    require_unlimited,
+    shown,
+)
+from fcojax.transforms import Penalty
 from fcojax.types import Params, PyTree
-from fcojax.xla.rules import backend
 
 VERSION = "1"  # of the messages
 
@@ -74,11 +78,6 @@ class Federation:
                 "the certificate needs both the loss and the penalty; pass both, or neither."
             )
         plan = as_plan(self.plan)
-        if plan.downlink is not None or (plan.uplink or NO_UPLINK).of_round is not as_given:
-            raise ValueError(
-                "the plan has a downlink or an uplink with a coin for all sites, which are "
-                "simulated only; pass downlink=None and another uplink."
-            )
         object.__setattr__(self, "plan", plan)
         require_unlimited(self.plan, "a federation of sites")
         object.__setattr__(self, "hparams", as_arrays(self.hparams))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 
 from fcojax import safetensors
-from fcojax.arguments import validated
+from fcojax.extend import validated
 from fcojax.flower.federation import Federation, difference
 from fcojax.flower.site import site_hash
 from fcojax.types import PyTree

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fcojax.arguments import validated
-from fcojax.engine.optimality import VIOLATION
+from fcojax.extend import VIOLATION, validated
 from fcojax.flower import checkpoints as saved
 from fcojax.flower.federation import Federation, described
 from fcojax.flower.joining import Site, admitted, invitation

@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.engine.optimality import violation_at
-from fcojax.engine.solve import Outcome
+from fcojax.extend import Outcome, violation_at
 from fcojax.flower.federation import Federation
 from fcojax.flower.joining import Site
 from fcojax.flower.loop import Report, Transport

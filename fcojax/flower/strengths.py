@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.arguments import validated
+from fcojax.extend import validated
 from fcojax.flower.federation import Federation
 from fcojax.flower.loop import Report, Transport, drawn_name, met
 from fcojax.flower.solves import Solves, penalty_of, start_at
-from fcojax.selection import Criterion, Nonzeros, Path, Selection, by_client
-from fcojax.selection.folds import Fraction, Split
+from fcojax.selection import Criterion, Nonzeros, Path, Selection, Split, by_client
+from fcojax.selection.folds import Fraction
 from fcojax.selection.path import grid_of, sought
 from fcojax.selection.search import answers, searching
 from fcojax.selection.select import choice, draw_folds, of_target, standard_error

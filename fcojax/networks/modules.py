@@ -9,10 +9,9 @@ import jax.numpy as jnp
 from flax import errors, linen, nnx
 
 from fcojax import tree
-from fcojax.arguments import shown, validated
-from fcojax.problems.losses import Loss, RandomLoss
+from fcojax.extend import Loss, fast_inside_loops, shown, validated
+from fcojax.problems import RandomLoss
 from fcojax.types import Array, Key, ManyArrays, Params, PyTree
-from fcojax.xla.rewriting import fast_inside_loops
 
 Build = Callable[[nnx.Rngs], nnx.Module]  # a fresh model, its weights drawn from the streams
 _EXPECTED = (

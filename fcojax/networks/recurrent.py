@@ -9,10 +9,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from fcojax.arguments import validated
+from fcojax.extend import recurrence, validated
 from fcojax.networks.modules import Build
 from fcojax.types import Count
-from fcojax.xla.recurrence import recurrence
 
 GLOROT = nnx.initializers.glorot_uniform()
 

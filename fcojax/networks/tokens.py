@@ -5,12 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fcojax.arguments import validated
+from fcojax import ClientData
+from fcojax.extend import SPLITS, check_labels, on_validation, validated
 from fcojax.networks.modules import Module, functions_of, loss_of
-from fcojax.problems.clients import ClientData
-from fcojax.problems.labels import SPLITS, check_labels
-from fcojax.problems.measures import on_validation
-from fcojax.problems.problem import Problem
+from fcojax.problems import Problem
 from fcojax.types import Count
 
 

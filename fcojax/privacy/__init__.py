@@ -1,7 +1,7 @@
 """Differential privacy of uploads: clipping, noise, and what they cost.
 
-``gaussian`` makes an uplink, for ``fcojax.Plan``; ``epsilon`` says what its noise protects, with
-the package dp-accounting (``pip install fcojax[privacy]``).
+``gaussian`` makes an aggregator, for ``fcojax.Plan``; ``epsilon`` says what its noise protects,
+with the package dp-accounting (``pip install fcojax[privacy]``).
 """
 
 from fcojax.privacy.accounting import (
@@ -16,12 +16,13 @@ from fcojax.privacy.accounting import (
 )
 from fcojax.privacy.bands import square_root_bands
 from fcojax.privacy.budgets import Budget, budget, rounds_within
-from fcojax.privacy.mechanism import adaptive_clip, gaussian
+from fcojax.privacy.mechanism import adaptive_clip, gaussian, modular_gaussian
 
 __all__ = [
-    # uplinks
+    # aggregators
     "adaptive_clip",
     "gaussian",
+    "modular_gaussian",
     "square_root_bands",
     # what they cost
     "Budget",

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from fcojax.arguments import validated
+from fcojax.extend import validated
 from fcojax.types import Count, Numbers, Positive
 
 UpToOne = Annotated[

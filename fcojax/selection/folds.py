@@ -8,10 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.arguments import validated
-from fcojax.memo import memoised
-from fcojax.problems.clients import ClientData
-from fcojax.problems.losses import Loss
+from fcojax import ClientData
+from fcojax.extend import Loss, memoised, validated
 from fcojax.types import Array, Key, Numbers, PyTree
 
 Fraction = Annotated[

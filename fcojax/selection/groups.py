@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from fcojax.arguments import shown, validated
+from fcojax.extend import shown, validated
 
 
 @validated

@@ -21,16 +21,11 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.memo import jit_per
-from fcojax.problems.losses import Loss, RandomLoss
-from fcojax.problems.problem import Problem
-from fcojax.problems.second_moments import row_weights
+from fcojax.extend import Loss, in_full_precision, jit_per, row_weights, symmetric_eigh, validated
+from fcojax.problems import Problem, RandomLoss
 from fcojax.selection.ledger import Entry, Ledger, client_names
-from fcojax.transforms.penalties.l1 import l1
+from fcojax.transforms import l1
 from fcojax.types import Array, NonNegative, Numbers, Params, PyTree
-from fcojax.xla.linalg import symmetric_eigh
-from fcojax.xla.rules import in_full_precision
 
 _Level = Annotated[
     Any, Numbers("a number above 0 and below 1", lambda values: (values > 0) & (values < 1))

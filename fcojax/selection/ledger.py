@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fcojax.engine.solve import Outcome
-from fcojax.problems.clients import ClientData
+from fcojax import ClientData
+from fcojax.extend import Outcome
 
 
 class Entry(NamedTuple):

@@ -9,13 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.memo import memoised
+from fcojax.extend import grouped, memoised, singular_values, validated
 from fcojax.selection.solves import beyond_all
 from fcojax.transforms import Penalty
-from fcojax.transforms.penalties.norms import grouped
 from fcojax.types import Array, Count, Params, PyTree
-from fcojax.xla.linalg import singular_values
 
 Number = Callable[[Params], Array]
 

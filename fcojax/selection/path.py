@@ -7,22 +7,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import tree
-from fcojax.algorithms import fed_mid_osp
-from fcojax.algorithms.base import Algorithm
-from fcojax.algorithms.work import Work, local_steps
-from fcojax.arguments import checked_value, shown, validated
-from fcojax.engine.hparams import as_arrays
-from fcojax.engine.limits import require_unlimited
-from fcojax.engine.optimality import kkt, pooled_gradient
-from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.program import Program
-from fcojax.engine.solve import Outcome
-from fcojax.engine.validation import as_params, require_algorithm, require_run
-from fcojax.memo import jit_per
-from fcojax.problems.clients import ClientData
-from fcojax.problems.losses import Loss
-from fcojax.problems.problem import Problem
+from fcojax import ClientData, Plan, kkt, local_steps, tree
+from fcojax.algorithms import Algorithm, Work, fed_mid_osp
+from fcojax.extend import (
+    Loss,
+    Outcome,
+    Program,
+    as_arrays,
+    as_params,
+    as_plan,
+    checked_value,
+    in_full_precision,
+    jit_per,
+    pooled_gradient,
+    require_algorithm,
+    require_run,
+    require_unlimited,
+    shown,
+    validated,
+)
+from fcojax.problems import Problem
 from fcojax.selection.folds import Fraction
 from fcojax.selection.ledger import Entry, Exchanges, Ledger, client_names, entry_of_solves
 from fcojax.selection.nonzeros import Counter, Nonzeros, Range, range_of
@@ -40,7 +44,6 @@ from fcojax.selection.solves import (
 from fcojax.selection.summary import traffic_of_all, usable_summary
 from fcojax.transforms import Penalty, euclidean
 from fcojax.types import Array, Count, Key, NonNegative, Numbers, Params, PyTree
-from fcojax.xla.rules import in_full_precision
 
 Method = Callable[[Loss], Algorithm]
 

@@ -5,15 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.engine.solve import Outcome
-from fcojax.memo import jit_per
-from fcojax.problems.problem import Problem
+from fcojax.extend import Outcome, in_full_precision, jit_per
+from fcojax.problems import Problem
 from fcojax.selection.ledger import Entry, Exchanges, entry_of_solves
 from fcojax.selection.path import prepared
 from fcojax.selection.solves import FIRST_ITERATIONS, warm_started_path
 from fcojax.transforms import box
 from fcojax.types import Key, Params, Scalar
-from fcojax.xla.rules import in_full_precision
 
 
 def refit_of(

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.problems.problem import population_loss
+from fcojax.extend import least_scale
+from fcojax.problems import population_loss
 from fcojax.selection.nonzeros import Counter, Nonzeros, Range
 from fcojax.selection.solves import Fits, Null, Setup, Start, first_start, null_model, solve_from
 from fcojax.transforms import Penalty
-from fcojax.transforms.penalty import least_scale
 from fcojax.types import Array
 
 _MAX_STEPS = 60

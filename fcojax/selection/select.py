@@ -8,16 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import tree
-from fcojax.algorithms.work import Work
-from fcojax.arguments import validated
-from fcojax.engine.padding import sizes_matter
-from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.solve import Outcome
-from fcojax.memo import jit_per
-from fcojax.privacy.mechanism import is_private
-from fcojax.problems.clients import ClientData, require_one_device
-from fcojax.problems.problem import Problem, population_loss
+from fcojax import ClientData, Plan, tree
+from fcojax.algorithms import Work
+from fcojax.extend import (
+    Outcome,
+    as_plan,
+    in_full_precision,
+    jit_per,
+    require_one_device,
+    sizes_matter,
+    validated,
+)
+from fcojax.problems import Problem, population_loss
 from fcojax.selection.criteria import Criterion, UpToOne
 from fcojax.selection.folds import (
     Folds,
@@ -47,7 +49,6 @@ from fcojax.selection.show import draw_path, draw_scores
 from fcojax.selection.solves import Setup, key_of_fold
 from fcojax.transforms import Penalty
 from fcojax.types import Count, Key, NonNegative, Params, PyTree
-from fcojax.xla.rules import in_full_precision
 
 
 class Selection(NamedTuple):
@@ -218,8 +219,8 @@ def select(
       >>> found.path.strengths.tolist(), found.path.num_nonzero.tolist(), found.chosen
       ([2.0, 1.0, 0.5], [0, 1, 1], 2)
     """
-    if refit and plan is not None and is_private(as_plan(plan)):
-        raise ValueError("the uplink adds noise, and the refit would not; pass refit=False.")
+    if refit and plan is not None and as_plan(plan).aggregator.noisy:
+        raise ValueError("the aggregator adds noise, and the refit would not; pass refit=False.")
     if isinstance(by, Nonzeros):
         path = path_of(
             problem,

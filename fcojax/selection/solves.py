@@ -14,16 +14,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fcojax import tree
-from fcojax.algorithms.base import Algorithm
-from fcojax.engine.optimality import kkt, pooled_gradient
-from fcojax.engine.plan import Plan
-from fcojax.engine.program import Program
-from fcojax.engine.solve import Outcome, solve_traced
-from fcojax.privacy.mechanism import is_private
-from fcojax.problems.clients import ClientData
-from fcojax.problems.losses import Loss
-from fcojax.problems.problem import population_loss
+from fcojax import ClientData, Plan, kkt, tree
+from fcojax.algorithms import Algorithm
+from fcojax.extend import Loss, Outcome, Program, pooled_gradient, solve_traced
+from fcojax.problems import population_loss
 from fcojax.transforms import Penalty, flat
 from fcojax.types import Array, Key, Params
 
@@ -184,7 +178,7 @@ def key_of_fold(plan: Plan, key: Key, fold: Array | int) -> Key:
     Paths have the same cohorts, which is best for comparing them, but with noise keys of their own:
     the difference of two releases with the same noise has none.
     """
-    if not is_private(plan):
+    if not plan.aggregator.noisy:
         return key
     return jax.random.fold_in(jax.random.fold_in(key, _FOLD), fold)
 

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.memo import jit_per
-from fcojax.problems.problem import Problem
+from fcojax.extend import in_full_precision, jit_per, validated
+from fcojax.problems import Problem
 from fcojax.selection.folds import Fraction, Part, hold_out, part_of_data, stacked, weighted_loss
 from fcojax.selection.ledger import Ledger, client_names, entry_of_solves
 from fcojax.selection.path import (
@@ -22,7 +21,6 @@ from fcojax.selection.path import (
 )
 from fcojax.transforms import Penalty
 from fcojax.types import Array, Count, Key, NonNegative, Params
-from fcojax.xla.rules import in_full_precision
 
 
 class Stability(NamedTuple):

@@ -10,11 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, takes
-from fcojax.algorithms.fed_dual_avg import DualPoint, FedDualAvgHparams
-from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.losses import Loss
-from fcojax.transforms.mirrors.mirror import Mirror
+from fcojax.algorithms import Algorithm, ClientResult, mean_gradient, takes
+from fcojax.extend import DualPoint, FedDualAvgHparams, Loss
+from fcojax.transforms import Mirror
 from fcojax.types import Array, Params, PyTree
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from fcojax.arguments import validated
+from fcojax.extend import validated
 from fcojax.types import Count, NonNegative, Positive
 
 

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fcojax.algorithms.local_sgd import LocalSGDHparams
-from fcojax.arguments import validated
+from fcojax.extend import LocalSGDHparams, validated
 from fcojax.theory.linear_models import Constants, LinearModel
 from fcojax.types import Count, CountOrZero, Positive
 

@@ -12,12 +12,10 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.problems.clients import ClientData
-from fcojax.problems.losses import Loss
-from fcojax.problems.problem import population_loss
-from fcojax.transforms.manifolds.manifold import Manifold, ambient_norm, riemannian_gradient
+from fcojax import ClientData, tree
+from fcojax.extend import Loss, ambient_norm, validated
+from fcojax.problems import population_loss
+from fcojax.transforms import Manifold, riemannian_gradient
 from fcojax.types import Array, Count, NonNegative, Params, Positive
 
 

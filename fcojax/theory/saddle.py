@@ -10,14 +10,11 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
-from fcojax.algorithms.fe_dual_ex import extrapolation
-from fcojax.algorithms.fed_dual_avg import DualPoint, FedDualAvgHparams, fed_dual_avg
-from fcojax.arguments import validated
-from fcojax.problems.losses import Loss
+from fcojax.algorithms import Algorithm, ClientResult, Displacement, fed_dual_avg, takes
+from fcojax.extend import DualPoint, FedDualAvgHparams, Loss, elapsed, extrapolation, validated
 from fcojax.theory.averages import Averaged
 from fcojax.theory.fco import Constants
-from fcojax.transforms.mirrors.mirror import Mirror
+from fcojax.transforms import Mirror
 from fcojax.types import Count, NonNegative, Params, Positive
 
 

@@ -6,14 +6,9 @@ from typing import Any, cast
 import jax
 import jax.numpy as jnp
 
-from fcojax.algorithms.base import Algorithm
-from fcojax.algorithms.local import Local
-from fcojax.algorithms.work import Work
-from fcojax.arguments import validated
-from fcojax.engine.state import StateObserver
-from fcojax.engine.stepper import advance, start
-from fcojax.memo import memoised
-from fcojax.problems.clients import ClientData
+from fcojax import ClientData, StateObserver, advance, start
+from fcojax.algorithms import Algorithm, Local, Work
+from fcojax.extend import memoised, validated
 from fcojax.types import Count, Key, Params, PyTree
 
 

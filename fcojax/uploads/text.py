@@ -1,11 +1,11 @@
-"""An uplink from a text, as a config writes it, ``top_k:0.01,ef21``: a compressor and feedback."""
+"""Codec and aggregator from a text of a config, ``top_k:0.01,ef21``: a compressor and feedback."""
 
 import difflib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
-from fcojax.engine.uploads.uplink import Uplink
+from fcojax.extend import Uploads
 from fcojax.uploads import feedback, low_rank, quantise, rotation, sparse
 from fcojax.uploads.coding import compressed
 from fcojax.uploads.compressor import Compressor, compose, contractive
@@ -32,7 +32,7 @@ _COMPRESSORS: dict[str, tuple[str, Callable[[str], Any] | None, Callable[..., Co
     "power": ("power:RANK", int, low_rank.power),
     "half": ("half", None, quantise.half),
 }
-_FEEDBACK: dict[str, tuple[str, Callable[[str], Any] | None, Callable[..., Uplink]]] = {
+_FEEDBACK: dict[str, tuple[str, Callable[[str], Any] | None, Callable[..., Any]]] = {
     "ef14": ("ef14", None, feedback.ef14),
     "ef21": ("ef21", None, feedback.ef21),
     "ef21_sgdm": ("ef21_sgdm:MOMENTUM", float, feedback.ef21_sgdm),
@@ -42,8 +42,8 @@ _FEEDBACK: dict[str, tuple[str, Callable[[str], Any] | None, Callable[..., Uplin
 }
 
 
-def from_text(text: str, name: str = "uplink") -> Uplink:
-    """Return the uplink that a text names.
+def from_text(text: str, name: str = "codec") -> Uploads:
+    """Return the codec that a text names, and the aggregator that it needs.
 
     Args:
       text: a compressor, or two joined by ``+``, and behind a comma the error feedback. An unbiased
@@ -52,7 +52,7 @@ def from_text(text: str, name: str = "uplink") -> Uplink:
 
     Example:
       >>> from fcojax import uploads
-      >>> from_text("top_k:0.01+half,ef21") is uploads.ef21(
+      >>> from_text("top_k:0.01+half,ef21") == uploads.ef21(
       ...     uploads.compose(uploads.top_k(0.01), uploads.half()))
       True
     """
@@ -65,10 +65,11 @@ def from_text(text: str, name: str = "uplink") -> Uplink:
     if plus:
         compressor = compose(compressor, _made(second, _COMPRESSORS, "compressor", given))
     if not comma:
-        return compressed(compressor)
+        return Uploads(compressed(compressor))
     if compressor.variance is not None and not remedy.strip().startswith(("diana", "marina")):
         compressor = contractive(compressor)
-    return _made(remedy, _FEEDBACK, "error feedback", given, compressor)
+    made = _made(remedy, _FEEDBACK, "error feedback", given, compressor)
+    return made if isinstance(made, Uploads) else Uploads(made)  # ef14 needs no aggregator
 
 
 def _made(text: str, known: dict[str, Any], what: str, whole: str, *inner: Compressor) -> Any:

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 import fcojax
-from benchmarks import survivor
 from experiments.execution import jobs
 from experiments.process.errors import sentence
 from experiments.report import rows as tidy
 from experiments.storage.checkpoints import Checkpoints
 from experiments.storage.row_store import RowStore
 from fcojax.engine.state import State
+from tests.experiments import survivor
 from tests.experiments.toys import Killed, Toy, killed_after
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)

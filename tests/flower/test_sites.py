@@ -10,7 +10,10 @@ import pytest
 from orbax.checkpoint import v1 as ocp
 
 import fcojax
-from benchmarks.federations import (
+from fcojax import flower, safetensors, uploads
+from fcojax.transforms import euclidean, group_l2, l1
+from tests.flower.federations import FAULTS, Sites
+from tests.flower.three_sites import (
     ALGORITHMS,
     NAMES,
     NUM_ROUNDS,
@@ -19,9 +22,6 @@ from benchmarks.federations import (
     rows_of,
     simulated,
 )
-from fcojax import flower, safetensors, uploads
-from fcojax.transforms import euclidean, group_l2, l1
-from tests.flower.federations import FAULTS, Sites
 
 pytestmark = pytest.mark.gate
 

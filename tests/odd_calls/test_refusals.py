@@ -135,11 +135,7 @@ FACTORIES = {
         lambda: fcojax.coin_flips(0.1).size(np.ones(2)),
         "num_clients",
     ),
-    "an example that is a number": (
-        lambda: fcojax.networks.functions_of(fcojax.networks.two_layer(4, 3, 2), -1, (1, 2)),
-        "x is",
-    ),
-    "a point that is no array": (lambda: l1().prox("text", 1.0, 1.0), "point of a transform"),
+    "a point that is no array": (lambda: l1().prox("text", 1.0, 1.0), "text"),
     "fewer than no examples": (
         lambda: fcojax.selection.bic().scores(np.ones(1), np.ones(1), -1, 2),
         "num_examples",

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from flax import linen, nnx
 from jax import lax
@@ -169,52 +168,6 @@ def test_what_is_left_as_it_is():
     assert plain(1) == 2 and calls[-1] == 1
     assert fast_inside_loops(lambda x: (layer(x, kernel), "a word"))(x)[1] == "a word"
     assert fast_inside_loops(lambda x, name: name)(x, "a word") == "a word"
-
-
-PICKS = {
-    "a label's score": lambda rows, labels: jnp.take_along_axis(rows, labels[:, None], 1),
-    "clipped": lambda rows, labels: jnp.take_along_axis(rows, labels[:, None], 1, mode="clip"),
-    "with a fill": lambda rows, labels: jnp.take_along_axis(
-        rows, labels[:, None], 1, mode="fill", fill_value=-2.0
-    ),
-    "of optax": optax.softmax_cross_entropy_with_integer_labels,
-    "of a column": lambda rows, labels: jnp.take(rows, labels[1], 1),
-    "row by row": jax.vmap(lambda row, label: row[label]),
-    "of a table": lambda rows, labels: jnp.take_along_axis(
-        rows.reshape(len(rows), 2, -1), jnp.tile(labels[:, None, None], (1, 2, 1)), 2
-    ),
-}
-
-
-@pytest.mark.parametrize("name", PICKS)
-def test_an_entry_of_each_row_is_a_sum_where_kernels_should_be_few(name):
-    """Within the row, counted from its end, and outside of it."""
-    pick, rows, labels = PICKS[name], normal(5, 4), jnp.array([0, 3, -1, 9, -7])
-
-    def slope(pick):
-        return jax.grad(lambda rows: jnp.nansum(pick(rows, labels) ** 2))(rows)
-
-    ours = fast_inside_loops(pick)
-    assert "gather[" in str(jax.make_jaxpr(ours)(rows, labels))
-    with rules.pretend("cuda"):
-        assert "gather[" not in str(jax.make_jaxpr(ours)(rows, labels))
-        np.testing.assert_array_equal(ours(rows, labels), pick(rows, labels))
-        np.testing.assert_array_equal(slope(ours), slope(pick))
-        few = jnp.array([3, 200], jnp.uint8)
-        np.testing.assert_array_equal(ours(normal(2, 500), few), pick(normal(2, 500), few))
-
-
-def test_other_gathers_are_left():
-    labels = jnp.array([1, 0])
-    with rules.pretend("cuda"):
-        for pick, rows in [
-            (lambda rows: rows[labels], normal(3, 4)),
-            (lambda rows: rows[:, labels], normal(3, 1)),
-            (lambda rows: jnp.take_along_axis(rows, labels[None], 0), normal(3, 2)),
-            (lambda rows: jnp.take_along_axis(rows, labels[:, None], 1), normal(2, 1025)),
-            (lambda rows: jnp.take_along_axis(rows, labels[:, None], 1), jnp.ones((2, 3), int)),
-        ]:
-            assert "gather[" in str(jax.make_jaxpr(fast_inside_loops(pick))(rows))
 
 
 def test_errors_and_programs_name_the_line_of_the_user():

@@ -1,14 +1,10 @@
 """A run that is killed again and again, and the same run left alone: not a bit may differ.
 
-    python -m benchmarks.survival [--kills=30] [--signal=KILL] [--seed=0] [--quick]
-
-The run, ``benchmarks/survivor.py``, has client state, sampled cohorts, lost uploads and an uplink
-with residuals. It is killed at random moments, from the first import to the last figure, and
-started again with the same command until it is done. Prints one JSON line: how often it was killed,
-with which exit codes and after how long, and whether rows, summary and models are the same.
+The run, ``survivor.py``, has client state, sampled cohorts, lost uploads and an uplink with
+residuals. It is killed at random moments, from the first import to the last figure, and started
+again with the same command until it is done.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -22,13 +18,13 @@ import time
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).parent.parent.parent
 
 
 def command(workdir: pathlib.Path, quick: bool) -> list[str]:
     """The run, with a checkpoint every other moment."""
     arguments = [f"--workdir={workdir}", "--checkpoint_every=0.2", *(["--quick"] if quick else [])]
-    config = "--config=benchmarks/survivor.py"
+    config = "--config=tests/experiments/survivor.py"
     return [sys.executable, "-m", "experiments.run", config, *arguments]
 
 
@@ -116,17 +112,3 @@ def measure(kills: int, name: str, seed: int, quick: bool) -> dict:
             "rows": len((whole / "rows.jsonl").read_text("utf-8").splitlines()),
             "differences": differences(whole, broken),
         }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=30, help="how often")
-    parser.add_argument("--signal", default="KILL", help="KILL, TERM, INT or HUP")
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--quick", action="store_true", help="a run of a few seconds")
-    given = parser.parse_args()
-    print(json.dumps(measure(given.kills, given.signal, given.seed, given.quick)))
-
-
-if __name__ == "__main__":
-    main()

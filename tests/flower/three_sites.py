@@ -1,26 +1,17 @@
-"""Three small sites, six methods, a choice of a strength, and the simulation of all of it."""
+"""Three small sites, six methods, and their simulation."""
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 import fcojax
 from fcojax import flower, uploads
-from fcojax.selection import Selection, hold_out
 from fcojax.transforms import euclidean, l1
 
 NAMES = ("Antwerp", "Bern", "Cork")
 SIZES = (7, 4, 9)
 NUM_ROUNDS = 20
-KEY = jax.random.key(5)
-# (round, client) in benchmarks.sites: one answers too late, one is dead, the line of one is cut.
-LATE, DEAD, CUT = (1, 0), (3, 1), (2, 2)
-
-
-BY = hold_out(0.4, clients=True)
-CHOICE = {"strengths": 2, "least": 0.4, "tolerance": 0.05, "eval_every": 3, "max_rounds": 6}
 
 
 def loss(w, rows):
@@ -73,37 +64,6 @@ def federation_of(name, dtype="float64", **other):
     hparams = algorithm.hparams_type(client_lr=0.03, **numbers)
     plan = fcojax.Plan(fcojax.local_steps(3, batch_size=2), uplink=uplink)
     return flower.Federation(algorithm, plan, hparams, jnp.zeros(6, dtype), **other)
-
-
-def thresholding(loss):
-    """Return the method whose strength is chosen."""
-    return fcojax.algorithms.fed_mid_osp(loss, euclidean(l1()))
-
-
-def federation_of_choice():
-    """Return the federation in which a strength is chosen, by rounds of one full step."""
-    algorithm = thresholding(loss)
-    hparams = algorithm.hparams_type(client_lr=0.2)
-    start = jnp.zeros(6, "float64")
-    return flower.Federation(algorithm, fcojax.local_steps(1), hparams, start, loss, l1())
-
-
-def simulated_choice(key) -> Selection:
-    """Return the choice by ``fcojax.select`` on the rows of all sites."""
-    data = fcojax.from_clients([rows_of()[name] for name in NAMES])
-    problem = fcojax.problems.Problem(loss, data, None, lambda key: jnp.zeros(6, "float64"))
-    federation = federation_of_choice()
-    return fcojax.select(
-        problem,
-        l1(),
-        by=BY,
-        refit=False,
-        key=key,
-        method=thresholding,
-        hparams=federation.hparams,
-        plan=federation.plan,
-        **CHOICE,
-    )
 
 
 @dataclasses.dataclass(frozen=True)

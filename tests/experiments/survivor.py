@@ -1,4 +1,4 @@
-"""The run that ``benchmarks.survival`` kills: client state, sampling, losses and an uplink.
+"""The run that ``tests.experiments.survival`` kills: client state, sampling, losses and an uplink.
 
 A lasso by FedDyn and FedAvg whose uploads are signs and one size, with error feedback.
 """

@@ -15,7 +15,6 @@ from jax.custom_derivatives import SymbolicZero
 
 from fcojax import tree
 from fcojax.types import Array, PyTree
-from fcojax.xla.stacking import joined
 
 
 def guarded(
@@ -45,7 +44,7 @@ def guarded(
             for leaf in jax.tree.leaves(judged(result))
             if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
         ]
-        finite = tree.all_finite(joined(leaves))
+        finite = tree.all_finite(leaves)
         # A no-op that lets every part of the result depend on the verdict, as the derivatives do.
         # Where vmap maps the one and not the other, jax cannot transpose the rule below.
         return tree.where(finite, result, result), finite

@@ -1,0 +1,108 @@
+"""Names for authors of further algorithms, aggregators, samplers and tools.
+
+``import fcojax`` is for users. What builds on the core from outside, as ``fcojax.uploads``,
+``fcojax.robust``, ``fcojax.privacy``, ``fcojax.selection`` and ``fcojax.flower`` do, imports
+``fcojax``, its public packages and this module, and nothing else. The names here are under the
+deprecation policy of the library; they are documented where they are defined.
+"""
+
+# ruff: noqa: F401
+# Factories and arguments.
+from fcojax.algorithms.base import Factory, elapsed
+from fcojax.algorithms.fe_dual_ex import extrapolation
+from fcojax.algorithms.fed_dual_avg import DualPoint, FedDualAvgHparams
+from fcojax.algorithms.local_sgd import LocalSGDHparams
+
+# Codecs and aggregators.
+from fcojax.algorithms.work import Work
+from fcojax.arguments import (
+    at_most,
+    checked_value,
+    field_annotations,
+    numbers_of,
+    shown,
+    validated,
+)
+from fcojax.engine.aggregation import (
+    Population,
+    RoundResult,
+    aggregate,
+    decoded_upload,
+    require_same_form,
+)
+from fcojax.engine.aggregator import (
+    MEAN,
+    STACK,
+    SUM,
+    Aggregate,
+    Allowance,
+    Change,
+    Collector,
+    Noise,
+    RoundWeights,
+    Stacked,
+    Term,
+    Uploads,
+    mean_of,
+    split,
+    weighted_mean,
+)
+from fcojax.engine.client_loop import Rows, local_handle, through_codec
+from fcojax.engine.first_uploads import kept_for, reads_fraction, require_fitting
+from fcojax.engine.grid import num_points, take
+from fcojax.engine.hparams import as_arrays, at_round, is_schedule, number
+from fcojax.engine.limits import allowance_of, require_unlimited
+
+# Optimality.
+from fcojax.engine.optimality import VIOLATION, pooled_gradient, violation_at
+from fcojax.engine.padding import sizes_matter
+
+# Participation.
+from fcojax.engine.participation.availability import Cyclic, Markov
+from fcojax.engine.participation.recorded import Trace
+from fcojax.engine.participation.samplers import CoinFlips, Dropout, Everyone, UniformCohort
+from fcojax.engine.plan import as_plan
+from fcojax.engine.program import Program
+from fcojax.engine.randomness import (
+    AGGREGATE,
+    BATCHES,
+    CLIENT,
+    ENCODE,
+    SERVER,
+    SHARED,
+    draw_cohort,
+    purpose_key,
+)
+from fcojax.engine.round import server_step
+from fcojax.engine.solve import Outcome, solve_traced
+from fcojax.engine.state import is_sweep
+from fcojax.engine.validation import (
+    as_first_states,
+    as_params,
+    require_algorithm,
+    require_hparams,
+    require_run,
+)
+from fcojax.factories import factory, memoised
+from fcojax.memo import jit_per
+
+# Problems and geometry.
+from fcojax.problems.clients import require_one_device
+from fcojax.problems.fields import by_field, checked_weights, in_range
+from fcojax.problems.labels import SPLITS, check_labels, check_splits
+from fcojax.problems.least_squares import half_squared_error
+from fcojax.problems.losses import Loss
+from fcojax.problems.measures import at_cuts, density, on_validation
+from fcojax.problems.memory import taken
+from fcojax.problems.second_moments import row_weights
+from fcojax.shuffle import permuted, words
+from fcojax.transforms.bisection import least_scale
+from fcojax.transforms.manifolds.manifold import ambient_norm
+from fcojax.transforms.penalties.norms import grouped
+
+# Programs for all backends.
+from fcojax.xla.jaxprs import depend_on_first, inner_programs
+from fcojax.xla.linalg import singular_values, symmetric_eigh
+from fcojax.xla.recurrence import recurrence
+from fcojax.xla.rewriting import fast_inside_loops
+from fcojax.xla.rules import backend, in_full_precision, rules
