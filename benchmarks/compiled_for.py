@@ -37,6 +37,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
 os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+# Another process with libtpu holds a lock, which protects devices that are not used here.
+os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +52,6 @@ from benchmarks.settings import plan
 from benchmarks.workloads import WORKLOADS, Workload
 from fcojax import transforms
 from fcojax.transforms import euclidean, grassmann, l1, nuclear, stiefel, trend_filter
-from fcojax.xla.jaxprs import inner_programs
 from fcojax.xla.rules import pretend
 
 # The programs: shapes in place of data, so that nothing is drawn. Workloads have the sizes of
@@ -569,7 +570,8 @@ def products(jaxpr) -> float:
             kernel, numbers = eqn.invars[1].aval.shape, eqn.params["dimension_numbers"]
             total += 2.0 * out * math.prod(kernel) / kernel[numbers.rhs_spec[0]]
         times = eqn.params.get("length", 1) if eqn.primitive.name == "scan" else 1
-        inner = [products(each) for each in inner_programs(eqn)]
+        jaxprs = [getattr(leaf, "jaxpr", leaf) for leaf in jax.tree.leaves(eqn.params)]
+        inner = [products(each) for each in jaxprs if hasattr(each, "eqns")]
         # Of the branches of a conditional one is taken.
         total += times * (max(inner, default=0.0) if eqn.primitive.name == "cond" else sum(inner))
     return total

@@ -3,10 +3,9 @@
 import jax
 import jax.numpy as jnp
 
+from fcojax import ClientData, Plan
 from fcojax.engine.client_loop import local_handle
-from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import draw_cohort
-from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key
 
 

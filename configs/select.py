@@ -59,7 +59,7 @@ def get_config():
     config.least = 0.01  # the last strength as a share of the first
     config.tolerance = 1e-5  # on the optimality conditions, in units of the first strength
     config.max_rounds = 5000  # for every strength
-    config.uplink = config_dict.placeholder(str)  # compression of uploads, as top_k:0.1,ef21
+    config.codec = config_dict.placeholder(str)  # compression of uploads, as top_k:0.1,ef21
     config.seed = 0  # of the draws of folds
 
     config.data_seed = 0  # of drawn sites, and of the division of a file without sites

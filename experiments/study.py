@@ -19,11 +19,9 @@ from experiments.report.claims import Claim
 from experiments.report.plots import Panel
 from experiments.report.rows import Row, plain
 from experiments.report.summary import SUPPORT
-from fcojax import arguments, shuffle
+from fcojax import Plan, arguments, shuffle
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
-from fcojax.engine.plan import Plan
-from fcojax.engine.uploads.uplink import Uplink
 from fcojax.problems import ClientData, Problem, from_clients
 from fcojax.transforms import (
     Manifold,
@@ -189,8 +187,7 @@ class Sweep(NamedTuple):
       panels: what is drawn over the rounds, left to right.
       mirror: ``(config, penalty) -> Mirror``, for algorithms that take one; it carries the penalty.
       manifold: ``config -> Manifold``, for algorithms that take one.
-      uplink: ``config -> Uplink``, what happens to uploads on their way; ``None`` for nothing.
-        The config key ``uplink`` takes its place.
+      plan: ``(config, plan) -> plan``, what no key says, such as a codec of one's own.
       algorithms: further algorithms that ``config.algorithms`` may name beside the library's:
         factories by label, or a list of factories, whose labels are their names.
       plans: by label, ``(config, problem) -> (clients, plan)`` of algorithms that do not train on
@@ -216,7 +213,7 @@ class Sweep(NamedTuple):
     panels: Sequence[Panel]
     mirror: Callable[[ConfigDict, Penalty], Mirror] = lambda config, penalty: euclidean(penalty)
     manifold: Callable[[ConfigDict], Manifold] = lambda config: flat()
-    uplink: Callable[[ConfigDict], Uplink | None] = lambda config: None
+    plan: Callable[[ConfigDict, Plan], Plan] = lambda config, plan: plan
     algorithms: Mapping[str, Factory] | Sequence[Factory] = ()
     plans: Mapping[str, OwnPlan] = {}
     claims: Claims = _nothing

@@ -74,7 +74,7 @@ from fcojax.engine.randomness import (
     purpose_key,
 )
 from fcojax.engine.round import server_step
-from fcojax.engine.solve import Outcome, solve_traced
+from fcojax.engine.solve import Outcome, has_failed, solve_traced
 from fcojax.engine.state import is_sweep
 from fcojax.engine.validation import (
     as_first_states,
@@ -87,13 +87,13 @@ from fcojax.factories import factory, memoised
 from fcojax.memo import jit_per
 
 # Problems and geometry.
+from fcojax.problems import memory
 from fcojax.problems.clients import require_one_device
 from fcojax.problems.fields import by_field, checked_weights, in_range
 from fcojax.problems.labels import SPLITS, check_labels, check_splits
 from fcojax.problems.least_squares import half_squared_error
-from fcojax.problems.losses import Loss
+from fcojax.problems.losses import Loss, RandomLoss
 from fcojax.problems.measures import at_cuts, density, on_validation
-from fcojax.problems.memory import taken
 from fcojax.problems.second_moments import row_weights
 from fcojax.shuffle import permuted, words
 from fcojax.transforms.bisection import least_scale

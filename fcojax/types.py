@@ -49,3 +49,7 @@ Axis = Annotated[int, Numbers("a whole number", whole=True)]
 Seed = Annotated[
     int, Numbers("a whole number of at least 0", lambda seed: seed >= 0, True, math.inf)
 ]
+Fraction = Annotated[
+    Any,
+    Numbers("a number strictly between 0 and 1", lambda values: (values > 0) & (values < 1)),
+]

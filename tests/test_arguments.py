@@ -70,13 +70,13 @@ def call(
         ({"side": "both"}, "side is 'both'; pass one of 'client', 'server'."),
     ],
 )
-def test_what_an_annotation_excludes_is_refused_in_a_sentence(given, sentence):
+def test_a_value_outside_its_annotation_is_refused(given, sentence):
     with pytest.raises(ValueError) as error:
         call(**given)
     assert str(error.value).startswith(sentence)
 
 
-def test_what_it_allows_passes_and_counts_become_integers():
+def test_values_within_their_annotation_pass_and_counts_become_integers():
     assert call(np.float32(2), count=np.int64(3), index=np.array(0)) == (2, 3, 0)
     assert type(call(count=np.int64(3))[1]) is int
     call(

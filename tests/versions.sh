@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The suite on the oldest JAX that is supported and on the newest there is, each in an environment
-# of its own made from the project's files. Arguments go to pytest: tests/versions.sh -m "slow or long"
+# of its own made from the project's files. Arguments go to pytest: tests/versions.sh -m slow
 set -euo pipefail
 
 # The newest Python that runs here, on PATH or under pyenv; nothing where there is none above 3.11.

@@ -16,7 +16,7 @@ from experiments.config import algorithms
 from experiments.config.settings import Settings
 from experiments.report.rows import points_of
 from experiments.study import Sweep
-from fcojax import tree
+from fcojax import tree, uploads
 from fcojax.algorithms import Algorithm
 from fcojax.engine.compaction import halved, padded, take_points, take_seeds
 from fcojax.engine.grid import num_points, take
@@ -30,7 +30,6 @@ from fcojax.engine.stream import Stream, on_disk
 from fcojax.engine.sweep import repeated, runs_at_once
 from fcojax.engine.tuning import fastest_chunk_size
 from fcojax.engine.validation import require_run
-from fcojax.privacy.mechanism import is_private
 from fcojax.problems import ClientData, Problem
 from fcojax.transforms import Penalty
 from fcojax.types import Key, PyTree
@@ -250,18 +249,18 @@ def build(
     jobs = []
     for label, factory in settings.algorithms.items():
         train, plan = problem.train, settings.plan
-        if plan.uplink is None:
-            plan = plan._replace(uplink=sweep.uplink(config))
+        plan = sweep.plan(config, plan)
         if label in sweep.plans:
             train, own = sweep.plans[label](config, problem)
             own = as_plan(own)
-            names = ("work", "cohort", "uplink", "downlink")
+            names = ("work", "cohort", "codec", "aggregator")
             plan = plan._replace(**{name: getattr(own, name) for name in names})
         algorithm = algorithms.build(label, factory, problem.loss, geometry)
+        if settings.broadcast is not None:
+            algorithm = uploads.compressed_broadcast(algorithm, settings.broadcast)
         grid = jax.device_get(settings.grids[label])  # points are taken between blocks
         require_run(algorithm, plan, take(grid, 0), train, jax.random.key(0))
-        linked = plan.uplink is not None or plan.downlink is not None
-        if linked and not on_disk(train):  # they depend on what is uploaded
+        if not on_disk(train):  # codec and aggregator depend on what is uploaded
             key = jax.random.key(0)
             begin = functools.partial(start, algorithm, key=key, plan=plan)
             jax.eval_shape(begin, take(grid, 0), _params(problem), train)
@@ -282,7 +281,7 @@ def prepare(
       remember: the file in which timed chunk sizes are kept.
     """
     keys, first = keys_of(settings.seeds), take(job.grid, 0)
-    if is_private(job.plan):  # two releases with the same noise would tell their difference
+    if job.plan.aggregator.noisy:  # two releases with the same noise would tell their difference
         keys = jax.vmap(jax.random.fold_in, (0, None))(keys, zlib.crc32(job.label.encode()))
     points, stream = num_points(job.grid), None
     params = _params(problem)

@@ -6,7 +6,8 @@ import jax
 import numpy as np
 
 from fcojax import ClientData, from_rows
-from fcojax.extend import taken, validated
+from fcojax.extend import validated
+from fcojax.problems import memory
 
 
 class Pooled(NamedTuple):

@@ -108,7 +108,7 @@ def require_fitting(
       memory: what the aggregator keeps.
     """
     codec = plan.codec
-    if codec is not None and codec.feeds_back and algorithm.codecs == "without feedback":
+    if codec is not None and codec.feeds_back and algorithm.codecs != "any":
         raise ValueError(
             "the codec adds what it left out of an upload to later ones, which mean another thing "
             "in this algorithm; pass a codec without feedback, such as uploads.compressed(...)."

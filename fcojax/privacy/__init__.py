@@ -10,8 +10,10 @@ from fcojax.privacy.accounting import (
     epsilon,
     epsilons,
     law,
+    multiplier_of,
     noise_for,
     releases,
+    together,
     total_epsilon,
 )
 from fcojax.privacy.bands import square_root_bands
@@ -32,6 +34,8 @@ __all__ = [
     "epsilon",
     "epsilons",
     "law",
+    "multiplier_of",
+    "together",
     "noise_for",
     "releases",
     "rounds_within",

@@ -11,7 +11,7 @@ identity for h + t psi and the smoothness of F.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -243,7 +243,7 @@ def quadratic_constants(
     return constants, heterogeneity
 
 
-def squared_dual_norm(hessian: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+def squared_dual_norm(hessian: np.ndarray) -> Callable[[Any], Any]:
     r"""Return the function :math:`z \mapsto \|Q\|_2\, z^T Q^{-1} z` over the last axis."""
     inverse = np.linalg.eigvalsh(hessian)[-1] * np.linalg.inv(hessian)
     return lambda z: ((z @ inverse) * z).sum(axis=-1)

@@ -12,7 +12,7 @@ from fcojax.uploads.modular import ModularGrid, modular_sum
 from fcojax.uploads.quantise import half, natural, qsgd, sign, terngrad
 from fcojax.uploads.rotation import drive, eden
 from fcojax.uploads.sparse import rand_k, top_k
-from fcojax.uploads.text import from_text
+from fcojax.uploads.text import compressor_from_text, from_text
 
 __all__ = [
     # compressors
@@ -43,6 +43,7 @@ __all__ = [
     "ef14",
     "ef21",
     "ef21_sgdm",
+    "compressor_from_text",
     "from_text",
     "marina",
     "modular_sum",

@@ -58,18 +58,37 @@ def from_text(text: str, name: str = "codec") -> Uploads:
     """
     chain, comma, remedy = text.partition(",")
     given = f"{name} is {text!r}"
-    first, plus, second = chain.partition("+")
-    compressor = _made(first, _COMPRESSORS, "compressor", given)
-    if plus and not first.strip().startswith(("top_k", "rand_k")):
-        raise ValueError(f"{given}; the first of two is top_k or rand_k.")
-    if plus:
-        compressor = compose(compressor, _made(second, _COMPRESSORS, "compressor", given))
+    compressor = _compressor(chain, given)
     if not comma:
         return Uploads(compressed(compressor))
     if compressor.variance is not None and not remedy.strip().startswith(("diana", "marina")):
         compressor = contractive(compressor)
     made = _made(remedy, _FEEDBACK, "error feedback", given, compressor)
     return made if isinstance(made, Uploads) else Uploads(made)  # ef14 needs no aggregator
+
+
+def compressor_from_text(text: str, name: str = "compressor") -> Compressor:
+    """Return the compressor that a text names, as ``from_text`` without feedback.
+
+    Args:
+      text: a compressor, or two joined by ``+``.
+      name: what errors call the text.
+
+    Example:
+      >>> compressor_from_text("top_k:0.01").name
+      'top_k(0.01)'
+    """
+    return _compressor(text, f"{name} is {text!r}")
+
+
+def _compressor(text: str, given: str) -> Compressor:
+    first, plus, second = text.partition("+")
+    compressor = _made(first, _COMPRESSORS, "compressor", given)
+    if plus and not first.strip().startswith(("top_k", "rand_k")):
+        raise ValueError(f"{given}; the first of two is top_k or rand_k.")
+    if plus:
+        compressor = compose(compressor, _made(second, _COMPRESSORS, "compressor", given))
+    return compressor
 
 
 def _made(text: str, known: dict[str, Any], what: str, whole: str, *inner: Compressor) -> Any:

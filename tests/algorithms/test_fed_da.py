@@ -109,6 +109,8 @@ def oracle(estimate, metric, hparams, num_steps, num_rounds):
     return np.array(found)
 
 
+@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["adam", "adagrad"])
 @pytest.mark.parametrize("estimate", ["plain", "momentum", "variance_reduced"])
 def test_it_equals_a_slow_oracle(estimate, metric):
@@ -120,6 +122,8 @@ def test_it_equals_a_slow_oracle(estimate, metric):
     np.testing.assert_allclose(ours, oracle(estimate, metric, hparams, 3, 10), rtol=0, atol=1e-12)
 
 
+@pytest.mark.gate
+@pytest.mark.slow
 @pytest.mark.parametrize("estimate", ["plain", "momentum", "variance_reduced"])
 def test_with_one_full_step_of_everyone_the_limit_is_the_optimum(estimate):
     scale = 0.1
@@ -141,7 +145,7 @@ def test_with_one_full_step_of_everyone_the_limit_is_the_optimum(estimate):
 
 
 def test_penalties_without_a_prox_in_the_metric_are_refused():
-    with pytest.raises(ValueError, match="the penalty of fed_da couples entries"):
+    with pytest.raises(ValueError, match="couples entries"):
         fed_da(federations.quadratic, nuclear())
-    with pytest.raises(ValueError, match="metric is 'rms'; pass one of 'adagrad', 'adam'"):
+    with pytest.raises(ValueError, match="metric is 'rms'"):
         fed_da(federations.quadratic, metric="rms")

@@ -137,13 +137,10 @@ SIDES = {
         False,
     ),
 }
-EVERY_DAY = ("adam, and adam that is kept",)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [name if name in EVERY_DAY else pytest.param(name, marks=slow) for name in SIDES]
-)
+@pytest.mark.parametrize("name", SIDES)
 def test_any_optimiser_equals_optax_driven_by_hand(name):
     """Minibatches, sampling, uneven work; states that are kept belong to their client."""
     server, client, keep = SIDES[name]
@@ -179,13 +176,6 @@ def test_a_rate_that_no_optimiser_reads_is_no_hyperparameter():
     assert of_rates.hparams_type is fed_opt(loss).hparams_type is fed_opt.Hparams
     with pytest.raises(TypeError, match="client_lr"):
         fcojax.grid.product(fixed, client_lr=[0.1, 0.2])
-
-
-@pytest.mark.parametrize("chosen", [3, lambda hparams: 3])
-def test_what_is_no_optimiser_is_refused(chosen):
-    algorithm = algorithms.fed_opt(federations.loss, server=chosen)
-    with pytest.raises(ValueError, match="optimiser of the server is 3; pass one of optax"):
-        algorithm.init(None, jnp.zeros(2))
 
 
 SCALE = 5.0

@@ -141,27 +141,3 @@ def test_two_owners_of_each_coordinate_end_at_the_solution(cohort, size):
         eval_every=600,
     )
     assert np.linalg.norm(stuck - best) > 1e-3 * np.linalg.norm(best)
-
-
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (lambda: tamuna(loss, num_clients=5, num_owners=1), "from 2 owners to that many"),
-        (lambda: tamuna(loss, num_clients=5, num_owners=6), "num_owners is 6 and num_clients 5"),
-        (lambda: tamuna(loss, num_owners=2), "num_clients None; pass the number of clients"),
-        (
-            lambda: fcojax.start(
-                chosen(2),
-                RATES,
-                jnp.ones(DIM),
-                data(),
-                KEY,
-                fcojax.Plan(fcojax.local_steps(2), uplink=uploads.ef14(uploads.top_k(2))),
-            ),
-            "needs uploads as they were sent; pass uplink=None",
-        ),
-    ],
-)
-def test_bad_input_is_refused_in_a_sentence(call, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        call()

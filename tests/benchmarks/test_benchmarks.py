@@ -30,35 +30,35 @@ def json_lines(*arguments):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_command_prints_both_sides_and_they_agree():
     (row,) = json_lines("benchmarks.rounds", "--workload=toy", "--repeats=1")
     assert row["objective"] == pytest.approx(row["numpy_objective"], rel=1e-5)
     assert {"ms_per_round", "first_run_s", "peak_rss_mb", "ratio"} <= set(row)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_sweep_agrees_with_the_loop_over_its_points():
     (row,) = json_lines("benchmarks.sweep", "--workload=toy", "--repeats=1")
     assert row["largest_difference"] < 1e-4
     assert list(row["ms_per_round"]) == ["1", "4"] and row["ratio_per_point"] > 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_first_round_is_timed_beside_plain_jax():
     (row,) = json_lines("benchmarks.first_round", "--workload=toy", "--repeats=1")
     assert {*row["ours"]} == {*row["plain_jax"]} and row["ours"]["first_round_s"] > 0
     assert 0 < row["ours"]["held_mb"] <= row["ours"]["peak_mb"] + 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_scaling_measures_every_size():
     (row,) = json_lines("benchmarks.scaling", "--workload=toy")
     assert row["cohort_size"] == [2, 6] and len(row["beyond_data_mb"]) == 2
     assert min(row["ms_per_round"]) > 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_launcher_runs_beside_the_sweep():
     (row,) = json_lines("benchmarks.launcher", "--quick", "--rounds=10", "--repeats=1")
     assert row["points"] == 4 and row["seeds"] == 1
@@ -78,7 +78,7 @@ def test_images_of_the_binary_version_are_planes_of_three_colours(tmp_path):
         cifar10.read(tmp_path, ("test_batch.bin",))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_cifar_setting_runs_at_a_small_size():
     small = ["--clients=4", "--cohort=2", "--test=40", "--rounds=4", "--eval_every=2"]
     *curve, last = json_lines("benchmarks.cifar10", *small)
@@ -86,20 +86,20 @@ def test_the_cifar_setting_runs_at_a_small_size():
     assert last["parameters"] == 1_626_442 and last["cohort"] == 2 and last["ms_per_round"] > 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_memory_is_counted_in_populations():
     rows = json_lines("benchmarks.memory", "--megabytes=20", "--operations=from_rows,run,optimum")
     assert [row["operation"] for row in rows] == ["from_rows", "run", "optimum"]
     assert rows[0]["arrays"] == pytest.approx(1, abs=0.1)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_population_on_disk_ends_with_the_bits_of_one_in_memory():
     (row,) = json_lines("benchmarks.streaming", "--workload=toy", "--rounds=30")
     assert row["same_bits"] and row["ratio"] > 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_transforms_agree_with_the_plain_way():
     rows = json_lines("benchmarks.transforms", "--quick")
     assert len(rows) > 15 and any(row["transform"].startswith("stiefel") for row in rows)
@@ -119,7 +119,7 @@ def test_floors_are_the_larger_of_two_times():
     assert used["share_of_peak_operations"] == 1.0 and used["share_of_peak_reading"] < 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_accelerators_command_writes_a_table_and_survives_a_stop(tmp_path):
     out = tmp_path / "table.md"
     accelerator.main(["--quick", "--only=peaks,W1", f"--out={out}"])
@@ -146,7 +146,7 @@ def test_a_case_that_fails_on_the_device_is_a_row_of_its_own():
     assert "| W9 | no / room |" in shown
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("section", ["sweep", "W5", "W6", "precision", "transforms"])
 def test_every_section_of_the_accelerators_command_runs(section):
     rows = json_lines("benchmarks.accelerator", "--quick", f"--section={section}")
@@ -155,7 +155,7 @@ def test_every_section_of_the_accelerators_command_runs(section):
         assert row["ms"] > 0 and row.get("difference", 0.0) < 1e-4, row
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_every_library_starts_and_ends_at_the_same_network():
     installed = [name for name in ("haiku", "equinox") if importlib.util.find_spec(name)]
     sides = ",".join(["emnist_net", "linen", "nnx", "plain_jax", *installed])

@@ -163,7 +163,7 @@ def compiled(kind, names):
     importlib.util.find_spec("jax_cuda12_plugin") is None,
     reason="XLA's compiler for NVIDIA's GPUs, the package jax-cuda12-plugin, is not installed",
 )
-@pytest.mark.parametrize("names", [IN_THE_GATE, pytest.param(REST, marks=pytest.mark.long)])
+@pytest.mark.parametrize("names", [IN_THE_GATE, pytest.param(REST, marks=pytest.mark.slow)])
 def test_a_round_launches_no_more_than_it_did(names):
     rows = compiled("cuda", names)
     assert [row["case"] for row in rows if row["case"] in names] == list(names)

@@ -82,7 +82,7 @@ def test_flowers_fed_avg_with_thresholding_is_fed_mid_osp(parts):
     np.testing.assert_allclose(ours.model, flower.model, rtol=0, atol=1e-13)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_benchopt_draws_its_page(tmp_path):
     pytest.importorskip("benchopt", reason="Benchopt is not installed; pip install benchopt")
     pytest.importorskip("skglm", reason="skglm is not installed; pip install skglm")

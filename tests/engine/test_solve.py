@@ -107,7 +107,7 @@ def test_bytes_of_a_cohort_are_those_of_its_members():
 
 
 @pytest.mark.slow
-def test_verdicts():
+def test_a_run_has_the_verdict_of_its_curve():
     grid = fcojax.grid.product(
         FED_MID.hparams_type, client_lr=[0.5, 0.001, 50.0], penalty_scale=[0.1]
     )
@@ -119,7 +119,7 @@ def test_verdicts():
 
 
 @pytest.mark.slow
-def test_it_can_be_mapped():
+def test_solve_can_be_mapped_over_strengths():
     def end(scale):
         return solve(rates(penalty_scale=scale))[0]
 

@@ -61,15 +61,6 @@ def both(folder, cohort, work, hparams=None, key=KEY, rounds=(6, 3)):
     return found, expected
 
 
-def test_refuses_a_schedule_that_ends_before_the_last_block(folder):
-    chosen, hparams = scaffold()
-    hparams = hparams._replace(client_lr=fcojax.schedule([0.1] * 3))
-    stream = fcojax.Stream(fcojax.open_clients(folder), fcojax.local_steps(1), eval_every=2)
-    state = stream.start(chosen, hparams, federations.start(), KEY)
-    with pytest.raises(ValueError, match="4 rounds"):
-        stream.advance(chosen, hparams, state, num_rounds=4)
-
-
 def equal(found, expected):
     found, expected = (
         jax.tree.map(np.asarray, (state._replace(key=()), history))
@@ -83,7 +74,7 @@ def test_the_same_numbers_as_in_memory(folder):
     equal(*both(folder, COHORTS["uniform"], fcojax.local_epochs(1, 3)))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("cohort", COHORTS)
 @pytest.mark.parametrize(
     "work", [fcojax.local_steps(2, 2), fcojax.local_steps(2)], ids=["minibatch", "full"]
@@ -158,29 +149,6 @@ def test_only_the_rows_of_members_are_read_and_a_shorter_file_is_told(folder, tm
         fcojax.open_clients(copied)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("cohort", "times"), [("everyone", 1), ("uniform", 3)])
-def test_a_block_that_may_be_everyone_is_read_once(folder, monkeypatch, cohort, times):
-    """Others are read for every block, and for the one after the last."""
-    read, asked = stored.read_rows, []
-
-    def counted(array, starts, sizes, out):
-        asked.extend([starts.size] if starts.size and array.ndim == 2 else [])
-        read(array, starts, sizes, out)
-
-    monkeypatch.setattr(stored, "read_rows", counted)
-    chosen, hparams = scaffold()
-    stream = fcojax.Stream(
-        fcojax.open_clients(folder),
-        fcojax.Plan(fcojax.local_steps(1), COHORTS[cohort]),
-        eval_every=1,
-    )
-    state = stream.start(chosen, hparams, federations.start(), KEY)
-    stream.advance(chosen, hparams, state, num_rounds=2)
-    stream._reader.shutdown()
-    assert len(asked) == times and max(asked) == (12 if cohort == "everyone" else 3)
-
-
 @pytest.mark.parametrize("width", [1, 400])  # runs that are short, and that are not
 @pytest.mark.parametrize("order", ["ascending", "as drawn", "all"])
 def test_runs_of_rows_are_the_rows_they_name_however_near_they_lie(tmp_path, width, order):
@@ -196,10 +164,3 @@ def test_runs_of_rows_are_the_rows_they_name_however_near_they_lie(tmp_path, wid
     runs = [array[a : a + size] for a, size in zip(starts, sizes, strict=True)]
     np.testing.assert_array_equal(out[:-1], np.concatenate(runs))
     assert (out[-1] == -1).all()
-
-
-def test_blocks_that_do_not_fit_are_refused(folder, monkeypatch):
-    data = fcojax.open_clients(folder)
-    monkeypatch.setattr("fcojax.engine.stream.room", lambda: 100.0)
-    with pytest.raises(ValueError, match="12 clients"):
-        fcojax.Stream(data, fcojax.Plan(fcojax.local_steps(1), COHORTS["uniform"]), eval_every=4)

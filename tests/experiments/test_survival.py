@@ -5,7 +5,7 @@ import pytest
 from tests.experiments import survival
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["KILL", "TERM"])
 def test_a_run_that_is_killed_from_outside_is_the_same_bit_for_bit(name):
     seen = survival.measure(kills=2, name=name, seed=1, quick=True)

@@ -2,8 +2,6 @@
 
 import csv
 import sys
-import types
-import typing
 
 import pytest
 
@@ -94,25 +92,6 @@ def test_a_writer_that_fails_is_named_once_and_left_out(tmp_path):
     assert [len(curve) for curve in kept.curves.values()] == [2, 2]
 
 
-def test_a_writer_that_returns_no_function_is_told_so(tmp_path):
-    said = []
-    exporters.Curves({"own": lambda workdir, label: None}, tmp_path, say=said.append).finish(
-        ROWS, SUMMARY
-    )
-    (sentence,) = said
-    assert "it returned None; return a function (round, measures)" in sentence
-
-
-@pytest.mark.slow
-def test_a_widened_grid_has_a_live_curve_of_its_own(tmp_path):
-    toy, writer = Toy(client_lr=(0.0003, 0.001), algorithms=("fed_avg",), extend=True), Remembered()
-    curves = exporters.Curves({"own": writer}, tmp_path, toy.settings.criterion)
-    toy.run(tmp_path, grow=curves.grow)
-    assert list(writer.curves)[:2] == ["fed_avg_live", "fed_avg_live_widened1_2-2"]
-    rounds = {tuple(number for number, _ in curve) for curve in writer.curves.values()}
-    assert rounds == {(0, 5, 10, 15, 20)}
-
-
 @pytest.mark.slow
 def test_a_sweep_of_one_point_is_written_block_by_block_and_whole_after_a_kill(tmp_path):
     toy, known = Toy(client_lr=(0.003,)), []
@@ -148,61 +127,8 @@ def test_parts_of_a_grid_have_live_curves_of_their_own(tmp_path):
     assert rounds == {"fed_dyn_live_0-1": every, "fed_dyn_live_2-2": every}
 
 
-class MlflowClient:
-    """The calls of MLflow's client that the writer makes, with its signatures."""
-
-    calls: typing.ClassVar[list] = []
-    experiments: typing.ClassVar[dict] = {}
-
-    def get_experiment_by_name(self, name):
-        found = self.experiments.get(name)
-        return found and types.SimpleNamespace(experiment_id=found)
-
-    def create_experiment(self, name):
-        return self.experiments.setdefault(name, str(len(self.experiments) + 7))
-
-    def create_run(self, experiment_id, run_name=None):
-        return types.SimpleNamespace(info=types.SimpleNamespace(run_id=(experiment_id, run_name)))
-
-    def log_metric(self, run_id, key, value, step=None):
-        self.calls.append((run_id, key, value, step))
-
-    def set_terminated(self, run_id):
-        self.calls.append((run_id, "ended"))
-
-
-def test_mlflow_has_an_experiment_for_the_workdir_and_a_run_for_each_curve(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mlflow", types.SimpleNamespace(MlflowClient=MlflowClient))
-    monkeypatch.setattr(exporters.importlib.util, "find_spec", lambda package: True)
-    for label in ("fed_avg", "fed_dyn"):
-        log = exporters.find(["mlflow"])["mlflow"](tmp_path, label)
-        log(10, {"objective": 0.5})
-        log.close()
-    assert MlflowClient.experiments == {tmp_path.name: "7"}
-    first, second = ("7", "fed_avg"), ("7", "fed_dyn")
-    expected = [(first, "objective", 0.5, 10), (first, "ended")]
-    expected += [(second, "objective", 0.5, 10), (second, "ended")]
-    assert MlflowClient.calls == expected
-
-
 def test_a_users_function_is_found(tmp_path, monkeypatch):
     (tmp_path / "own_writer.py").write_text("def printed(workdir, label): return print\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     assert exporters.find(["own_writer:printed"])["own_writer:printed"].__name__ == "printed"
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("cvs", "did you mean csv"),
-        ("trackio", "needs trackio"),
-        ("nowhere:printed", "cannot be imported"),
-        ("math:pi", "cannot be called: .*; pass a function"),
-        ("math:sin", "cannot be called: too many"),
-    ],
-)
-def test_unknown_writers_and_missing_packages_are_errors(name, message, monkeypatch):
-    monkeypatch.setattr(exporters.importlib.util, "find_spec", lambda package: None)
-    with pytest.raises(ValueError, match=message):
-        exporters.find([name])

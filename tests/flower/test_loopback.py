@@ -13,7 +13,7 @@ from tests.flower.three_sites import NAMES, federation_of, simulated
 
 NUM_ROUNDS = 6
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("algorithm", ["fed_dual_avg", "scaffold"])

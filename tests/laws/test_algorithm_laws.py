@@ -108,7 +108,6 @@ SLOW = (
     "kept states",
     "fraction",
 )
-NIGHTLY = ("identical clients", "weights", "dtype", "upload dtype", "kept states")
 REPRESENTATIVES = (
     "fed_avg",
     "fed_dual_avg",
@@ -122,14 +121,10 @@ REPRESENTATIVES = (
 
 
 def mark(law, name):
-    """How often a law is tested on an algorithm.
-
-    Whether weights count is up to the engine, which gives a server the mean and no weight; dtypes
-    are the same in all of a family.
-    """
+    """How often a law is tested on an algorithm."""
     if name in REPRESENTATIVES:
         return [] if law in QUICK else [pytest.mark.slow, pytest.mark.gate]
-    return pytest.mark.long if law in NIGHTLY else pytest.mark.slow
+    return pytest.mark.slow
 
 
 LAWS_AND_NAMES = [

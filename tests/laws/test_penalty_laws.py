@@ -155,22 +155,10 @@ REPRESENTATIVES = {
 }
 
 
-# What JAX does with functions of arrays, whatever they compute.
-OF_JAX = {"jitted_equals_eager", "structure_shapes_and_dtypes_are_kept", "vmap_equals_a_loop"}
-
-
 def quick_and_slow(laws):
     """Every law with every row it applies to, marked as slow but for the representatives."""
     return [
-        pytest.param(
-            law,
-            name,
-            marks=[]
-            if name in REPRESENTATIVES
-            else pytest.mark.long
-            if law.__name__ in OF_JAX
-            else pytest.mark.slow,
-        )
+        pytest.param(law, name, marks=[] if name in REPRESENTATIVES else pytest.mark.slow)
         for law, name in pairs(laws, ALL)
     ]
 

@@ -113,17 +113,6 @@ def test_size_bounds_are_the_best_there_are(seed):
     assert len(bounds) == 1 or best(len(bounds) - 1) > 1.15 * sizes.sum()
 
 
-def test_equal_clients_have_one_bound():
-    assert size_bounds(np.full(100, 7), row_bytes=4096) == (7,)
-    assert len(size_bounds(np.arange(1, 5001), row_bytes=4096)) <= 12
-
-
-def test_weights_with_a_mask_are_refused():
-    """The weight of a masked entry would count."""
-    with pytest.raises(ValueError, match="weights is .*; pass None"):
-        from_clients(rows(3, 1), np.ma.masked_array([1.0, 2.0], [False, True]))
-
-
 @pytest.mark.parametrize("rows_at_once", [1, 3, 8, 100])
 @pytest.mark.parametrize("weights", [None, "examples", [0.5, 2.0, 0.25]])
 def test_population_loss_is_the_weighted_mean_of_client_means(rows_at_once, weights):
@@ -145,25 +134,6 @@ def test_weighing_by_examples_pools_the_data():
     assert population_loss(squared, w, from_clients(clients, "examples")) == pytest.approx(pooled)
 
 
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 2]), "add up to 4 but there are 3"),
-        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], ids=["a"]), "each of the 2 clients"),
-        (lambda: from_rows({"x": np.ones((3, 1))}, [3, 0], ids=["b", "a"]), "client a has 0"),
-        (lambda: partition.by_column(["a", "b"]).apply({"x": np.ones(3)}), "is of 2 examples"),
-        (
-            lambda: from_rows({"x": np.array([0.0, np.inf, 1.0])}, [2, 1], ids=["bob", "ann"]),
-            "field x of client bob is not finite in its row 1",
-        ),
-    ],
-)
-def test_bad_populations_are_refused_in_a_sentence(build, message):
-    with pytest.raises(ValueError, match=message) as error:
-        build()
-    assert "\n" not in str(error.value)
-
-
 def test_a_loss_with_large_intermediate_arrays_is_evaluated_in_small_blocks():
     """All rows at once would be 512 MB; the answer is that of one block."""
 
@@ -176,24 +146,6 @@ def test_a_loss_with_large_intermediate_arrays_is_evaluated_in_small_blocks():
     assert largest_result(wide, 1.0, data.examples) == 1000 * 250 * 256 * 8
     assert largest_result(evaluate, 1.0) <= 1 << 25
     assert evaluate(1.0) == pytest.approx(np.mean(np.sin(np.linspace(0.0, 1.0, 1000))))
-
-
-def test_the_rows_of_equal_clients_are_weighted_without_sums_of_sizes():
-    """Those take a dozen kernels in every program that evaluates a loss."""
-    w = jnp.array([1.0, -2.0, 0.5])
-    equal, ragged = (
-        from_clients(rows(*sizes), [0.5, 2.0, 0.25]) for sizes in ((4, 4, 4), (3, 1, 4))
-    )
-    written = [
-        str(jax.make_jaxpr(lambda w, d=d: population_loss(squared, w, d))(w))
-        for d in (equal, ragged)
-    ]
-    assert ["cumsum" in text for text in written] == [False, True]
-    means = [np.mean((c["x"] @ np.asarray(w) - c["y"]) ** 2) for c in rows(4, 4, 4)]
-    expected = np.average(means, weights=[0.5, 2.0, 0.25])
-    assert population_loss(squared, w, equal) == pytest.approx(expected, rel=1e-14)
-    spread = fcojax.devices.shard_clients(equal, fcojax.devices.device_mesh(clients=2))
-    assert population_loss(squared, w, spread) == pytest.approx(expected, rel=1e-14)
 
 
 def test_derivatives_of_the_population_loss_keep_no_copy_of_the_rows():

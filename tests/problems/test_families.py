@@ -53,7 +53,7 @@ def test_the_gradient_is_that_of_the_loss(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in BUILDERS],
+    BUILDERS,
 )
 def test_two_rounds_descend_in_float32(name):
     problem, client_lr, constraint = family(name)

@@ -9,8 +9,8 @@ import pytest
 import scipy.linalg
 
 import fcojax
-from fcojax import problems
-from fcojax.problems.clients import from_clients, from_rows
+from fcojax import from_rows, problems
+from fcojax.problems.clients import from_clients
 from fcojax.problems.matrix_completion import entry_loss
 from fcojax.problems.measures import principal_angles, rank, stiefel_gradient_norm
 from fcojax.problems.pca import variance_loss

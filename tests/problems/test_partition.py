@@ -121,19 +121,6 @@ def test_a_column_makes_one_client_of_each_value(column):
         assert mine.tolist() == [i for i, value in enumerate(values) if value == name]
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        ["b", "a", "b"],
-        [b"b", b"a", b"b"],
-        np.array(["b", "a", "b"], object),
-        np.array(["b", "a", "b"]),
-    ],
-)
-def test_names_are_strings_however_they_come(column):
-    assert partition.by_column(column).ids.tolist() == ["a", "b"]
-
-
 def test_examples_follow_their_client():
     images = np.arange(24.0).reshape(6, 2, 2)
     found = Partition(np.array([4, 0, 5, 2, 3, 1]), np.array([1, 3, 2]))

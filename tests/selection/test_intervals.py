@@ -91,7 +91,7 @@ def test_a_lasso_of_each_column_replaces_the_inverse():
         {"x": np.random.default_rng(0).normal(size=(3, 8)), "y": np.ones(3)}, [2, 1]
     )
     problem = problems.least_squares(wide)
-    with pytest.raises(ValueError, match="Hessian of 8 parameters is singular; pass nodewise="):
+    with pytest.raises(ValueError, match="nodewise="):
         intervals(problem, jnp.zeros(8))
     assert np.isfinite(intervals(problem, jnp.zeros(8), nodewise=0.1).estimate).all()
 

@@ -25,7 +25,7 @@ def rates(problem, factory, scale=0.1):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seed", [0])
 @pytest.mark.parametrize("factory", [fed_dual_avg, fed_mid_osp])
 def test_a_warm_path_takes_at_most_half_the_rounds_of_cold_starts(factory, seed):
     problem = federation(seed)

@@ -112,7 +112,7 @@ def residuals(penalty, dtype, points, steps, scales):
 def mark(name):
     outer, inner = name.split(" of ")
     often = outer == "rotated" or inner in ("l1", "l2_ball")
-    return () if name in QUICK else pytest.mark.slow if often else pytest.mark.long
+    return () if name in QUICK else pytest.mark.slow if often else pytest.mark.slow
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -21,7 +21,7 @@ from fcojax.transforms import (
 )
 from fcojax.transforms.manifolds.manifold import ambient_norm
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 
 def tangent_pair(manifold, shape, size=0.4):

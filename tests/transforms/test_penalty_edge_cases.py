@@ -120,7 +120,7 @@ def test_norms_do_not_overflow_in_half_precision(penalty, scale, expected, dtype
     assert np.all(np.asarray(moved, float) == expected)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1e-38, 1e-25, 1e19, 1e30])
 def test_norms_and_their_gradients_at_the_ends_of_single_precision(size):
     """Norms of (3, 0, 4), whose gradients are the unit vector."""

@@ -42,7 +42,7 @@ EXPERIMENT = Study(
         Positive: "concentration tolerance",
         Share: "l1_fraction group_fraction least",
         str: "groups data_dir features target client names drop",
-        str | None: "uplink",
+        str | None: "codec",
         float: "positive_above",
     },
 )

@@ -223,13 +223,13 @@ def precomposed(
         return tree.sub(v, adjoint(forward(v)))
 
     def prox(v, step, scale):
-        v = tree.floats(v)
-        inside = adjoint(penalty.prox(forward(v), step, scale))
-        rest = outside(outside(v))  # the second removes rounding errors of the first
+        wide = tree.floats(v)
+        inside = adjoint(penalty.prox(forward(wide), step, scale))
+        rest = outside(outside(wide))  # the second removes rounding errors of the first
         # Rounding errors of v alone would hide the zeros of the result; derivatives are kept.
-        is_zero = tree.euclidean_norm(rest) <= relative_rounding(v) * tree.euclidean_norm(v)
+        is_zero = tree.euclidean_norm(rest) <= relative_rounding(wide) * tree.euclidean_norm(wide)
         rest = tree.where(is_zero, tree.sub(rest, jax.lax.stop_gradient(rest)), rest)
-        return tree.add(inside, rest)
+        return tree.cast_like(tree.add(inside, rest), v)
 
     def distance(inner_distance, x, v, scale):
         along = distance_up_to_rounding(

@@ -7,6 +7,7 @@ included. ``scale`` is the radius of a ball; sets that the factory fixes ignore 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 from optax import projections
 
@@ -262,7 +263,7 @@ def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
 
     def value(x, scale):
         del scale
-        flat = flattened(x)[0]
+        flat = ravel_pytree(x)[0]  # judged by the rounding errors of its own dtype
         size = jnp.max(jnp.abs(flat), initial=np.max(np.abs(levels), initial=0.0))
         return indicator(jnp.max(jnp.abs(residual(flat)), initial=0.0), size)
 

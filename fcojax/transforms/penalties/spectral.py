@@ -27,7 +27,7 @@ from fcojax.transforms.singular_values import (
 )
 from fcojax.transforms.subdifferentials import distance_to_nuclear
 from fcojax.transforms.thresholds import clipped, project_l1_ball
-from fcojax.types import Array, CountOrZero
+from fcojax.types import Array, CountOrZero, PyTree
 from fcojax.xla.linalg import symmetric_eigh
 
 
@@ -139,12 +139,12 @@ def rank_ball(k: CountOrZero) -> Penalty:
     def value(x, scale):
         del scale
 
-        def excess(matrix):
+        def excess_and_size(matrix):
             values = values_of(matrix)
             next_value = values[k] if k < values.size else jnp.zeros((), matrix.dtype)
-            return indicator(next_value, values[0])
+            return jnp.stack([next_value, values[0]])
 
-        return largest(per_matrix("rank_ball", excess, x))
+        return _indicator_of_each(per_matrix("rank_ball", excess_and_size, x))
 
     def prox(v, step, scale):
         del step, scale
@@ -185,9 +185,9 @@ def psd() -> Penalty:
             eigenvalues = jnp.linalg.eigvalsh(matrix)
             skew = jnp.max(jnp.abs(matrix - matrix.T))
             violation = jnp.maximum(skew, -eigenvalues[0])
-            return indicator(violation, jnp.max(jnp.abs(eigenvalues)))
+            return jnp.stack([violation, jnp.max(jnp.abs(eigenvalues))])
 
-        return largest(per_matrix("psd", one_matrix, x))
+        return _indicator_of_each(per_matrix("psd", one_matrix, x))
 
     def prox(v, step, scale):
         del step, scale
@@ -199,6 +199,11 @@ def psd() -> Penalty:
         return per_matrix("psd", one_matrix, v)
 
     return Penalty(value, prox)
+
+
+def _indicator_of_each(pairs: PyTree) -> Array:
+    """Return the indicator of pairs (violation, size), with the tolerance of the point's dtype."""
+    return largest(jax.tree.map(lambda pair: indicator(pair[..., :1], pair[..., 1:]), pairs))
 
 
 def _ball(name: str, norm: Callable[[Array], Array], rule: SingularValueMap) -> Penalty:

@@ -107,12 +107,18 @@ def _free(flat: Array, differences: _Differences) -> Array:
 
 
 def _denoised(flat: Array, differences: _Differences, bound: Array) -> Array:
+    # The prox of a multiple is the multiple, and near 1 squares neither overflow nor underflow.
+    unit = tree.safe_unit(tree.max_abs(flat))
+    flat, bound = flat / unit, bound / unit
     # Beyond its dual point the signal is a polynomial; larger bounds overflow.
     bound = jnp.minimum(
         bound, 1 + 2 * tree.max_abs(jax.lax.stop_gradient(_free(flat, differences)))
     )
-    fixed = jax.lax.stop_gradient(flat), jax.lax.stop_gradient(bound)
-    return flat - _dual(flat, bound, differences, _sides(*fixed, differences)) @ differences.matrix
+    fixed, level = jax.lax.stop_gradient(flat), jax.lax.stop_gradient(bound)
+    # With a bound of 0 the dual is 0 for every v: the derivative in v is the identity.
+    inner = jnp.where(bound > 0, flat, fixed)
+    dual = _dual(inner, bound, differences, _sides(fixed, level, differences))
+    return unit * (inner - dual @ differences.matrix + jnp.where(bound > 0, 0, flat - fixed))
 
 
 def _dual(flat: Array, bound: Array, differences: _Differences, side: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Guards: uploads beyond a bound, fixed or following the cohorts' quantile."""
+"""Uploads beyond a bound, fixed or following the cohorts' quantile, are left out."""
 
 import functools
 
@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import fcojax
+from fcojax import robust
+from fcojax.engine.aggregator import MEAN
 from tests.support import federations
 
 KEY = jax.random.key(5)
@@ -25,11 +27,11 @@ def scaffold():
     return fcojax.algorithms.scaffold(federations.loss, federations.kernel_l1())
 
 
-def run(guard, cohort=None, num_rounds=8, population=None, **sizes):
+def run(aggregator=MEAN, cohort=None, num_rounds=8, population=None, **sizes):
     chosen = scaffold()
     hparams = chosen.hparams_type(client_lr=0.05, penalty_scale=0.1)
     plan = fcojax.Plan(
-        fcojax.local_steps(2, 2), cohort or fcojax.everyone(), outliers=guard, **sizes
+        fcojax.local_steps(2, 2), cohort or fcojax.everyone(), aggregator=aggregator, **sizes
     )
     given = population or data()
     state = fcojax.start(chosen, hparams, federations.start(), given, KEY, plan)
@@ -38,8 +40,8 @@ def run(guard, cohort=None, num_rounds=8, population=None, **sizes):
 
 def equal(found, expected):
     for leaf, wanted in zip(
-        jax.tree.leaves(found._replace(key=(), bound=())),
-        jax.tree.leaves(expected._replace(key=(), bound=())),
+        jax.tree.leaves(found._replace(key=(), memory=())),
+        jax.tree.leaves(expected._replace(key=(), memory=())),
         strict=True,
     ):
         np.testing.assert_allclose(leaf, wanted, rtol=1e-11, atol=1e-13)
@@ -47,21 +49,20 @@ def equal(found, expected):
 
 def test_who_is_beyond_the_bound_is_as_if_it_had_not_been_there():
     """Model, everybody's state, and the fraction that the server counts with."""
-    found, history = run(fcojax.norm_bound(1e4), client_chunk_size=2)
-    assert history["outliers"].tolist() == [1] * 8 and history["dropped"].tolist() == [0] * 8
+    found, history = run(robust.norm_bound(1e4), client_chunk_size=2)
+    assert history["left_out"].tolist() == [1] * 8 and history["dropped"].tolist() == [0] * 8
     there = np.ones((1, 5), bool)
     there[0, 2] = False
-    absent, _ = run(None, fcojax.from_trace(there), client_chunk_size=2)
+    absent, _ = run(cohort=fcojax.from_trace(there), client_chunk_size=2)
     equal(found, absent)
-    assert float(found.bound) == 1e4
 
 
 @pytest.mark.slow
 def test_a_bound_beyond_all_uploads_changes_nothing():
-    found, history = run(fcojax.norm_bound(1e30))
-    plain, without = run(None)
+    found, history = run(robust.norm_bound(1e30))
+    plain, without = run()
     equal(found, plain)
-    assert "outliers" not in without and not np.any(history["outliers"])
+    assert "left_out" not in without and not np.any(history["left_out"])
 
 
 @pytest.mark.slow
@@ -70,11 +71,11 @@ def test_a_quantile_is_found_and_kept(start):
     """The bound follows its recursion exactly, and the share that is dropped goes to 1 - q."""
     lossy = fcojax.dropout(fcojax.coin_flips(0.8), 0.1)
     population = fcojax.from_clients(federations.clients())
-    state, history = run(fcojax.norm_quantile(0.7, start), lossy, 600, population)
+    state, history = run(robust.norm_quantile(0.7, start), lossy, 600, population)
     arrived = np.asarray(history["participants"] - history["lost"], float)
-    beyond = np.asarray(history["outliers"])
+    beyond = np.asarray(history["left_out"])
     moves = np.where(arrived > 0, beyond / np.maximum(arrived, 1) - 0.3, 0)
-    np.testing.assert_allclose(state.bound, start * np.exp(0.2 * moves.sum()), rtol=1e-10)
+    np.testing.assert_allclose(state.memory, start * np.exp(0.2 * moves.sum()), rtol=1e-10)
     assert np.sum(beyond[200:]) / np.sum(arrived[200:]) == pytest.approx(0.3, abs=0.03)
 
 
@@ -85,14 +86,14 @@ def test_bounds_are_a_points_and_a_seeds_own_and_the_same_on_a_mesh():
     plan = fcojax.Plan(
         fcojax.local_steps(2, 2),
         fcojax.uniform_cohort(cohort_size=3),
-        outliers=fcojax.norm_quantile(0.5, 1.0),
+        aggregator=robust.norm_quantile(0.5, 1.0),
     )
     keys = jax.random.split(KEY, 2)
 
     def bounds(population, grid, keys):
         state = fcojax.start(chosen, grid, federations.start(), population, keys, plan)
         return np.asarray(
-            fcojax.advance(chosen, grid, state, population, plan, num_rounds=6)[0].bound
+            fcojax.advance(chosen, grid, state, population, plan, num_rounds=6)[0].memory
         )
 
     found = bounds(data(), grid, keys)
