@@ -51,8 +51,8 @@ from benchmarks.cases import attempt, table
 from benchmarks.settings import plan
 from benchmarks.workloads import WORKLOADS, Workload
 from fcojax import transforms
+from fcojax.extend import pretend
 from fcojax.transforms import euclidean, grassmann, l1, nuclear, stiefel, trend_filter
-from fcojax.xla.rules import pretend
 
 # The programs: shapes in place of data, so that nothing is drawn. Workloads have the sizes of
 # ``benchmarks.workloads``; models are plain arrays, as in a user's own loss.

@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import ClientData, Plan
-from fcojax.engine.client_loop import local_handle
-from fcojax.engine.randomness import draw_cohort
+from fcojax.extend import draw_cohort, local_handle
 from fcojax.types import Array, Key
 
 

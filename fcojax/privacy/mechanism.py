@@ -20,6 +20,7 @@ from fcojax.extend import (
     Term,
     Uploads,
     checked_value,
+    factory,
     mean_of,
     number,
 )
@@ -29,7 +30,6 @@ from fcojax.robust import clip as clipped_to
 from fcojax.robust import follow_quantile
 from fcojax.types import Array, Key, NonNegative, Positive, PyTree, Share
 from fcojax.uploads import ModularGrid
-from fcojax.uploads.compressor import factory
 
 
 @dataclasses.dataclass(frozen=True)

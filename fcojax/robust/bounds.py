@@ -12,9 +12,8 @@ left out. ``privacy.adaptive_clip`` does as they do.
 import jax.numpy as jnp
 
 from fcojax import Aggregator, tree
-from fcojax.extend import Aggregate, Term, mean_of
+from fcojax.extend import Aggregate, Term, factory, mean_of
 from fcojax.types import Array, Positive, Scalar, Share
-from fcojax.uploads.compressor import factory
 
 
 @factory

@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.extend import checked_value, number
+from fcojax.extend import checked_value, factory, number
 from fcojax.robust.mass import between, nearest, ordered, weighted_median
 from fcojax.robust.rule import Rule
 from fcojax.types import Array, Count, Positive, Probability, Real
-from fcojax.uploads.compressor import factory
 
 
 @factory

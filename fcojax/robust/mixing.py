@@ -5,11 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fcojax.extend import checked_value, number
+from fcojax.extend import checked_value, factory, number
 from fcojax.robust.mass import nearest
 from fcojax.robust.rule import Mixing
 from fcojax.types import Count, Probability
-from fcojax.uploads.compressor import factory
 
 
 @factory

@@ -12,9 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import Aggregator, tree
-from fcojax.extend import STACK, SUM, Aggregate, Stacked, Term, mean_of
+from fcojax.extend import STACK, SUM, Aggregate, Stacked, Term, factory, mean_of
 from fcojax.types import Array, Key, OneArray, PyTree
-from fcojax.uploads.compressor import factory
 
 
 class Rule(NamedTuple):
