@@ -7,7 +7,6 @@ import numpy as np
 
 from fcojax import ClientData, from_rows
 from fcojax.extend import validated
-from fcojax.problems import memory
 
 
 class Pooled(NamedTuple):
