@@ -264,9 +264,8 @@ class Aggregator(NamedTuple):
         ``STACK``, which takes the memory of all terms of a round, for rules that need all at once.
       finish: ``(hparams, collected, weights, memory, key) -> Aggregate``. With ``noisy`` the key
         differs between all hyperparameters; otherwise the points of a sweep share it.
-      noisy: whether it adds noise for privacy. Selection gives folds noise of their own and refuses
-        a refit without noise, and accounts refuse noise that they do not know.
-      noise: what accounts know of the noise.
+      noisy: whether it adds noise for privacy: a ``Noise`` that says how much, or ``True``, which
+        accounts refuse. Selection gives folds noise of their own and refuses a refit without it.
       takes_changes: whether payloads are a ``Change`` each, which codecs such as that of
         ``uploads.ef21`` decode to.
 
@@ -288,11 +287,15 @@ class Aggregator(NamedTuple):
     term: Callable[[Any, PyTree, PyTree], Term] = whole
     collect: Collector = SUM
     finish: Callable[[Any, PyTree, RoundWeights, PyTree, Key], Aggregate] = weighted_mean
-    noisy: bool = False
-    noise: Noise | None = None
+    noisy: bool | Noise = False
     takes_changes: bool = False
 
     example = "robust.averaged(...)"
+
+    @property
+    def noise(self) -> Noise | None:
+        """What is known of the noise; ``None`` without noise, or if nothing is known."""
+        return self.noisy if isinstance(self.noisy, Noise) else None
 
 
 MEAN = Aggregator()

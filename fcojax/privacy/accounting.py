@@ -305,10 +305,12 @@ def multiplier_of(plan: Plan, hparams: Any) -> float:
       hparams: the hyperparameters.
     """
     known = plan.aggregator.noise
+    if not plan.aggregator.noisy:
+        return 0.0
     if known is None:
         raise ValueError(
-            "the plan has no noise that is accounted; pass an aggregator from "
-            "privacy.gaussian(...), or state fcojax.extend.Noise in your own."
+            "the aggregator adds noise of which nothing is known; pass one from "
+            "privacy.gaussian(...), or Aggregator(noisy=fcojax.extend.Noise(...)) of your own."
         )
     return multiplier(hparams, known.multiplier)
 

@@ -150,12 +150,13 @@ def gaussian(
         init=functools.partial(first_noise, bands),
         term=term,
         finish=finish,
-        noisy=is_noisy(noise),
-        noise=_known(noise, bands, budget),
+        noisy=_known(noise, bands, budget),
     )
 
 
-def _adaptive(adaptive: AdaptiveClip, noise: Any, per_leaf: bool, known: Noise) -> Aggregator:
+def _adaptive(
+    adaptive: AdaptiveClip, noise: Any, per_leaf: bool, known: Noise | bool
+) -> Aggregator:
     """Terms are in units of the norm, which the server multiplies back."""
 
     def term(hparams, payload, norm):
@@ -189,7 +190,7 @@ def _adaptive(adaptive: AdaptiveClip, noise: Any, per_leaf: bool, known: Noise) 
     def init(payload):
         return jnp.asarray(adaptive.start, jnp.result_type(float))
 
-    return Aggregator(init, term, finish=finish, noisy=is_noisy(noise), noise=known)
+    return Aggregator(init, term, finish=finish, noisy=known)
 
 
 @factory
@@ -260,9 +261,7 @@ def modular_gaussian(
         )
         return _hidden(means, weights, memory)
 
-    aggregator = Aggregator(
-        finish=finish, noisy=is_noisy(noise), noise=_known(noise, (1.0,), budget)
-    )
+    aggregator = Aggregator(finish=finish, noisy=_known(noise, (1.0,), budget))
     return Uploads(grid.codec(within), aggregator)
 
 
@@ -281,8 +280,14 @@ def is_noisy(noise: Any) -> bool:
     return callable(noise) or noise > 0
 
 
-def _known(noise: Any, bands: tuple, budget: Budget | None) -> Noise:
-    """Return what accounts read."""
+def _known(noise: Any, bands: tuple, budget: Budget | None) -> Noise | bool:
+    """Return what accounts read, or ``False`` without noise."""
+    if not is_noisy(noise):
+        if budget is not None:
+            raise ValueError(
+                "noise is 0 and there is a budget, within which no round is allowed; add noise."
+            )
+        return False
     allowance = None if budget is None else functools.partial(budget.limit, noise, bands)
     return Noise(noise, bands, allowance)
 

@@ -151,9 +151,9 @@ def sum_with_noise(expected, hparams, total, weights, memory, key):
 
 
 @functools.cache
-def private(expected, noise=None):
+def private(expected, noisy=True):
     finish = functools.partial(sum_with_noise, expected)
-    return fcojax.Aggregator(term=clip, finish=finish, noisy=True, noise=noise)
+    return fcojax.Aggregator(term=clip, finish=finish, noisy=noisy)
 
 
 @pytest.mark.slow

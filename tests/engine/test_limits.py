@@ -21,7 +21,7 @@ def seven_in_all(cohort, runs, num_clients):
     return Allowance(7 // sum(map(len, runs)), "seven rounds are left")
 
 
-LIMITED = MEAN._replace(noise=Noise(0.0, allowance=seven_in_all))
+LIMITED = MEAN._replace(noisy=Noise(0.0, allowance=seven_in_all))
 
 
 def plan(aggregator=LIMITED):

@@ -55,9 +55,11 @@ LOSSES = {
 def _cox(data: ClientData) -> Problem:
     """Return Cox regression with the parameters of the other losses; its bias has no effect."""
     inner = problems.cox(data)
+    assert isinstance(inner.loss, WholeBatchLoss)
+    likelihood = inner.loss.function
 
     def loss(params, rows, weights):
-        return inner.loss(params["kernel"], rows, weights)
+        return likelihood(params["kernel"], rows, weights)
 
     def init(key):
         kernel = inner.init(key)
