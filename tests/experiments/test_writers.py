@@ -2,8 +2,6 @@
 
 import csv
 import sys
-import types
-import typing
 
 import pytest
 
@@ -148,43 +146,6 @@ def test_parts_of_a_grid_have_live_curves_of_their_own(tmp_path):
     assert rounds == {"fed_dyn_live_0-1": every, "fed_dyn_live_2-2": every}
 
 
-class MlflowClient:
-    """The calls of MLflow's client that the writer makes, with its signatures."""
-
-    calls: typing.ClassVar[list] = []
-    experiments: typing.ClassVar[dict] = {}
-
-    def get_experiment_by_name(self, name):
-        found = self.experiments.get(name)
-        return found and types.SimpleNamespace(experiment_id=found)
-
-    def create_experiment(self, name):
-        return self.experiments.setdefault(name, str(len(self.experiments) + 7))
-
-    def create_run(self, experiment_id, run_name=None):
-        return types.SimpleNamespace(info=types.SimpleNamespace(run_id=(experiment_id, run_name)))
-
-    def log_metric(self, run_id, key, value, step=None):
-        self.calls.append((run_id, key, value, step))
-
-    def set_terminated(self, run_id):
-        self.calls.append((run_id, "ended"))
-
-
-def test_mlflow_has_an_experiment_for_the_workdir_and_a_run_for_each_curve(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mlflow", types.SimpleNamespace(MlflowClient=MlflowClient))
-    monkeypatch.setattr(exporters.importlib.util, "find_spec", lambda package: True)
-    for label in ("fed_avg", "fed_dyn"):
-        log = exporters.find(["mlflow"])["mlflow"](tmp_path, label)
-        log(10, {"objective": 0.5})
-        log.close()
-    assert MlflowClient.experiments == {tmp_path.name: "7"}
-    first, second = ("7", "fed_avg"), ("7", "fed_dyn")
-    expected = [(first, "objective", 0.5, 10), (first, "ended")]
-    expected += [(second, "objective", 0.5, 10), (second, "ended")]
-    assert MlflowClient.calls == expected
-
-
 def test_a_users_function_is_found(tmp_path, monkeypatch):
     (tmp_path / "own_writer.py").write_text("def printed(workdir, label): return print\n")
     monkeypatch.chdir(tmp_path)
@@ -196,7 +157,7 @@ def test_a_users_function_is_found(tmp_path, monkeypatch):
     ("name", "message"),
     [
         ("cvs", "did you mean csv"),
-        ("trackio", "needs trackio"),
+        ("tensorboard", "needs tensorboardX"),
         ("nowhere:printed", "cannot be imported"),
         ("math:pi", "cannot be called: .*; pass a function"),
         ("math:sin", "cannot be called: too many"),
