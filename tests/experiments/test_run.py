@@ -112,30 +112,6 @@ def test_lapack_has_one_thread_unless_a_user_says_otherwise(own, expected):
     assert found.stdout.strip() == expected
 
 
-@pytest.mark.long
-def test_runs_side_by_side_are_one_page_and_untouched(finished, tmp_path):
-    workdir, _, _ = finished
-    other = tmp_path / "other"
-    shutil.copytree(workdir, other)
-    options = {"cwd": ROOT, "env": environment(), "capture_output": True, "text": True}
-    call = [sys.executable, "-m", "experiments.publishing.figures", "--config=configs/lasso.py"]
-    before = {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
-    both = [*call, f"--workdir={workdir},{other}"]
-    done = subprocess.run([*both, f"--into={tmp_path / 'both'}"], check=False, **options)
-    assert done.returncode == 0 and done.stderr == "", done.stderr
-    page = (tmp_path / "both" / "index.html").read_text()
-    for label in ("toy: FedDualAvg", "toy: FedMiD", "other: FedDualAvg", "other: FedMiD"):
-        assert f"<td>{label}</td>" in page
-    assert before == {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
-    for arguments, sentence in (
-        (both, "pass --into=FOLDER"),
-        ([*call, f"--workdir={workdir},{workdir}", "--into=x"], "a name of its own"),
-        ([*call, f"--workdir={workdir},{tmp_path}", "--into=x"], "holds no finished run"),
-    ):
-        done = subprocess.run(arguments, check=False, **options)
-        assert done.returncode == 2 and sentence in one_line(done)
-
-
 def test_rows_say_all_that_they_must(finished):
     workdir, _, _ = finished
     rows = tidy.load(workdir / "rows.jsonl")
