@@ -106,7 +106,7 @@ def test_a_widened_grid_has_a_live_curve_of_its_own(tmp_path):
     toy, writer = Toy(client_lr=(0.0003, 0.001), algorithms=("fed_avg",), extend=True), Remembered()
     curves = exporters.Curves({"own": writer}, tmp_path, toy.settings.criterion)
     toy.run(tmp_path, grow=curves.grow)
-    assert list(writer.curves)[:2] == ["fed_avg_live", "fed_avg_live_widened1_2-2"]
+    assert list(writer.curves)[:2] == ["fed_avg_live", "fed_avg_live_2-2"]
     rounds = {tuple(number for number, _ in curve) for curve in writer.curves.values()}
     assert rounds == {(0, 5, 10, 15, 20)}
 
