@@ -19,10 +19,9 @@ from experiments.report.claims import Claim
 from experiments.report.plots import Panel
 from experiments.report.rows import Row, plain
 from experiments.report.summary import SUPPORT
-from fcojax import arguments, shuffle
+from fcojax import Plan, arguments, shuffle
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
-from fcojax.engine.plan import Plan
 from fcojax.engine.uploads.uplink import Uplink
 from fcojax.problems import ClientData, Problem, from_clients
 from fcojax.transforms import (

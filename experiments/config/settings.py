@@ -13,14 +13,12 @@ from experiments.process.errors import suggest
 from experiments.report.rows import points_of
 from experiments.report.summary import Criterion
 from experiments.study import Sweep
-from fcojax import privacy, uploads
+from fcojax import Plan, Sampler, privacy, uploads
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
-from fcojax.engine.grid import product
-from fcojax.engine.participation.samplers import Sampler
-from fcojax.engine.plan import Plan
 from fcojax.engine.uploads.outliers import OutlierRule
 from fcojax.engine.uploads.uplink import Uplink
+from fcojax.grid import product
 from fcojax.types import PyTree
 
 # Columns that every row has, whatever is run.
