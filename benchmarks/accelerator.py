@@ -2,11 +2,11 @@
 
     python -m benchmarks.accelerator [--out=table.md] [--quick] [--only=W1,sweep] [--minutes=8]
 
-W1 to W8, the sweep from 1 to 10,000 points, networks, transforms, precisions and chunk sizes in
-float32: milliseconds a round, or of a call for transforms, beside plain JAX by hand on the same
-cohorts and minibatches, and as shares of the peaks measured in the same run. Each section is a
-process of its own with a time limit, so that a crash or a hang loses no more than that. Rows are
-printed as they come, as JSON lines; at the end there is a table, and with ``--out`` both as files.
+W1 to W8, the sweep from 1 to 10,000 points, transforms and precisions, in float32: milliseconds a
+round (for transforms, a call), beside plain JAX by hand on the same cohorts and minibatches, and as
+shares of the peaks measured in the same run. Each section is a process of its own with a time
+limit, so that a crash or a hang loses no more than that. Rows are printed as they come, as JSON
+lines; at the end there is a table, and with ``--out`` both as files.
 """
 
 import argparse
@@ -19,6 +19,8 @@ import threading
 import time
 from collections.abc import Iterator
 
+from benchmarks.cases import table
+
 # Seconds that each section may take; together they may not take longer than ``--minutes``.
 LIMITS = {
     "peaks": 60,
@@ -30,10 +32,8 @@ LIMITS = {
     "W6": 80,
     "W7": 90,
     "W8": 60,
-    "networks": 80,
     "precision": 100,
     "transforms": 100,
-    "chunks": 80,
 }
 _COLUMNS = {
     "case": "case",
@@ -100,37 +100,19 @@ def peaks_in(rows: list[dict]) -> dict[str, float]:
     return {name: found[case][name] for name, case in cases if name in found.get(case, {})}
 
 
-def table(rows: list[dict]) -> str:
-    """Return a table in Markdown for each section."""
+def tables(rows: list[dict]) -> str:
+    """Return a table in Markdown for each section, below a line about the device."""
     parts = []
     for section in dict.fromkeys(row["section"] for row in rows):
-        of_section = [row for row in rows if row["section"] == section]
-        device = [row for row in of_section if row["case"] == "device"]
-        for row in device:
-            parts.append(
-                f"{row['number']} x {row['device']} ({row['backend']}), JAX {row['jax']}, float32"
-            )
-        shown = [row for row in of_section if row not in device]
-        used = [name for name in _COLUMNS if any(name in row for row in shown)]
-        lines = [f"### {section}", "", _line(_COLUMNS[name] for name in used)]
-        lines.append("|" + "---|" * len(used))
-        lines += [_line(_shown(name, row.get(name)) for name in used) for row in shown]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
-
-
-def _line(cells) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _shown(name: str, value) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, float):
-        return str(value).replace("|", "/")
-    if name.startswith("of_"):
-        return f"{100 * value:.2g} %"
-    return f"{value:.7g}" if "objective" in name else f"{value:.3g}"
+        shown = [row for row in rows if row["section"] == section]
+        parts += [
+            f"{row['number']} x {row['device']} ({row['backend']}), JAX {row['jax']}, float32\n"
+            for row in shown
+            if row["case"] == "device"
+        ]
+        shown = [row for row in shown if row["case"] != "device"]
+        parts.append(f"### {section}\n\n{table(shown, _COLUMNS)}")
+    return "\n".join(parts)
 
 
 def measure_section(section: str, quick: bool) -> None:
@@ -167,8 +149,8 @@ def main(arguments: list[str] | None = None) -> None:
             print(json.dumps(rows[-1]), flush=True)
             if options.out:  # kept if a later section fails
                 options.out.with_suffix(".json").write_text(json.dumps(rows, indent=1))
-                options.out.write_text(table(rows))
-    print("\n" + table(rows), flush=True)
+                options.out.write_text(tables(rows))
+    print("\n" + tables(rows), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One measured case of a section: its time, or the reason why it failed."""
+"""One measured case: its time, or the reason why it failed; and cases as a table."""
 
 import statistics
 import time
@@ -30,3 +30,30 @@ def attempt(case: str, measure: Callable[[], dict]) -> dict:
     except Exception as error:
         reason = (str(error).strip() or "no reason given").splitlines()[0]
         return {"case": case, "failed": f"{type(error).__name__}: {reason[:200]}"}
+
+
+def table(rows: list[dict], columns: dict[str, str]) -> str:
+    """Return rows as a table in Markdown, without the columns that none of them has.
+
+    Args:
+      rows: the rows.
+      columns: the heading of each field.
+    """
+    used = [name for name in columns if any(row.get(name) for row in rows)]
+    lines = [[columns[name] for name in used], ["---"] * len(used)]
+    lines += [[_shown(name, row.get(name)) for name in used] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _shown(name: str, value) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_shown('', each)}" for key, each in value.items())
+    if not isinstance(value, float):
+        return str(value).replace("|", "/")
+    if name.startswith("of_"):
+        return f"{100 * value:.2g} %"
+    if "objective" in name:
+        return f"{value:.7g}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

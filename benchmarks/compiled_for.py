@@ -1,10 +1,9 @@
 """What programs launch on an accelerator that is not there: compiled, not run.
 
-    python -m benchmarks.compiled_for cuda [--only="W1;W2"] [--steps] [--beside=measured.json]
-        [--save=FOLDER] [--out=FILE]
+    python -m benchmarks.compiled_for cuda [--only="W1;W2"] [--out=FILE]
     python -m benchmarks.compiled_for tpu
 
-XLA compiles for H200s or a TPU v5e from a description of them; no device and no driver is needed,
+XLA compiles for H200s or a TPU v5e from a description of them. No device and no driver is needed,
 only the compiler, in an environment with the project's dependencies and
 
     pip install --no-deps jax-cuda12-plugin==X jax-cuda12-pjrt==X   # cuda; X is JAX's version
@@ -12,31 +11,34 @@ only the compiler, in an environment with the project's dependencies and
 
 Each line has the seconds to compile, kernels a round with loops multiplied out, megabytes that they
 read and write, temporary megabytes, calls of libraries, conditions that the host waits for, what
-crosses devices, and a modelled time: launches times 2.5 microseconds plus bytes over the bandwidth
-plus products over the peak, none of them hidden behind another. ``--steps`` compiles once more with
-half of the local steps, and tells the kernels of a step from those around the steps. ``--beside``
-puts what ``benchmarks.accelerator --out=measured.md`` has measured on a device, or on a processor,
-beside the modelled time, and their ratio: above 1 this device is the faster one, by the model. The
-exit status is 1 if a program could not be compiled.
+crosses devices, and a modelled time: launches times 2.5 microseconds, plus bytes over the
+bandwidth, plus products over the peak, without overlap. The exit status is 1 if a program could not
+be compiled.
+
+The file has three parts: the programs, what their compiled text launches, and the table.
 """
 
 import argparse
+import collections
 import dataclasses
 import functools
 import json
 import math
 import os
 import pathlib
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # libtpu asks the machine what it is unless it is told.
 os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
 os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
 os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
+# Another process with libtpu holds a lock, which protects devices that are not used here.
+os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 
 import jax
 import jax.numpy as jnp
@@ -44,11 +46,438 @@ import numpy as np
 from jax.experimental import topologies
 
 import fcojax
-from benchmarks import compiled_programs, compiled_uses
-from benchmarks.compiled_programs import Compilable
-from benchmarks.launches import Launches, launches
-from fcojax.xla.jaxprs import inner_programs
-from fcojax.xla.rules import pretend
+from benchmarks import networks
+from benchmarks.cases import attempt, table
+from benchmarks.settings import plan
+from benchmarks.workloads import WORKLOADS, Workload
+from fcojax import transforms
+from fcojax.extend import pretend
+from fcojax.transforms import euclidean, grassmann, l1, nuclear, stiefel, trend_filter
+
+# The programs: shapes in place of data, so that nothing is drawn. Workloads have the sizes of
+# ``benchmarks.workloads``; models are plain arrays, as in a user's own loss.
+
+_ROUNDS = 100
+
+
+class Compilable(NamedTuple):
+    """A program, and what it is compiled for.
+
+    Attributes:
+      function: the function that is compiled.
+      arguments: their shapes.
+      rounds: the number of rounds that it runs.
+      num_devices: devices among which the clients are shared.
+      x64: whether it is traced in double precision.
+    """
+
+    function: Callable
+    arguments: tuple
+    rounds: int = _ROUNDS
+    num_devices: int = 1
+    x64: bool = False
+
+
+def _shape(*sides: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(sides, dtype)
+
+
+def population(num_clients: int, num_examples: int, **fields) -> fcojax.ClientData:
+    """Return clients of equal sizes whose examples are shapes: ``x=(dim,)``, or with a dtype."""
+    rows = num_clients * num_examples
+    data = fcojax.from_rows(np.zeros((rows, 1), np.int8), [num_examples] * num_clients)
+    examples = {}
+    for name, field in fields.items():
+        sides, dtype = field if isinstance(field, list) else (field, jnp.float32)
+        examples[name] = _shape(rows, *sides, dtype=dtype)
+    return dataclasses.replace(data, examples=examples)
+
+
+def least_squares(w, rows):
+    return 0.5 * (rows["x"] @ w - rows["y"]) ** 2
+
+
+def logistic(w, rows):
+    score = rows["x"] @ w
+    return jnp.logaddexp(0.0, score) - rows["y"] * score
+
+
+def softmax(params, rows):
+    score = rows["x"] @ params["w"] + params["b"]
+    picked = jnp.take_along_axis(score, rows["y"][:, None], 1)[:, 0]
+    return jax.nn.logsumexp(score, -1) - picked
+
+
+def inner_products(w, rows):
+    """Least squares of inner products with a matrix ``w``."""
+    return 0.5 * (jnp.einsum("bij,ij->b", rows["x"], w) - rows["y"]) ** 2
+
+
+def made(name: str, loss: Callable, penalty=None):
+    """Return an algorithm by name, with its geometry from a penalty."""
+    factory = getattr(fcojax.algorithms, name)
+    penalty = penalty or l1()
+    known = {"penalty": penalty, "mirror": euclidean(penalty), "manifold": transforms.sphere()}
+    return factory(loss, *(known[kind] for kind in factory.geometry))
+
+
+def linear(workload: Workload):
+    """Return the start point, the loss and the population of a linear workload."""
+    counts, dim = (workload.num_clients, workload.num_examples), workload.dim
+    if workload.model == "softmax":
+        classes = workload.num_classes or 0
+        start = {"w": _shape(dim, classes), "b": _shape(classes)}
+        return start, softmax, population(*counts, x=(dim,), y=[(), jnp.int32])
+    loss = {"least_squares": least_squares, "logistic": logistic}[workload.model]
+    return _shape(dim), loss, population(*counts, x=(dim,), y=())
+
+
+def rounds_of(algorithm, start, data, how, rounds: int = _ROUNDS) -> Compilable:
+    """Return ``run`` with this algorithm, evaluated once, after the last round."""
+    hparams = jax.tree.map(jnp.float32, algorithm.hparams_type())
+
+    def run(data, key, hparams, start):
+        return fcojax.run(
+            algorithm, hparams, start, data, key, how, num_rounds=rounds, eval_every=rounds
+        )
+
+    return Compilable(run, (data, jax.random.key(0), hparams, start), rounds)
+
+
+def of_workload(workload: Workload, algorithm: str) -> Compilable:
+    """Return the rounds of a linear workload."""
+    start, loss, data = linear(workload)
+    return rounds_of(made(algorithm, loss), start, data, fcojax.Plan(*plan(workload)))
+
+
+def many_clients(cohort_size: int) -> Compilable:
+    """Return W6 with a cohort of half of the clients, or of all 10,000."""
+    num_clients = min(2 * cohort_size, WORKLOADS["W6"].num_clients)
+    workload = WORKLOADS["W6"]._replace(num_clients=num_clients, cohort_size=cohort_size)
+    return of_workload(workload, "fed_dual_avg")
+
+
+def grid_of(num_points: int) -> Compilable:
+    """Return W4: the rounds of W1 for a grid of rates."""
+    start, loss, data = linear(WORKLOADS["W1"])
+    algorithm, how = made("fed_dual_avg", loss), fcojax.Plan(*plan(WORKLOADS["W1"]))
+    grid = jax.tree.map(lambda _: _shape(num_points), algorithm.hparams_type())
+
+    def sweep(data, keys, grid, start):
+        return fcojax.sweep(
+            algorithm, grid, start, data, keys, how, num_rounds=_ROUNDS, eval_every=_ROUNDS
+        )
+
+    return Compilable(sweep, (data, jax.random.split(jax.random.key(0), 1), grid, start))
+
+
+def of_network(name: str, **options) -> Compilable:
+    """Return W7 or W8, with FedAvg; options are those of ``networks.problem``."""
+    workload = WORKLOADS[name]
+    few = workload._replace(num_clients=2, num_examples=2)
+    rows = dict(zip(("x", "y"), networks.draw(few), strict=True))
+    small = fcojax.from_rows(rows, [2, 2])
+    task = networks.problem(workload, small, **options)
+    start = jax.eval_shape(task.init, jax.random.key(0))
+    fields = {name: [leaf.shape[1:], leaf.dtype] for name, leaf in small.examples.items()}
+    data = population(workload.num_clients, workload.num_examples, **fields)
+    algorithm = fcojax.algorithms.fed_avg(task.loss)
+    return rounds_of(algorithm, start, data, fcojax.Plan(*plan(workload)), rounds=10)
+
+
+def low_rank(algorithm: str) -> Compilable:
+    """Return W1 with a matrix of 32 x 32 and the nuclear norm."""
+    workload = WORKLOADS["W1"]
+    data = population(workload.num_clients, workload.num_examples, x=(32, 32), y=())
+    chosen = made(algorithm, inner_products, nuclear())
+    return rounds_of(chosen, _shape(32, 32), data, fcojax.Plan(*plan(workload)))
+
+
+def shared(name: str, num_devices: int) -> Compilable:
+    """Return the rounds of a linear workload whose clients are shared among devices."""
+    program = of_workload(WORKLOADS[name], "fed_dual_avg")
+    data = program.arguments[0]
+    each = -(-data.num_clients // num_devices)
+    rows = num_devices * each * data.max_size
+    examples = {
+        name: _shape(rows, *leaf.shape[1:], dtype=leaf.dtype)
+        for name, leaf in data.examples.items()
+    }
+    # On a mesh every device counts from its own first row.
+    offsets = _shape(num_devices * (each + 1), dtype=jnp.int32)
+    weights = _shape(num_devices * each)
+    data = dataclasses.replace(data, examples=examples, offsets=offsets, weights=weights)
+    return program._replace(arguments=(data, *program.arguments[1:]), num_devices=num_devices)
+
+
+def linear_systems() -> Compilable:
+    """Return the library's functions that solve linear systems, in float64."""
+    manifolds = (stiefel(), stiefel(retraction="qr"), grassmann())
+
+    def solve(x, y, signal):
+        inverses = [manifold.inverse_retract for manifold in manifolds]
+        tangents = [inverse(x, y) for inverse in inverses if inverse is not None]
+        return tangents, trend_filter().prox(signal, 1.0, 0.1)
+
+    frame, signal = _shape(12, 3, dtype=jnp.float64), _shape(20, dtype=jnp.float64)
+    return Compilable(solve, (frame, frame, signal), 1, x64=True)
+
+
+def programs() -> dict[str, Callable[[], Compilable]]:
+    """Return all programs by name."""
+    found: dict[str, Callable] = {
+        f"{name} {algorithm}": functools.partial(of_workload, WORKLOADS[name], algorithm)
+        for name in ("W1", "W2", "W3", "W5")
+        for algorithm in ("fed_avg", "fed_dual_avg")
+    }
+    for n in (25, 100, 400, 10_000):
+        found[f"W4 {n:,} points"] = functools.partial(grid_of, n)
+    for n in (10, 100, 1000, 10_000):
+        found[f"W6 {n:,} clients a round"] = functools.partial(many_clients, n)
+    for name in ("W7", "W8"):
+        found[f"{name} fed_avg"] = functools.partial(of_network, name)
+    found["W7 with dropout"] = functools.partial(of_network, "W7", dropout_rates=(0.25, 0.5))
+    for name in ("fed_dual_avg", "fed_mid"):
+        found[f"low rank {name}"] = functools.partial(low_rank, name)
+    for name in ("W1", "W2", "W3"):
+        found[f"8 devices, {name}"] = functools.partial(shared, name, 8)
+    return found | {"float64, linear systems": linear_systems}
+
+
+# What a compiled program launches, read from XLA's text. A launch is an instruction that reads or
+# writes memory: a fusion, a copy, a call of a library. Its bytes are those of its operands and
+# results; an operand that a kernel only slices counts its slices.
+
+# Instructions that run nothing: names for buffers, and control flow, whose bodies are counted.
+_FREE = re.compile(
+    r"parameter|constant|tuple|get-tuple-element|bitcast|after-all|optimization-barrier"
+    r"|(partition|replica)-id|add-dependency|domain|iota|[\w-]+-done|async-update"
+)
+_HOST = re.compile(r"send|recv|infeed|outfeed")
+_CROSSING = re.compile(r"all-|reduce-scatter|collective|ragged-all")
+_SLICES = ("dynamic-slice", "gather", "slice")
+_SIZES = {"pred": 1, "bf16": 2, "f8e4m3fn": 1, "f8e5m2": 1, "s4": 1, "u4": 1, "token": 0}
+_SHAPE = re.compile(r"\b(pred|token|[a-z]+\d+\w*)\[([\d,<= ]*)\]")
+
+
+class Instruction(NamedTuple):
+    """One line of a computation: its name, type, operation, operands and attributes."""
+
+    name: str
+    type: str
+    op: str
+    operands: tuple[str, ...]
+    rest: str
+    root: bool
+
+
+# By kind of total, and by name for calls and crossings.
+Totals = collections.Counter[tuple[str, str]]
+
+
+class Launches(NamedTuple):
+    """Totals of a program.
+
+    Attributes:
+      kernels: launches of every kind.
+      bytes: read and written by them.
+      calls: launches that are calls of libraries, by name.
+      crossing: bytes that cross devices, by operation.
+      waits: conditions that depend on data, for which the host may wait.
+      host: transfers from and to the host's memory, and calls of it.
+    """
+
+    kernels: int
+    bytes: int
+    calls: dict[str, int]
+    crossing: dict[str, int]
+    waits: int
+    host: int
+
+
+def launches(text: str) -> Launches:
+    """Return what a program launches, its loops multiplied out.
+
+    Args:
+      text: the optimised program, as ``compiled.as_text()`` returns it.
+    """
+    found = _of(parsed(text), "ENTRY", {})
+    calls, crossing = (
+        {name: value for (kind, name), value in found.items() if kind == wanted}
+        for wanted in ("calls", "crossing")
+    )
+    kernels, size, waits, host = (found[kind, ""] for kind in ("kernels", "bytes", "waits", "host"))
+    return Launches(kernels, size, calls, crossing, waits, host)
+
+
+def parsed(text: str) -> dict[str, dict[str, Instruction]]:
+    """Return the instructions of every computation by name; the entry also as ``ENTRY``."""
+    found: dict[str, dict[str, Instruction]] = {}
+    current: dict[str, Instruction] = {}
+    for line in text.splitlines():
+        if line and not line[0].isspace():
+            head = re.match(r"(ENTRY )?%?([\w.\-]+) .*\{$", line.rstrip())
+            if head:
+                current = found[head.group(2)] = {}
+                if head.group(1):
+                    found["ENTRY"] = current
+        elif " = " in line:
+            instruction = _instruction(line.strip())
+            current[instruction.name] = instruction
+    return found
+
+
+def num_bytes(type_text: str) -> int:
+    """Return the bytes of a type, which may be a tuple: 33 for ``(f32[2,4]{1,0}, pred[])``."""
+    total = 0
+    for kind, dims in _SHAPE.findall(type_text):
+        bits = re.search(r"\d+", kind)
+        size = _SIZES[kind] if kind in _SIZES else int(bits.group()) // 8 if bits else 0
+        sides = [int(side.strip("<= ")) for side in dims.split(",") if side.strip()]
+        total += size * math.prod(sides)
+    return total
+
+
+def _instruction(line: str) -> Instruction:
+    left, right = line.split(" = ", 1)
+    root = left.startswith("ROOT ")
+    kind, right = _until_closed(right) if right.startswith("(") else right.split(" ", 1)
+    op, right = right.strip().split("(", 1)
+    arguments, rest = _until_closed("(" + right)
+    operands = tuple(
+        match.group(1)
+        for part in _split(arguments[1:-1])
+        if (match := re.search(r"%?([\w.\-]+)$", part.strip()))
+    )
+    return Instruction(left.removeprefix("ROOT ").lstrip("%"), kind, op, operands, rest, root)
+
+
+def _depths(text: str):
+    depth = 0
+    for index, letter in enumerate(text):
+        depth += (letter in "([{") - (letter in ")]}")
+        yield index, letter, depth
+
+
+def _until_closed(text: str) -> tuple[str, str]:
+    """Split behind the bracket that closes the first one."""
+    end = next((index + 1 for index, _, depth in _depths(text) if depth == 0), len(text))
+    return text[:end], text[end:]
+
+
+def _split(arguments: str) -> list[str]:
+    """Split at the commas that are in no bracket."""
+    commas = [index for index, letter, depth in _depths(arguments) if (letter, depth) == (",", 0)]
+    ends = [*commas, len(arguments)]
+    return [arguments[a + 1 : b] for a, b in zip([-1, *commas], ends, strict=True)]
+
+
+def _of(computations, name: str, known: dict) -> Totals:
+    """Return the totals of a computation, by kind and name."""
+    if name not in known:
+        total = collections.Counter()
+        for each in computations.get(name, {}).values():
+            inner, times = _of_one(computations, computations[name], each, known)
+            for kind, value in inner.items():
+                total[kind] += times * value
+        known[name] = total
+    return known[name]
+
+
+def _of_one(computations, body, each: Instruction, known) -> tuple[Totals, int]:
+    """Return what one instruction launches, and how many times."""
+    if _FREE.fullmatch(each.op):
+        return collections.Counter(), 1
+    if each.op == "while":
+        inner = _of(computations, _called(each, "body")[0], known)
+        trips = _trips(computations, each)
+        if trips is not None:
+            return inner, trips
+        condition = _of(computations, _called(each, "condition")[0], known)
+        return inner + condition + collections.Counter({("waits", ""): 1}), 1
+    if each.op == "conditional":
+        names = "branch_computations|true_computation|false_computation"
+        branches = [_of(computations, branch, known) for branch in _called(each, names)]
+        most = max(branches, key=lambda branch: branch["kernels", ""])
+        return most + collections.Counter({("waits", ""): 1}), 1
+    if each.op in ("call", "async-start") and (called := _called(each, "to_apply|calls")):
+        return _of(computations, called[0], known), 1
+    inner = _called(each, "calls") if each.op == "fusion" else []
+    size = _fusion_bytes(computations[inner[0]]) if inner else _bytes(body, each)
+    found = collections.Counter({("kernels", ""): 1, ("bytes", ""): size})
+    # Memory space 5 is the host's.
+    host = _HOST.match(each.op) is not None or "S(5)" in each.type
+    if each.op == "custom-call":
+        target = re.search(r'custom_call_target="([^"]+)"', each.rest)
+        name = target.group(1) if target else "?"
+        found["calls", name], host = 1, "callback" in name or "Host" in name
+    if _CROSSING.match(each.op):
+        found["crossing", each.op.removesuffix("-start")] = num_bytes(each.type)
+    found["host", ""] = int(host)
+    return found, 1
+
+
+def _trips(computations, loop: Instruction) -> int | None:
+    """Return how often a loop runs; ``None`` if that depends on data.
+
+    XLA for GPUs writes it down. Elsewhere it is the bound of a counter that starts at zero.
+    """
+    written = re.search(r'known_trip_count":\{"n":"(\d+)"', loop.rest)
+    if written:
+        return int(written.group(1))
+    condition = computations.get(*_called(loop, "condition"), {})
+    compared = [each for each in condition.values() if each.op == "compare"]
+    if len(compared) != 1 or "direction=LT" not in compared[0].rest:
+        return None
+    bound = condition.get(compared[0].operands[1])
+    number = "".join(bound.operands) if bound is not None and bound.op == "constant" else ""
+    return int(number) if number.isdigit() else None
+
+
+def _called(each: Instruction, names: str) -> list[str]:
+    found = re.findall(rf"\b(?:{names})=(\{{[^}}]*\}}|%?[\w.\-]+)", each.rest)
+    return [name.strip(" %") for part in found for name in part.strip("{}").split(",")]
+
+
+def _bytes(body, each: Instruction) -> int:
+    def size(name):
+        return num_bytes(body[name].type) if name in body else 0
+
+    if each.op in _SLICES:
+        return 2 * num_bytes(each.type)
+    if each.op == "dynamic-update-slice":
+        return 2 * size(each.operands[1])
+    return num_bytes(each.type) + sum(map(size, each.operands))
+
+
+def _fusion_bytes(inner) -> int:
+    """Return the bytes of a fusion: of an operand that it only slices, the slices."""
+    users = collections.defaultdict(list)
+    for instruction in inner.values():
+        for position, operand in enumerate(instruction.operands):
+            users[operand].append((position, instruction))
+    total = 0
+    for instruction in inner.values():
+        if instruction.op != "parameter":
+            continue
+        used = users[instruction.name]
+        sliced = all(
+            position == 0 and user.op in (*_SLICES, "dynamic-update-slice")
+            for position, user in used
+        )
+        slices = sum(num_bytes(user.type) for _, user in used if user.op in _SLICES)
+        total += slices if sliced else num_bytes(instruction.type)
+    (root,) = [instruction for instruction in inner.values() if instruction.root]
+    outputs = [inner[name] for name in root.operands] if root.op == "tuple" else [root]
+    for output in outputs:
+        while output.op == "bitcast":
+            output = inner[output.operands[0]]
+        written = inner[output.operands[1]] if output.op == "dynamic-update-slice" else output
+        total += num_bytes(written.type)
+    return total
+
+
+# The devices, and the table.
 
 _H200 = """
 gpu_device_info {
@@ -141,13 +570,14 @@ def products(jaxpr) -> float:
             kernel, numbers = eqn.invars[1].aval.shape, eqn.params["dimension_numbers"]
             total += 2.0 * out * math.prod(kernel) / kernel[numbers.rhs_spec[0]]
         times = eqn.params.get("length", 1) if eqn.primitive.name == "scan" else 1
-        inner = [products(each) for each in inner_programs(eqn)]
+        jaxprs = [getattr(leaf, "jaxpr", leaf) for leaf in jax.tree.leaves(eqn.params)]
+        inner = [products(each) for each in jaxprs if hasattr(each, "eqns")]
         # Of the branches of a conditional one is taken.
         total += times * (max(inner, default=0.0) if eqn.primitive.name == "cond" else sum(inner))
     return total
 
 
-def measured(kind: str, program: Compilable, save: pathlib.Path | None = None) -> dict:
+def measured(kind: str, program: Compilable) -> dict:
     """Compile one program; return its row."""
     traced_program = traced(kind, program)
     with jax.enable_x64(program.x64):
@@ -157,8 +587,6 @@ def measured(kind: str, program: Compilable, save: pathlib.Path | None = None) -
     seconds = time.perf_counter() - began
     text, memory = compiled.as_text(), compiled.memory_analysis()
     assert text is not None and memory is not None, "both compilers report them"
-    if save is not None:
-        save.write_text(text)
     found = launches(text)
     operations = products(traced_program.jaxpr.jaxpr) / program.rounds
     row = {
@@ -188,98 +616,24 @@ def modelled(kind: str, found: Launches, operations: float, rounds: int) -> dict
     return parts | {"modelled_ms": sum(parts.values())}
 
 
-# The cases of ``benchmarks.accelerator`` that are programs here.
-CASES = {
-    "W1": "W1 fed_dual_avg",
-    "W2": "W2 fed_dual_avg",
-    "W3": "W3 fed_dual_avg",
-    "W5, num_clients = 1,000": "W5 fed_dual_avg",
-    "W7, fed_avg": "W7 fed_avg",
-    "W8, fed_avg": "W8 fed_avg",
-    **{f"W4, {n:,} points": f"W4 {n:,} points" for n in (25, 100, 400, 10_000)},
-    **{f"W6, cohort_size = {n:,}": f"W6 {n:,} clients a round" for n in (10, 100, 1000, 10_000)},
+# What the table shows of a row.
+_COLUMNS = {
+    "case": "program",
+    "kernels": "kernels a round",
+    "mb_moved": "MB moved",
+    "temporary_mb": "temporary MB",
+    "total_mb": "total MB",
+    "calls": "library calls",
+    "waits": "waits",
+    "host": "host transfers",
+    "crossing_kb": "kB across devices",
+    "launches_ms": "launches, ms",
+    "bytes_ms": "bytes, ms",
+    "products_ms": "products, ms",
+    "modelled_ms": "modelled ms",
+    "compile_s": "to compile, s",
+    "failed": "failed",
 }
-
-
-def beside(rows: list[dict], modelled_ms: dict[str, float]) -> dict[str, dict]:
-    """Return what the rows of ``benchmarks.accelerator`` say of programs, beside modelled times.
-
-    Args:
-      rows: of its JSON file.
-      modelled_ms: the times by program.
-    """
-    found = {}
-    for row in rows:
-        name = CASES.get(row["case"])
-        if name in modelled_ms and "ms" in row:
-            found[name] = {"measured_ms": row["ms"], "times": row["ms"] / modelled_ms[name]}
-    return found
-
-
-def steps_of(kind: str, name: str) -> dict[str, float]:
-    """Return the kernels of a local step, and those around the steps, from two lengths."""
-    few, many = (
-        measured(kind, compiled_programs.of_length(name, steps))["kernels"] for steps in (5, 10)
-    )
-    each = (many - few) / 5
-    return {"kernels_a_step": each, "kernels_around": many - 10 * each}
-
-
-def rows_of(name: str, make: Callable, options: argparse.Namespace) -> Iterator[dict]:
-    """Yield the rows of a program, or of all programs of a use."""
-    programs = {name: make}
-    if name in compiled_uses.uses() and isinstance(made := make(), dict):
-        programs = {f"{name}: {part}": lambda each=each: each for part, each in made.items()}
-    for part, make_one in programs.items():
-        save = options.save and options.save / f"{options.kind}-{part.replace(' ', '_')}.hlo"
-        row: dict = {"program": part, "device": DEVICES[options.kind].name}
-        try:
-            row |= measured(options.kind, make_one(), save)
-            if options.steps and name.startswith(("W1 ", "W2 ", "W4 ", "low rank ")):
-                row |= steps_of(options.kind, name)
-        except Exception as error:  # the row says so, and the others go on
-            reason = (str(error).strip() or "no reason given").splitlines()[0]
-            row["failed"] = f"{type(error).__name__}: {reason[:200]}"
-        yield row
-
-
-def table(rows: list[dict]) -> str:
-    """Return the rows as a table in Markdown."""
-    columns = {
-        "kernels": "kernels a round",
-        "kernels_a_step": "a step",
-        "kernels_around": "around the steps",
-        "mb_moved": "MB moved",
-        "temporary_mb": "temporary MB",
-        "total_mb": "total MB",
-        "calls": "library calls",
-        "waits": "waits",
-        "host": "host transfers",
-        "crossing_kb": "kB across devices",
-        "launches_ms": "launches, ms",
-        "bytes_ms": "bytes, ms",
-        "products_ms": "products, ms",
-        "modelled_ms": "modelled ms",
-        "measured_ms": "measured ms",
-        "times": "measured by modelled",
-        "compile_s": "to compile, s",
-        "failed": "failed",
-    }
-    used = [name for name in columns if any(row.get(name) for row in rows)]
-    lines = ["| program | " + " | ".join(columns[name] for name in used) + " |"]
-    lines.append("|" + "---|" * (len(used) + 1))
-    for row in rows:
-        cells = [_shown(row.get(name, "")) for name in used]
-        lines.append("| " + " | ".join([row["program"], *cells]) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _shown(value) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_shown(number)}" for name, number in value.items())
-    if not isinstance(value, float):
-        return str(value).replace("|", "/")
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -287,27 +641,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compiled_for")
     parser.add_argument("kind", choices=list(DEVICES))
     parser.add_argument("--only", default="", help="beginnings of names, separated by ;")
-    parser.add_argument("--steps", action="store_true", help="tell kernels of a local step apart")
-    parser.add_argument("--beside", type=pathlib.Path, help="the JSON of benchmarks.accelerator")
-    parser.add_argument("--save", type=pathlib.Path, help="folder for the compiled texts")
     parser.add_argument("--out", type=pathlib.Path, help="the table's file; JSON goes beside it")
     options = parser.parse_args(arguments)
     rows: list[dict] = []
-    known = compiled_programs.workloads() | compiled_programs.meshes()
-    known |= compiled_programs.algorithms() | compiled_uses.uses()
-    for name, make in known.items():
-        if not name.startswith(tuple(options.only.split(";"))):
-            continue
-        for row in rows_of(name, make, options):
-            if options.beside and "modelled_ms" in row:
-                found = json.loads(options.beside.read_text())
-                row |= beside(found, {row["program"]: row["modelled_ms"]}).get(row["program"], {})
-            rows.append(row)
-            print(json.dumps(row), flush=True)
-            if options.out:
-                options.out.with_suffix(".json").write_text(json.dumps(rows, indent=1))
-                options.out.write_text(table(rows))
-    print("\nCompiled, not run.\n\n" + table(rows), flush=True)
+    for name, make in programs().items():
+        if name.startswith(tuple(options.only.split(";"))):
+            row = attempt(name, lambda make=make: measured(options.kind, make()))
+            rows.append(row | {"device": DEVICES[options.kind].name})
+            print(json.dumps(rows[-1]), flush=True)
+    print("\nCompiled, not run.\n\n" + table(rows, _COLUMNS), flush=True)
+    if options.out:
+        options.out.with_suffix(".json").write_text(json.dumps(rows, indent=1))
+        options.out.write_text(table(rows, _COLUMNS))
     sys.exit(any("failed" in row for row in rows))
 
 

@@ -5,7 +5,7 @@
 
 Prints one JSON line per workload. Every side runs in fresh processes, alternating, without a
 compilation cache. Beside ours is plain JAX by hand: ``jax.device_put`` of the arrays, then one
-jitted round (``plain_jax.py``; for W7 and W8 the jitted step of ``plain_loop.py``).
+jitted round (``plain_jax.py``).
 
 Seconds are apart for imports, for bringing the population to the devices, and for the first round,
 which traces and compiles; ``processor_s`` is what both cores spent on the last two together, which
@@ -21,15 +21,14 @@ import os
 import pathlib
 import resource
 import statistics
-import subprocess
-import sys
 import time
 
 import numpy as np
 from absl import app, flags
 
 from benchmarks import by_hand
-from benchmarks.workloads import NETWORKS, WORKLOADS, Workload, draw, start
+from benchmarks.processes import in_fresh_process
+from benchmarks.workloads import WORKLOADS, Workload, draw, start
 
 FLAGS = flags.FLAGS
 SIDES = ("ours", "plain_jax")
@@ -41,7 +40,6 @@ def measure_ours(workload: Workload, algorithm: str) -> dict:
     clock = _Clock()
     import jax
 
-    import fcojax
     from benchmarks import settings
 
     jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
@@ -49,19 +47,10 @@ def measure_ours(workload: Workload, algorithm: str) -> dict:
     x, y = draw(workload)
     clock.lap()
     clock.population = x.nbytes + y.nbytes
-    if workload.model in NETWORKS:
-        from benchmarks import networks
-
-        data = fcojax.from_rows({"x": x, "y": y}, [workload.num_examples] * workload.num_clients)
-        run = networks.ours(workload, algorithm, data)
-    else:
-        run = settings.ours(workload._replace(num_rounds=1), algorithm, x, y)
+    run = settings.ours(workload._replace(num_rounds=1), algorithm, x, y)
     clock.lap("population_s")
-    argument = 1 if workload.model in NETWORKS else jax.random.key(0)
-    jax.block_until_ready(run(argument))
+    jax.block_until_ready(run(jax.random.key(0)))
     clock.lap("first_round_s")
-    jax.block_until_ready(run(argument))
-    clock.lap("second_round_s")
     return clock.row()
 
 
@@ -77,35 +66,24 @@ def measure_plain_jax(workload: Workload, algorithm: str) -> dict:
     members, indices = _draws(workload)
     clock.lap()
     clock.population = x.nbytes + y.nbytes
-    if workload.model in NETWORKS:
-        from benchmarks import networks
-
-        one_round = functools.partial(networks.by_hand, workload, algorithm, x, y, members, indices)
-    else:
-        shape = workload.num_clients, workload.num_examples
-        data = {"x": x.reshape(*shape, -1), "y": y.reshape(shape)}
-        data = jax.block_until_ready(jax.device_put(data))
-        rates = {
-            "client_lr": workload.client_lr,
-            "server_lr": workload.server_lr,
-            "penalty_scale": workload.penalty_scale,
-        }
-        one_round = functools.partial(
-            plain_jax.run,
-            algorithm,
-            settings.losses(workload.model),
-            workload.num_steps,
-            rates,
-            start(workload),
-            data,
-            members,
-            indices,
-        )
+    shape = workload.num_clients, workload.num_examples
+    data = {"x": x.reshape(*shape, -1), "y": y.reshape(shape)}
+    data = jax.block_until_ready(jax.device_put(data))
+    rates = {name: getattr(workload, name) for name in ("client_lr", "server_lr", "penalty_scale")}
+    one_round = functools.partial(
+        plain_jax.run,
+        algorithm,
+        settings.losses(workload.model),
+        workload.num_steps,
+        rates,
+        start(workload),
+        data,
+        members,
+        indices,
+    )
     clock.lap("population_s")
     jax.block_until_ready(one_round())
     clock.lap("first_round_s")
-    jax.block_until_ready(one_round())
-    clock.lap("second_round_s")
     return clock.row()
 
 
@@ -171,19 +149,8 @@ def compare(name: str, algorithm: str, repeats: int) -> dict:
     rows: dict[str, list[dict]] = {side: [] for side in SIDES}
     for _ in range(repeats):
         for side, found in rows.items():
-            command = [
-                sys.executable,
-                "-m",
-                "benchmarks.first_round",
-                f"--workload={name}",
-                f"--algorithm={algorithm}",
-                f"--side={side}",
-                f"--gigabytes={FLAGS.gigabytes}",
-            ]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise RuntimeError(f"the {side} side of {name} failed:\n{done.stderr}")
-            found.append(json.loads(done.stdout.splitlines()[-1]))
+            given = {"workload": name, "algorithm": algorithm, "gigabytes": FLAGS.gigabytes}
+            found.append(in_fresh_process("first_round", **given, side=side))
     medians = {
         side: {step: round(statistics.median(row[step] for row in found), 3) for step in found[0]}
         for side, found in rows.items()

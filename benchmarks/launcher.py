@@ -25,22 +25,17 @@ from experiments.execution.jobs import Job, build
 from experiments.execution.sweep_runner import SweepRunner
 from experiments.storage.row_store import RowStore
 from experiments.study import Sweep
-from fcojax.engine.grid import num_points
 
 FLAGS = flags.FLAGS
 
 
-def runner_of(
-    path: str, label: str, num_rounds: int | None, quick: bool = False
-) -> tuple[SweepRunner, Job]:
-    """The launcher's runner for a config, and one of its jobs; cut to some rounds, or as it is."""
+def runner_of(path: str, label: str, num_rounds: int, quick: bool) -> tuple[SweepRunner, Job]:
+    """The launcher's runner for a config cut to some rounds, and one of its jobs."""
     file = config_file.load(path)
     config = file.get_config()
     if quick:
         file.quick(config)
-    config.update(algorithms=(label,))
-    if num_rounds is not None:
-        config.update(num_rounds=num_rounds, criterion_rounds=config.eval_every)
+    config.update(algorithms=(label,), num_rounds=num_rounds, criterion_rounds=config.eval_every)
     experiment = file.experiment
     assert isinstance(experiment, Sweep), f"{path} is no sweep"
     settings = resolve(config, experiment)
@@ -90,7 +85,7 @@ def measure(path: str, label: str, num_rounds: int, repeats: int, quick: bool = 
     return {
         "config": pathlib.Path(path).stem,
         "algorithm": label,
-        "points": num_points(job.grid),
+        "points": len(jax.tree.leaves(job.grid)[0]),
         "seeds": len(settings.seeds),
         "devices": len(jax.devices()),
         "cpu_ms_a_round": {name: round(statistics.median(t), 3) for name, t in times.items()},

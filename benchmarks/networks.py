@@ -23,7 +23,7 @@ from benchmarks.cases import attempt, timed
 from benchmarks.settings import drawn, plan
 from benchmarks.workloads import WORKLOADS, Workload, draw
 from fcojax import networks
-from fcojax.problems.problem import Problem
+from fcojax.problems import Problem
 from fcojax.transforms import euclidean, l1, named, on_subtree
 
 _TIMED = 3  # timings inside a process, of which the median counts
@@ -47,10 +47,10 @@ def measure_ours(workload: Workload, algorithm: str) -> dict:
     began = time.perf_counter()
     run = ours(workload, algorithm, data)
     jax.block_until_ready(run(1))
-    first_round = time.perf_counter() - began
+    first_run = time.perf_counter() - began
     times, params = _times(lambda: run(workload.num_rounds), workload.num_rounds)
     return _row(workload, times, params, x, y) | {
-        "first_round_s": first_round,
+        "first_run_s": first_run,
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
@@ -94,9 +94,8 @@ def measure_by_hand(workload: Workload, algorithm: str, draws: str) -> dict:
         members, indices = stored["members"][:num_rounds], stored["indices"][:num_rounds]
         return by_hand(workload, algorithm, x, y, members, indices)
 
-    first_round = _seconds(lambda: run(1))
     times, end = _times(lambda: run(workload.num_rounds), workload.num_rounds)
-    return _row(workload, times, end, x, y) | {"first_round_s": first_round}
+    return _row(workload, times, end, x, y)
 
 
 def by_hand(workload: Workload, algorithm: str, x, y, members, indices) -> dict:
@@ -157,41 +156,11 @@ def on_device(name: str) -> Callable[[bool], Iterator[dict]]:
     return section
 
 
-def summary(workload: str, algorithm: str, sides: dict[str, list[dict]]) -> dict:
-    """Return the JSON line, from the measurements of every process of both sides."""
-
-    def median(side, name):
-        return statistics.median(result[name] for result in sides[side])
-
-    def least(side):
-        return min(result["ms_per_round"] for result in sides[side])
-
-    ratios = [
-        round(a["ms_per_round"] / b["ms_per_round"], 3)
-        for a, b in zip(*sides.values(), strict=True)
-    ]
-    return {
-        "workload": workload,
-        "algorithm": algorithm,
-        "ms_per_round": round(median("ours", "ms_per_round"), 2),
-        "by_hand_ms_per_round": round(median("by_hand", "ms_per_round"), 2),
-        "ratio": round(statistics.median(ratios), 3),
-        "ratios": ratios,
-        "ratio_of_minima": round(least("ours") / least("by_hand"), 3),
-        "first_round_s": round(median("ours", "first_round_s"), 2),
-        "by_hand_first_round_s": round(median("by_hand", "first_round_s"), 2),
-        "peak_rss_mb": round(median("ours", "peak_rss_mb")),
-        "loss": median("ours", "loss"),
-        "by_hand_loss": median("by_hand", "loss"),
-        "repeats": len(ratios),
-    }
-
-
 def _row(workload, times, params, x, y) -> dict:
     params = jax.tree.map(np.asarray, params)
     return {
         "ms_per_round": statistics.median(times),
-        "loss": judged_loss(workload, params, x, y),
+        "objective": judged_loss(workload, params, x, y),
     }
 
 
@@ -202,9 +171,3 @@ def _times(run: Callable, num_rounds: int) -> tuple[list[float], dict]:
         result = jax.block_until_ready(run())
         times.append(1e3 * (time.perf_counter() - began) / num_rounds)
     return times, result
-
-
-def _seconds(run: Callable) -> float:
-    began = time.perf_counter()
-    jax.block_until_ready(run())
-    return time.perf_counter() - began

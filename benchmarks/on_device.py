@@ -19,7 +19,6 @@ from benchmarks.settings import drawn, losses, plan
 from benchmarks.sweep import rates as grid_of_rates
 from benchmarks.workloads import SCALES, WORKLOADS, Workload, draw, objective, start
 from fcojax import transforms
-from fcojax.networks import network, two_layer
 
 # The last one is an algorithm of products and not a precision; not every backend has it.
 PRECISIONS = ("highest", "high", "default", "BF16_BF16_F32")
@@ -68,17 +67,16 @@ class Setting:
             client_lr=workload.client_lr, penalty_scale=workload.penalty_scale
         )
 
-    def run(self, key, chunk: int | None = None):
+    def run(self, key):
         """The library's run."""
         num = self.workload.num_rounds
-        plan = self.plan._replace(client_chunk_size=chunk)
         return fcojax.run(
             self.ours,
             self.hparams,
             self.params,
             self.data,
             key,
-            plan,
+            self.plan,
             num_rounds=num,
             eval_every=num,
         )[0]
@@ -269,75 +267,6 @@ def by_precision(quick: bool) -> Iterator[dict]:
             yield row
 
 
-def chunks(quick: bool) -> Iterator[dict]:
-    """W1 to W3 with other numbers of clients side by side than the rule's."""
-    for name in ("W1", "W2", "W3"):
-        workload = sized(name, quick)
-        setting = Setting(workload)
-        places = workload.cohort_size or workload.num_clients
-        for chunk in dict.fromkeys((None, 1, 4, places)):
-
-            def at(chunk=chunk, setting=setting):
-                ms, first, _ = timed(setting.run, jax.random.key(0), chunk)
-                return {"ms": ms / setting.workload.num_rounds, "first_run_s": first}
-
-            label = "by the rule" if chunk is None else f"{chunk} at once"
-            yield attempt(f"{name}, {label}", at)
-
-
-def networks(quick: bool) -> Iterator[dict]:
-    """FedAvg on a small dense network, ten clients a round, one epoch; W7 is the convolutional."""
-    clients, size, batch, rounds = (4, 8, 4, 2) if quick else (100, 600, 20, 5)
-    workload = WORKLOADS["W3"]._replace(
-        num_clients=clients,
-        num_examples=size,
-        batch_size=batch,
-        num_classes=10,
-        cohort_size=min(10, clients - 1),
-        num_rounds=rounds,
-        num_steps=size // batch,
-    )
-    x, y = draw(workload)
-    data = fcojax.from_rows({"x": x, "y": y}, [size] * clients).to_device()
-    problem = network(two_layer(num_hidden=8 if quick else 200), data, num_classes=10)
-    key = jax.random.key(0)
-    params = problem.init(key)
-    ours = fcojax.algorithms.fed_avg(problem.loss)
-    hparams = fcojax.algorithms.fed_avg.Hparams(client_lr=0.05)
-
-    def at(chunk):
-        how = fcojax.Plan(*plan(workload), client_chunk_size=chunk)
-        return timed(
-            lambda: fcojax.run(
-                ours, hparams, params, data, key, how, num_rounds=rounds, eval_every=rounds
-            )[0]
-        )
-
-    def both():
-        ms, first, model = at(None)
-        members, indices = map(jnp.asarray, drawn(workload, 0))
-        shaped = jax.tree.map(lambda leaf: leaf.reshape(clients, size, -1), data.examples)
-        shaped["y"] = shaped["y"][..., 0]
-        rates = {"client_lr": jnp.float32(0.05), "server_lr": jnp.float32(1)}
-        theirs, _, other = timed(
-            plain_jax.run, "fed_avg", problem.loss, 1, rates, params, shaped, members, indices
-        )
-        largest = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), model, other)
-        return {
-            "ms": ms / rounds,
-            "first_run_s": first,
-            "by_hand_ms": theirs / rounds,
-            "difference": max(jax.tree.leaves(largest)),
-        }
-
-    def one_by_one():
-        ms, first, _ = at(1)
-        return {"ms": ms / rounds, "first_run_s": first}
-
-    yield attempt("dense network", both)
-    yield attempt("dense network, one client at a time", one_by_one)
-
-
 SECTIONS: dict[str, Callable[[bool], Iterator[dict]]] = {
     "peaks": peaks,
     "W1": rounds_of("W1"),
@@ -348,8 +277,6 @@ SECTIONS: dict[str, Callable[[bool], Iterator[dict]]] = {
     "W6": scaling_of("W6"),
     "W7": rounds_of_network("W7"),
     "W8": rounds_of_network("W8"),
-    "networks": networks,
     "precision": by_precision,
     "transforms": of_transforms,
-    "chunks": chunks,
 }

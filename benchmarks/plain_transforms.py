@@ -29,11 +29,6 @@ def svd_shrunk(v):
     return (left * jnp.maximum(values - 1, 0)) @ right
 
 
-def eigenvalues_clipped(v):
-    values, basis = jnp.linalg.eigh((v + v.T) / 2)
-    return (basis * jnp.maximum(values, 0)) @ basis.T
-
-
 def nearest_frame(v):
     left, _, right = jnp.linalg.svd(v, full_matrices=False)
     return left @ right
@@ -43,27 +38,11 @@ VECTORS, MATRICES = ((1_000_000,), (64, 1_000)), ((256, 256), (64, 32, 32))
 # Ours, the plain way or None, the rank of one point, and the shapes, batches in front.
 TRANSFORMS = {
     "l1": (lambda v: transforms.l1().prox(v, 1.0, 0.7), soft, 1, VECTORS),
-    "l2": (lambda v: transforms.l2().prox(v, 1.0, 3.0), None, 1, VECTORS),
     "simplex": (lambda v: transforms.simplex().prox(v, 1.0, 1.0), simplex_by_sorting, 1, VECTORS),
-    "l1_ball": (lambda v: transforms.l1_ball().prox(v, 1.0, 10.0), None, 1, VECTORS),
-    "l_inf": (lambda v: transforms.l_inf().prox(v, 1.0, 10.0), None, 1, VECTORS),
     "l0_ball": (lambda v: transforms.l0_ball(100).prox(v, 1.0, 1.0), None, 1, VECTORS),
-    "power 2.5": (lambda v: transforms.power(2.5).prox(v, 1.0, 0.7), None, 1, VECTORS),
     "monotone": (lambda v: transforms.monotone().prox(v, 1.0, 1.0), None, 1, VECTORS[1:]),
-    "total_variation": (
-        lambda v: transforms.total_variation().prox(v, 1.0, 1.0),
-        None,
-        1,
-        VECTORS[1:],
-    ),
     "nuclear": (lambda v: transforms.nuclear().prox(v, 1.0, 1.0), svd_shrunk, 2, MATRICES),
-    "psd": (lambda v: transforms.psd().prox(v, 1.0, 1.0), eigenvalues_clipped, 2, MATRICES),
-    "stiefel": (
-        transforms.stiefel().project,
-        nearest_frame,
-        2,
-        ((64, 784, 5), (64, 784, 16), (256, 256)),
-    ),
+    "stiefel": (transforms.stiefel().project, nearest_frame, 2, ((64, 784, 16), (256, 256))),
 }
 
 

@@ -3,10 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from fcojax.engine.client_loop import local_handle
-from fcojax.engine.plan import Plan
-from fcojax.engine.randomness import draw_cohort
-from fcojax.problems.clients import ClientData
+from fcojax import ClientData, Plan
+from fcojax.extend import draw_cohort, local_handle
 from fcojax.types import Array, Key
 
 

@@ -2,9 +2,8 @@
 
     python -m benchmarks.rounds --workload=W1 [--algorithm=fed_dual_avg] [--repeats=5]
 
-Prints one JSON line; for W5 and W6, which have no other side, see ``benchmarks.scaling``, for W7
-and W8, whose other side is plain JAX, ``benchmarks.networks``. XLA on a
-CPU is in a fast or a slow state per process, so each side runs in ``--repeats`` fresh processes,
+Prints one JSON line. W5 and W6 have no other side, see ``benchmarks.scaling``; the other side of W7
+and W8 is plain JAX, see ``benchmarks.networks``. Each side runs in ``--repeats`` fresh processes,
 alternating, on the same cohorts and minibatches; medians and minima of both are reported, and the
 objective that each side reached.
 """
@@ -14,8 +13,6 @@ import os
 import pathlib
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 
@@ -24,6 +21,7 @@ from absl import app, flags
 
 from benchmarks import by_hand, scaling
 from benchmarks.peaks import peaks, shares
+from benchmarks.processes import in_fresh_process
 from benchmarks.workloads import NETWORKS, WORKLOADS, Workload, draw, objective
 
 FLAGS = flags.FLAGS
@@ -97,62 +95,41 @@ def measure_network(side: str) -> dict:
     return networks.measure_by_hand(workload, FLAGS.algorithm, FLAGS.draws)
 
 
-def _in_fresh_process(side: str, draws: pathlib.Path) -> dict:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.rounds",
-        f"--workload={FLAGS.workload}",
-        f"--algorithm={FLAGS.algorithm}",
-        f"--side={side}",
-        f"--draws={draws}",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"the {side} side failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def compare(workload_name: str, algorithm: str, repeats: int) -> dict:
+def compare(name: str, algorithm: str, repeats: int) -> dict:
     """Measure both sides in alternating fresh processes; return the JSON line as a dict."""
     from benchmarks.settings import store_draws
 
-    is_network = WORKLOADS[workload_name].model in NETWORKS
+    workload = WORKLOADS[name]
+    other = "by_hand" if workload.model in NETWORKS else "numpy"
+    given = {"workload": name, "algorithm": algorithm}
+    sides: dict[str, list[dict]] = {"ours": [], other: []}
     with tempfile.TemporaryDirectory() as folder:
         draws = pathlib.Path(folder) / "draws.npz"
-        store_draws(WORKLOADS[workload_name], 0, draws)
-        names = ("ours", "by_hand" if is_network else "numpy")
-        sides: dict[str, list[dict]] = {name: [] for name in names}
+        store_draws(workload, 0, draws)
         for _ in range(repeats):
             for side, results in sides.items():
-                results.append(_in_fresh_process(side, draws))
-    if is_network:
-        from benchmarks.networks import summary
+                results.append(in_fresh_process("rounds", **given, side=side, draws=draws))
 
-        return summary(workload_name, algorithm, sides)
+    def median(side, field):
+        return statistics.median(result[field] for result in sides[side])
 
-    def median(side, name):
-        return statistics.median(result[name] for result in sides[side])
+    def least(side):
+        return min(result["ms_per_round"] for result in sides[side])
 
-    def least(side, name):
-        return min(result[name] for result in sides[side])
-
-    ours, theirs = median("ours", "ms_per_round"), median("numpy", "ms_per_round")
-    return {
-        "workload": workload_name,
-        "algorithm": algorithm,
+    ours, theirs = median("ours", "ms_per_round"), median(other, "ms_per_round")
+    row = given | {
         "ms_per_round": round(ours, 4),
-        "ms_per_round_min": round(least("ours", "ms_per_round"), 4),
-        "numpy_ms_per_round": round(theirs, 4),
-        "numpy_ms_per_round_min": round(least("numpy", "ms_per_round"), 4),
+        "ms_per_round_min": round(least("ours"), 4),
+        f"{other}_ms_per_round": round(theirs, 4),
+        f"{other}_ms_per_round_min": round(least(other), 4),
         "ratio": round(ours / theirs, 3),
-        **shares(WORKLOADS[workload_name], ours, peaks()),
         "first_run_s": round(median("ours", "first_run_s"), 2),
         "peak_rss_mb": round(median("ours", "peak_rss_mb")),
         "objective": median("ours", "objective"),
-        "numpy_objective": median("numpy", "objective"),
+        f"{other}_objective": median(other, "objective"),
         "repeats": repeats,
     }
+    return row if other == "by_hand" else row | shares(workload, ours, peaks())
 
 
 def main(argv: list[str]) -> None:

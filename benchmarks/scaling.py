@@ -12,12 +12,11 @@ import gc
 import json
 import pathlib
 import statistics
-import subprocess
-import sys
 import time
 
 from absl import app, flags
 
+from benchmarks.processes import in_fresh_process
 from benchmarks.workloads import SCALES, WORKLOADS, draw
 
 FLAGS = flags.FLAGS
@@ -53,20 +52,9 @@ def measure(name: str, algorithm: str, size: int) -> dict:
 def compare(name: str, algorithm: str) -> dict:
     """All sizes, each in a fresh process; the JSON line as a dict."""
     field, sizes = SCALES[name]
-    results = []
-    for size in sizes:
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.scaling",
-            f"--workload={name}",
-            f"--algorithm={algorithm}",
-            f"--size={size}",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{field} = {size} failed:\n{done.stderr}")
-        results.append(json.loads(done.stdout.splitlines()[-1]))
+    results = [
+        in_fresh_process("scaling", workload=name, algorithm=algorithm, size=size) for size in sizes
+    ]
     milliseconds = [result["ms_per_round"] for result in results]
     memory = [result["beyond_data_mb"] for result in results]
     return {

@@ -11,8 +11,6 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 
@@ -21,6 +19,7 @@ from absl import app, flags
 
 from benchmarks import by_hand
 from benchmarks.peaks import peaks, shares
+from benchmarks.processes import in_fresh_process
 from benchmarks.settings import plan, setting, store_draws
 from benchmarks.workloads import WORKLOADS, Workload, draw
 
@@ -123,10 +122,11 @@ def compare(name: str, algorithm: str, repeats: int) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         draws = pathlib.Path(folder) / "draws.npz"
         store_draws(base(name), 0, draws)
+        given = {"workload": name, "algorithm": algorithm}
         ours, theirs = [], []
         for _ in range(repeats):
-            ours.append(_in_fresh_process(name, algorithm, "ours", draws))
-            theirs.append(_in_fresh_process(name, algorithm, "numpy", draws))
+            ours.append(in_fresh_process("sweep", **given, side="ours", draws=draws))
+            theirs.append(in_fresh_process("sweep", **given, side="numpy", draws=draws))
     sizes = [num * num for num in GRIDS[name]]
     milliseconds = {
         size: statistics.median(result[str(size)]["ms"] for result in ours) for size in sizes
@@ -150,22 +150,6 @@ def compare(name: str, algorithm: str, repeats: int) -> dict:
         "largest_difference": max(differences),
         "repeats": repeats,
     }
-
-
-def _in_fresh_process(name: str, algorithm: str, side: str, draws: pathlib.Path) -> dict:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.sweep",
-        f"--workload={name}",
-        f"--algorithm={algorithm}",
-        f"--side={side}",
-        f"--draws={draws}",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"the {side} side failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main(argv: list[str]) -> None:

@@ -1,9 +1,9 @@
-"""Kilobytes to a solution: three composite methods with eight uplinks on a heterogeneous lasso.
+"""Kilobytes to a solution: three composite methods with eight codecs on a heterogeneous lasso.
 
     fcojax run compress --workdir=runs/compress
 
 Eight clients with Hessians and true weights of their own in 20 dimensions, in double precision and
-with exact gradients. Every pair of a method and an uplink is run at the same step sizes, multiples
+with exact gradients. Every pair of a method and a codec is run at the same step sizes, multiples
 of 1 / (K L), and shown at the one that needs the fewest bytes up to a relative distance of 1e-6.
 FedDualAvg takes one local step, as with several it ends elsewhere, whatever is sent; composite FL
 and SCAFFOLD take ten. The uploads of FedDualAvg do not vanish at the solution, so its feedback is
@@ -28,7 +28,7 @@ def get_config():
     config.own.spread, config.own.scale, config.own.num_steps = 0.6, 0.8, 10
 
     config.methods = ("fed_dual_avg", "composite_fl", "scaffold")
-    config.uplinks = (
+    config.codecs = (
         "whole",
         "half",
         "natural",
@@ -48,6 +48,6 @@ def get_config():
 def quick(config):
     """Shrinks the study to well under a minute on a laptop."""
     config.methods = ("composite_fl",)
-    config.uplinks = ("whole", "top_k:0.1")
+    config.codecs = ("whole", "top_k:0.1")
     config.step_factors = (0.5, 1.0)
     config.num_rounds, config.eval_every = 400, 5

@@ -1,10 +1,10 @@
-"""Bytes to a solution: softmax regression on digits by three composite methods, eight uplinks.
+"""Bytes to a solution: softmax regression on digits by three composite methods, eight codecs.
 
     fcojax run compress_digits --workdir=runs/compress_digits
 
 The 1,797 digits of 8 x 8 pixels that scikit-learn has, over ten clients with unlike labels; every
 fifth is kept for testing. A ridge makes the solution unique, an l1 norm of the kernel sparse. As in
-``configs/compress.py`` every pair of a method and an uplink is run at the same step sizes, which
+``configs/compress.py`` every pair of a method and a codec is run at the same step sizes, which
 are multiples of 1 / (K L) with L a bound on the curvature of any client, in double precision and
 with exact gradients. About four minutes of computing.
 """
@@ -26,7 +26,7 @@ def get_config():
     config.own.ridge, config.own.scale, config.own.num_steps = 0.1, 0.005, 5
 
     config.methods = ("fed_dual_avg", "composite_fl", "scaffold")
-    config.uplinks = (
+    config.codecs = (
         "whole",
         "half",
         "natural",
@@ -46,6 +46,6 @@ def get_config():
 def quick(config):
     """Shrinks the study to well under a minute on a laptop."""
     config.methods, config.num_clients = ("composite_fl",), 4
-    config.uplinks = ("whole", "top_k:0.1")
+    config.codecs = ("whole", "top_k:0.1")
     config.step_factors = (4.0, 16.0)
     config.num_rounds = 80

@@ -1,9 +1,9 @@
-"""Bytes to an accuracy: a small CNN on digits by three composite methods with eight uplinks.
+"""Bytes to an accuracy: a small CNN on digits by three composite methods with eight codecs.
 
     fcojax run compress_network --workdir=runs/compress_network --config.data_dir=DIR
 
 Every writer is a client, and all take part: four local steps of batch size 10, with a small l1 norm
-of the dense kernels. Every pair of a method and an uplink is run at the same step sizes with three
+of the dense kernels. Every pair of a method and a codec is run at the same step sizes with three
 seeds, and shown at the step that needs the fewest bytes to the lower error.
 
 ``DIR`` holds MNIST with the writers of QMNIST, of which a part is read; the error is that on
@@ -29,7 +29,7 @@ def get_config():
     config.own.scale, config.own.num_steps, config.own.batch_size = 1e-4, 4, 10
 
     config.methods = ("fed_dual_avg", "composite_fl", "scaffold")
-    config.uplinks = (
+    config.codecs = (
         "whole",
         "half",
         "natural",
@@ -49,6 +49,6 @@ def get_config():
 def quick(config):
     """Shrinks the study to well under a minute on a laptop."""
     config.methods, config.num_clients = ("composite_fl",), 4
-    config.uplinks = ("whole", "top_k:0.1")
+    config.codecs = ("whole", "top_k:0.1")
     config.step_factors, config.seeds = (0.1,), (0, 1)
     config.num_rounds = 4

@@ -53,6 +53,7 @@ def get_config():
         cohort_size=10,
         num_steps=2,
         batch_size=9,
+        penalty="l1",  # of the weights, or "grid_variation", their total variation in space
         criterion="objective",
         criterion_rounds=40,
         data_dir="",  # the folder of the data; without one they are synthetic

@@ -20,6 +20,11 @@ in Dirichlet shares, which are uneven if ``concentration`` is small.
         --config.data_dir=a9a.npz --config.features=train --config.target=train_labels \
         --config.client= --config.positive_above=0
 
+Survival times in a CSV or Parquet file, stratified by site:
+
+    fcojax run select --workdir=runs/survival --config.data_dir=FILE.csv \
+        --config.loss=cox --config.time=months --config.event=died
+
 Sites are weighted by their rows, as with ``weights="examples"``. Strengths decrease from the
 smallest one that selects nothing, known after one exchange of gradients. ``by`` is the rule that
 chooses: each ``site`` left out, folds of ``sites`` or ``examples``, or ``aic``, ``bic``, ``ebic``.
@@ -45,7 +50,9 @@ def get_config():
     config.drop = ("",)  # features to leave out, as age,dose
     config.positive_above = float("inf")  # a threshold that turns numbers into two classes
 
-    config.loss = "logistic"  # linear, logistic, poisson, huber, median or squared_hinge
+    config.loss = "logistic"  # linear, logistic, poisson, huber, median, squared_hinge or cox
+    config.time = "time"  # of loss cox: the column of survival times, in place of target
+    config.event = "event"  # of loss cox: the column with 1 for an event, 0 if censored
     config.l1_fraction = 1.0  # of the elastic net; 1 is the lasso
     config.groups = ""  # chosen together: a CSV file of columns and groups, or lab=lab_*|crp,...
     config.group_fraction = 1.0  # of the groups' penalty; the rest is l1; 1 for trend
@@ -59,7 +66,7 @@ def get_config():
     config.least = 0.01  # the last strength as a share of the first
     config.tolerance = 1e-5  # on the optimality conditions, in units of the first strength
     config.max_rounds = 5000  # for every strength
-    config.uplink = config_dict.placeholder(str)  # compression of uploads, as top_k:0.1,ef21
+    config.codec = config_dict.placeholder(str)  # compression of uploads, as top_k:0.1,ef21
     config.seed = 0  # of the draws of folds
 
     config.data_seed = 0  # of drawn sites, and of the division of a file without sites

@@ -19,10 +19,10 @@ from experiments.report.claims import Claim
 from experiments.report.plots import Panel
 from experiments.report.rows import Row, plain
 from experiments.report.summary import SUPPORT
-from fcojax import Plan, arguments, shuffle
+from fcojax import Plan
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
-from fcojax.engine.uploads.uplink import Uplink
+from fcojax.extend import Seed, checked_value, words
 from fcojax.problems import ClientData, Problem, from_clients
 from fcojax.transforms import (
     Manifold,
@@ -116,13 +116,13 @@ def check(experiment: "Experiment", config: ConfigDict) -> None:
     for annotation, names in experiment.keys.items():
         for name, value, least, most in keyed(config, names):
             if not isinstance(value, tuple | list):
-                arguments.checked_value(name, value, annotation)
+                checked_value(name, value, annotation)
                 continue
             if not least <= len(value) <= (most or len(value)):
                 what = f"{least} values" if most else f"at least {least} values"
                 raise ValueError(f"{name} is {value}; pass {what}.")
             for entry in value:
-                arguments.checked_value(f"an entry of {name}", entry, annotation)
+                checked_value(f"an entry of {name}", entry, annotation)
     for needed, holds in experiment.requires.items():
         if not holds(config):
             flat, words = dict(_flattened(config)), needed.replace(",", "").split()
@@ -161,8 +161,8 @@ def with_support(problem: Problem, cut: float) -> Problem:
 
     def measures(params):
         found = jnp.abs(params["kernel"]) > cut
-        seed = shuffle.Seed(jnp.array(_CODES, jnp.uint32))
-        codes = shuffle.words(seed, jnp.arange(found.size, dtype=jnp.int32))
+        seed = Seed(jnp.array(_CODES, jnp.uint32))
+        codes = words(seed, jnp.arange(found.size, dtype=jnp.int32))
         code = jnp.sum(jnp.where(found, codes.reshape(found.shape), 0), dtype=jnp.uint32)
         return problem.measures(params) | {SUPPORT: code}
 
@@ -188,8 +188,7 @@ class Sweep(NamedTuple):
       panels: what is drawn over the rounds, left to right.
       mirror: ``(config, penalty) -> Mirror``, for algorithms that take one; it carries the penalty.
       manifold: ``config -> Manifold``, for algorithms that take one.
-      uplink: ``config -> Uplink``, what happens to uploads on their way; ``None`` for nothing.
-        The config key ``uplink`` takes its place.
+      plan: ``(config, plan) -> plan``, what no key says, such as a codec of one's own.
       algorithms: further algorithms that ``config.algorithms`` may name beside the library's:
         factories by label, or a list of factories, whose labels are their names.
       plans: by label, ``(config, problem) -> (clients, plan)`` of algorithms that do not train on
@@ -215,7 +214,7 @@ class Sweep(NamedTuple):
     panels: Sequence[Panel]
     mirror: Callable[[ConfigDict, Penalty], Mirror] = lambda config, penalty: euclidean(penalty)
     manifold: Callable[[ConfigDict], Manifold] = lambda config: flat()
-    uplink: Callable[[ConfigDict], Uplink | None] = lambda config: None
+    plan: Callable[[ConfigDict, Plan], Plan] = lambda config, plan: plan
     algorithms: Mapping[str, Factory] | Sequence[Factory] = ()
     plans: Mapping[str, OwnPlan] = {}
     claims: Claims = _nothing

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fcojax import algorithms, devices, grid, problems, transforms
 from fcojax.algorithms.work import local_epochs, local_steps
+from fcojax.engine.aggregator import Aggregator, Codec
 from fcojax.engine.hparams import extended, schedule
 from fcojax.engine.optimality import kkt, kkt_violation
 from fcojax.engine.participation.availability import cyclic, markov
@@ -30,9 +31,8 @@ from fcojax.engine.status import Status
 from fcojax.engine.stepper import advance, look, read_model, start
 from fcojax.engine.stream import Stream
 from fcojax.engine.sweep import sweep
-from fcojax.engine.uploads.outliers import norm_bound, norm_quantile
-from fcojax.engine.uploads.uplink import Uplink
-from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
+from fcojax.problems.clients import ClientData, from_clients, from_rows
+from fcojax.problems.stored import open_clients, save_clients
 
 if TYPE_CHECKING:
     from fcojax import (
@@ -52,10 +52,11 @@ if TYPE_CHECKING:
         theory,
         uploads,
     )
+    from fcojax.robust import norm_bound, norm_quantile
     from fcojax.rows import to_frame
     from fcojax.selection import path, select
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 __all__ = [
     # subpackages
@@ -84,6 +85,7 @@ __all__ = [
     "from_clients",
     "from_rows",
     "open_clients",
+    "save_clients",
     # plans: local work, participation, uploads
     "Plan",
     "local_epochs",
@@ -98,7 +100,8 @@ __all__ = [
     "markov",
     "uniform_cohort",
     "weighted_cohort",
-    "Uplink",
+    "Codec",
+    "Aggregator",
     "norm_bound",
     "norm_quantile",
     # hyperparameters
@@ -143,7 +146,13 @@ _PACKAGES = (
     "theory",
     "uploads",
 )
-_FUNCTIONS = {"path": "selection", "select": "selection", "to_frame": "rows"}
+_FUNCTIONS = {
+    "norm_bound": "robust",
+    "norm_quantile": "robust",
+    "path": "selection",
+    "select": "selection",
+    "to_frame": "rows",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,11 +7,7 @@ sentence, "X is V; pass Y.". Only what is annotated with these is looked at:
   ``Real``, ``Count``, ``CountOrZero``, ``Seed``); traced ones pass, but for counts and seeds;
 - a class of the library, such as ``Penalty``, which may say how one is made in ``example``;
 - ``bool``, so that a text such as "no" does not count as true;
-- the arrays of ``fcojax.types`` (``OneArray``, ``ManyArrays``), of which only the kind is judged;
 - ``Literal["a", "b"]``, ``Callable[...]``, ``Mapping``; a union of any of these with ``None``.
-
-The functions of a NamedTuple that is returned refuse what its fields exclude: a compressor with
-``encode: Callable[[Any, OneArray, Key], PyTree]`` takes an array in the second place.
 """
 
 import contextlib
@@ -29,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from fcojax.types import Arrays, Numbers
+from fcojax.types import Numbers
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -57,14 +53,8 @@ def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
       Traceback (most recent call last):
       ValueError: radius is -1; pass a finite number above 0.
     """
-    return _checking(function, functools.cache(lambda: _resolved(function)))
-
-
-def _checking(
-    function: Callable[Arguments, Result], annotations: Callable[[], dict[str, Any]]
-) -> Callable[Arguments, Result]:
-    """Return the function, refusing arguments that these annotations of theirs exclude."""
     signature = inspect.signature(function)
+    annotations = functools.cache(lambda: _resolved(function))
 
     @functools.wraps(function)
     def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -76,40 +66,9 @@ def _checking(
         for name, value in given.arguments.items():
             if name in annotations():
                 given.arguments[name] = checked_value(name, value, annotations()[name], single=True)
-        return _with_judged_functions(function(*given.args, **given.kwargs))
+        return function(*given.args, **given.kwargs)
 
     return checked
-
-
-def _with_judged_functions(made: Any) -> Any:
-    """Return a NamedTuple whose own functions refuse what the annotations of its fields exclude."""
-    if not hasattr(made, "_fields"):
-        return made
-    own = {
-        name: _judged(getattr(made, name), kinds)
-        for name, kinds in _kinds_of_functions(type(made)).items()
-        if getattr(made, name) not in (None, made._field_defaults.get(name))
-    }
-    return made._replace(**own) if own else made
-
-
-def _judged(function: Callable, kinds: list) -> Callable:
-    if not inspect.isfunction(function) or hasattr(function, "__wrapped__"):
-        return function
-    by_name = dict(zip(inspect.signature(function).parameters, kinds, strict=False))
-    return _checking(function, lambda: by_name)
-
-
-@functools.cache
-def _kinds_of_functions(fields: type) -> dict[str, list]:
-    """Return what the functions of a NamedTuple take, for those that take arrays."""
-    found = {}
-    for name, kind in field_annotations(fields).items():
-        for one in _alternatives(kind):
-            takes, *_ = typing.get_args(one) if _is_callable(one) else [()]
-            if isinstance(takes, list) and any(_arrays_of(each) for each in takes):
-                found[name] = takes
-    return found
 
 
 def checked_value(name: str, value: Any, annotation: Any, *, single: bool = False) -> Any:
@@ -133,9 +92,6 @@ def checked_value(name: str, value: Any, annotation: Any, *, single: bool = Fals
             count = _as_count(value)
             if count is not None and numbers.holds(count):
                 return at_most(name, count, numbers.largest)
-        elif arrays := _arrays_of(kind):
-            if _are_arrays(value, arrays):
-                return value
         elif _is_instance(value, kind) if numbers is None else _fits(value, numbers, single):
             return value
     needed = " or ".join([_needed(kind) for kind in known])
@@ -150,16 +106,8 @@ def checked_value(name: str, value: Any, annotation: Any, *, single: bool = Fals
 
 def numbers_of(annotation: Any) -> Numbers | None:
     """Return which numbers an annotation allows; ``None`` if it is not one of numbers."""
-    return _extra(annotation, Numbers)
-
-
-def _arrays_of(annotation: Any) -> Arrays | None:
-    return _extra(annotation, Arrays)
-
-
-def _extra(annotation: Any, kind: type[Result]) -> Result | None:
     extras = typing.get_args(annotation)[1:] if typing.get_origin(annotation) is Annotated else ()
-    return next((extra for extra in extras if isinstance(extra, kind)), None)
+    return next((extra for extra in extras if isinstance(extra, Numbers)), None)
 
 
 @functools.cache
@@ -189,7 +137,7 @@ def _alternatives(annotation: Any) -> tuple:
 def _is_known(kind: Any) -> bool:
     """Whether ``validated`` judges this kind of annotation."""
     origin = typing.get_origin(kind)
-    if numbers_of(kind) is not None or _arrays_of(kind) is not None or _is_callable(kind):
+    if numbers_of(kind) is not None or _is_callable(kind):
         return True
     if origin is Literal or kind is bool or Mapping in (kind, origin):
         return True
@@ -213,9 +161,8 @@ def _is_instance(value: Any, kind: Any) -> bool:
 
 
 def _needed(kind: Any) -> str:
-    numbers = numbers_of(kind)
-    if extra := numbers or _arrays_of(kind):
-        return extra.needed
+    if numbers := numbers_of(kind):
+        return numbers.needed
     if typing.get_origin(kind) is Literal:
         return "one of " + ", ".join(map(repr, typing.get_args(kind)))
     if kind is bool:
@@ -250,24 +197,6 @@ def at_most(name: str, value: Any, largest: Any, because: str = "", otherwise: s
     if value > largest:
         raise ValueError(f"{name} is {value}{because}; pass at most {largest}{otherwise}.")
     return value
-
-
-def _are_arrays(value: Any, arrays: Arrays) -> bool:
-    """Whether these are arrays that JAX computes with."""
-    if arrays.single or value is None:
-        return _is_array(value)
-    return all(map(_is_array, jax.tree.leaves(value)))
-
-
-def _is_array(value: Any) -> bool:
-    if isinstance(value, np.ma.MaskedArray) or not hasattr(value, "shape"):
-        return False
-    dtype = getattr(value, "dtype", object)
-    return (
-        jnp.issubdtype(dtype, bool)
-        or jnp.issubdtype(dtype, jnp.number)
-        or jnp.issubdtype(dtype, jax.dtypes.extended)
-    )
 
 
 def _fits(value: Any, numbers: Numbers, single: bool) -> bool:

@@ -1,29 +1,20 @@
 """Attacks on a mean of uploads: bad clients that send what hurts, to test robust means with.
 
 ``attacked`` wraps an algorithm, and ``flipped_labels`` the data. Some attacks look at what all
-clients of the round were to send; for these the uplink is wrapped too, by ``seeing_all``.
+clients of the round were to send; for these the plan is wrapped too, by ``seeing_all``.
 """
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import ClientData, Uplink, tree
+from fcojax import ClientData, Codec, Plan, tree
 from fcojax.algorithms import Algorithm
-from fcojax.extend import (
-    NO_UPLINK,
-    WEIGHTED_SUM,
-    WHOLE_COHORT,
-    Cohort,
-    memoised,
-    no_memory,
-    split,
-    validated,
-)
+from fcojax.extend import STACK, Stacked, Term, Work, as_plan, memoised, split, validated
 from fcojax.types import (
     Array,
     CountOrZero,
@@ -232,8 +223,8 @@ def strongest(
 def attacked(algorithm: Algorithm, clients: Sequence[int], attack: Attack) -> Algorithm:
     """Return the algorithm with some clients that are bad.
 
-    Their states are those of honest clients. For an attack that sees all uploads, the uplink has to
-    be ``seeing_all(attack, uplink)``.
+    Their states are those of honest clients. An attack that sees all uploads needs the plan
+    ``seeing_all(attack, plan)``.
 
     Args:
       algorithm: the algorithm.
@@ -274,12 +265,12 @@ def attacked(algorithm: Algorithm, clients: Sequence[int], attack: Attack) -> Al
 
 @memoised
 @validated
-def seeing_all(attack: Attack, uplink: Uplink | None = None) -> Uplink:
-    """Return the uplink in which bad clients know what all clients of the round were to send.
+def seeing_all(attack: Attack, plan: Plan | Work) -> Plan:
+    """Return the plan in which bad clients know what all clients of the round were to send.
 
     Args:
       attack: one that sees all uploads, such as ``little_is_enough()``.
-      uplink: the uplink that is attacked, after ``decode``; the plain mean by default.
+      plan: the plan that is attacked, after its codec.
 
     Example:
       >>> import fcojax
@@ -289,21 +280,22 @@ def seeing_all(attack: Attack, uplink: Uplink | None = None) -> Uplink:
       >>> bad = attacked(fed_avg, (2,), attack)
       >>> model, _ = fcojax.run(
       ...     bad, bad.hparams_type(client_lr=1.0), jnp.array(0.0), data, jax.random.key(0),
-      ...     fcojax.Plan(fcojax.local_steps(1), uplink=seeing_all(attack)), num_rounds=1)
+      ...     seeing_all(attack, fcojax.local_steps(1)), num_rounds=1)
       >>> float(model)  # (1 + 3 - 4) / 3
       0.0
     """
-    base = uplink or NO_UPLINK
-    together = attack.together
-    if together is None or base.memory is not no_memory:
+    plan = as_plan(plan)
+    base, together = plan.aggregator, attack.together
+    codec = plan.codec
+    if together is None or (codec is not None and codec.feeds_back):
         raise ValueError(
-            f"attack is {attack.name} on an uplink; pass an attack that sees all uploads, such as "
-            "little_is_enough(), and an uplink without a memory."
+            f"attack is {attack.name} on a plan; pass an attack that sees all uploads, such as "
+            "little_is_enough(), and a plan without error feedback."
         )
 
-    def finish(hparams, cohort: Cohort, weights, key):
-        *sent, bad = cohort.uploads
-        shares = cohort.shares.astype(jnp.result_type(*sent))
+    def finish(hparams, stacked: Stacked, weights, memory, key):
+        *sent, bad = stacked.terms
+        shares = stacked.shares.astype(jnp.result_type(*sent))
         points = jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in sent], axis=1)
         points = _replaced(points, bad, together(points, shares, bad))
         ends = np.cumsum([leaf[0].size for leaf in sent])[:-1]
@@ -311,30 +303,42 @@ def seeing_all(attack: Attack, uplink: Uplink | None = None) -> Uplink:
             part.reshape(leaf.shape).astype(leaf.dtype)
             for part, leaf in zip(jnp.split(points, ends, axis=1), sent, strict=True)
         ]
-        terms, _ = jax.vmap(lambda payload: base.receive(hparams, payload, ()))(parts)
-        if base.collector is WHOLE_COHORT:
-            mean = base.finish(hparams, Cohort(terms, cohort.shares), weights, key)
-        else:
-            places = jnp.arange(shares.shape[0], dtype=jnp.int32)
-            shapes = jax.tree.map(
-                lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), terms
-            )
-            total = WEIGHTED_SUM.start(shapes, 1)
-            total = WEIGHTED_SUM.add(total, terms, cohort.shares, places)
-            mean = base.finish(hparams, total, weights, key)
-        return [*mean, jnp.zeros((), bad.dtype)]
+        terms = jax.vmap(lambda payload: base.term(hparams, payload, memory).value)(parts)
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), terms)
+        places = jnp.arange(shares.shape[0], dtype=jnp.int32)
+        collected = base.collect.start(shapes, shares.shape[0])
+        collected = base.collect.add(collected, terms, stacked.shares, places)
+        found = base.finish(hparams, collected, weights, memory, key)
+        return found._replace(mean=[*found.mean, jnp.zeros((), bad.dtype)])
 
-    # The flag is no part of what is encoded.
-    return base._replace(
+    aggregator = base._replace(
         init=lambda payload: base.init(payload[:-1]),
-        encode=lambda hparams, payload, residual, key: _with_flag(
-            payload[-1], *base.encode(hparams, payload[:-1], residual, key)
-        ),
-        decode=lambda encoded: [*base.decode(encoded[0]), encoded[1]],
-        num_bytes=lambda hparams, encoded: base.num_bytes(hparams, encoded[0]),
-        receive=lambda hparams, payload, memory: (payload, {}),
-        collector=WHOLE_COHORT,
+        term=lambda hparams, payload, memory: Term(payload),
+        collect=STACK,
         finish=finish,
+    )
+    return plan._replace(codec=_beside(codec or _AS_IT_IS), aggregator=aggregator)
+
+
+_AS_IT_IS = Codec(
+    lambda payload: (),
+    lambda hparams, payload, residual, *keys: (payload, residual),
+    lambda encoded: encoded,
+)
+
+
+def _beside(codec: Codec) -> Codec:
+    """Return the codec of uploads whose last part is the flag, which is not encoded."""
+
+    def encode(hparams, payload, residual, key, round_key):
+        encoded, residual = codec.encode(hparams, payload[:-1], residual, key, round_key)
+        return (encoded, payload[-1]), residual
+
+    return codec._replace(
+        init=lambda payload: codec.init(payload[:-1]),
+        encode=encode,
+        decode=lambda encoded: [*codec.decode(encoded[0]), encoded[1]],
+        num_bytes=lambda hparams, encoded: codec.num_bytes(hparams, encoded[0]),
     )
 
 
@@ -363,10 +367,6 @@ def flipped_labels(
     mask = jnp.asarray(bad).reshape(-1, *(1,) * (labels.ndim - 1))
     flipped = jnp.where(mask, flip(labels), labels).astype(labels.dtype)
     return dataclasses.replace(data, examples=data.examples | {field: flipped})
-
-
-def _with_flag(bad: Array, encoded: Any, residual: PyTree) -> tuple[Any, PyTree]:
-    return (encoded, bad), residual
 
 
 def _replaced(points: Array, bad: Array, sent: Array) -> Array:

@@ -12,6 +12,9 @@ from fcojax.algorithms.base import Factory, elapsed
 from fcojax.algorithms.fe_dual_ex import extrapolation
 from fcojax.algorithms.fed_dual_avg import DualPoint, FedDualAvgHparams
 from fcojax.algorithms.local_sgd import LocalSGDHparams
+
+# Codecs and aggregators.
+from fcojax.algorithms.work import Work
 from fcojax.arguments import (
     at_most,
     checked_value,
@@ -20,12 +23,39 @@ from fcojax.arguments import (
     shown,
     validated,
 )
+from fcojax.engine.aggregation import (
+    Population,
+    RoundResult,
+    aggregate,
+    decoded_upload,
+    require_same_form,
+)
+from fcojax.engine.aggregator import (
+    MEAN,
+    STACK,
+    SUM,
+    Aggregate,
+    Allowance,
+    Change,
+    Collector,
+    Noise,
+    RoundWeights,
+    Stacked,
+    Term,
+    Uploads,
+    mean_of,
+    split,
+    weighted_mean,
+)
+from fcojax.engine.client_loop import Rows, local_handle, through_codec
 
-# Rounds, from their parts.
-from fcojax.engine.client_loop import RoundContext, Rows, is_admitted, local_handle, received
+# Sweeps by blocks, as the launcher runs them.
+from fcojax.engine.compaction import halved, join_points, padded, take_points, take_seeds
+from fcojax.engine.debugging import find_first_nonfinite
+from fcojax.engine.first_uploads import kept_for, reads_fraction, require_fitting
 from fcojax.engine.grid import num_points, take
-from fcojax.engine.hparams import as_arrays, at_round, is_schedule
-from fcojax.engine.limits import require_unlimited
+from fcojax.engine.hparams import as_arrays, at_round, is_schedule, number
+from fcojax.engine.limits import allowance_of, require_unlimited
 
 # Optimality.
 from fcojax.engine.optimality import VIOLATION, pooled_gradient, violation_at
@@ -35,28 +65,26 @@ from fcojax.engine.padding import sizes_matter
 from fcojax.engine.participation.availability import Cyclic, Markov
 from fcojax.engine.participation.recorded import Trace
 from fcojax.engine.participation.samplers import CoinFlips, Dropout, Everyone, UniformCohort
+from fcojax.engine.placement.chunk_size import device_memory
+from fcojax.engine.placement.mesh import decomposes_on_a_cpu
 from fcojax.engine.plan import as_plan
 from fcojax.engine.program import Program
-from fcojax.engine.randomness import BATCHES, CLIENT, ENCODE, draw_cohort, purpose_key
-from fcojax.engine.round import server_step
-from fcojax.engine.solve import Outcome, solve_traced
-from fcojax.engine.state import is_sweep
-from fcojax.engine.tally import added, empty_tally, merged
-from fcojax.engine.uploads.collect import WEIGHTED_SUM, WHOLE_COHORT, Cohort
-from fcojax.engine.uploads.outliers import bound_after
-from fcojax.engine.uploads.uplink import (
-    NO_UPLINK,
-    Limit,
-    RoundWeights,
-    as_given,
-    counted_fraction,
-    forgetful,
-    no_memory,
-    plain_mean,
-    require_fitting,
-    split,
-    unchanged,
+from fcojax.engine.randomness import (
+    AGGREGATE,
+    BATCHES,
+    CLIENT,
+    ENCODE,
+    SERVER,
+    SHARED,
+    draw_cohort,
+    purpose_key,
 )
+from fcojax.engine.round import server_step
+from fcojax.engine.solve import Outcome, has_failed, solve_traced
+from fcojax.engine.state import is_sweep, on_mesh
+from fcojax.engine.stepper import advance_compiled, advance_donating
+from fcojax.engine.stream import on_disk
+from fcojax.engine.sweep import repeated, runs_at_once
 from fcojax.engine.validation import (
     as_first_states,
     as_params,
@@ -64,23 +92,25 @@ from fcojax.engine.validation import (
     require_hparams,
     require_run,
 )
-from fcojax.memo import jit_per, memoised
+from fcojax.factories import factory, memoised
+from fcojax.memo import jit_per
 
 # Problems and geometry.
+from fcojax.problems import memory
 from fcojax.problems.clients import require_one_device
-from fcojax.problems.fields import SPLITS, by_field, check_labels, check_splits
+from fcojax.problems.fields import by_field, checked_weights, in_range
+from fcojax.problems.labels import SPLITS, check_labels, check_splits
 from fcojax.problems.least_squares import half_squared_error
+from fcojax.problems.losses import Loss, RandomLoss
 from fcojax.problems.measures import at_cuts, density, on_validation
-from fcojax.problems.problem import Loss
 from fcojax.problems.second_moments import row_weights
-from fcojax.problems.weights import checked_weights, in_range
-from fcojax.shuffle import permuted, words
+from fcojax.shuffle import Seed, permuted, words
+from fcojax.transforms.bisection import least_scale
 from fcojax.transforms.manifolds.manifold import ambient_norm
 from fcojax.transforms.penalties.norms import grouped
-from fcojax.transforms.penalty import least_scale
 
 # Programs for all backends.
 from fcojax.xla.jaxprs import depend_on_first, inner_programs
 from fcojax.xla.linalg import singular_values, symmetric_eigh
 from fcojax.xla.recurrence import recurrence
-from fcojax.xla.rules import backend, in_full_precision, rules
+from fcojax.xla.rules import backend, in_full_precision, pretend, rules

@@ -79,18 +79,37 @@ def mean_dtype(dtype: Any) -> Any:
     return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32
 
 
-def cast_means(means: PyTree, like: PyTree) -> PyTree:
-    """Cast each mean to the dtype of its operands; means of integers remain floating point.
+def floats(x: PyTree) -> PyTree:
+    """Return the leaves as arrays in floating point, and at least in float32.
 
-    Args:
-      means: a pytree of means.
-      like: a pytree of their operands.
+    In the dtype of integers a step of 0.5 is 0. float16 overflows at 65504, and a sum in bfloat16
+    stops growing at 256.
     """
 
-    def cast(mean, leaf):
-        return mean.astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.inexact) else mean
+    def widened(leaf):
+        if jnp.iscomplexobj(leaf) or isinstance(leaf, np.ma.MaskedArray):
+            raise ValueError("a leaf is complex or masked; pass arrays of real numbers.")
+        return jnp.asarray(leaf, mean_dtype(jnp.result_type(leaf)))
 
-    return jax.tree.map(cast, means, like)
+    return jax.tree.map(widened, x)
+
+
+def cast_like(x: PyTree, like: PyTree) -> PyTree:
+    """Cast each leaf to the dtype of another; where that is of integers, x remains floating point.
+
+    Args:
+      x: a pytree, such as means.
+      like: a pytree of the same structure, such as what they are means of.
+    """
+
+    def cast(leaf, other):
+        dtype = jnp.result_type(other)
+        return leaf.astype(dtype) if jnp.issubdtype(dtype, jnp.inexact) else leaf
+
+    return jax.tree.map(cast, x, like)
+
+
+cast_means = cast_like
 
 
 def zeros_like(x: PyTree) -> PyTree:
@@ -112,6 +131,39 @@ def vdot(x: PyTree, y: PyTree) -> Array:
 def norm(x: PyTree) -> Array:
     """Return the Euclidean norm over all leaves."""
     return jnp.sqrt(vdot(x, x))
+
+
+def max_abs(x: PyTree) -> Array:
+    """Return the largest absolute value over all leaves; 0 for a tree without entries."""
+    tops = [jnp.max(jnp.abs(leaf), initial=0.0) for leaf in jax.tree.leaves(x)]
+    return jnp.max(jnp.stack(tops)) if tops else jnp.zeros(())
+
+
+def euclidean_norm(x: PyTree) -> Array:
+    """Return the norm without overflow or underflow of squares, and with derivative 0 at 0.
+
+    Entries are divided by the largest of them before they are squared. The norm does not depend on
+    that divisor, so derivatives treat it as a constant.
+    """
+    unit = safe_unit(max_abs(x))
+    squares = jax.tree.map(jnp.square, scale(1 / unit, x))
+    return unit * safe_sqrt(total(jax.tree.map(jnp.sum, squares)))
+
+
+def safe_unit(top: Array) -> Array:
+    """Return a divisor for entries of which ``top`` is the largest: about ``top``, or 1 if it is 0.
+
+    Its inverse is a normal number too, so that entries may be multiplied by it.
+    """
+    limit = 2.0 ** (jnp.finfo(top.dtype).maxexp - 8)
+    unit = jnp.where(top > 0, jnp.clip(top, 1 / limit, limit), jnp.ones_like(top))
+    return jax.lax.stop_gradient(unit)
+
+
+def safe_sqrt(squares: Array) -> Array:
+    """Return the square root, with derivative 0 instead of infinity at 0."""
+    zero = squares == 0
+    return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, squares)))
 
 
 def where(condition: Array, x: PyTree, y: PyTree) -> PyTree:

@@ -29,20 +29,8 @@ class Numbers(NamedTuple):
     largest: float = 2**31 - 1
 
 
-class Arrays(NamedTuple):
-    """Arrays in an argument, also traced ones; of their entries only the kind is judged.
-
-    Attributes:
-      needed: the same in words.
-      single: whether it is one array, and no pytree of them.
-    """
-
-    needed: str
-    single: bool = False
-
-
-OneArray = Annotated[Any, Arrays("an array", single=True)]  # or a jax.ShapeDtypeStruct
-ManyArrays = Annotated[Any, Arrays("an array or a pytree of arrays")]
+OneArray = Any  # an array, or a jax.ShapeDtypeStruct
+ManyArrays = Any  # an array or a pytree of arrays
 Real = Annotated[Any, Numbers("a finite number")]
 Positive = Annotated[Any, Numbers("a finite number above 0", lambda values: values > 0)]
 NonNegative = Annotated[Any, Numbers("a finite number, 0 or more", lambda values: values >= 0)]
@@ -60,4 +48,8 @@ CountOrZero = Annotated[
 Axis = Annotated[int, Numbers("a whole number", whole=True)]
 Seed = Annotated[
     int, Numbers("a whole number of at least 0", lambda seed: seed >= 0, True, math.inf)
+]
+Fraction = Annotated[
+    Any,
+    Numbers("a number strictly between 0 and 1", lambda values: (values > 0) & (values < 1)),
 ]

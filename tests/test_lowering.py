@@ -16,16 +16,13 @@ from tests.support import lowered
 pytestmark = pytest.mark.slow
 
 PROGRAMS = list(lowered.programs())
-# Each takes half a second; the gate looks at every seventh, which are of every kind.
-SOME = tuple(PROGRAMS[::7])
-REST = tuple(name for name in PROGRAMS if name not in SOME)
 
 
 @functools.cache
-def found(names):
+def found():
     root = pathlib.Path(__file__).parent.parent
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.lowered", *names],
+        [sys.executable, "-m", "tests.support.lowered", *PROGRAMS],
         cwd=root,
         capture_output=True,
         text=True,
@@ -36,18 +33,16 @@ def found(names):
 
 
 @pytest.mark.parametrize("platform", lowered.KNOWN)
-@pytest.mark.parametrize(
-    "name", [*SOME, *(pytest.param(name, marks=pytest.mark.long) for name in REST)]
-)
-def test_it_is_lowered_in_single_precision_and_calls_nothing_foreign(name, platform):
-    assert found(SOME if name in SOME else REST)[name][platform] == []
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_is_lowered_in_single_precision_without_foreign_calls(name, platform):
+    assert found()[name][platform] == []
 
 
 def test_no_algorithm_and_no_kind_of_program_is_left_out():
     assert len(PROGRAMS) >= 125
     kinds = ("a round", "a sweep", "prox of", "mirror", "manifold", "measures of", "block")
     for kind in kinds:
-        assert any(kind in name for name in SOME), kind
+        assert any(kind in name for name in PROGRAMS), kind
 
 
 def to_the_host(x):
@@ -77,7 +72,7 @@ def test_faults_are_seen_and_named(function, platform, fault):
     assert (fault is None and not found) or any(str(fault) in each for each in found), found
 
 
-def test_what_another_platform_calls_is_foreign():
+def test_a_call_of_another_platform_is_foreign():
     traced = jax.jit(lambda x: jnp.linalg.svd(x)[1]).trace(jnp.ones((3, 3), jnp.float32))
     known = lowered.KNOWN | {"cpu": lowered.KNOWN["tpu"]}
     with pytest.MonkeyPatch.context() as patch:

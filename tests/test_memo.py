@@ -138,7 +138,7 @@ def optimum_once(loss, data, number):
     fcojax.reference.optimum(problem_of(loss, data), transforms.l1(), 1.0 + number, max_steps=10)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "times", "settled"),
     [

@@ -119,7 +119,7 @@ def pooled():
     return solve
 
 
-@pytest.mark.parametrize("c", [1e-8, 1e-5, 1e-4, 1e-3, 1e-2, 1.0, 1e2, 1e5, 1e8])
+@pytest.mark.parametrize("c", [1e-8, 1e-3, 1e8])
 def test_the_optimum_does_not_depend_on_the_unit_of_the_data(pooled, c):
     found, usual = pooled(c), pooled(1.0)
     assert found.converged and found.residual <= 1e-8
@@ -129,7 +129,7 @@ def test_the_optimum_does_not_depend_on_the_unit_of_the_data(pooled, c):
     assert found.objective / c**2 == pytest.approx(usual.objective, rel=1e-12)
 
 
-@pytest.mark.parametrize("c", [1e-8, 1e-4, 1.0, 1e4, 1e8])
+@pytest.mark.parametrize("c", [1e-8, 1e8])
 def test_units_do_not_matter_in_float32(c):
     data = jax.tree.map(lambda leaf: (c * leaf).astype(np.float32), (FEATURES, TARGETS))
     strength = jnp.float32(c**2 * STRENGTH)
@@ -139,7 +139,7 @@ def test_units_do_not_matter_in_float32(c):
     np.testing.assert_allclose(found.params, lasso_of_scikit_learn(), atol=2e-4)
 
 
-@pytest.mark.parametrize("unit", [2.0**-40, 2.0**-10, 2.0**10, 2.0**40])
+@pytest.mark.parametrize("unit", [2.0**-40, 2.0**40])
 def test_the_optimum_does_not_depend_on_the_unit_of_the_parameters(unit):
     """Features divided by a power of two multiply the minimiser by it, without rounding."""
     first, second = (
@@ -150,7 +150,7 @@ def test_the_optimum_does_not_depend_on_the_unit_of_the_parameters(unit):
     assert second.converged and second.residual == first.residual
 
 
-@pytest.mark.parametrize("max_steps", [1, 2, 5, 10, 1000])
+@pytest.mark.parametrize("max_steps", [2, 10, 1000])
 @pytest.mark.parametrize("strength", [0.0, 1e-3, STRENGTH, 1.0])
 def test_the_certificate_bounds_the_violation_of_optimality(strength, max_steps):
     """Converged or not, the least subgradient of the objective is at most the residual."""
@@ -192,14 +192,6 @@ def test_data_that_are_not_finite_are_not_solved():
     broken = FEATURES * np.where(np.arange(20) == 3, np.nan, 1)
     found = fista(half_mean_square, L1, STRENGTH, jnp.zeros(20), (broken, TARGETS))
     assert not found.converged
-
-
-@pytest.mark.parametrize("scale", [-1, -1e-9, np.float32(-2), float("nan")])
-def test_a_negative_scale_is_refused(scale):
-    with pytest.raises(ValueError, match="scale is .*; pass"):
-        fista(half_mean_square, L1, scale, jnp.zeros(20), (FEATURES, TARGETS))
-    with pytest.raises(ValueError, match="scale is .*; pass"):
-        optimum(lasso(num_clients=2, num_examples=4, dim=3, num_true=1), L1, scale)
 
 
 def test_the_solution_goes_into_a_float32_program_without_a_warning():

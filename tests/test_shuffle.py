@@ -1,5 +1,4 @@
 import functools
-import time
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +31,7 @@ def test_a_traced_size_gives_the_same_permutation():
 @pytest.mark.parametrize("draw", [shuffle.permuted, shuffle.uniform_indices])
 def test_a_size_that_is_not_whole_is_refused(draw, size):
     zero = jnp.zeros(5, int)
-    with pytest.raises(ValueError, match="size has the dtype float.*; pass a whole number"):
+    with pytest.raises(ValueError, match="size has the dtype float"):
         draw(jax.random.key(0), size, zero, jnp.arange(5))
 
 
@@ -105,18 +104,19 @@ def rows_drawn(key, rows):
     return rows[shuffle.permuted(key, rows.shape[0], jnp.zeros_like(positions), positions)]
 
 
-def test_compile_time_does_not_multiply_with_the_rounds(monkeypatch):
-    """LLVM's vectoriser once took three times longer with each round."""
+def test_twice_the_rounds_at_most_double_the_compiled_program(monkeypatch):
+    """A round inlined into each reader of its result would make the program grow faster."""
 
-    def seconds(num_rounds):
+    def num_instructions(num_rounds):
         monkeypatch.setattr(shuffle, "_NUM_ROUNDS", num_rounds)
+        jax.clear_caches()  # a cached trace has the rounds it was made with
         program = jax.jit(lambda key, rows: jnp.sum(2 * rows_drawn(key, rows)))
         lowered = program.lower(jax.random.key(0), jnp.ones((50, 3)))
-        start = time.perf_counter()
-        lowered.compile(compiler_options={"xla_backend_optimization_level": 3})
-        return time.perf_counter() - start
+        return lowered.compile().as_text().count(" = ")
 
-    assert seconds(13) < 0.5 + 4 * seconds(4)
+    eight, sixteen = num_instructions(8), num_instructions(16)
+    jax.clear_caches()
+    assert sixteen <= 2 * eight
 
 
 def test_drawn_rows_can_be_differentiated_and_mapped():

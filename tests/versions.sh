@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The suite on the oldest JAX that is supported and on the newest there is, each in an environment
-# of its own made from the project's files. Arguments go to pytest: tests/versions.sh -m "slow or long"
+# of its own made from the project's files. Arguments go to pytest: tests/versions.sh -m slow
 set -euo pipefail
 
 # The newest Python that runs here, on PATH or under pyenv; nothing where there is none above 3.11.
@@ -26,6 +26,18 @@ make_environment() {
   printf '%s\n' "$@" >"$folder/constraints.txt"
   "$folder/bin/python" -m pip install --quiet --disable-pip-version-check \
     --constraint "$folder/constraints.txt" -e '.[test]'
+}
+
+# install_wheel FOLDER PYTHON: builds the source archive, from it the wheel, and installs that with
+# the launcher's dependencies in FOLDER/venv.
+install_wheel() {
+  local folder=$1 python=$2
+  "$python" -m venv "$folder/build"
+  "$folder/build/bin/python" -m pip install --quiet --disable-pip-version-check build
+  "$folder/build/bin/python" -m build --outdir "$folder/dist" .
+  "$python" -m venv "$folder/venv"
+  "$folder/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+    "$(ls "$folder"/dist/*.whl)[experiments]"
 }
 
 # suite NAME PYTHON [ARGUMENT...]: pytest, the versions it ran on, and how long it took.

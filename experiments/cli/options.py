@@ -64,7 +64,7 @@ _OPTIONAL = (
     "batch_size",
     "client_chunk_size",
     "cohort_size",
-    "downlink",
+    "broadcast",
     "num_epochs",
     "num_steps",
     "clip_norm",
@@ -72,7 +72,7 @@ _OPTIONAL = (
     "precision",
     "privacy_budget",
     "privacy_delta",
-    "uplink",
+    "codec",
     "upload_norm",
     "upload_quantile",
 )

@@ -17,7 +17,7 @@ from experiments.process.errors import suggest
 from experiments.study import Sweep
 from fcojax.algorithms import Algorithm
 from fcojax.algorithms.base import Factory
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 
 _HOW = "decorate the function that builds the algorithm with fcojax.algorithms.takes(HPARAMS)"
 

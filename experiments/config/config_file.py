@@ -54,7 +54,7 @@ def load(path: str) -> ConfigFile:
             f"EXPERIMENT in {path} has the type {type(experiment).__name__}; "
             "make it a Sweep or a Study of experiments.study."
         )
-    for name in ("problem", "penalty", "mirror", "manifold", "uplink", "rows"):
+    for name in ("problem", "penalty", "mirror", "manifold", "plan", "rows"):
         if not callable(piece := getattr(experiment, name, len)):
             raise ValueError(
                 f"{name} of EXPERIMENT in {path} is a {type(piece).__name__}; pass a function "

@@ -18,15 +18,15 @@ _SHARED = (
     ),
     ("dropout_probability", 0.0, "probability that an upload is lost"),
     (
-        "uplink",
+        "codec",
         str,
         "compression of uploads, and behind a comma error feedback, as in "
         "top_k:0.01,ef21 or qsgd:7; None for whole uploads",
     ),
     (
-        "downlink",
+        "broadcast",
         str,
-        "compression of what the server sends, written like uplink; None for whole "
+        "compression of what the server sends to all clients, as in top_k:0.1; None for whole "
         "messages to the cohort",
     ),
     ("clip_norm", float, "clip uploads to this norm"),
@@ -46,7 +46,7 @@ _SHARED = (
         float,
         "the probability beside epsilon; None for the number of clients to the power of -1.1",
     ),
-    ("upload_norm", float, "exclude clients whose upload has a larger norm"),
+    ("upload_norm", float, "leave out clients whose upload has a larger norm"),
     ("upload_quantile", float, "let that bound follow this quantile of the uploads"),
     ("num_steps", int, "local steps of a client in a round"),
     ("num_epochs", int, "the same as passes over its data, in place of num_steps"),

@@ -13,11 +13,10 @@ from experiments.process.errors import suggest
 from experiments.report.rows import points_of
 from experiments.report.summary import Criterion
 from experiments.study import Sweep
-from fcojax import Plan, Sampler, privacy, uploads
+from fcojax import Aggregator, Codec, Plan, Sampler, privacy, uploads
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
-from fcojax.engine.uploads.outliers import OutlierRule
-from fcojax.engine.uploads.uplink import Uplink
+from fcojax.extend import MEAN, Uploads
 from fcojax.grid import product
 from fcojax.types import PyTree
 
@@ -67,6 +66,7 @@ class Settings(NamedTuple):
       extend: whether a grid is widened while the best point lies at its edge.
       certificate: whether rows have the KKT violation.
       delta: the probability beside epsilon; ``None`` for one by the number of clients.
+      broadcast: compression of what the server sends; ``None`` for whole messages.
     """
 
     algorithms: dict[str, Factory]
@@ -83,6 +83,7 @@ class Settings(NamedTuple):
     extend: bool = False
     certificate: bool = False
     delta: float | None = None
+    broadcast: uploads.Compressor | None = None
 
     def blocks(self, first: int, goal: int) -> list[tuple[int, int]]:
         """Return first and last round of the blocks between two evaluations, up to ``goal``."""
@@ -137,11 +138,9 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
             _whole_or_none(config, "cohort_size"),
             _number(config, "dropout_probability", 0.0),
         ),
-        _uplink(config),
+        *_uploads(config),
         client_chunk_size=_whole_or_none(config, "client_chunk_size"),
         point_chunk_size=_whole_or_none(config, "point_chunk_size"),
-        outliers=_outliers(config),
-        downlink=_link(config, "downlink"),
     )
     return Settings(
         algorithms=algorithms,
@@ -163,6 +162,7 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
         extend=_choice(config, "extend", (False, True)),
         certificate=_choice(config, "certificate", (False, True)),
         delta=None if config.get("privacy_delta") is None else _number(config, "privacy_delta"),
+        broadcast=_broadcast(config),
     )
 
 
@@ -264,14 +264,25 @@ def _work(config: ConfigDict) -> Work:
     return fcojax.local_steps(steps, batch_size)
 
 
-def _link(config: ConfigDict, key: str) -> Uplink | None:
-    text = config.get(key)
-    return None if text is None else uploads.from_text(str(text), key)
+def _broadcast(config: ConfigDict) -> uploads.Compressor | None:
+    text = config.get("broadcast")
+    return None if text is None else uploads.compressor_from_text(str(text), "broadcast")
 
 
-def _uplink(config: ConfigDict) -> Uplink | None:
-    """Return how uploads are compressed, clipped and hidden in noise."""
-    sent = _link(config, "uplink")
+def _uploads(config: ConfigDict) -> tuple[Codec | None, Aggregator]:
+    """Return how uploads are compressed, and bounded, clipped or hidden in noise."""
+    text = config.get("codec")
+    codec, aggregator = Uploads() if text is None else uploads.from_text(str(text), "codec")
+    own = [name for name in ("clip_norm", "upload_norm") if config.get(name) is not None]
+    if own and aggregator is not MEAN:
+        own.insert(0, f"codec {text!r}")
+    if len(own) > 1:
+        raise ValueError(f"{own[0]} and {own[1]} each decide what the server makes of uploads.")
+    bound = _bound(config)
+    return codec, _clipped(config) or bound or aggregator
+
+
+def _clipped(config: ConfigDict) -> Aggregator | None:
     names = ("noise_multiplier", "privacy_budget", "privacy_delta")
     noise, epsilon, delta = (config.get(name) for name in names)
     if config.get("clip_norm") is None:
@@ -279,17 +290,16 @@ def _uplink(config: ConfigDict) -> Uplink | None:
             raise ValueError(
                 f"{'noise_multiplier' if noise else 'privacy_budget'} needs clip_norm beside it."
             )
-        return sent
+        return None
     if epsilon is not None and (delta is None or not noise):
         missing = "privacy_delta" if noise else "noise_multiplier"
         raise ValueError(f"privacy_budget needs {missing} beside it.")
     clip = _number(config, "clip_norm")
     budget = None if epsilon is None else privacy.budget(epsilon, delta)
-    return privacy.gaussian(clip, noise or 0.0, uplink=sent, budget=budget)
+    return privacy.gaussian(clip, noise or 0.0, budget=budget)
 
 
-def _outliers(config: ConfigDict) -> OutlierRule | None:
-    """Return the bound for uploads, ``None`` without ``upload_norm``."""
+def _bound(config: ConfigDict) -> Aggregator | None:
     quantile = config.get("upload_quantile")
     if config.get("upload_norm") is None:
         if quantile is not None:

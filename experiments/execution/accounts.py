@@ -15,9 +15,8 @@ from experiments.process.errors import UserError
 from experiments.report.summary import curves
 from experiments.storage.row_store import RowStore
 from fcojax import Status, privacy
-from fcojax.extend import num_points, take
-from fcojax.privacy.accounting import multiplier_of, together
-from fcojax.privacy.mechanism import is_private
+from fcojax.extend import allowance_of, num_points, take
+from fcojax.privacy import multiplier_of, together
 from fcojax.problems import ClientData
 
 _OPEN = "measures, figures, checkpoints, and choices that are made by them"
@@ -30,9 +29,10 @@ def delta_of(settings: Settings, data: ClientData) -> float:
 
 def epsilons_of(job: Job, settings: Settings) -> Callable[[int, int], float] | None:
     """Return ``(point, rounds) -> epsilon`` of one run; ``None`` for a job without noise."""
-    if not is_private(job.plan):
+    if not job.plan.aggregator.noisy:
         return None
-    if job.plan.uplink is not None and len(getattr(job.plan.uplink.finish, "bands", (1.0,))) > 1:
+    known = job.plan.aggregator.noise
+    if known is not None and len(known.bands) > 1:
         raise UserError("noise with bands is accounted by privacy.epsilon, and not in a sweep.")
     points = range(num_points(job.grid))
     noises = [multiplier_of(job.plan, take(job.grid, point)) for point in points]
@@ -51,8 +51,8 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
 
     All points, seeds and algorithms share a budget, also those that a search stops early.
     """
-    limited = [job for job in jobs if job.plan.uplink is not None and job.plan.uplink.limit]
-    if not limited:
+    allowances = [(job, allowance) for job in jobs if (allowance := allowance_of(job.plan))]
+    if not allowances:
         return settings, None
     if settings.extend:
         raise UserError(
@@ -61,9 +61,7 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
     runs = [[take(job.grid, p) for p in range(num_points(job.grid))] for job in jobs]
     runs *= len(settings.seeds)  # each algorithm and seed has cohorts of its own
     limits = [
-        job.plan.uplink.limit(job.plan.cohort, runs, job.train.num_clients)
-        for job in limited
-        if job.plan.uplink is not None and job.plan.uplink.limit is not None
+        allowance(job.plan.cohort, runs, job.train.num_clients) for job, allowance in allowances
     ]
     least = min(limits)
     if least.rounds >= settings.num_rounds:
@@ -87,7 +85,7 @@ def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str
         same = defaultdict(list)  # the points of a seed have the same cohorts
         for point, seeds in curves(store.of(job.label), job.grid._fields).items():
             hparams = type(job.grid)(*point)
-            noise = multiplier_of(job.plan, hparams) if is_private(job.plan) else 0.0
+            noise = multiplier_of(job.plan, hparams) if job.plan.aggregator.noisy else 0.0
             for seed, curve in seeds.items():
                 entry = privacy.Releases(job.plan.cohort, noise, curve[-1]["round"])
                 largest = max(largest, privacy.total_epsilon([entry], data.num_clients, delta))

@@ -25,8 +25,7 @@ from experiments.report import rows as tidy
 from experiments.report.rows import Row
 from experiments.storage.workdir import Workdir
 from experiments.study import Study, Sweep, check
-from fcojax.engine.stream import on_disk
-from fcojax.privacy.mechanism import is_private
+from fcojax.extend import on_disk
 
 _SECONDS_BETWEEN_WRITES = 1.0  # of a study's rows
 
@@ -93,7 +92,7 @@ def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Exec
         done = summary.setdefault("algorithms", {})
         of_rows, of_models = summary.setdefault("rows", {}), summary.setdefault("models", {})
         summary["data"] = described(problem, config, settings.seeds)
-        private = [job for job in jobs if is_private(job.plan)]
+        private = [job for job in jobs if job.plan.aggregator.noisy]
         if private:
             distributed.broadcast_from_first(
                 lambda: workdir.refuse_other_data(fingerprint_of(problem.train))

@@ -16,18 +16,29 @@ from experiments.config import algorithms
 from experiments.config.settings import Settings
 from experiments.report.rows import points_of
 from experiments.study import Sweep
-from fcojax import Plan, State, Stream, look, read_model, start, tree
+from fcojax import Plan, State, Stream, look, read_model, start, tree, uploads
 from fcojax.algorithms import Algorithm
 from fcojax.devices import client_mesh, fastest_chunk_size, shard_clients, sized, spread
-from fcojax.engine.compaction import halved, padded, take_points, take_seeds
-from fcojax.engine.placement.chunk_size import device_memory
-from fcojax.engine.placement.mesh import decomposes_on_a_cpu
-from fcojax.engine.state import on_mesh
-from fcojax.engine.stepper import advance_compiled, advance_donating
-from fcojax.engine.stream import on_disk
-from fcojax.engine.sweep import repeated, runs_at_once
-from fcojax.extend import Program, as_plan, num_points, require_run, rules, take
-from fcojax.privacy.mechanism import is_private
+from fcojax.extend import (
+    Program,
+    advance_compiled,
+    advance_donating,
+    as_plan,
+    decomposes_on_a_cpu,
+    device_memory,
+    halved,
+    num_points,
+    on_disk,
+    on_mesh,
+    padded,
+    repeated,
+    require_run,
+    rules,
+    runs_at_once,
+    take,
+    take_points,
+    take_seeds,
+)
 from fcojax.problems import ClientData, Problem
 from fcojax.transforms import Penalty
 from fcojax.types import Key, PyTree
@@ -246,18 +257,18 @@ def build(
     jobs = []
     for label, factory in settings.algorithms.items():
         train, plan = problem.train, settings.plan
-        if plan.uplink is None:
-            plan = plan._replace(uplink=sweep.uplink(config))
+        plan = sweep.plan(config, plan)
         if label in sweep.plans:
             train, own = sweep.plans[label](config, problem)
             own = as_plan(own)
-            names = ("work", "cohort", "uplink", "downlink")
+            names = ("work", "cohort", "codec", "aggregator")
             plan = plan._replace(**{name: getattr(own, name) for name in names})
         algorithm = algorithms.build(label, factory, problem.loss, geometry)
+        if settings.broadcast is not None:
+            algorithm = uploads.compressed_broadcast(algorithm, settings.broadcast)
         grid = jax.device_get(settings.grids[label])  # points are taken between blocks
         require_run(algorithm, plan, take(grid, 0), train, jax.random.key(0))
-        linked = plan.uplink is not None or plan.downlink is not None
-        if linked and not on_disk(train):  # they depend on what is uploaded
+        if not on_disk(train):  # codec and aggregator depend on what is uploaded
             key = jax.random.key(0)
             begin = functools.partial(start, algorithm, key=key, plan=plan)
             jax.eval_shape(begin, take(grid, 0), _params(problem), train)
@@ -278,7 +289,7 @@ def prepare(
       remember: the file in which timed chunk sizes are kept.
     """
     keys, first = keys_of(settings.seeds), take(job.grid, 0)
-    if is_private(job.plan):  # two releases with the same noise would tell their difference
+    if job.plan.aggregator.noisy:  # two releases with the same noise would tell their difference
         keys = jax.vmap(jax.random.fold_in, (0, None))(keys, zlib.crc32(job.label.encode()))
     points, stream = num_points(job.grid), None
     params = _params(problem)

@@ -8,9 +8,7 @@ import numpy as np
 from experiments.execution.jobs import PreparedJob
 from experiments.process.errors import UserError
 from fcojax import State
-from fcojax.engine.compaction import join_points
-from fcojax.engine.debugging import find_first_nonfinite
-from fcojax.extend import take
+from fcojax.extend import find_first_nonfinite, join_points, take
 from fcojax.problems.clients import ids_of
 from fcojax.types import PyTree
 
@@ -61,9 +59,9 @@ def refuse_nonfinite(
 
 def _one_of(states: State, seed: int, place: int, num_clients: int) -> State:
     """Return one run's state out of a sweep's, without clients that fill up a mesh."""
-    server, clients, residuals, bound, memory = jax.tree.map(
+    server, clients, residuals, memory = jax.tree.map(
         lambda leaf: leaf[place, seed],
-        (states.server, states.clients, states.residuals, states.bound, states.memory),
+        (states.server, states.clients, states.residuals, states.memory),
     )
     clients, residuals = jax.tree.map(lambda leaf: leaf[:num_clients], (clients, residuals))
-    return State(server, clients, residuals, states.round, states.key[seed], bound, memory)
+    return State(server, clients, residuals, states.round, states.key[seed], memory)

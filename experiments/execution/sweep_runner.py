@@ -30,8 +30,7 @@ from experiments.report.summary import summarise
 from experiments.storage.checkpoints import Checkpoints, folder_of, holding, parts_of, state_of
 from experiments.storage.row_store import RowStore
 from fcojax import State
-from fcojax.engine.compaction import join_points
-from fcojax.extend import num_points, take
+from fcojax.extend import join_points, num_points, take
 from fcojax.problems import Problem
 from fcojax.transforms import Penalty
 from fcojax.types import PyTree

@@ -1,9 +1,8 @@
 """Federated algorithms: one file, one paper, one factory."""
 
-from fcojax.algorithms import local_solvers, optimisers
-from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, takes
+from fcojax.algorithms import local_solvers
+from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, ToAll, takes
 from fcojax.algorithms.composite_fl import composite_fl
-from fcojax.algorithms.diloco import diloco
 from fcojax.algorithms.fast_fed_dual_avg import fast_fed_dual_avg
 from fcojax.algorithms.fe_dual_ex import fe_dual_ex, fed_mip
 from fcojax.algorithms.fed_admm import fed_admm
@@ -22,7 +21,6 @@ from fcojax.algorithms.fed_opt import fed_opt
 from fcojax.algorithms.fed_pd import fed_pd
 from fcojax.algorithms.fed_prox import fed_prox
 from fcojax.algorithms.fed_split import fed_split
-from fcojax.algorithms.lazy import lazy
 from fcojax.algorithms.local import Batch, Local, mean_gradient, mean_loss
 from fcojax.algorithms.local_sgd import fed_gd, local_sgd
 from fcojax.algorithms.mc_fed_dual_avg import mc_fed_dual_avg
@@ -31,7 +29,6 @@ from fcojax.algorithms.prox_skip import prox_skip
 from fcojax.algorithms.r_fed_svrg import r_fed_svrg
 from fcojax.algorithms.riemannian import r_fed_avg, r_fed_prox
 from fcojax.algorithms.scaffold import scaffold
-from fcojax.algorithms.server_optimisers import fed_adagrad, fed_adam, fed_avg_m, fed_yogi
 from fcojax.algorithms.tamuna import tamuna
 from fcojax.algorithms.work import Work, local_epochs, local_steps
 
@@ -42,16 +39,13 @@ __all__ = [
     "Displacement",
     "Local",
     "Public",
+    "ToAll",
     "Work",
     "composite_fl",
-    "diloco",
     "fast_fed_dual_avg",
     "fe_dual_ex",
-    "fed_adagrad",
-    "fed_adam",
     "fed_admm",
     "fed_avg",
-    "fed_avg_m",
     "fed_avg_subgradient",
     "fed_com_loc",
     "fed_da",
@@ -71,8 +65,6 @@ __all__ = [
     "fed_pd",
     "fed_prox",
     "fed_split",
-    "fed_yogi",
-    "lazy",
     "local_epochs",
     "local_sgd",
     "local_solvers",
@@ -81,7 +73,6 @@ __all__ = [
     "mean_gradient",
     "mean_loss",
     "mime",
-    "optimisers",
     "prox_skip",
     "r_fed_avg",
     "r_fed_prox",

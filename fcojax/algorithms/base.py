@@ -7,7 +7,7 @@ of each of the functions.
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 import jax.numpy as jnp
 
@@ -18,9 +18,9 @@ from fcojax.types import Array, Key, Params, PyTree, Scalar
 
 
 class Public(NamedTuple):
-    """A small, non-sensitive part of an upload, such as a step count, that bypasses the uplink.
+    """A small, non-sensitive part of an upload, such as a step count, that bypasses codecs.
 
-    An uplink does not clip, compress or perturb it; the server receives its weighted mean.
+    Codecs and aggregators leave it as it is; the server receives its weighted mean.
 
     Attributes:
       value: floats, or a pytree of them, whose mean makes sense.
@@ -35,6 +35,23 @@ class Public(NamedTuple):
     """
 
     value: PyTree
+
+
+class ToAll(NamedTuple):
+    """A message that all clients receive in every round, absent ones too, as a broadcast.
+
+    Attributes:
+      sent: what travels, of which the bytes are counted.
+      known: what clients compute from it and from what they know; it is not counted.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> ToAll(sent=jnp.int8(1), known=jnp.zeros(3)).sent.nbytes
+      1
+    """
+
+    sent: PyTree
+    known: PyTree
 
 
 class Displacement(NamedTuple):
@@ -75,8 +92,8 @@ class ClientResult(NamedTuple):
     Attributes:
       state: the client's new state, used in the next round it takes part in. If the server does
         not count the upload, the client keeps its old state.
-      upload: a difference, so that zero means no change. Parts wrapped in ``Public`` bypass the
-        uplink.
+      upload: a difference, so that zero means no change. Parts wrapped in ``Public`` bypass
+        codec and aggregator.
       metrics: scalars, averaged over the cohort as the upload is.
 
     Example:
@@ -182,21 +199,6 @@ class Sent(Protocol):
     def __call__(self, hparams: Any, before: PyTree, after: PyTree, /) -> tuple[Scalar, Scalar]: ...
 
 
-class Restart(Protocol):
-    """``(hparams, params, subgradient, num_steps) -> server``: a first state with a memory.
-
-    Args:
-      hparams: the hyperparameters of the first round.
-      params: the start point.
-      subgradient: of the penalty there, at its strength in ``hparams``.
-      num_steps: after how many local steps, all with minus the subgradient as their gradient.
-    """
-
-    def __call__(
-        self, hparams: Any, params: Params, subgradient: Params, num_steps: int, /
-    ) -> PyTree: ...
-
-
 def once_each(hparams: Any, before: PyTree, after: PyTree) -> tuple[Scalar, Scalar]:
     """Return one message down and one up, the usual exchange."""
     del hparams, before, after
@@ -207,7 +209,7 @@ HparamsType = TypeVar("HparamsType")
 
 
 class Algorithm(NamedTuple, Generic[HparamsType]):
-    """A federated algorithm: five functions, and seven facts that are passed by keyword.
+    """A federated algorithm: five functions, and four facts that are passed by keyword.
 
     If the server does not count a client's upload, because it was lost or not finite, the client
     keeps its old state, as if it had been absent. So a sum over rounds on the server must consist
@@ -223,15 +225,9 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
         then refuses cohorts that leave clients out or lose uploads.
       sent: how many messages a round sends; see ``Sent``.
       hparams_type: the type of its hyperparameters; ``tuple`` for any, ``None`` if not known.
-      entrywise: whether a client may work on some entries only, as ``lazy`` lets it: it keeps no
-        state, takes its gradients in ``local.scan``, treats each entry of the message separately,
-        and sends zero for an entry in which all gradients are zero.
-      same_uploads: whether an upload means the same in every round, so that what an uplink left out
-        of one may be added to the next; the engine refuses uplinks with feedback otherwise.
-      needs_whole_uploads: whether it is correct only if uploads arrive as they were sent, such as
-        one that compresses them itself; the engine then refuses any uplink.
-      restart: for dual averaging, the state from which a path starts at its next strength; see
-        ``Restart``. Rates are ``client_lr``.
+      codecs: which may encode its uploads: ``"any"``; ``"without feedback"`` if an upload means
+        something else in the next round, so that what a codec left out of one cannot be added to
+        it; ``"none"`` if it compresses its uploads itself, or is exact only without compression.
 
     Example:
       >>> import fcojax, jax.numpy as jnp
@@ -250,10 +246,7 @@ class Algorithm(NamedTuple, Generic[HparamsType]):
     needs_everyone: bool = False
     sent: Sent = once_each
     hparams_type: type[HparamsType] = cast(Any, None)
-    entrywise: bool = False
-    same_uploads: bool = True
-    needs_whole_uploads: bool = False
-    restart: Restart | None = None
+    codecs: Literal["any", "without feedback", "none"] = "any"
 
 
 Arguments = ParamSpec("Arguments")

@@ -12,7 +12,7 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm, takes
 from fcojax.algorithms.correction import corrected
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, NonNegative, Params, Positive
 

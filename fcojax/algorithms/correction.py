@@ -97,6 +97,7 @@ def corrected(
         correction = tree.sub(message.direction, client)
         end = local_steps(hparams, message.point, correction, local)
         num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)
+        # The mean of the K corrected steps; without the correction, that of the local slopes.
         mean = tree.scale(1 / (hparams.client_lr * num_steps), tree.sub(message.point, end))
         slope, slope_change = tree.sub(mean, correction), ()
         if stored_gradient is not None:
@@ -113,6 +114,7 @@ def corrected(
         target = tree.add_scaled(server.point, -step, direction)
         point = server_prox(hparams, target, step)
         subgradient = tree.scale(1 / step, tree.sub(target, point)) if feedback else ()
+        # A sum over all rounds of small changes: compensated, so rounding errors do not add up.
         slope, residue = tree.add_compensated(
             server.slope, server.residue, fraction, mean_upload.slope
         )

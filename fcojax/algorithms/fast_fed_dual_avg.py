@@ -4,14 +4,14 @@ Bao, Crawshaw, Luo and Liu, "Fast composite optimization and statistical recover
 learning", ICML 2022, and the code that goes with it.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.types import Array, NonNegative, Params, Positive, Real, Scalar
 
@@ -50,7 +50,7 @@ class Sums(NamedTuple):
 
 
 def strongly_convex_model(
-    mirror: Mirror, hparams, dual: Params, elapsed: Array, scale: Scalar
+    mirror: Mirror, hparams: Any, dual: Params, elapsed: Array, scale: Scalar
 ) -> Params:
     r"""The minimiser of :math:`(1 + \mu T / 2) h(w) + T \psi(w) - \langle z, w \rangle`."""
     total = 1 + 0.5 * hparams.strong_convexity * elapsed

@@ -12,7 +12,7 @@ from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapse
 from fcojax.algorithms.fed_dual_avg import DualPoint, FedDualAvgHparams, fed_dual_avg
 from fcojax.algorithms.fed_mid import FedMidHparams, fed_mid
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fcojax.algorithms.base import Algorithm, takes
 from fcojax.algorithms.fed_dr import splitting
 from fcojax.algorithms.local_solvers import Solver
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import NonNegative, Positive
 

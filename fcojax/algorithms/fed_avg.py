@@ -12,7 +12,7 @@ import jax
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import NonNegative, Positive
 
@@ -61,7 +61,7 @@ def fed_avg(loss: Loss) -> Algorithm:
     def step(hparams, w, batch):
         return tree.add_scaled(w, -hparams.client_lr, gradient(w, batch))
 
-    return _averaging(step)._replace(entrywise=True)
+    return _averaging(step)
 
 
 @takes(FedAvgSubgradientHparams, "penalty")

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.types import Key, Params, Positive, Scalar
 
 
@@ -148,6 +148,4 @@ def fed_com_loc(
         part = 1 if compresses == "gradient" else share(hparams, before.center)
         return (part, 1) if compresses == "broadcast" else (1, part)
 
-    return Algorithm(
-        init, broadcast, client_update, server_update, model, sent=sent, needs_whole_uploads=True
-    )
+    return Algorithm(init, broadcast, client_update, server_update, model, sent=sent, codecs="none")

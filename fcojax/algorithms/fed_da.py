@@ -12,13 +12,13 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
+from fcojax.algorithms.fed_opt import as_dtype, floats_as_dtype, widest_dtype
 from fcojax.algorithms.local import mean_gradient
-from fcojax.algorithms.stepping import cast, cast_floats, widest_dtype
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.calculus.per_entry import prox_per_entry
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
-from fcojax.types import Array, NonNegative, Params, Positive, Probability
+from fcojax.types import Array, NonNegative, Params, Positive, Probability, PyTree
 
 
 class FedDaHparams(NamedTuple):
@@ -66,6 +66,23 @@ class Sums(NamedTuple):
     fresh: Params
     elapsed: Array
     steps: Array
+
+
+class Totals(NamedTuple):
+    """Numbers of a client's round: the weight of psi, how that of the estimate changed, steps."""
+
+    elapsed: Array
+    weight_change: Array
+    steps: Array
+
+
+class Upload(NamedTuple):
+    """The client's dual point, the sum of its fresh gradients, how the estimate changed."""
+
+    dual: Params
+    fresh: PyTree
+    change: PyTree
+    totals: Public
 
 
 @takes(FedDaHparams, "penalty")
@@ -128,11 +145,12 @@ def fed_da(
 
     def numbers(hparams, params):
         """The hyperparameters in the dtype of sums and moments."""
-        return cast_floats(hparams, widest_dtype(params))
+        return floats_as_dtype(hparams, widest_dtype(params))
 
     def init(hparams, params):
-        hparams, wide = numbers(hparams, params), cast(params, widest_dtype(params))
+        hparams, wide = numbers(hparams, params), as_dtype(params, widest_dtype(params))
         second = jax.tree.map(lambda w: jnp.full_like(w, hparams.adaptivity**2), wide)
+        # Without a metric yet, rates of zero keep all clients at w_0 in the first round.
         rates = jax.tree.map(jnp.zeros_like if is_adaptive else jnp.ones_like, wide)
         nothing = Estimate(tree.zeros_like(wide), jnp.zeros((), widest_dtype(params)))
         return Server(params, second, rates, nothing), ()
@@ -156,12 +174,12 @@ def fed_da(
         def step(carry, batch):
             sums, old, last = carry
             w = at(sums)
-            fresh = cast(gradient(w, batch), dtype)
+            fresh = as_dtype(gradient(w, batch), dtype)
             new = Estimate(fresh, jnp.ones_like(old.weight))
             if estimate == "momentum":
                 new = jax.tree.map(lambda g, n: (1 - hparams.b1) * g + hparams.b1 * n, new, old)
             if estimate == "variance_reduced":
-                before = Estimate(cast(gradient(last, batch), dtype), jnp.ones_like(old.weight))
+                before = Estimate(as_dtype(gradient(last, batch), dtype), jnp.ones_like(old.weight))
                 new = jax.tree.map(lambda g, n, b: g + hparams.b1 * (n - b), new, old, before)
             length = hparams.client_lr
             sums = Sums(
@@ -178,25 +196,30 @@ def fed_da(
         last = message.params if estimate == "variance_reduced" else ()
         sums, end, _ = local.scan(step, (start, nothing, last))
         changed = tree.sub(end.gradient, nothing.gradient) if is_carried else ()
-        scalars = Public((sums.elapsed, end.weight - nothing.weight, sums.steps))
-        return ClientResult(client, (sums.dual, sums.fresh, changed, scalars), {})
+        totals = Totals(sums.elapsed, end.weight - nothing.weight, sums.steps)
+        return ClientResult(client, Upload(sums.dual, sums.fresh, changed, Public(totals)), {})
 
     def server_update(hparams, server, mean_upload, fraction, key):
         hparams = numbers(hparams, server.params)
-        dual, fresh, changed, scalars = mean_upload
-        elapsed, more_weight, steps = scalars.value
-        total = fresh if is_carried else tree.scale(1 / hparams.client_lr, dual)
+        totals: Totals = mean_upload.totals.value
+        # Plain gradients are the steps of the dual point; estimates are not, so their fresh
+        # gradients are summed beside it.
+        fresh = mean_upload.fresh
+        total = fresh if is_carried else tree.scale(1 / hparams.client_lr, mean_upload.dual)
         second, rates = server.second, server.rates
         if is_adaptive:
-            mean = tree.scale(1 / steps, total)
+            mean = tree.scale(1 / totals.steps, total)
             kept, new = (hparams.b2, 1 - hparams.b2) if metric == "adam" else (1.0, 1.0)
             second = jax.tree.map(lambda v, g: kept * v + new * g * g, second, mean)
             rates = jax.tree.map(lambda v: 1 / (jnp.sqrt(v) + hparams.adaptivity), second)
-        dual, elapsed = tree.scale(hparams.server_lr, dual), hparams.server_lr * elapsed
+        dual = tree.scale(hparams.server_lr, mean_upload.dual)
+        elapsed = hparams.server_lr * totals.elapsed
         params = nearest(hparams, server.params, rates, dual, elapsed)
         kept = server.estimate
         if is_carried:
-            kept = Estimate(tree.add(kept.gradient, changed), kept.weight + more_weight)
+            kept = Estimate(
+                tree.add(kept.gradient, mean_upload.change), kept.weight + totals.weight_change
+            )
         return Server(params, second, rates, kept)
 
     def model(hparams, server):

@@ -12,7 +12,7 @@ from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.fed_dyn import DualClient
 from fcojax.algorithms.local import mean_gradient
 from fcojax.algorithms.local_solvers import LocalProblem, Solver, gd
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import NonNegative, Params, Positive, Scalar
 

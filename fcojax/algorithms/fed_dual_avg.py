@@ -10,10 +10,9 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.types import Array, NonNegative, Params, Positive
-from fcojax.xla.stacking import entrywise
 
 
 class FedDualAvgHparams(NamedTuple):
@@ -91,12 +90,6 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
         point = DualPoint(mirror.to_dual(params), jnp.zeros_like(jnp.asarray(hparams.client_lr)))
         return DualSums(*point, tree.zeros_like(point)), ()
 
-    def restart(hparams, params, subgradient, num_steps):
-        elapsed = num_steps * jnp.asarray(hparams.client_lr)
-        dual = tree.add_scaled(mirror.to_dual(params), elapsed, subgradient)
-        point = DualPoint(dual, elapsed)
-        return DualSums(*point, tree.zeros_like(point))
-
     def broadcast(hparams, server):
         return DualPoint(server.dual, server.elapsed)
 
@@ -114,20 +107,10 @@ def fed_dual_avg(loss: Loss, mirror: Mirror, *, client_prox: bool = True) -> Alg
     def server_update(hparams, server, mean_upload, fraction, key):
         sums = DualPoint(server.dual, server.elapsed)
         increment = DualPoint(mean_upload.params, mean_upload.elapsed.value)
-        sums, residue = entrywise(
-            lambda sums, residue, increment: tree.add_compensated(
-                sums, residue, hparams.server_lr, increment
-            ),
-            sums,
-            server.residue,
-            increment,
-        )
+        sums, residue = tree.add_compensated(sums, server.residue, hparams.server_lr, increment)
         return DualSums(sums.dual, sums.elapsed, residue)
 
-    functions = init, broadcast, client_update, server_update, model
-    return Algorithm(
-        *functions, entrywise=mirror.separable, restart=restart if client_prox else None
-    )
+    return Algorithm(init, broadcast, client_update, server_update, model)
 
 
 @takes(FedDualAvgHparams, "mirror")

@@ -13,7 +13,7 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.local import mean_gradient
 from fcojax.algorithms.local_solvers import LocalProblem, Solver, gd
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, NonNegative, Params, Positive, PyTree

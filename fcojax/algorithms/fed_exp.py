@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, NonNegative, Params, Positive, PyTree
@@ -59,7 +59,7 @@ def fed_exp(
 
     The more the clients' directions cancel, the longer the step. Iterates oscillate, and the paper
     reports the mean of the last two. The limit is off by the drift of the local steps, as for
-    FedAvg. The squared norm depends on a client's data as :math:`d_i` does, and an uplink treats
+    FedAvg. The squared norm depends on a client's data as :math:`d_i` does, and a codec treats
     it in the same way: it is one number more to send, and the number of steps another.
 
     Args:
@@ -112,4 +112,4 @@ def fed_exp(
             return server.point
         return tree.scale(0.5, tree.add(server.point, server.previous))
 
-    return Algorithm(init, broadcast, client_update, server_update, model, entrywise=True)
+    return Algorithm(init, broadcast, client_update, server_update, model)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.constraints.vertices import l1_vertex
 from fcojax.types import Array, NonNegative, Params, Scalar
 

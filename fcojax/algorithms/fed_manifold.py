@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Public, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.manifolds.manifold import Manifold, ambient_norm, riemannian_gradient
 from fcojax.types import Array, Params, Positive
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.types import NonNegative, Positive
 
@@ -89,7 +89,7 @@ def fed_mid(
         return server
 
     functions = init, broadcast, client_update, server_update, model
-    return Algorithm(*functions, entrywise=mirror.separable and not client_prox)
+    return Algorithm(*functions)
 
 
 @takes(FedMidHparams, "mirror")

@@ -1,32 +1,32 @@
-r"""FedOpt: any optimiser on the clients and any on the server, with a penalty where possible.
+r"""FedOpt: an optimiser of optax on the clients and one on the server.
 
 Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar and McMahan, "Adaptive federated
-optimization", ICLR 2021, Algorithm 1. Their adaptive methods are in ``server_optimisers``.
+optimization", ICLR 2021, Algorithm 1.
 """
 
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-from fcojax import tree
-from fcojax.algorithms import optimisers
-from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, elapsed, takes
-from fcojax.algorithms.local import mean_gradient
-from fcojax.algorithms.stepping import Chosen, Side
-from fcojax.arguments import field_annotations
-from fcojax.problems.problem import Loss
-from fcojax.transforms.penalty import Penalty
-from fcojax.types import NonNegative, Params, Positive, PyTree
+import jax
+import jax.numpy as jnp
+import optax
 
-Choose = Chosen | Callable[[Any], Chosen]
+from fcojax import tree
+from fcojax.algorithms.base import Algorithm, ClientResult, takes
+from fcojax.algorithms.local import mean_gradient
+from fcojax.arguments import shown
+from fcojax.problems.losses import Loss
+from fcojax.types import Params, Positive, PyTree
+
+Choose = optax.GradientTransformation | Callable[[Any], optax.GradientTransformation]
 
 
 class FedOptHparams(NamedTuple):
-    """``client_lr`` is eta_c, ``server_lr`` is eta_s, ``penalty_scale`` is the strength of psi."""
+    """``client_lr`` is eta_c, ``server_lr`` is eta_s."""
 
     client_lr: Positive = 0.01
     server_lr: Positive = 1.0
-    penalty_scale: NonNegative = 0.1
 
 
 class Optimised(NamedTuple):
@@ -36,27 +36,24 @@ class Optimised(NamedTuple):
     state: PyTree
 
 
-def plain_client(hparams: Any) -> optimisers.Optimiser:
+def plain_client(hparams: Any) -> optax.GradientTransformation:
     """Gradient steps of ``client_lr``."""
-    return optimisers.sgd(hparams.client_lr)
+    return optax.sgd(hparams.client_lr)
 
 
-def plain_server(hparams: Any) -> optimisers.Optimiser:
+def plain_server(hparams: Any) -> optax.GradientTransformation:
     """Gradient steps of ``server_lr``."""
-    return optimisers.sgd(hparams.server_lr)
+    return optax.sgd(hparams.server_lr)
 
 
-@takes(cast(Any, FedOptHparams), "penalty")  # the caller may choose another type
+@takes(cast(Any, FedOptHparams))  # the caller may choose another type
 def fed_opt(
     loss: Loss,
-    penalty: Penalty | None = None,
     *,
     server: Choose = plain_server,
     client: Choose = plain_client,
     hparams_type: type = FedOptHparams,
     keep_client_state: bool = False,
-    client_prox: bool = False,
-    server_prox: bool = True,
     proximal_term: bool = False,
 ) -> Algorithm:
     r"""Federated learning with an optimiser on the clients and one on the server.
@@ -72,26 +69,21 @@ def fed_opt(
     schedule in it, which counts the steps taken: on the server, the rounds that had an upload. By
     default both sides take gradient steps of ``client_lr`` and ``server_lr``, which is FedAvg.
 
-    Psi enters by a prox in the metric of the optimiser, which therefore has to be one of
-    ``fcojax.algorithms.optimisers``; with one rate per entry, psi has to be a sum over entries, or
-    a norm, group norm or ball of l2.
-    On the server its weight is :math:`\sum_m p_m \eta_c K_m`, with the momentum of the gradient, so
-    with one full local step and everyone the model converges to the minimiser of F + psi. A prox on
-    both sides applies psi twice, as in ``fed_mid``.
+    There is no penalty: after a step with a rate per entry a Euclidean prox has another limit than
+    the minimiser. ``fed_mid`` and ``fed_dual_avg`` take one, ``fed_da`` in an adaptive metric.
+
+    Steps and states have the widest dtype of the model, at least float32; only the model is rounded
+    to its own dtypes.
 
     Args:
       loss: one loss per example.
-      penalty: psi; none by default.
-      server: the server's optimiser, from optax or ``fcojax.algorithms.optimisers``, or
-        ``(hparams) -> optimiser``.
+      server: the server's optimiser, or ``(hparams) -> optimiser``.
       client: the same for the clients.
       hparams_type: the type of the hyperparameters that functions for the two read; by default
-        ``client_lr``, ``server_lr`` and ``penalty_scale``, without the rate of a side whose
-        optimiser is passed as it is.
+        ``client_lr`` and ``server_lr``, without the rate of a side whose optimiser is passed as it
+        is.
       keep_client_state: whether a client's optimiser keeps its state from round to round; otherwise
         it is initialised in each.
-      client_prox: whether local steps apply the penalty.
-      server_prox: whether the server's step applies it; clients then have to take gradient steps.
       proximal_term: whether clients also minimise :math:`(\mu / 2) |w - w_r|^2`, with mu the
         ``prox_scale``; see ``fed_prox``.
 
@@ -108,89 +100,114 @@ def fed_opt(
       >>> algorithm.hparams_type is Numbers
       True
     """
-    server_prox, client_prox = (
-        penalty is not None and applies for applies in (server_prox, client_prox)
-    )
     if hparams_type is FedOptHparams:
+        # A grid over a rate that nothing reads would have equal points.
         sides = {"client_lr": client, "server_lr": server}
-        hparams_type = _without(tuple(name for name, side in sides.items() if not callable(side)))
-    _check_penalty(penalty, client, client_prox, server_prox)
-    _check_fields(hparams_type, server, client, penalty, proximal_term)
-    clients = Side("client", client, penalty if client_prox else None)
-    servers = Side("server", server, penalty if server_prox else None)
+        hparams_type = _with_rates(tuple(name for name, side in sides.items() if callable(side)))
+    _check_fields(hparams_type, server, client, proximal_term)
     gradient = mean_gradient(loss)
 
     def init(hparams, params):
-        first = Optimised(params, servers.init(hparams, params))
-        state = clients.init(hparams, params)
+        first = Optimised(params, _init("server", server, hparams, params))
+        state = _init("client", client, hparams, params)
         return first, state if keep_client_state else ()
 
     def broadcast(hparams, server):
         return server.params
 
-    def client_update(hparams, message, client, local, key):
+    def client_update(hparams, message, state, local, key):
         def step(carry, batch):
             w, state = carry
             slope = gradient(w, batch)
             if proximal_term:
                 slope = tree.add_scaled(slope, hparams.prox_scale, tree.sub(w, message))
-            return clients.step(hparams, w, slope, 1.0, state)
+            return _step("client", client, hparams, w, slope, state)
 
-        first = client if keep_client_state else clients.init(hparams, message)
+        first = state if keep_client_state else _init("client", client, hparams, message)
         end, state = local.scan(step, (message, first))
-        steps = elapsed(local, hparams.client_lr) if server_prox else ()
-        moved = Displacement(tree.sub(end, message), steps)
-        return ClientResult(state if keep_client_state else (), moved, {})
+        return ClientResult(state if keep_client_state else (), tree.sub(end, message), {})
 
-    def server_update(hparams, server, mean_upload, fraction, key):
-        weight = mean_upload.elapsed.value if server_prox else 1.0
-        slope = tree.scale(-1.0, mean_upload.params)
-        return Optimised(*servers.step(hparams, server.params, slope, weight, server.state))
+    def server_update(hparams, now, mean_upload, fraction, key):
+        slope = tree.scale(-1.0, mean_upload)
+        return Optimised(*_step("server", server, hparams, now.params, slope, now.state))
 
     def model(hparams, server):
         return server.params
 
     functions = init, broadcast, client_update, server_update, model
-    entrywise = client is plain_client and not client_prox
-    return Algorithm(*functions, entrywise=entrywise, hparams_type=hparams_type)
+    return Algorithm(*functions, hparams_type=hparams_type)
+
+
+def _init(side: str, chosen: Choose, hparams: Any, params: Params) -> PyTree:
+    """Return the state of an optimiser before its first step."""
+    dtype = widest_dtype(params)
+    with jax.numpy_dtype_promotion("standard"):
+        return _optimiser(side, chosen, hparams, dtype).init(as_dtype(params, dtype))
+
+
+def _step(
+    side: str, chosen: Choose, hparams: Any, w: Params, gradient: Params, state: PyTree
+) -> tuple[Params, PyTree]:
+    """Return the point after one step from w, and the optimiser's next state."""
+    dtype = widest_dtype(w)
+    wide, gradient = as_dtype((w, gradient), dtype)
+    # Optax raises traced decays to integer powers, which strict promotion refuses.
+    with jax.numpy_dtype_promotion("standard"):
+        optimiser = _optimiser(side, chosen, hparams, dtype)
+        updates, state = optimiser.update(gradient, state, wide)
+    return jax.tree.map(lambda x, u, old: (x + u).astype(old.dtype), wide, updates, w), state
+
+
+def _optimiser(side: str, chosen: Choose, hparams: Any, dtype: Any) -> optax.GradientTransformation:
+    if callable(chosen):
+        chosen = chosen(floats_as_dtype(hparams, dtype))
+    if not isinstance(chosen, optax.GradientTransformation):
+        raise ValueError(
+            f"the optimiser of the {side} is {shown(chosen)}; pass one of optax, as in "
+            f"{side}=optax.adam(0.01), or a function of hparams that returns one, as in "
+            f"{side}=lambda h: optax.adam(h.{side}_lr)."
+        )
+    return chosen
+
+
+def widest_dtype(params: Params) -> Any:
+    """Return the widest dtype of a model's leaves, at least float32."""
+    dtypes = [tree.mean_dtype(jnp.result_type(leaf)) for leaf in jax.tree.leaves(params)]
+    return max(dtypes, key=lambda dtype: jnp.finfo(dtype).bits)
+
+
+def as_dtype(numbers: PyTree, dtype: Any) -> PyTree:
+    """Return the numbers in a dtype."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), numbers)
+
+
+def floats_as_dtype(numbers: PyTree, dtype: Any) -> PyTree:
+    """Return the numbers, with floating-point ones in the given dtype."""
+
+    def in_dtype(number):
+        number = jnp.asarray(number)
+        return number.astype(dtype) if jnp.issubdtype(number.dtype, jnp.floating) else number
+
+    return jax.tree.map(in_dtype, numbers)
 
 
 @functools.cache
-def _without(unread: tuple[str, ...]) -> type:
-    """Return ``FedOptHparams`` without the rates that no optimiser reads."""
-    if not unread:
+def _with_rates(names: tuple[str, ...]) -> type:
+    """Return ``FedOptHparams`` with these fields alone."""
+    defaults = FedOptHparams._field_defaults
+    if names == FedOptHparams._fields:
         return FedOptHparams
-    kinds, defaults = field_annotations(FedOptHparams), FedOptHparams._field_defaults
-    read = [name for name in FedOptHparams._fields if name not in unread]
-    fields = [(name, kinds[name]) for name in read]
+    fields = [(name, Positive) for name in names]
     made: Any = NamedTuple("FedOptHparams", fields)  # pyright: ignore[reportArgumentType]
-    made.__new__.__defaults__ = tuple(defaults[name] for name in read)
-    made._field_defaults = {name: defaults[name] for name in read}
+    made.__new__.__defaults__ = tuple(defaults[name] for name in names)
+    made._field_defaults = {name: defaults[name] for name in names}
     return made
 
 
-def _check_penalty(
-    penalty: Penalty | None, client: Choose, client_prox: bool, server_prox: bool
-) -> None:
-    if penalty is not None and not client_prox and not server_prox:
-        raise ValueError(
-            "client_prox and server_prox are False, so the penalty has no effect; pass one of them "
-            "as True, or no penalty."
-        )
-    if server_prox and client is not plain_client:
-        raise ValueError(
-            "server_prox is True, which needs gradient steps on the clients, but client is given; "
-            "pass server_prox=False with client_prox=True, or no client."
-        )
-
-
-def _check_fields(
-    hparams_type: Any, server: Choose, client: Choose, penalty: Penalty | None, proximal_term: bool
-) -> None:
+def _check_fields(hparams_type: Any, server: Choose, client: Choose, proximal_term: bool) -> None:
     needed = {
         "client_lr": client is plain_client,
         "server_lr": server is plain_server,
-        "penalty_scale": penalty is not None,
         "prox_scale": proximal_term,
     }
     fields, name = hparams_type._fields, hparams_type.__name__

@@ -13,7 +13,7 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.local import mean_gradient
 from fcojax.algorithms.local_solvers import LocalProblem, Solver, gd
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, NonNegative, Params, Positive, Probability, PyTree
@@ -106,6 +106,7 @@ def fed_pd(
         return server
 
     def client_update(hparams, message, client, local, key):
+        # A client learns in this round whether the last one was a synchronisation.
         anchor = tree.where(message.synced, message.center, client.anchor)
         problem = LocalProblem(gradient, anchor, client.dual, hparams.prox_step)
         model, memory = solver.solve(hparams, problem, client.model, client.memory, local)
@@ -118,6 +119,7 @@ def fed_pd(
         )
 
     def server_update(hparams, server, mean_upload, fraction, key):
+        # Both outcomes are computed and one is kept: a coin is a value, not a branch.
         synced = ~jax.random.bernoulli(key, hparams.skip_probability)
         mean = tree.add(server.center, mean_upload)
         center = penalty.prox(mean, hparams.prox_step, hparams.penalty_scale)
@@ -127,7 +129,7 @@ def fed_pd(
         return server.center
 
     def sent(hparams, before, after):
-        return before.synced, after.synced
+        return before.synced, after.synced  # the message told the last coin, the upload this one
 
     return Algorithm(
         init,
@@ -137,5 +139,5 @@ def fed_pd(
         model,
         needs_everyone=True,
         sent=sent,
-        same_uploads=False,
+        codecs="without feedback",
     )

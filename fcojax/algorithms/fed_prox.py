@@ -6,9 +6,11 @@ MLSys 2020.
 
 from typing import NamedTuple
 
-from fcojax.algorithms.base import Algorithm, takes
-from fcojax.algorithms.fed_opt import fed_opt
-from fcojax.problems.problem import Loss
+from fcojax import tree
+from fcojax.algorithms.base import Algorithm, ClientResult, takes
+from fcojax.algorithms.fed_avg import fed_avg
+from fcojax.algorithms.local import mean_gradient
+from fcojax.problems.losses import Loss
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import NonNegative, Positive
 
@@ -57,11 +59,18 @@ def fed_prox(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
       2.2
       2.43
     """
-    return fed_opt(
-        loss,
-        penalty,
-        hparams_type=FedProxHparams,
-        proximal_term=True,
-        client_prox=True,
-        server_prox=False,
-    )
+    gradient = mean_gradient(loss)
+
+    def client_update(hparams, message, client, local, key):
+        def step(w, batch):
+            pull = tree.sub(w, message)
+            slope = tree.add_scaled(gradient(w, batch), hparams.prox_scale, pull)
+            moved = tree.add_scaled(w, -hparams.client_lr, slope)
+            if penalty is None:
+                return moved
+            return penalty.prox(moved, hparams.client_lr, hparams.penalty_scale)
+
+        end = local.scan(step, message)
+        return ClientResult(client, tree.sub(end, message), {})
+
+    return fed_avg(loss)._replace(client_update=client_update)

@@ -13,10 +13,10 @@ from fcojax.algorithms import local_scan
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.problems.fields import require_floats
-from fcojax.problems.problem import Loss, RandomLoss, WholeBatchLoss, losses_of
+from fcojax.problems.losses import Loss, RandomLoss, WholeBatchLoss, losses_of
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla import rules
-from fcojax.xla.conditionals import batch_max
+from fcojax.xla.loops import batch_max
 from fcojax.xla.slicing import small_slice
 
 # If a client will read all of its rows and they take at most this many bytes, copy them out before
@@ -69,7 +69,7 @@ class Minibatch(Batch):
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["rows", "client", "offset", "num_examples", "key"],
-    meta_fields=["work", "min_size", "max_size", "transform"],
+    meta_fields=["work", "min_size", "max_size"],
 )
 @dataclasses.dataclass(frozen=True)
 class Local:
@@ -86,7 +86,6 @@ class Local:
       work: how much work each client does in a round.
       min_size: number of examples of the smallest client.
       max_size: number of examples of the largest client.
-      transform: applied to every batch before it is used; ``None`` for no change.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp
@@ -106,7 +105,6 @@ class Local:
     work: Work
     min_size: int
     max_size: int
-    transform: Callable[[Batch], Batch] | None = None
 
     @property
     def num_steps(self) -> Array:
@@ -140,7 +138,7 @@ class Local:
             lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, self.max_size), self.rows
         )
         if self.min_size == self.max_size:
-            return self._transformed(Batch(examples, jnp.ones(self.max_size), self.key))
+            return Batch(examples, jnp.ones(self.max_size), self.key)
         first = self.offset - start
         row = jnp.arange(self.max_size, dtype=jnp.int32) - first
         real = (row >= 0) & (row < self.num_examples)
@@ -149,7 +147,7 @@ class Local:
             own = jax.lax.dynamic_index_in_dim(leaf, first, keepdims=True)
             return jnp.where(real.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, own)
 
-        return self._transformed(Batch(jax.tree.map(pad, examples), _as_weights(real), self.key))
+        return Batch(jax.tree.map(pad, examples), _as_weights(real), self.key)
 
     @property
     def all_steps_equal(self) -> bool:
@@ -182,7 +180,7 @@ class Local:
         if num_steps is not None:
             taken = jnp.minimum(taken, jnp.asarray(num_steps).astype(jnp.int32))
         if num_steps is None and self.all_steps_equal:
-            taken = None
+            taken = None  # known before tracing: no step is masked or branched around
 
         def step_and_emit(carry, batch):
             emitted = () if emit is None else emit(carry, batch)
@@ -194,14 +192,21 @@ class Local:
             )
         else:
             near = self._near(max_steps)
-            fixed = step_and_emit, carry, max_steps, near.offset
+            batches = local_scan.Minibatches(near.offset, near.draw, near._gather)
             if taken is None:
-                carry, emitted = local_scan.all_minibatches(*fixed, near.draw, near._gather)
+                carry, emitted = local_scan.all_minibatches(
+                    step_and_emit, carry, batches, max_steps
+                )
             else:
-                longest = batch_max(taken)
+                # Indices are drawn block by block; the seed of all blocks is computed once.
                 draw = functools.partial(near.draw, seed=shuffle.seed_of(self.key))
                 carry, emitted = local_scan.some_minibatches(
-                    *fixed, draw, near._gather, taken, longest
+                    step_and_emit,
+                    carry,
+                    batches._replace(draw=draw),
+                    max_steps,
+                    taken,
+                    longest=batch_max(taken),
                 )
         return carry if emit is None else (carry, emitted)
 
@@ -213,7 +218,7 @@ class Local:
         small = bytes_own <= _OWN_ROWS_BYTES
         if not (small and reads_all and rules.rules().gathers_by_source):
             return self
-        start = self._start
+        start = self._start  # before the offset where max_size rows would run past the end
         rows = jax.tree.map(lambda leaf: small_slice(leaf, start, self.max_size), self.rows)
         return dataclasses.replace(self, rows=rows, offset=self.offset - start)
 
@@ -226,10 +231,7 @@ class Local:
     def _gather(self, step: Array, rows: Array, weights: Array | None) -> Batch:
         weights = jnp.ones(rows.shape[0]) if weights is None else weights
         examples = jax.tree.map(lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), self.rows)
-        return self._transformed(Minibatch(examples, weights, self.key, step))
-
-    def _transformed(self, batch: Batch) -> Batch:
-        return batch if self.transform is None else self.transform(batch)
+        return Minibatch(examples, weights, self.key, step)
 
     def draw(self, steps: Array, seed: shuffle.Seed | None = None) -> tuple[Array, Array | None]:
         """Draw the examples that each step uses.
@@ -251,10 +253,11 @@ class Local:
             indices = jnp.broadcast_to(jnp.minimum(place, size - 1), shape)
             real, all_real = place < size, self.min_size == self.max_size
         elif work.num_epochs is not None:
+            # Batches are cut from all epochs in a row, so one may span the end of an epoch.
             position = step * shape[1] + place
             epoch = position // size
             indices = shuffle.permuted(source, size, epoch, position - epoch * size)
-            real = position < self._count * size
+            real = position < self._count * size  # the last batch may be short
             all_real = self.min_size == self.max_size and (
                 work.num_epochs * self.max_size % shape[1] == 0 and work.fewest is None
             )
@@ -296,6 +299,7 @@ def mean_loss(loss: Loss) -> Callable[[Params, Batch], Array]:
                 "client's examples; pass batch_size=None."
             )
         losses = losses_of(loss, params, batch.examples, key, batch.weights if whole else None)
+        # Selected, since 0 * nan is nan. Gradients multiply by zero all the same: see full.
         weights = batch.weights.astype(losses.dtype)
         return jnp.sum(jnp.where(weights > 0, weights * losses, 0)) / jnp.sum(weights)
 

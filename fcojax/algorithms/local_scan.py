@@ -4,12 +4,10 @@ Clients may differ in their number of steps, while a compiled program has one le
 is ``(carry, batch) -> (carry, outputs)``; a skipped step keeps the carry and outputs zeros.
 
 The scans take ``max_steps``, their length, and ``taken``, the number of steps of this client.
-Minibatches come from ``draw(steps) -> (indices, weights)``, with indices that count from the row
-``offset``, and from ``gather(step, rows, weights) -> Batch``.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +22,20 @@ from fcojax.xla.jaxprs import num_equations
 _MAX_BLOCKS = 64
 
 Step = Callable[..., tuple[PyTree, PyTree]]
+
+
+class Minibatches(NamedTuple):
+    """Where the minibatches of a client come from.
+
+    Attributes:
+      offset: the client's first row.
+      draw: ``(steps) -> (indices, weights)``, with indices that count from ``offset``.
+      gather: ``(step, rows, weights) -> Batch``.
+    """
+
+    offset: Array
+    draw: Callable[[Array], tuple[Array, Array | None]]
+    gather: Callable[[Array, Array, Array | None], Any]
 
 
 def full_batches(
@@ -41,22 +53,21 @@ def full_batches(
 
 
 def all_minibatches(
-    step: Step, carry: PyTree, max_steps: int, offset: Array, draw: Callable, gather: Callable
+    step: Step, carry: PyTree, batches: Minibatches, max_steps: int
 ) -> tuple[PyTree, PyTree]:
     """Scan over minibatches, all of which the client uses."""
     steps = jnp.arange(max_steps, dtype=jnp.int32)
-    indices, weights = draw(steps)
-    drawn = steps, _stored(offset + indices), weights
-    return _scan(lambda carry, drawn: step(carry, gather(*drawn)), carry, drawn)
+    # Indices of all steps are drawn at once: one shuffle costs less than one for each step.
+    indices, weights = batches.draw(steps)
+    drawn = steps, batches.offset + indices, weights
+    return _scan(lambda carry, drawn: step(carry, batches.gather(*drawn)), carry, drawn)
 
 
 def some_minibatches(
     step: Step,
     carry: PyTree,
+    batches: Minibatches,
     max_steps: int,
-    offset: Array,
-    draw: Callable,
-    gather: Callable,
     taken: Array,
     longest: Array,
 ) -> tuple[PyTree, PyTree]:
@@ -69,7 +80,7 @@ def some_minibatches(
     """
 
     def take_if_real(carry, real, *drawn):
-        moved, emitted = step(carry, gather(*drawn))
+        moved, emitted = step(carry, batches.gather(*drawn))
         nothing = tree.zeros_like(emitted)
         return tree.where(real, (moved, emitted), (carry, nothing))
 
@@ -80,14 +91,16 @@ def some_minibatches(
         )
 
     def take_block(carry, steps):
-        indices, weights = draw(steps)
+        indices, weights = batches.draw(steps)
         # Compared here: XLA would divide once more for every entry of the carry.
-        drawn = steps, steps < taken, steps, _stored(offset + indices), weights
+        drawn = steps, steps < taken, steps, batches.offset + indices, weights
         return _scan(take_if_needed, carry, drawn)
 
     def take_block_if_needed(carry, steps):
         return _branch(steps[0] < longest, take_block, carry, steps)
 
+    # Blocks have equal sizes, so the last may run past max_steps. No client takes those steps, and
+    # what they emit is cut off.
     block_size = -(-max_steps // _MAX_BLOCKS)
     steps = jnp.arange(-(-max_steps // block_size) * block_size, dtype=jnp.int32)
     carry, emitted = jax.lax.scan(take_block_if_needed, carry, steps.reshape(-1, block_size))
@@ -102,11 +115,6 @@ def _scan(step: Step, carry: PyTree, each: PyTree) -> tuple[PyTree, PyTree]:
         first = jax.tree.map(lambda leaf: leaf[0], each)
         unroll = max(1, limit // num_equations(step, carry, first))
     return jax.lax.scan(step, carry, each, unroll=unroll)
-
-
-def _stored(rows: Array) -> Array:
-    """Where launches are slow, keep XLA from computing the rows again wherever they are read."""
-    return jax.lax.optimization_barrier(rows) if rules.rules().few_kernels else rows
 
 
 def _step_if(condition: Array, step: Step, carry: PyTree, *args: PyTree) -> tuple[PyTree, PyTree]:

@@ -13,7 +13,7 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, takes
 from fcojax.algorithms.fed_avg import fed_avg
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.types import Array, NonNegative, Params, Positive, Scalar
 
 
@@ -44,7 +44,7 @@ def fed_gd(loss: Loss) -> Algorithm:
     .. math:: x_{r+1} = \sum_k p_k G_k^E(x_r), \qquad G_k(x) = x - s \nabla f_k(x)
 
     This is FedAvg with full gradients and a server rate of one. E is the ``num_steps`` of
-    ``local_steps(num_steps)``; work with minibatches is refused, and so are uplinks. For E > 1 the
+    ``local_steps(num_steps)``; work with minibatches is refused, and so are codecs. For E > 1 the
     limit depends on s and E and is in general not the minimiser of :math:`\sum_k p_k f_k`; for
     quadratic clients ``fcojax.theory.least_squares`` computes it, and every iterate, in closed
     form.
@@ -78,7 +78,7 @@ def fed_gd(loss: Loss) -> Algorithm:
         return tree.add(server, mean_upload)
 
     return averaging._replace(
-        client_update=client_update, server_update=server_update, needs_whole_uploads=True
+        client_update=client_update, server_update=server_update, codecs="none"
     )
 
 

@@ -13,7 +13,8 @@ from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public
 from fcojax.algorithms.fast_fed_dual_avg import strongly_convex_model
 from fcojax.algorithms.fed_dual_avg import DualPoint
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
+from fcojax.transforms.calculus.compose import translated
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, NonNegative, Positive, PyTree
@@ -103,7 +104,7 @@ def mc_fed_dual_avg(
         if ball is None:
             return w
         radius = hparams.radius * 2.0 ** (last - stage).astype(point.elapsed.dtype)
-        return tree.add(centre, ball.prox(tree.sub(w, centre), 0.0, radius))
+        return translated(ball, centre).prox(w, 0.0, radius)
 
     def stage_of(hparams, index):
         length = jnp.maximum(jnp.asarray(hparams.stage_rounds), 1)

@@ -12,7 +12,7 @@ from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.local import mean_gradient
 from fcojax.algorithms.r_fed_svrg import Anchor, PhaseMessage
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, NonNegative, Params, Positive, Probability
@@ -116,5 +116,5 @@ def mime(loss: Loss, penalty: Penalty | None = None) -> Algorithm:
         server_update,
         model,
         needs_everyone=True,
-        same_uploads=False,
+        codecs="without feedback",
     )

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, Displacement, Public, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.penalties.l1 import zero
 from fcojax.transforms.penalty import Penalty
 from fcojax.types import NonNegative, Params, Positive, Probability, PyTree
@@ -101,6 +101,7 @@ def prox_skip(
                 "pass local_steps(K), or steps='geometric'."
             )
         num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)
+        # The client keeps b_i = w - delta h_i and not h_i, so it need not know the prox.
         control = tree.scale(1 / delta(hparams, num_steps), tree.sub(message.center, client))
 
         def step(x, batch):
@@ -115,7 +116,7 @@ def prox_skip(
         step = delta(hparams, mean_upload.elapsed.value)
         center = penalty.prox(target, step, hparams.penalty_scale)
         mean, num_steps = tree.add_scaled(server.mean, fraction, mean_upload.params), ()
-        if geometric:
+        if geometric:  # the server draws for all: clients stop after the same step
             num_steps = jax.random.geometric(key, 1 - hparams.skip_probability, dtype=jnp.int32)
         return Exchange(center, mean, num_steps)
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.riemannian import MapNames, RFedAvgHparams, gradient_on, maps_of
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.manifolds.manifold import Manifold, transport
 from fcojax.types import Array, Params
 from fcojax.xla.conditionals import cond_unbatched
@@ -124,5 +124,5 @@ def r_fed_svrg(loss: Loss, manifold: Manifold, *, maps: MapNames = "retraction")
         server_update,
         model,
         needs_everyone=True,
-        same_uploads=False,
+        codecs="without feedback",
     )

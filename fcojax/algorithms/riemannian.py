@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
-from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.algorithms.local import Batch, mean_gradient
+from fcojax.problems.losses import Loss
 from fcojax.transforms.manifolds.manifold import Manifold, riemannian_gradient
 from fcojax.types import NonNegative, Params, Positive
 
@@ -131,7 +131,7 @@ def _averaging(manifold: Manifold, maps: Maps, step) -> Algorithm:
     return Algorithm(init, broadcast, client_update, server_update, model)
 
 
-def gradient_on(manifold: Manifold, loss: Loss):
+def gradient_on(manifold: Manifold, loss: Loss) -> Callable[[Params, Batch], Params]:
     """Return ``(z, batch) -> gradient``, the Riemannian gradient at z of the mean loss."""
     gradient = mean_gradient(loss)
     return lambda z, batch: riemannian_gradient(manifold, z, gradient(z, batch))

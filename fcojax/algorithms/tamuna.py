@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from fcojax import tree
 from fcojax.algorithms.base import Algorithm, ClientResult, takes
 from fcojax.algorithms.local import mean_gradient
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.types import Array, Count, Params, Positive, PyTree
 
 
@@ -131,6 +131,7 @@ def tamuna(
                 "local_steps(K)."
             )
         num_steps = local.num_steps.astype(jnp.asarray(hparams.client_lr).dtype)
+        # The correction of h_i needs the round's result, so it waits for the next message.
         missed = times(client.owned, tree.sub(message.center, client.point))
         rate = chi / (hparams.client_lr * num_steps)
         control = tree.add_scaled(client.control, rate, missed)
@@ -143,6 +144,7 @@ def tamuna(
         if owners is None:
             return ClientResult(TamunaClient(control, end, ()), Sent(moved, ()), {})
         owned = owned_by(message.seed, local.client, end)
+        # The server keeps a sum over clients of what each owns, so uploads are differences.
         upload = Sent(times(owned, moved), tree.sub(owned, client.owned))
         return ClientResult(TamunaClient(control, end, owned), upload, {})
 
@@ -164,6 +166,4 @@ def tamuna(
         # Of the two arrays of an upload one is known, and q / n of the other is sent.
         return 1, 1 if owners is None else q / (2 * n)
 
-    return Algorithm(
-        init, broadcast, client_update, server_update, model, sent=sent, needs_whole_uploads=True
-    )
+    return Algorithm(init, broadcast, client_update, server_update, model, sent=sent, codecs="none")

@@ -11,7 +11,7 @@ import numpy as np
 from fcojax.check.subject import Finding, located
 from fcojax.extend import validated
 from fcojax.types import Count
-from fcojax.uploads import Compressor, coding
+from fcojax.uploads import Compressor, compressed
 
 _DRAWS, _DEVIATIONS, _RARE, _ROUNDING = 4000, 5, 12, 1e-9
 
@@ -177,9 +177,10 @@ def _bytes(subject: Compression) -> Finding:
     """Bytes are those of the arrays that are sent, or stated and not more."""
     size = subject.vectors.shape[1]
     like, key = jax.ShapeDtypeStruct((size,), jnp.float32), jax.random.key(0)
-    encoded = jax.eval_shape(lambda x: coding.encode(subject.compressor, None, [x], key), like)
+    codec = compressed(subject.compressor)
+    encoded = jax.eval_shape(lambda x: codec.encode(None, [x], (), key, key)[0], like)
     arrays = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(encoded.sent))
-    counted = float(coding.num_bytes(subject.compressor, None, encoded))
+    counted = float(codec.num_bytes(None, encoded))
     if subject.compressor.num_bytes is None:
         return Finding(True, f"{arrays} for {size} numbers of float32, which take {4 * size}")
     if 0 <= counted <= arrays:

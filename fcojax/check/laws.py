@@ -12,9 +12,9 @@ import numpy as np
 
 from fcojax import (
     ClientData,
+    Codec,
     Plan,
     State,
-    Uplink,
     advance,
     everyone,
     from_clients,
@@ -36,9 +36,9 @@ _WORK, _CLIENT_LR = local_steps(2), 0.05
 _NEAR_ZERO, _UNCHANGED = 1e-12, 1e-3
 _ROUNDS, _EXACT = 6, 1e-9  # rounds that are recorded, and the relative error of an equality there
 # Keeps each client's last upload as its residual, and changes none.
-_RECORDER = Uplink(
+_RECORDER = Codec(
     init=lambda payload: payload,
-    encode=lambda hparams, payload, last, key: (payload, payload),
+    encode=lambda hparams, payload, last, key, round_key: (payload, payload),
     decode=lambda payload: payload,
 )
 _traces: list[None] = []
@@ -71,7 +71,7 @@ def recorded(
       dtype: of the start point and the examples.
       shift: a number that is added to what clients keep before the first round.
     """
-    plan = Plan(_WORK, cohort or everyone(), uplink=_RECORDER)
+    plan = Plan(_WORK, cohort or everyone(), codec=_RECORDER)
     state, advanced = _started(subject, _data_in(dtype), plan, dtype=dtype)
 
     def shifted(leaf):
@@ -102,7 +102,7 @@ def _started(
 ) -> tuple[State, Callable[[State, int], State]]:
     """Return the first state, and ``(state, num_rounds) -> state``."""
     # The recorder changes no upload.
-    algorithm = subject.build(_counted)._replace(needs_whole_uploads=False)
+    algorithm = subject.build(_counted)._replace(codecs="any")
     hparams, point = subject.hparams(client_lr=_CLIENT_LR), jnp.asarray(_POINT, dtype)
 
     def advanced(state, num_rounds):

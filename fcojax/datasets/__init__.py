@@ -6,7 +6,7 @@ from fcojax.datasets.haxby import Scans, haxby, haxby_npz, of_sessions
 from fcojax.datasets.leaf import leaf
 from fcojax.datasets.libsvm import libsvm
 from fcojax.datasets.mnist import mnist
-from fcojax.datasets.pooled import Pooled, by_client, drop_incomplete
+from fcojax.datasets.pooled import Pooled, by_client
 from fcojax.datasets.ratings import Ratings, ratings
 from fcojax.datasets.tables import table, tables
 
@@ -15,7 +15,6 @@ __all__ = [
     "Ratings",
     "Scans",
     "by_client",
-    "drop_incomplete",
     "emnist",
     "haxby",
     "haxby_npz",

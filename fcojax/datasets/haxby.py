@@ -97,7 +97,7 @@ def haxby(
                 detrend=detrend,
                 dtype=np.float32,
             )
-            signal = masker.fit_transform(os.fspath(scans))
+            signal = masker.fit().transform(os.fspath(scans))
             if len(signal) != len(labels):
                 raise Foreign(f"it has {len(signal)} scans for {len(labels)} labels")
         _take(signal, labels, run, stimuli, f"subj{subject}", (x, y, column))

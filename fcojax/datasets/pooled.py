@@ -7,7 +7,6 @@ import numpy as np
 
 from fcojax import ClientData, from_rows
 from fcojax.extend import validated
-from fcojax.problems import stored
 
 
 class Pooled(NamedTuple):
@@ -64,24 +63,5 @@ def by_client(pooled: Pooled, weights: Any = None) -> ClientData:
     examples = pooled.examples
     if (np.diff(index) < 0).any():
         order = np.argsort(index, kind="stable")
-        examples = jax.tree.map(lambda leaf: stored.taken(leaf, order), examples)
+        examples = jax.tree.map(lambda leaf: taken(leaf, order), examples)
     return from_rows(examples, sizes, weights, ids=ids)
-
-
-@validated
-def drop_incomplete(pooled: Pooled, field: str = "x") -> Pooled:
-    """Drop the rows in which a value of ``field`` is missing (NaN).
-
-    Args:
-      pooled: examples, with or without a client column.
-      field: name of the field.
-
-    Example:
-      >>> pooled = Pooled({"x": np.array([[1.0], [np.nan]]), "y": np.array([0, 1])})
-      >>> drop_incomplete(pooled).examples["y"].tolist()
-      [0]
-    """
-    values = pooled.examples[field]
-    complete = ~np.isnan(values).reshape(values.shape[0], -1).any(axis=1)
-    client = None if pooled.client is None else np.asarray(pooled.client)[complete]
-    return Pooled({name: rows[complete] for name, rows in pooled.examples.items()}, client)

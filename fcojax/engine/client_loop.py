@@ -16,17 +16,22 @@ from fcojax.algorithms.local import Local
 from fcojax.algorithms.work import Work
 from fcojax.arguments import shown
 from fcojax.engine import padding
+from fcojax.engine.aggregation import (
+    Tally,
+    added,
+    decoded_upload,
+    empty_tally,
+    received,
+    require_same_form,
+)
+from fcojax.engine.aggregator import Codec, split
+from fcojax.engine.nonfinite import guarded
 from fcojax.engine.participation.samplers import Draw
 from fcojax.engine.plan import Plan
 from fcojax.engine.randomness import BATCHES, CLIENT, ENCODE, SHARED, purpose_key
-from fcojax.engine.tally import Tally, added, empty_tally, merged
-from fcojax.engine.uploads.downlink import first_memories
-from fcojax.engine.uploads.nonfinite import guarded
-from fcojax.engine.uploads.uplink import NO_UPLINK, Uplink, require_fitting, split
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
-from fcojax.xla.conditionals import batch_max
-from fcojax.xla.jaxprs import depend_on_first
+from fcojax.xla.loops import batch_max
 from fcojax.xla.rules import rules
 from fcojax.xla.slicing import small_slice
 
@@ -41,8 +46,8 @@ class RoundContext(NamedTuple):
       data: the clients of this device.
       key: PRNG key of the run.
       index: index of the round, from 0.
-      bound: the largest norm of an upload that is no outlier; ``()`` without an outlier rule.
-      memory: what the uplink keeps on the server; with a downlink, its ``Memories``.
+      noise_key: for aggregators; with noise it differs between the points of a sweep.
+      memory: what the aggregator keeps.
       members: the cohort's, where they were drawn before the loop over rounds.
     """
 
@@ -52,19 +57,9 @@ class RoundContext(NamedTuple):
     data: ClientData
     key: Key
     index: Array
-    bound: Any = ()
+    noise_key: Key
     memory: PyTree = ()
     members: Array | None = None
-
-    @property
-    def uplink(self) -> Uplink:
-        """The uplink of the plan, or one that does nothing."""
-        return self.plan.uplink or NO_UPLINK
-
-    @property
-    def uplink_memory(self) -> PyTree:
-        """What the uplink keeps on the server."""
-        return self.memory if self.plan.downlink is None else self.memory.uplink
 
 
 class Slots(NamedTuple):
@@ -88,7 +83,7 @@ class Slots(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Arrays with one row per client: the algorithm's state and the uplink's residual."""
+    """Arrays with one row per client: the algorithm's state and the codec's residual."""
 
     states: PyTree
     residuals: PyTree
@@ -169,6 +164,9 @@ def run_clients(
             arrives=None if slots.arrives is None else slots.arrives[order],
         )
 
+    aggregator = context.plan.aggregator
+    collected = functools.partial(received, aggregator, context.hparams, context.memory)
+
     def one_chunk(carry, chunk):
         tally, all_rows = carry
         members, places, weights, arrives = chunk
@@ -176,9 +174,8 @@ def run_clients(
         result, finite = _chunk_results(
             context, one_client, slots.can_be_empty, members, weights, before
         )
-        terms = jax.vmap(functools.partial(received, context))(result)
-        verdicts = finite, arrives, is_admitted(context, result)
-        tally, counted = added(context.uplink, tally, terms, verdicts, weights, places)
+        clients = jax.vmap(collected)(result)
+        tally, counted = added(aggregator, tally, clients, finite, arrives, weights, places)
         # Writes beyond the last row are dropped: clients that are not counted keep their state.
         target = jnp.where(counted, members, context.data.clients_per_shard)
         after = jax.tree.map(
@@ -187,8 +184,8 @@ def run_clients(
         return (tally, after), None
 
     num_places = context.plan.cohort.size(context.data.num_clients)
-    terms = jax.eval_shape(functools.partial(received, context), shapes)
-    start = (empty_tally(context.uplink, terms, num_places, slots.weights.dtype), rows)
+    one = jax.eval_shape(collected, shapes)
+    start = (empty_tally(aggregator, one, num_places, slots.weights.dtype), rows)
     chunks = jax.tree.map(
         lambda column: column.reshape(num_chunks, per_chunk),
         (slots.rows, slots.places, slots.weights, slots.arrives),
@@ -211,13 +208,13 @@ def _padded(slots: Slots, num_empty: int) -> Slots:
 
 
 def client_function(context: RoundContext, message: PyTree, first_client: Array | int) -> OneClient:
-    """Return ``(row, rows before, max_size) -> (result, finite)``: one client and its uplink."""
+    """Return ``(row, rows before, max_size) -> (result, finite)``: one client's work and codec."""
     algorithm, plan, data = context.algorithm, context.plan, context.data
     client_key = purpose_key(context.key, CLIENT, context.index)
     encode_key = purpose_key(context.key, ENCODE, context.index)
     shared_key = purpose_key(context.key, SHARED, context.index)
 
-    def client_and_uplink(hparams, message, before: Rows, local, key, encode_key):
+    def client_and_codec(hparams, message, before: Rows, local, key, encode_key):
         result = algorithm.client_update(hparams, message, before.states, local, key)
         if not isinstance(result, ClientResult):
             raise ValueError(
@@ -225,18 +222,14 @@ def client_function(context: RoundContext, message: PyTree, first_client: Array 
                 "metrics)."
             )
         require_same_form("client_update", before.states, result.state)
-        if plan.uplink is None:
+        if plan.codec is None:
             return result._replace(state=Rows(result.state, before.residuals))
-        payload, public, join = split(result.upload)
-        known = plan.uplink.of_round(hparams, shared_key)
-        encoded, residual = plan.uplink.encode(known, payload, before.residuals, encode_key)
-        require_same_form("encode of the uplink", before.residuals, residual, "residual")
-        decoded = plan.uplink.decode(encoded)
-        require_same_form("decode of the uplink", payload, decoded, "payload")
-        upload = join(decoded, public)
+        upload, residual = through_codec(
+            plan.codec, hparams, result.upload, before.residuals, encode_key, shared_key
+        )
         return result._replace(state=Rows(result.state, residual), upload=upload)
 
-    compute = guarded(client_and_uplink, lambda result: (result.upload, result.state))
+    compute = guarded(client_and_codec, lambda result: (result.upload, result.state))
 
     @functools.partial(jax.jit, static_argnames="max_size")  # traced once for all uses
     def one_client(row, before: Rows, max_size=data.max_size) -> tuple[ClientResult, Array]:
@@ -281,11 +274,23 @@ def local_handle(
     )
 
 
-def received(context: RoundContext, result: ClientResult) -> tuple[PyTree, list, dict[str, Array]]:
-    """Return what is collected of one client: its term, its public parts, and its metrics."""
-    payload, public, _ = split(result.upload)
-    term, measures = context.uplink.receive(context.hparams, payload, context.uplink_memory)
-    return term, public, merged(result.metrics, measures, "client_update of the algorithm")
+def through_codec(
+    codec: Codec, hparams: PyTree, upload: PyTree, residual: PyTree, key: Key, round_key: Key
+) -> tuple[PyTree, PyTree]:
+    """Return an upload as the server decodes it, and the client's new residual.
+
+    Args:
+      codec: the codec.
+      hparams: the hyperparameters of the round.
+      upload: what the client uploads.
+      residual: what was left out before.
+      key: of the client in this round.
+      round_key: of the round.
+    """
+    payload, public, join = split(upload)
+    encoded, after = codec.encode(hparams, payload, residual, key, round_key)
+    require_same_form("encode of the codec", residual, after, "residual")
+    return decoded_upload(codec, encoded, payload, public, join), after
 
 
 def one_update(
@@ -296,66 +301,6 @@ def one_update(
     local = local_handle(data.local(), plan.work, key, zero, zero, zero)
     message = algorithm.broadcast(hparams, server)
     return algorithm.client_update(hparams, message, client, local, key)
-
-
-def first_of_uplink(
-    algorithm: Algorithm, plan: Plan, hparams: PyTree, states: tuple, data: ClientData
-) -> tuple[PyTree, PyTree, PyTree]:
-    """Return one client's encoder, the server's memory, and the collected, before any upload."""
-    if plan.uplink is None and plan.downlink is None:
-        return (), (), ()
-    uplink, (server, client) = plan.uplink or NO_UPLINK, states
-
-    def upload(hparams, server, client, data):
-        return one_update(algorithm, plan, hparams, server, client, data).upload
-
-    shapes = jax.eval_shape(upload, hparams, server, client, data)
-    require_fitting(uplink, algorithm, hparams, server, shapes)
-    payload, _, _ = split(shapes)
-    zeros = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in payload]
-    if uplink.steps_when_empty and any(
-        depend_on_first(
-            lambda seen, hparams, server: split(upload(hparams, server, *seen))[1],
-            (client, data),
-            hparams,
-            server,
-        )
-    ):
-        raise ValueError(
-            "the uplink adds noise, but Public parts of this algorithm's upload depend on the data "
-            "and pass without it; pass equal work to all clients, as local_steps(...) does, or an "
-            "algorithm without such parts."
-        )
-    residual, memory = uplink.init(zeros), uplink.memory(zeros)
-    # A k beyond d is refused now.
-    known = uplink.of_round(hparams, jax.random.key(0))
-    jax.eval_shape(uplink.encode, known, zeros, residual, jax.random.key(0))
-    term, _ = jax.eval_shape(uplink.receive, hparams, zeros, memory)
-    collected = uplink.collector.start(term, plan.cohort.size(data.num_clients))
-    if plan.downlink is not None:
-        require_fitting(plan.downlink, algorithm, hparams, server, shapes, "downlink")
-        memory = first_memories(plan.downlink, hparams, memory, zeros)
-    return residual, memory, collected
-
-
-def require_same_form(function: str, before: PyTree, after: PyTree, noun: str = "state") -> None:
-    """Raise ``ValueError`` unless a result has the structure, shapes and dtypes of an argument.
-
-    Args:
-      function: name of the function that returned it.
-      before: the argument.
-      after: the result.
-      noun: what both are.
-    """
-    expected, found = (
-        jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", state)
-        for state in (before, after)
-    )
-    if jax.tree.flatten(expected) != jax.tree.flatten(found):
-        raise ValueError(
-            f"{function} returned a {noun} of another form, {shown(found)}, than it was given, "
-            f"{shown(expected)}; return one of the same structure, shapes and dtypes."
-        )
 
 
 def _chunk_results(
@@ -390,10 +335,3 @@ def _chunk_results(
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     needed = batch_max(jnp.any(weights > 0))
     return jax.lax.cond(needed, results, lambda rows, before: zeros, rows, before)
-
-
-def is_admitted(context: RoundContext, result: ClientResult) -> Array | None:
-    """Return which uploads are no outliers; ``None`` without an outlier rule."""
-    if context.plan.outliers is None:
-        return None
-    return jax.vmap(context.plan.outliers.admits, in_axes=(0, None))(result.upload, context.bound)

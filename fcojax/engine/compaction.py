@@ -67,5 +67,5 @@ def put_leaves(leaves: PyTree, some: PyTree, points: np.ndarray) -> PyTree:
 
 
 def _by_point(state: State) -> dict[str, PyTree]:
-    names = ("server", "clients", "residuals", "bound", "memory")
+    names = ("server", "clients", "residuals", "memory")
     return {name: getattr(state, name) for name in names}

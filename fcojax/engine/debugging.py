@@ -82,7 +82,7 @@ def find_first_nonfinite(
 def _of_client(algorithm, plan, hparams, data, state, client) -> PyTree:
     """Return which leaves of one client's upload and state are not finite."""
     now = at_round(hparams, state.round)
-    context = RoundContext(algorithm, plan, now, data, state.key, state.round)
+    context = RoundContext(algorithm, plan, now, data, state.key, state.round, state.key)
     one_client = client_function(context, algorithm.broadcast(now, state.server), 0)
     before = jax.tree.map(lambda leaf: leaf[client], Rows(state.clients, state.residuals))
     result, _ = one_client(client, before)

@@ -146,3 +146,8 @@ def as_arrays(hparams: PyTree) -> PyTree:
 def _is_real(default: Any) -> bool:
     """Return whether a default consists of floats."""
     return jnp.issubdtype(getattr(default, "dtype", type(default)), jnp.floating)
+
+
+def number(hparams: Any, given: Any) -> Any:
+    """Return a number, or what a function of the hyperparameters makes it, so that it is swept."""
+    return given(hparams) if callable(given) else given

@@ -1,20 +1,22 @@
-"""How many rounds the uplink of a plan allows, known on the host before the first of them."""
+"""How many rounds a budget of noise allows, known on the host before the first of them."""
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 from jax.core import Tracer
 
+from fcojax.engine.aggregator import Allowance
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import is_sweep
 from fcojax.engine.status import Status
-from fcojax.engine.uploads.uplink import Limit
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
 
 
-def limit_of(plan: Plan, hparams: PyTree, data: ClientData, key: Key) -> Limit | None:
-    """Return how many rounds the uplink allows each of these runs, or ``None`` if any number.
+def limit_of(plan: Plan, hparams: PyTree, data: ClientData, key: Key) -> Allowance | None:
+    """Return how many rounds the aggregator allows each of these runs, or ``None`` if any number.
 
     Args:
       plan: how rounds are driven.
@@ -22,15 +24,21 @@ def limit_of(plan: Plan, hparams: PyTree, data: ClientData, key: Key) -> Limit |
       data: the clients.
       key: PRNG key; for a sweep a vector with one key per seed.
     """
-    if plan.uplink is None or plan.uplink.limit is None:
+    allowance = allowance_of(plan)
+    if allowance is None:
         return None
     runs = [[hparams]]
     if is_sweep(key):  # the points of a seed have the same cohorts
         runs = [[take(hparams, point) for point in range(num_points(hparams))]] * key.size
-    return plan.uplink.limit(plan.cohort, runs, data.num_clients)
+    return allowance(plan.cohort, runs, data.num_clients)
 
 
-def within(limit: Limit | None, num_rounds: int, warns: bool = True) -> int:
+def allowance_of(plan: Plan) -> Callable[[Any, list, int], Allowance] | None:
+    """Return the function that says how many rounds a plan allows, or ``None`` for any number."""
+    return None if plan.aggregator.noise is None else plan.aggregator.noise.allowance
+
+
+def within(limit: Allowance | None, num_rounds: int, warns: bool = True) -> int:
     """Return the number of rounds within a limit.
 
     Args:
@@ -47,7 +55,7 @@ def within(limit: Limit | None, num_rounds: int, warns: bool = True) -> int:
     return limit.rounds
 
 
-def require_within(limit: Limit | None, first: Array, num_rounds: int) -> None:
+def require_within(limit: Allowance | None, first: Array, num_rounds: int) -> None:
     """Raise ``ValueError`` if a state would go on beyond a limit.
 
     Args:
@@ -59,8 +67,8 @@ def require_within(limit: Limit | None, first: Array, num_rounds: int) -> None:
         return
     if isinstance(first, Tracer):
         raise ValueError(
-            "the uplink limits the number of rounds, but the state is traced, so its round is "
-            "unknown; call advance outside of jit, or pass an uplink without a budget."
+            "a budget limits the number of rounds, but the state is traced, so its round is "
+            "unknown; call advance outside of jit, or pass an aggregator without a budget."
         )
     if int(first) + num_rounds > limit.rounds:
         raise ValueError(
@@ -70,14 +78,14 @@ def require_within(limit: Limit | None, first: Array, num_rounds: int) -> None:
 
 
 def require_unlimited(plan: Plan, name: str) -> None:
-    """Raise ``ValueError`` if the uplink limits the rounds of what does not count them.
+    """Raise ``ValueError`` if a budget limits the rounds of what does not count them.
 
     Args:
       plan: how rounds are driven.
       name: what was called.
     """
-    if plan.uplink is not None and plan.uplink.limit is not None:
+    if allowance_of(plan) is not None:
         raise ValueError(
-            f"the uplink has a budget, which {name} does not keep; pass one without, and add up "
-            "the rounds of all runs with privacy.total_epsilon."
+            f"the aggregator has a budget, which {name} does not keep; pass one without, and add "
+            "up the rounds of all runs with privacy.total_epsilon."
         )

@@ -8,9 +8,9 @@ from fcojax.engine.state import Observe
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
 from fcojax.problems.fields import require_floats
-from fcojax.problems.problem import Loss, population_loss
+from fcojax.problems.losses import Loss
+from fcojax.problems.problem import population_loss
 from fcojax.transforms.penalty import Penalty
-from fcojax.transforms.stable_norms import euclidean_norm
 from fcojax.types import Array, Params, Scalar
 
 # Name of a certificate's value in a history.
@@ -67,7 +67,7 @@ def violation_at(gradient: Params, penalty: Penalty, scale: Scalar, params: Para
     if penalty.subdiff_distance is not None:
         return penalty.subdiff_distance(params, slope, scale)
     moved = penalty.prox(tree.add(params, slope), 1.0, scale)
-    return euclidean_norm(tree.sub(params, moved))
+    return tree.euclidean_norm(tree.sub(params, moved))
 
 
 @memoised

@@ -11,7 +11,7 @@ from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Count
-from fcojax.xla.conditionals import batch_max
+from fcojax.xla.loops import batch_max
 
 
 def sizes_matter(work: Work, data: ClientData) -> bool:

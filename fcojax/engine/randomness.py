@@ -4,6 +4,7 @@ Keys are folded by purpose, then by round, then by client, so a client's draws d
 other members of the cohort, on chunks or on devices.
 """
 
+import zlib
 from collections.abc import Callable
 
 import jax
@@ -12,11 +13,11 @@ import jax.numpy as jnp
 from fcojax.engine.participation.samplers import Draw, Sampler
 from fcojax.engine.plan import Plan
 from fcojax.problems.clients import ClientData
-from fcojax.types import Array, Key
+from fcojax.types import Array, Key, PyTree
 from fcojax.xla.rules import rules
 
 # The first number folded into the key, so that no two streams coincide.
-COHORT, CLIENT, BATCHES, SERVER, ENCODE, FINISH, DOWN, SHARED = range(8)
+COHORT, CLIENT, BATCHES, SERVER, ENCODE, AGGREGATE, DOWN, SHARED = range(8)
 
 # Members that are drawn before a loop over rounds; more are drawn in their rounds.
 _MOST_MEMBERS = 1 << 20
@@ -25,6 +26,27 @@ _MOST_MEMBERS = 1 << 20
 def purpose_key(key: Key, purpose: int, index: Array) -> Key:
     """Return the key of one purpose in one round."""
     return jax.random.fold_in(jax.random.fold_in(key, purpose), index)
+
+
+def folded_by(key: Key, hparams: PyTree) -> Key:
+    """Return a key that differs between hyperparameters, schedules and types of them.
+
+    The difference of two releases with the same noise has none.
+
+    Args:
+      key: PRNG key of the run.
+      hparams: the hyperparameters of all rounds.
+    """
+    leaves, structure = jax.tree.flatten(hparams)
+    key = jax.random.fold_in(key, zlib.crc32(f"{type(hparams).__name__} {structure}".encode()))
+    arrays = [jnp.asarray(leaf) for leaf in leaves]
+    wide = [leaf if leaf.dtype.itemsize >= 4 else leaf.astype(jnp.float32) for leaf in arrays]
+    words = [jax.lax.bitcast_convert_type(leaf, jnp.uint32).ravel() for leaf in wide]
+
+    def fold(key, word):
+        return jax.random.fold_in(key, word), None
+
+    return jax.lax.scan(fold, key, jnp.concatenate(words))[0] if words else key
 
 
 def draw_cohort(plan: Plan, data: ClientData, key: Key, index: Array) -> Draw:

@@ -1,36 +1,37 @@
 """One round: draw the cohort, broadcast, run the clients, take one mean, update the server.
 
-The weighted mean of the uploads is the only thing that crosses clients. With a few scalars it is
-the only thing that crosses devices.
+The mean of the uploads is the only thing that crosses clients. With a few scalars it is the only
+thing that crosses devices.
 """
-
-import functools
 
 import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.algorithms.base import ClientResult
+from fcojax.algorithms.base import Algorithm, ClientResult, ToAll
+from fcojax.engine.aggregation import (
+    Population,
+    RoundResult,
+    concluded,
+    merged,
+    opened,
+    require_same_form,
+)
 from fcojax.engine.client_loop import (
     RoundContext,
     Rows,
+    Slots,
     client_function,
-    received,
-    require_same_form,
     run_clients,
     slots_of,
 )
-from fcojax.engine.randomness import DOWN, FINISH, SERVER, SHARED, draw_cohort, purpose_key
-from fcojax.engine.tally import Tally, merged
-from fcojax.engine.uploads import downlink
-from fcojax.engine.uploads.nonfinite import guarded
-from fcojax.engine.uploads.uplink import RoundWeights, plain_mean, split
+from fcojax.engine.nonfinite import guarded
+from fcojax.engine.randomness import AGGREGATE, SERVER, SHARED, draw_cohort, purpose_key
 from fcojax.problems.clients import ClientData
-from fcojax.types import Array, PyTree, Scalar
-from fcojax.xla.stacking import entrywise
+from fcojax.types import Array, Key, PyTree, Scalar
 
 # Names of the engine's own counts, which metrics and measures may not use.
-COUNTS = ("participants", "dropped", "lost", "refused", "outliers")
+COUNTS = ("participants", "dropped", "lost", "refused", "left_out")
 TRAFFIC = ("bytes_down", "bytes_up")
 
 
@@ -49,110 +50,82 @@ def one_round(
       rows: the clients' states.
 
     Returns:
-      The new states of the server and of the clients, the uplink's new memory, and the round's
+      The new states of the server and of the clients, the aggregator's new memory, and the round's
       metrics and counts.
     """
-    data = context.data
-    cohort = draw_cohort(context.plan, data, context.key, context.index)
+    algorithm, plan, hparams, data = context.algorithm, context.plan, context.hparams, context.data
+    cohort = draw_cohort(plan, data, context.key, context.index)
     if context.members is not None:
         cohort = cohort._replace(members=context.members)
-    message = context.algorithm.broadcast(context.hparams, server)
+    message = algorithm.broadcast(hparams, server)
     slots = slots_of(context, cohort)
+    population = _population(context, slots)
+    # Shares add up to at most one, so that no sum of finite uploads overflows.
+    shares = slots.weights / jnp.where(population.cohort > 0, population.cohort, 1)
+    slots = slots._replace(weights=shares)
+
     one_client = client_function(context, message, slots.first_client)
-    shapes, _ = jax.eval_shape(one_client, slots.rows[0], jax.tree.map(lambda leaf: leaf[0], rows))
-    population = data.weights if data.held is None else data.held.weights
-    weights = jnp.sum(slots.weights), jnp.sum(population)
-    cohort_weight, population_weight = _over_devices(data, weights)
-    largest = jnp.max(population, initial=0)
-    largest = jax.lax.pmax(largest, "clients") if data.num_shards > 1 else largest
-    expected = context.plan.cohort.mean_size(data.num_clients) / data.num_clients
-    shares = slots.weights / jnp.where(cohort_weight > 0, cohort_weight, 1)
-    slots, uplink = slots._replace(weights=shares), context.uplink
+    first = slots.rows[0], jax.tree.map(lambda leaf: leaf[0], rows)
+    shapes, _ = jax.eval_shape(one_client, *first)
+    tally, rows = run_clients(context, one_client, shapes, slots, rows)
+    tally = _over_devices(data, tally)
 
-    def one_pass(memory):
-        now = _with_uplink_memory(context, memory)
-        tally, after = run_clients(now, one_client, shapes, slots, rows)
-        return _over_devices(data, tally), after
+    # With noise the public parts are the same for all clients, so an empty round takes client 0's.
+    public = opened(one_client(*first)[0].upload)[1] if plan.aggregator.noisy else None
+    key = purpose_key(context.noise_key, AGGREGATE, context.index)
+    found = concluded(
+        plan.aggregator, hparams, tally, population, shapes, context.memory, key, public
+    )
+    server_key = purpose_key(context.key, SERVER, context.index)
+    after, refused = server_step(algorithm, hparams, server, found, server_key)
 
-    def to_next_pass(_, memory):
-        return uplink.between(context.hparams, one_pass(memory)[0].collected[0], memory)
-
-    memory = context.uplink_memory
-    if uplink.num_passes > 1:
-        memory = jax.lax.fori_loop(0, uplink.num_passes - 1, to_next_pass, memory)
-    tally, rows = one_pass(memory)
-    context = _with_uplink_memory(context, memory)
-    totals = cohort_weight, population_weight, expected * population_weight, largest
-    public = None
-    if context.uplink.steps_when_empty:
-        # With noise, public parts do not depend on the data; an empty round takes client 0's.
-        result, _ = one_client(slots.rows[0], jax.tree.map(lambda leaf: leaf[0], rows))
-        _, public, _ = received(context, result)
-    after, memory, metrics, counts = server_step(context, server, tally, totals, shapes, public)
     traffic = _traffic(context, (server, after), (message, shapes), tally.participants)
-    ours = counts | dict(zip(TRAFFIC, traffic, strict=True))
-    return after, rows, memory, merged(metrics, ours, "client_update of the algorithm")
+    counts = found.counts | {"refused": refused} | traffic
+    return (
+        after,
+        rows,
+        found.memory,
+        merged(found.metrics, counts, "client_update of the algorithm"),
+    )
 
 
 def server_step(
-    context: RoundContext,
-    server: PyTree,
-    tally: Tally,
-    totals: tuple[Array, Array, Array, Array],
-    shapes: ClientResult,
-    public: list | None = None,
-) -> tuple[PyTree, PyTree, dict[str, Array], dict[str, Array]]:
-    """Compute the server's part of a round, from the sums over its clients.
+    algorithm: Algorithm, hparams: PyTree, server: PyTree, found: RoundResult, key: Key
+) -> tuple[PyTree, Array]:
+    """Return the server's new state, and 1 if its step was refused as it is not finite.
 
     Args:
-      context: what is constant in this round.
+      algorithm: the algorithm.
+      hparams: the hyperparameters of the round.
       server: the server's state.
-      tally: the sums; each client's weight in them is its share of the cohort's.
-      totals: the weights of the cohort, of the population, of a cohort on average, and of the
-        heaviest client.
-      shapes: shapes of one client's result.
-      public: the public parts in a round in which no client counts; zeros by default.
-
-    Returns:
-      The new state of the server, the uplink's new memory, the mean metrics and the counts.
+      found: what it has of the round.
+      key: of the server in this round.
     """
-    count = tally.participants - tally.dropped - tally.lost - tally.outliers
-    cohort_weight, population_weight, expected_weight, largest = totals
-    round_weights = RoundWeights(
-        tally.weight, cohort_weight, population_weight, count, expected_weight, largest
-    )
-    fraction = context.uplink.fraction(round_weights)
-    mean_upload, metrics, memory = _means(context, tally, round_weights, shapes, fraction, public)
-    step = guarded(context.algorithm.server_update, lambda server: server)
-    server_key = purpose_key(context.key, SERVER, context.index)
-    stepped, finite = step(context.hparams, server, mean_upload, fraction, server_key)
+    step = guarded(algorithm.server_update, lambda server: server)
+    stepped, finite = step(hparams, server, found.upload, found.fraction, key)
     require_same_form("server_update", server, stepped)
-    attempted = (count > 0) | context.uplink.steps_when_empty
-    (after,) = entrywise(lambda *pair: (tree.where(attempted & finite, *pair),), stepped, server)
-    if context.plan.downlink is not None:  # where there is no step, nothing is broadcast
-        kept = context.memory._replace(uplink=memory.uplink)
-        memory = tree.where(attempted & finite, memory, kept)
-    refused = jnp.where(attempted & ~finite, 1, 0).astype(jnp.int32)
-    numbers = (tally.participants, tally.dropped, tally.lost, refused, tally.outliers)
-    counts: dict[str, Array] = dict(zip(COUNTS, numbers, strict=True))
-    if context.plan.outliers is None:
-        del counts["outliers"]
-    return after, memory, metrics, counts
+    after = tree.where(found.step & finite, stepped, server)
+    return after, jnp.where(found.step & ~finite, 1, 0).astype(jnp.int32)
 
 
 def reduced_over_rounds(metrics: dict[str, Array]) -> dict[str, Array]:
     """Sum counts over rounds, and average metrics over the rounds in which any client counts."""
     counts = {name: metrics.pop(name) for name in (*COUNTS, *TRAFFIC) if name in metrics}
-    excluded = counts["dropped"] + counts["lost"]
-    any_counted = counts["participants"] > excluded + counts.get("outliers", 0)
+    excluded = counts["dropped"] + counts["lost"] + counts.get("left_out", 0)
+    any_counted = counts["participants"] > excluded
     means = {name: jnp.mean(values, axis=0, where=any_counted) for name, values in metrics.items()}
     return means | {name: jnp.sum(values, axis=0) for name, values in counts.items()}
 
 
-def _with_uplink_memory(context: RoundContext, memory: PyTree) -> RoundContext:
-    if context.plan.downlink is None:
-        return context._replace(memory=memory)
-    return context._replace(memory=context.memory._replace(uplink=memory))
+def _population(context: RoundContext, slots: Slots) -> Population:
+    """Return the weights behind a round, of the clients of all devices."""
+    data = context.data
+    weights = data.weights if data.held is None else data.held.weights
+    cohort, everyone = _over_devices(data, (jnp.sum(slots.weights), jnp.sum(weights)))
+    largest = jnp.max(weights, initial=0)
+    largest = jax.lax.pmax(largest, "clients") if data.num_shards > 1 else largest
+    expected = context.plan.cohort.mean_size(data.num_clients) / data.num_clients
+    return Population(cohort, everyone, expected * everyone, largest)
 
 
 def _over_devices(data: ClientData, sums: PyTree) -> PyTree:
@@ -160,77 +133,31 @@ def _over_devices(data: ClientData, sums: PyTree) -> PyTree:
     return jax.lax.psum(sums, "clients") if data.num_shards > 1 else sums
 
 
-def _means(
-    context: RoundContext,
-    tally: Tally,
-    weights: RoundWeights,
-    shapes: ClientResult,
-    fraction: Array,
-    alone: list | None,
-) -> tuple[PyTree, dict[str, Array], PyTree]:
-    """Return the mean upload, the mean metrics and the new memory.
-
-    The mean is the one after ``finish``, ``recall`` and the downlink.
-    """
-    hparams, uplink, (total, public, metrics) = context.hparams, context.uplink, tally.collected
-    payload, _, join = split(shapes.upload)
-    _, _, measured = jax.eval_shape(functools.partial(received, context), shapes)
-    key = purpose_key(context.key, FINISH, context.index)
-    finished = uplink.finish(hparams, total, weights, key)
-    mean, memory = uplink.recall(hparams, finished, context.uplink_memory, fraction)
-    sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, tree.mean_dtype(leaf.dtype)), payload)
-    require_same_form("finish and recall of the uplink", sums, mean, "payload")
-    require_same_form("recall of the uplink", context.uplink_memory, memory, "memory")
-    if context.plan.downlink is not None:
-        key_down = purpose_key(context.key, DOWN, context.index)
-        memory = context.memory._replace(uplink=memory)
-        mean, memory = downlink.through(
-            context.plan.downlink,
-            hparams,
-            tree.cast_means(mean, payload),
-            memory,
-            key_down,
-            fraction,
-        )
-    public = plain_mean(hparams, public, weights, key)
-    if alone is not None:
-        public = jax.tree.map(
-            lambda a, b: jnp.where(weights.count > 0, a, b.astype(a.dtype)), public, alone
-        )
-    mean = join(mean, public)
-    metrics = plain_mean(hparams, metrics, weights, key)
-    metrics = tree.cast_means(metrics, measured)
-    return tree.cast_means(mean, shapes.upload), metrics, memory
-
-
-def _traffic(context: RoundContext, servers, payloads, participants) -> tuple[Array, Array]:
-    """Return bytes down and up of one round, all clients together, counted after encoding."""
+def _traffic(
+    context: RoundContext, servers: tuple, payloads: tuple, participants: Array
+) -> dict[str, Array]:
+    """Return the bytes down and up of a round, all clients together, counted after encoding."""
     message, shapes = payloads
     times = context.algorithm.sent(context.hparams, *servers)
-    each = tree.num_bytes(message), context.uplink.num_passes * _upload_bytes(context, shapes)
-    receivers = participants
-    if context.plan.downlink is not None:  # absent clients receive it too, to take the same steps
-        payload, public, _ = split(shapes.upload)
-        size = downlink.num_bytes(
-            context.plan.downlink, context.hparams, payload, public, context.key
-        )
-        each, receivers = (size, each[1]), jnp.asarray(context.data.num_clients)
-    number = jnp.result_type(float)
+    to_all = isinstance(message, ToAll)
+    receivers = jnp.asarray(context.data.num_clients) if to_all else participants
+    each = tree.num_bytes(message.sent if to_all else message), _upload_bytes(context, shapes)
+    number = jnp.result_type(float)  # int32 would overflow
     down, up = (
         count.astype(number) * jnp.asarray(often, number) * jnp.asarray(size, number)
         for count, often, size in zip((receivers, participants), times, each, strict=True)
     )
-    return down, up
+    return dict(zip(TRAFFIC, (down, up), strict=True))
 
 
 def _upload_bytes(context: RoundContext, shapes: ClientResult) -> Scalar:
-    if context.plan.uplink is None:
+    codec, hparams = context.plan.codec, context.hparams
+    if codec is None:
         return tree.num_bytes(shapes.upload)
-    payload, public, _ = split(shapes.upload)
-    shared_key = purpose_key(context.key, SHARED, context.index)
-    known = context.plan.uplink.of_round(context.hparams, shared_key)
-    encoded, _ = jax.eval_shape(
-        context.plan.uplink.encode, known, payload, shapes.state.residuals, context.key
-    )
-    sent = context.plan.uplink.num_bytes(known, encoded)
-    return sent + tree.num_bytes(public)
+    private, public, _ = opened(shapes.upload)
+    payload = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(private)]
+    # Dead code, but for what is drawn from the round's key, such as MARINA's coin, on which the
+    # size may depend.
+    shared = purpose_key(context.key, SHARED, context.index)
+    encoded, _ = codec.encode(hparams, payload, codec.init(payload), context.key, shared)
+    return codec.num_bytes(hparams, encoded) + tree.num_bytes(public)

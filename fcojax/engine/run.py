@@ -65,8 +65,8 @@ def run(
         and minibatches.
       plan: how rounds are driven: a ``Plan``, or only how much clients work, ``local_steps(...)``
         or ``local_epochs(...)``, if everyone takes part.
-      num_rounds: number of rounds. An uplink with a budget may allow fewer: the run then ends with
-        a warning after the last of these, where it is evaluated once more.
+      num_rounds: number of rounds. A privacy budget may allow fewer: the run then ends with a
+        warning after the last of these, where it is evaluated once more.
       eval_every: rounds between two evaluations; must divide ``num_rounds``.
       observe: ``(hparams, model, context) -> dict`` of arrays, evaluated after every
         ``eval_every`` rounds.

@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
       diverged: whether it became non-finite or grew without bound, or a whole round was non-finite.
       bytes_down: bytes sent to each client, the certificate included.
       bytes_up: bytes sent by each client.
-      spent: whether the uplink allowed no further round.
+      spent: whether a budget allowed no further round.
     """
 
     violation: Array
@@ -115,8 +115,8 @@ def solve(
         a ``StateObserver`` of the whole state.
       tolerance: the violation at which a run counts as solved.
       eval_every: rounds between two evaluations of the certificate.
-      max_rounds: the largest number of rounds, rounded up to a multiple of ``eval_every``. An
-        uplink with a budget may allow fewer, after which the certificate is evaluated once more.
+      max_rounds: the largest number of rounds, rounded up to a multiple of ``eval_every``. A
+        privacy budget may allow fewer, after which the certificate is evaluated once more.
 
     Returns:
       The model, and the outcome; in a sweep with leading axes [points, seeds].
@@ -174,7 +174,16 @@ def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> Pr
     model = jax.eval_shape(lambda state: read_model_traced(algorithm, hparams, state), state)
     zero = jnp.zeros(violation.shape, jnp.int32)
     down, up = _certificate_bytes(model, violation, data)
-    outcome = Outcome(violation, zero, zero + 1, zero > 0, zero > 0, down, up, zero > 0)
+    outcome = Outcome(
+        violation=violation,
+        rounds=zero,
+        checks=zero + 1,
+        solved=zero > 0,
+        diverged=zero > 0,
+        bytes_down=down,
+        bytes_up=up,
+        spent=zero > 0,
+    )
     return Progress(state, violation, _with_verdict(outcome, violation, zero > 0, tolerance))
 
 
@@ -217,8 +226,7 @@ def _after_block(program, hparams, data, before: Progress, state, history, toler
     taken = _rounds_of_clients(program.plan, data, before.state, num_rounds)
     taken = jnp.broadcast_to(taken, down.shape)
     each = taken / jnp.maximum(last["participants"], 1).astype(down.dtype)[..., None]
-    none_finite = (last["participants"] > 0) & (last["dropped"] >= last["participants"])
-    failed = none_finite | (last["refused"] > 0) | (violation > _BLOW_UP * before.first_violation)
+    failed = has_failed(last, violation, before.first_violation)
     new = old._replace(
         violation=violation,
         rounds=jnp.broadcast_to(state.round, old.rounds.shape),
@@ -235,6 +243,23 @@ def _after_block(program, hparams, data, before: Progress, state, history, toler
         memory=keep(state.memory, before.state.memory),
     )
     return Progress(kept, before.first_violation, keep(new, old))
+
+
+def has_failed(counts: dict, violation: Scalar, first_violation: Scalar) -> Array:
+    """Return whether a solve cannot end well.
+
+    It cannot if no client's upload was finite since the last evaluation, if a server's step was
+    refused, or if the violation has grown by a factor of 1e8.
+
+    Args:
+      counts: ``participants``, ``dropped`` and ``refused`` since the last evaluation.
+      violation: of the optimality conditions.
+      first_violation: that of the start.
+    """
+    taking_part, dropped = jnp.asarray(counts["participants"]), jnp.asarray(counts["dropped"])
+    none_finite = (taking_part > 0) & (dropped >= taking_part)
+    blown_up = jnp.asarray(violation) > _BLOW_UP * first_violation
+    return none_finite | (jnp.asarray(counts["refused"]) > 0) | blown_up
 
 
 def _solve_grid(

@@ -180,12 +180,10 @@ class State(NamedTuple):
     Attributes:
       server: the algorithm's server state.
       clients: the algorithm's client state, with one row per client.
-      residuals: the state of the uplink's encoders, with one row per client.
+      residuals: the state of the codec's encoders, with one row per client.
       round: number of rounds so far.
       key: PRNG key, the only source of randomness.
-      bound: the largest norm of an upload that is no outlier; ``()`` without an outlier rule.
-      memory: what the uplink's server side keeps of the uploads, and what server and clients keep
-        of a downlink; ``()`` if nothing.
+      memory: what the aggregator keeps of the uploads; ``()`` if nothing.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -203,12 +201,11 @@ class State(NamedTuple):
     residuals: PyTree
     round: Any  # an array; in trees of axes or of shardings one of those
     key: Any
-    bound: Any = ()
     memory: Any = ()
 
 
 # Axes of a sweep in each part of its state.
-STATE_AXES = State(PER_RUN, PER_RUN, PER_RUN, SHARED, PER_SEED, PER_RUN, PER_RUN)
+STATE_AXES = State(PER_RUN, PER_RUN, PER_RUN, SHARED, PER_SEED, PER_RUN)
 
 
 def on_mesh(state: State, data: ClientData) -> State:
@@ -237,6 +234,5 @@ def on_mesh(state: State, data: ClientData) -> State:
         clients=put(state.clients, *rows),
         residuals=put(state.residuals, *rows),
         round=put(state.round),
-        bound=put(state.bound, *leading),
         memory=put(state.memory, *leading),
     )

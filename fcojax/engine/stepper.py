@@ -7,6 +7,7 @@ Names in this and the next modules: the public function checks its arguments, ``
 jitted program, and ``_traced`` is its body, for use inside larger programs.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,14 +16,16 @@ import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
-from fcojax.engine.client_loop import RoundContext, Rows, first_of_uplink
+from fcojax.engine.aggregation import merged
+from fcojax.engine.client_loop import RoundContext, Rows
+from fcojax.engine.first_uploads import first_uploads
 from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.limits import limit_of, require_within
 from fcojax.engine.placement.chunk_size import with_chunk_size
 from fcojax.engine.placement.mesh import with_auto_axes
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.program import Program
-from fcojax.engine.randomness import drawn_before
+from fcojax.engine.randomness import drawn_before, folded_by
 from fcojax.engine.round import one_round, reduced_over_rounds
 from fcojax.engine.state import (
     PER_POINT,
@@ -36,8 +39,6 @@ from fcojax.engine.state import (
     on_mesh,
     over_grid,
 )
-from fcojax.engine.tally import merged
-from fcojax.engine.uploads.outliers import bound_after
 from fcojax.engine.validation import (
     as_first_states,
     as_params,
@@ -54,8 +55,8 @@ from fcojax.engine.validation import (
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
-from fcojax.xla import stacking
-from fcojax.xla.rewriting import fast_inside_loops
+from fcojax.xla.jaxprs import fast_call
+from fcojax.xla.loops import scan_some
 from fcojax.xla.rules import in_full_precision
 
 
@@ -117,7 +118,7 @@ def advance(
 
     Ten rounds equal five and five: the resulting state is the same to the last bit, and the
     histories are two halves of one. The plan may change in between, as for fewer local steps later
-    on, but for its uplink and its outlier rule, whose memory is in the state.
+    on, but for its codec and its aggregator, whose memory is in the state.
 
     Args:
       algorithm: the algorithm, as for ``start``.
@@ -137,8 +138,8 @@ def advance(
       clients' metrics (means over the rounds in which any client counts, NaN if there is none); the
       counts since the last evaluation, which are ``participants``, uploads ``dropped`` because they
       were not finite, uploads ``lost``, server steps ``refused`` because they were not finite,
-      ``bytes_down`` and ``bytes_up`` of all clients together, and with an outlier rule
-      ``outliers``; and ``round``. In a sweep with leading axes [points, seeds].
+      ``bytes_down`` and ``bytes_up`` of all clients together, and ``left_out`` by an aggregator
+      that leaves clients out; and ``round``. In a sweep with leading axes [points, seeds].
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -229,13 +230,12 @@ def start_traced(algorithm, plan, init, hparams, params, data, key) -> State:
         now = at_round(hparams, 0)
         point = params if init is None else as_params(init(key))
         server, client = as_first_states(algorithm.init(now, point))
-        residual, memory, _ = first_of_uplink(algorithm, plan, now, (server, client), data)
+        residual, memory, _ = first_uploads(algorithm, plan, now, (server, client), data)
         num_rows = data.clients_per_shard * data.num_shards
         clients, residuals = jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (num_rows, *jnp.shape(leaf))), (client, residual)
         )
-        bound = () if plan.outliers is None else plan.outliers.first()
-        return State(server, clients, residuals, jnp.zeros((), jnp.int32), key, bound, memory)
+        return State(server, clients, residuals, jnp.zeros((), jnp.int32), key, memory)
 
     if is_sweep(key):
         one = over_grid(one, data, (PER_POINT, PER_SEED), STATE_AXES)
@@ -262,7 +262,7 @@ def advance_traced(
                 measures = _evaluate(program.algorithm, program.observe, hparams, state, context)
             return state, merged(measures, metrics | {"round": state.round}, "observe")
 
-        return stacking.scan(to_next_evaluation, state, program.num_evaluations)
+        return jax.lax.scan(to_next_evaluation, state, length=program.num_evaluations)
 
     if not is_sweep(state.key):
         return one(hparams, state)
@@ -277,29 +277,39 @@ def _rounds(
     program: Program, hparams: PyTree, data: ClientData, state: State, num_rounds: Array | None
 ) -> tuple[State, dict[str, Array]]:
     """Run the rounds up to the next evaluation, with the clients' metrics reduced over them."""
-    outliers, length = program.plan.outliers, program.rounds_per_evaluation
+    length = program.rounds_per_evaluation
 
     def rounds(hparams, data, state, num_rounds):
+        noise_key = state.key
+        if program.plan.aggregator.noisy:
+            # By the whole schedule: two that agree in one round have noise of their own there.
+            noise_key = folded_by(state.key, hparams)
         members_of = drawn_before(program.plan, data, state.key, state.round, length)
 
         def body(state, _):
             now = at_round(hparams, state.round)
-            given = state.bound, state.memory, members_of(state.round)
             context = RoundContext(
-                program.algorithm, program.plan, now, data, state.key, state.round, *given
+                program.algorithm,
+                program.plan,
+                now,
+                data,
+                state.key,
+                state.round,
+                noise_key,
+                state.memory,
+                members_of(state.round),
             )
             rows = Rows(state.clients, state.residuals)
             server, rows, memory, metrics = one_round(context, state.server, rows)
-            bound = bound_after(outliers, state.bound, metrics)
-            return State(server, *rows, state.round + 1, state.key, bound, memory), metrics
+            return State(server, *rows, state.round + 1, state.key, memory), metrics
 
-        state, metrics = stacking.scan(body, state, length, num_rounds)
+        state, metrics = scan_some(body, state, length, num_rounds)
         return state, reduced_over_rounds(metrics)
 
     if data.mesh is None:
         return rounds(hparams, data, state, num_rounds)
     everywhere = jax.sharding.PartitionSpec()
-    specs = State(everywhere, data.shard_spec, data.shard_spec, *(everywhere,) * 4)
+    specs = State(everywhere, data.shard_spec, data.shard_spec, *(everywhere,) * 3)
     return jax.shard_map(
         rounds,
         mesh=data.mesh,
@@ -349,7 +359,7 @@ def _evaluate(algorithm, observe, hparams, state, context, name="observe") -> di
     now, model = _model(algorithm, hparams, state)
     whole = isinstance(observe, StateObserver)
     function, argument = (observe.function, state) if whole else (observe, model)
-    return evaluated(fast_inside_loops(function), now, argument, context, name=name)
+    return evaluated(functools.partial(fast_call, function), now, argument, context, name=name)
 
 
 def _model(algorithm, hparams, state):
@@ -370,9 +380,8 @@ def _require_matching_state(algorithm, plan, hparams, data, state) -> None:
     origins = {
         "server": "another algorithm, another start point or another grid",
         "clients": f"another algorithm or another population than these {data.num_clients} clients",
-        "residuals": "another plan, with another uplink",
-        "bound": "another plan, with another outlier rule",
-        "memory": "another plan, with another uplink or downlink",
+        "residuals": "another plan, with another codec",
+        "memory": "another plan, with another aggregator",
         "key": "another number of seeds",
     }
     for name, origin in origins.items():

@@ -27,7 +27,7 @@ from fcojax.engine.run import join_histories
 from fcojax.engine.state import Observe, State, is_sweep
 from fcojax.engine.validation import as_round_counts, require_schedules, require_state_of
 from fcojax.memo import jit_per
-from fcojax.problems import stored
+from fcojax.problems import memory, stored
 from fcojax.problems.clients import ClientData, Held, require_one_device
 from fcojax.types import Array, Count, Key, Params, PyTree
 
@@ -38,7 +38,7 @@ _MOST_BLOCKS, _MOST_PLACES = 16, 1 << 20
 def on_disk(data: ClientData) -> bool:
     """Return whether the examples of a population are on disk, as ``open_clients`` leaves them."""
     leaves = jax.tree.leaves(data.examples)
-    return any(stored.file_of(leaf) is not None for leaf in leaves if type(leaf) is np.ndarray)
+    return any(memory.file_of(leaf) is not None for leaf in leaves if type(leaf) is np.ndarray)
 
 
 class Stream:
@@ -51,7 +51,7 @@ class Stream:
       >>> import fcojax, tempfile
       >>> clients = [{"a": np.array([float(m)])} for m in range(100)]
       >>> folder = tempfile.mkdtemp() + "/population"
-      >>> fcojax.from_clients(clients).save(folder)
+      >>> fcojax.save_clients(fcojax.from_clients(clients), folder)
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
       >>> plan = fcojax.Plan(fcojax.local_steps(1), fcojax.uniform_cohort(cohort_size=10))
       >>> hparams = fed_avg.hparams_type(client_lr=0.1)
@@ -250,7 +250,7 @@ class Stream:
     def _buffer(self) -> PyTree:
         """Return a buffer for the examples of any block."""
         return jax.tree.map(
-            lambda leaf: stored.aligned((self.num_rows, *leaf.shape[1:]), leaf.dtype),
+            lambda leaf: memory.aligned((self.num_rows, *leaf.shape[1:]), leaf.dtype),
             self.data.examples,
         )
 

@@ -12,6 +12,7 @@ from jax.errors import ConcretizationTypeError, TracerArrayConversionError
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.arguments import checked_value, field_annotations, numbers_of, shown, validated
+from fcojax.engine.aggregator import MEAN
 from fcojax.engine.hparams import is_schedule
 from fcojax.engine.plan import Plan
 from fcojax.engine.state import State, is_sweep
@@ -45,18 +46,10 @@ def require_parts(
     require_algorithm(algorithm)
     checked_value("data", data, ClientData)
     _require_cohort(algorithm, plan, data)
-    for link in ("uplink", "downlink"):
-        if getattr(plan, link) is not None and algorithm.needs_whole_uploads:
-            raise ValueError(
-                f"plan.{link} is set, but this algorithm needs uploads as they were sent; pass "
-                f"{link}=None, or another algorithm, such as fed_avg."
-            )
-    noisy = plan.uplink is not None and plan.uplink.steps_when_empty
-    if noisy and plan.outliers is not None and plan.outliers.quantile is not None:
+    if algorithm.codecs == "none" and (plan.codec is not None or plan.aggregator is not MEAN):
         raise ValueError(
-            "the plan adds noise, but who counts depends on a quantile of all clients' norms, so "
-            "one client moves the sum by more than the noise hides; pass outliers=None, or "
-            "norm_bound(...)."
+            "the plan has a codec or an aggregator, but this algorithm needs the mean of uploads "
+            "as they were sent; pass neither, or another algorithm, such as fed_avg."
         )
     _require_work(plan, data)
     require_type(algorithm, hparams)
@@ -206,11 +199,6 @@ def _require_cohort(algorithm: Algorithm, plan: Plan, data: ClientData) -> None:
                 f"the cohort is {plan.cohort}, which can {reason}, but this algorithm averages the "
                 "states of all clients and needs each of them in every round; pass everyone()."
             )
-    if plan.outliers is not None:
-        raise ValueError(
-            "the plan has an outlier rule, which can exclude clients, but this algorithm averages "
-            "the states of all clients and needs each of them in every round; pass outliers=None."
-        )
 
 
 def _require_work(plan: Plan, data: ClientData) -> None:

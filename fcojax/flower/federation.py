@@ -19,10 +19,8 @@ import numpy as np
 
 from fcojax.algorithms import Algorithm
 from fcojax.extend import (
-    NO_UPLINK,
     Loss,
     as_arrays,
-    as_given,
     as_plan,
     at_round,
     backend,
@@ -80,11 +78,6 @@ class Federation:
                 "the certificate needs both the loss and the penalty; pass both, or neither."
             )
         plan = as_plan(self.plan)
-        if plan.downlink is not None or (plan.uplink or NO_UPLINK).of_round is not as_given:
-            raise ValueError(
-                "the plan has a downlink or an uplink with a coin for all sites, which are "
-                "simulated only; pass downlink=None and another uplink."
-            )
         object.__setattr__(self, "plan", plan)
         require_unlimited(self.plan, "a federation of sites")
         object.__setattr__(self, "hparams", as_arrays(self.hparams))

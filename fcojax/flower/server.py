@@ -14,36 +14,33 @@ import numpy as np
 from fcojax import ClientData, Draw, Plan, safetensors
 from fcojax.algorithms import ClientResult
 from fcojax.extend import (
+    AGGREGATE,
     BATCHES,
     CLIENT,
     ENCODE,
-    NO_UPLINK,
+    SERVER,
+    SHARED,
     VIOLATION,
-    RoundContext,
-    added,
+    Population,
+    aggregate,
     as_first_states,
-    bound_after,
     checked_weights,
     draw_cohort,
-    empty_tally,
     in_full_precision,
     in_range,
-    is_admitted,
     jit_per,
-    merged,
+    kept_for,
     purpose_key,
-    received,
     require_fitting,
     server_step,
-    split,
     violation_at,
 )
 from fcojax.flower.federation import Federation
 from fcojax.flower.joining import Site
-from fcojax.flower.site import Forms, Keys, Sent, forms, own_leaves
+from fcojax.flower.site import Forms, Keys, decoded_traced, forms
 from fcojax.types import Array, Key, PyTree
 
-PURPOSES = CLIENT, BATCHES, ENCODE  # of the keys in ``Keys``
+PURPOSES = CLIENT, BATCHES, ENCODE  # of the keys of one site in ``Keys``
 
 
 class Progress(NamedTuple):
@@ -51,8 +48,7 @@ class Progress(NamedTuple):
 
     Attributes:
       server: the algorithm's server state.
-      memory: what the uplink keeps on the server.
-      bound: the largest norm of an upload that is no outlier; ``()`` without an outlier rule.
+      memory: what the aggregator keeps.
       key: PRNG key of the run.
       round: number of rounds so far.
       counted: for each site the index of the round whose upload counted last, -1 if there is none.
@@ -60,7 +56,6 @@ class Progress(NamedTuple):
 
     server: PyTree
     memory: PyTree
-    bound: Any
     key: Key
     round: int
     counted: np.ndarray
@@ -136,23 +131,15 @@ class Server:
         federation, plan = self._federation, self._plan
         hparams = federation.hparams_at(0)
         server, _ = as_first_states(federation.algorithm.init(hparams, federation.params))
-        memory = ()
-        if plan.uplink is not None and plan.uplink.steps_when_empty:
+        if plan.aggregator.noisy:
             raise ValueError(
-                "the uplink adds noise, but the weights of sites that are away, which its scale "
-                "needs, are not known here; pass an uplink without noise, or simulate."
+                "the aggregator adds noise, but the weights of sites that are away, which its "
+                "scale needs, are not known here; pass one without noise, or simulate."
             )
-        if plan.uplink is not None and plan.uplink.num_passes > 1:
-            raise ValueError(
-                "the uplink goes through the uploads of a round several times, and sites send them "
-                "once; pass robust.averaged(..., keep_uploads=True)."
-            )
-        if plan.uplink is not None:
-            upload = self._forms.result.upload
-            require_fitting(plan.uplink, federation.algorithm, hparams, server, upload)
-            memory = plan.uplink.memory(self._forms.payload())
-        bound = () if plan.outliers is None else plan.outliers.first()
-        return Progress(server, memory, bound, key, 0, np.full(len(self.sites), -1))
+        result = self._forms.result
+        _, memory, _ = kept_for(plan, hparams, result)
+        require_fitting(federation.algorithm, plan, hparams, server, result, memory)
+        return Progress(server, memory, key, 0, np.full(len(self.sites), -1))
 
     def ask(self, progress: Progress) -> dict[str, bytes]:
         """Return the messages of a round, by the names of the sites that take part in it.
@@ -208,10 +195,8 @@ class Server:
         """
         draw, asked = self._asked(progress)
         members = np.asarray(draw.indices)
-        result = self._forms.result
-        zeros = jax.tree.map(
-            lambda leaf: np.zeros(leaf.shape, leaf.dtype), (result.upload, result.metrics)
-        )
+        form = self._forms.decoded, self._forms.result.metrics
+        zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), form)
         found = [self._read(progress, client, replies) for client in members]
         arrives = np.array([one is not None for one in found])
         if draw.arrives is not None:
@@ -224,13 +209,11 @@ class Server:
         hparams = self._federation.hparams_at(progress.round)
         weights = jnp.where(asked, self._weights[members], 0)
         results = ClientResult((), uploads, metrics)
-        server, memory, bound, counted, measures = _step_compiled(
+        server, memory, counted, measures = _step_compiled(
             self._federation.algorithm,
             self._plan,
             hparams,
-            progress.server,
-            progress.memory,
-            progress.bound,
+            (progress.server, progress.memory),
             progress.key,
             index,
             results,
@@ -238,7 +221,7 @@ class Server:
         )
         last = progress.counted.copy()
         last[members[np.asarray(counted)]] = progress.round
-        after = Progress(server, memory, bound, progress.key, progress.round + 1, last)
+        after = Progress(server, memory, progress.key, progress.round + 1, last)
         return after, {name: float(value) for name, value in measures.items()}
 
     def model(self, progress: Progress) -> PyTree:
@@ -361,11 +344,13 @@ class Server:
             return ()
         sent = safetensors.filled(self._forms.sent, arrays)
         hparams = self._federation.hparams_at(progress.round)
-        key = purpose_key(progress.key, ENCODE, jnp.int32(progress.round))
+        index = jnp.int32(progress.round)
+        own = jax.random.fold_in(purpose_key(progress.key, ENCODE, index), client)
+        shared = purpose_key(progress.key, SHARED, index)
         form = self._forms.result.upload, self._forms.rows.residuals
         like, residual = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), form)
-        key = jax.random.fold_in(key, client)
-        return _decode_compiled(self._plan, hparams, sent, like, residual, key), sent.metrics
+        upload = _decode_compiled(self._plan.codec, hparams, sent, like, residual, own, shared)
+        return upload, sent.metrics
 
 
 @jit_per(1)
@@ -376,43 +361,29 @@ def _ask_compiled(algorithm, hparams, server, key, index, members) -> tuple[PyTr
     def own(purpose, client):
         return jax.random.key_data(jax.random.fold_in(purpose_key(key, purpose, index), client))
 
-    of_purpose = (jax.vmap(functools.partial(own, purpose))(members) for purpose in PURPOSES)
-    return algorithm.broadcast(hparams, server), Keys(*of_purpose)
+    client, batches, encode = (jax.vmap(functools.partial(own, p))(members) for p in PURPOSES)
+    shared = jax.random.key_data(purpose_key(key, SHARED, index))
+    shared = jnp.broadcast_to(shared, (members.shape[0], *shared.shape))
+    return algorithm.broadcast(hparams, server), Keys(client, batches, encode, shared)
 
 
-@jit_per(1)
-@in_full_precision
-def _decode_compiled(plan: Plan, hparams, sent: Sent, like, residual, key) -> PyTree:
-    """Return the upload of a site; the parts that the server can compute itself were not sent."""
-    uplink = plan.uplink or NO_UPLINK
-    payload, _, join = split(like)
-    encoded, _ = uplink.encode(hparams, payload, residual, key)
-    leaves, structure = jax.tree.flatten(encoded)
-    is_own, own = own_leaves(uplink, hparams, payload, residual, key), iter(sent.own)
-    leaves = [next(own) if kept else leaf for leaf, kept in zip(leaves, is_own, strict=True)]
-    return join(uplink.decode(jax.tree.unflatten(structure, leaves)), sent.public)
+_decode_compiled = jit_per(1)(in_full_precision(decoded_traced))
 
 
 @jit_per(2)
 @in_full_precision
 def _step_compiled(
-    algorithm, plan, hparams, server, memory, bound, key, index, results: ClientResult, cohort
-) -> tuple[PyTree, PyTree, Any, Array, dict[str, Array]]:
-    """Return the server's state, memory and bound, which sites count, and metrics and counts."""
-    weights, population_weight, arrives, finite = cohort
-    cohort_weight = jnp.sum(weights)
-    shares = weights / jnp.where(cohort_weight > 0, cohort_weight, 1)
-    no_data: Any = None
-    context = RoundContext(algorithm, plan, hparams, no_data, key, index, bound, memory)
-    shapes = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], results))
-    terms = jax.vmap(functools.partial(received, context))(results)
-    form = jax.eval_shape(functools.partial(received, context), shapes)
-    places = jnp.arange(weights.shape[0], dtype=jnp.int32)
-    verdicts = finite, arrives, is_admitted(context, results)
-    empty = empty_tally(context.uplink, form, places.size, shares.dtype)
-    tally, counted = added(context.uplink, empty, terms, verdicts, shares, places)
-    # The last two are for noise, which is refused.
-    totals = cohort_weight, population_weight, cohort_weight, jnp.max(weights)
-    server, memory, metrics, counts = server_step(context, server, tally, totals, shapes)
-    bound = bound_after(plan.outliers, bound, counts)
-    return server, memory, bound, counted, merged(metrics, counts, "client_update")
+    algorithm, plan, hparams, states, key, index, results: ClientResult, cohort
+) -> tuple[PyTree, PyTree, Array, dict[str, Array]]:
+    """Return the server's state and memory, which sites count, and metrics and counts."""
+    (server, memory), (weights, all_weights, arrives, finite) = states, cohort
+    # The average cohort and the largest weight are for noise, which is refused.
+    population = Population(jnp.sum(weights), all_weights, jnp.sum(weights), jnp.max(weights))
+    own = purpose_key(key, AGGREGATE, index)
+    found, counted = aggregate(
+        plan.aggregator, hparams, results, weights, population, memory, own, finite, arrives
+    )
+    server_key = purpose_key(key, SERVER, index)
+    server, refused = server_step(algorithm, hparams, server, found, server_key)
+    measures = found.metrics | found.counts | {"refused": refused}
+    return server, found.memory, counted, measures

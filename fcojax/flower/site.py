@@ -12,16 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import ClientData, Plan, Uplink, from_rows, safetensors, tree
+from fcojax import ClientData, Codec, Plan, from_rows, safetensors, tree
 from fcojax.algorithms import Algorithm, ClientResult, Local
 from fcojax.extend import (
-    NO_UPLINK,
     Rows,
+    decoded_upload,
     depend_on_first,
     in_full_precision,
     jit_per,
     pooled_gradient,
     split,
+    through_codec,
     validated,
 )
 from fcojax.flower.federation import Federation, program_hash
@@ -40,6 +41,7 @@ class Keys(NamedTuple):
     client: Any  # keys, their data, or their shapes
     batches: Any
     encode: Any
+    shared: Any  # the same for all sites, such as for a coin of the round
 
 
 class Sent(NamedTuple):
@@ -62,37 +64,59 @@ def site_traced(
 ) -> tuple[Sent, Rows, Array]:
     """Compute one site's round: what is sent, its new state, and whether all of it is finite."""
     result = _update(algorithm, plan, hparams, message, before.states, examples, keys, client)
-    uplink = plan.uplink or NO_UPLINK
-    payload, public, join = split(result.upload)
-    encoded, residual = uplink.encode(hparams, payload, before.residuals, keys.encode)
-    is_own = own_leaves(uplink, hparams, payload, before.residuals, keys.encode)
-    leaves = jax.tree.leaves(encoded)
-    own = [leaf for leaf, kept in zip(leaves, is_own, strict=True) if kept]
+    payload, public, _ = split(result.upload)
+    if plan.codec is None:
+        own, upload, residual = payload, result.upload, before.residuals
+    else:
+        given = payload, before.residuals, keys.encode, keys.shared
+        encoded, _ = plan.codec.encode(hparams, *given)
+        is_own = own_leaves(plan.codec, hparams, *given)
+        leaves = zip(jax.tree.leaves(encoded), is_own, strict=True)
+        own = [leaf for leaf, kept in leaves if kept]
+        upload, residual = through_codec(
+            plan.codec, hparams, result.upload, before.residuals, keys.encode, keys.shared
+        )
     after = Rows(result.state, residual)
-    finite = tree.all_finite((join(uplink.decode(encoded), public), after))
-    return Sent(own, public, result.metrics), after, finite
+    return Sent(own, public, result.metrics), after, tree.all_finite((upload, after))
 
 
 site_compiled = jit_per(2)(in_full_precision(site_traced))
 
 
-def own_leaves(uplink: Uplink, hparams, payload, residual, key) -> list[bool]:
+def own_leaves(codec: Codec, hparams, payload, residual, key, shared) -> list[bool]:
     """Return for each array of an encoded payload whether it depends on the payload."""
 
-    def encode(given, hparams, key):
-        payload, residual = given
-        return jax.tree.leaves(uplink.encode(hparams, payload, residual, key)[0])
+    def encode(given, hparams, key, shared):
+        return jax.tree.leaves(codec.encode(hparams, *given, key, shared)[0])
 
-    return depend_on_first(encode, (payload, residual), hparams, key)
+    return depend_on_first(encode, (payload, residual), hparams, key, shared)
+
+
+def decoded_traced(codec: Codec | None, hparams, sent: Sent, like, residual, key, shared) -> PyTree:
+    """Return a site's upload at the server, which computes the parts that were not sent."""
+    payload, _, join = split(like)
+    if codec is None:
+        return join(sent.own, sent.public)
+    given = payload, residual, key, shared
+    encoded, _ = codec.encode(hparams, *given)
+    leaves, structure = jax.tree.flatten(encoded)
+    is_own, own = own_leaves(codec, hparams, *given), iter(sent.own)
+    leaves = [next(own) if kept else leaf for leaf, kept in zip(leaves, is_own, strict=True)]
+    encoded = jax.tree.unflatten(structure, leaves)
+    return decoded_upload(codec, encoded, payload, sent.public, join)
 
 
 class Forms(NamedTuple):
-    """The shapes of what a site with given columns receives, computes, keeps and sends."""
+    """The shapes of what a site with given columns receives, computes, keeps and sends.
+
+    ``decoded`` is its upload as the server has it.
+    """
 
     message: PyTree
     result: ClientResult
     rows: Rows
     sent: Sent
+    decoded: PyTree
 
     def payload(self) -> list:
         """Return zeros in the form of the part of an upload that is encoded."""
@@ -118,20 +142,23 @@ def _forms(federation: Federation, structure: Any, shapes: tuple) -> Forms:
     server, client = jax.eval_shape(algorithm.init, hparams, federation.params)
     message = jax.eval_shape(algorithm.broadcast, hparams, server)
     examples = jax.tree.unflatten(structure, shapes)
-    where = examples, Keys(*(_key(),) * 3), jax.ShapeDtypeStruct((), jnp.int32)
+    where = examples, Keys(*(_key(),) * 4), jax.ShapeDtypeStruct((), jnp.int32)
     update = functools.partial(_update, algorithm, plan)
     result = jax.eval_shape(update, hparams, message, client, *where)
     payload = split(result.upload)[0]
-    rows = Rows(client, jax.eval_shape((plan.uplink or NO_UPLINK).init, payload))
+    rows = Rows(client, () if plan.codec is None else jax.eval_shape(plan.codec.init, payload))
     step = functools.partial(site_traced, algorithm, plan)
     sent, _, _ = jax.eval_shape(step, hparams, message, rows, *where)
-    return Forms(message, result, rows, sent)
+    keys = _key(), _key()
+    decoded = functools.partial(decoded_traced, plan.codec)
+    upload = jax.eval_shape(decoded, hparams, sent, result.upload, rows.residuals, *keys)
+    return Forms(message, result, rows, sent, upload)
 
 
 def site_hash(federation: Federation, examples: PyTree) -> str:
     """Return the hash of the program that a site with these rows runs."""
     form = forms(federation, examples)
-    given = federation.hparams_at(0), form.message, form.rows, examples, Keys(*(_key(),) * 3)
+    given = federation.hparams_at(0), form.message, form.rows, examples, Keys(*(_key(),) * 4)
     step = functools.partial(site_traced, federation.algorithm, federation.plan)
     return program_hash(step, *given, jax.ShapeDtypeStruct((), jnp.int32))
 
@@ -212,7 +239,7 @@ def _round(
     form = forms(federation, data.examples)
     hparams = federation.hparams_at(0)
     key_form = np.asarray(jax.random.key_data(jax.random.key(0, impl=facts["keys"])))
-    like = {"message": form.message, "hparams": tuple(hparams), "keys": Keys(*(key_form,) * 3)}
+    like = {"message": form.message, "hparams": tuple(hparams), "keys": Keys(*(key_form,) * 4)}
     counted = int(facts["counted"])
     if counted < 0:
         like["client"] = form.rows.states
@@ -244,7 +271,8 @@ def _state_before(
 ) -> Rows:
     """Return the state that belongs to the last upload of this site that counted."""
     if counted < 0:
-        return Rows(given["client"], (plan.uplink or NO_UPLINK).init(form.payload()))
+        residual = () if plan.codec is None else plan.codec.init(form.payload())
+        return Rows(given["client"], residual)
     if not jax.tree.leaves(form.rows):
         return form.rows
     states, places = ({}, {}) if kept is None else safetensors.loads(kept)

@@ -6,33 +6,30 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.extend import Outcome, at_round, violation_at
+from fcojax.extend import Outcome, has_failed, violation_at
 from fcojax.flower.federation import Federation
 from fcojax.flower.joining import Site
 from fcojax.flower.loop import Report, Transport
 from fcojax.flower.server import Progress, Server
 from fcojax.flower.site import SOLVE
-from fcojax.selection import Ledger
-from fcojax.selection.ledger import Entry
-from fcojax.selection.solves import (
+from fcojax.selection import (
+    Entry,
     Fits,
-    Null,
+    Ledger,
+    Solver,
     Start,
     ahead,
-    beyond_all,
     cast_like,
-    null_key,
-    prox_gradient_step,
+    first_start,
+    next_start,
 )
 from fcojax.transforms import Penalty
 from fcojax.types import Array, Key, Params
 
-_BLOW_UP = 1e8  # as in fcojax.solve
 _TRIES = 3  # exchanges of gradients before a site that is silent ends the path
 
 
@@ -82,34 +79,29 @@ class Solves:
         """Return the mean loss of each model."""
         return np.array([float(self.server.mean(self.exchange(w)[0])) for w in models])
 
-    def null(self, key: Key, tolerance: Any) -> tuple[Null, Array]:
-        """Return the null model and its mean loss; the penalty has a ``scale_max``."""
-        penalty, zeros = penalty_of(self.federation), tree.zeros_like(self.federation.params)
-        assert penalty.scale_max is not None
-        guess = penalty.scale_max(self.exchange(zeros)[1])
-        first_key = jax.random.fold_in(null_key(key), 0)
-        _, fit = self.solve(start_at(zeros), beyond_all(guess.dtype), first_key, tolerance * guess)
-        losses, gradient = self.exchange(fit.models)
-        found = Null(fit.models, fit.outcome, penalty.scale_max(gradient), gradient)
-        return found, self.server.mean(losses)
+    def solver(self) -> Solver:
+        """Return the solver of a path over the sites."""
+
+        def gradient(params):
+            losses, found = self.exchange(params)
+            return self.server.mean(losses), found
+
+        return Solver(
+            penalty_of(self.federation),
+            len(self.sites),
+            gradient,
+            begin=lambda params, key: first_start(params),
+            solve=self.solve,
+        )
 
     def solve(self, start: Start, strength: Array, key: Key, tolerance: Any) -> tuple[Start, Fits]:
         """Solve for one strength; return where the next solve starts, too."""
         federation, before = self.federation, self._billed()
         model, hparams = ahead(start, strength), federation.hparams
         hparams = hparams._replace(penalty_scale=cast_like(strength, hparams.penalty_scale))
-        restart, memory = federation.algorithm.restart, None
-        if restart is not None:
-            of_first = at_round(hparams, 0)
-            model, subgradient = prox_gradient_step(
-                penalty_of(federation), of_first.client_lr, model, strength, self.exchange(model)[1]
-            )
-            memory = restart(of_first, model, subgradient, self.eval_every)
         federation = dataclasses.replace(federation, hparams=hparams, params=model)
         server = Server(federation, self.sites, f"{self.run}{SOLVE}{next(self.numbers)}")
         now = server.start(key)
-        if memory is not None:
-            now = now._replace(server=memory)
         found, objective, violation = self._judged(server, now, strength)
         first, checks, failed = violation, 1, not np.isfinite(violation)
         while not (failed or violation <= tolerance) and now.round < self.max_rounds:
@@ -117,28 +109,25 @@ class Solves:
             for _ in range(self.eval_every):
                 now, measures = server.step(now, self._sent(server.ask(now)))
             found, objective, violation = self._judged(server, now, strength)
-            failed = 0 < measures["participants"] <= measures["dropped"]
-            failed |= measures["refused"] > 0 or not violation <= _BLOW_UP * first
+            failed = bool(has_failed(measures, violation, first)) or not np.isfinite(violation)
             checks += 1
         self._bill(np.zeros_like(before), now.round)
         down, up = self._billed() - before
         outcome = Outcome(
-            jnp.asarray(violation),
-            jnp.asarray(now.round, jnp.int32),
-            jnp.asarray(checks),
-            jnp.asarray(not failed and violation <= tolerance),
-            jnp.asarray(failed),
-            jnp.asarray(down),
-            jnp.asarray(up),
-            jnp.zeros((), bool),
+            violation=jnp.asarray(violation),
+            rounds=jnp.asarray(now.round, jnp.int32),
+            checks=jnp.asarray(checks),
+            solved=jnp.asarray(not failed and violation <= tolerance),
+            diverged=jnp.asarray(failed),
+            bytes_down=jnp.asarray(down),
+            bytes_up=jnp.asarray(up),
+            spent=jnp.zeros((), bool),
         )
         if self.report is not None:
             ended = {"rounds": float(now.round), "violation": violation}
             self.report({"strength": float(strength), **ended})
         is_sound = not failed and bool(tree.all_finite(found))
-        last = found if is_sound else start.model
-        following = Start(last, strength, (start.model, start.strength), ())
-        return following, Fits(found, objective, outcome)
+        return next_start(start, found, strength, is_sound), Fits(found, objective, outcome)
 
     def _judged(
         self, server: Server, now: Progress, strength: Array
@@ -166,12 +155,6 @@ class Solves:
         """Return the bytes of this part so far, axes [down and up, sites]."""
         entry = self.entries.get(self.part)
         return np.zeros((2, len(self.sites))) if entry is None else np.array(entry[1:3])
-
-
-def start_at(params: Params) -> Start:
-    """Return where the first solve of a path starts."""
-    nowhere = beyond_all(tree.norm(params).dtype)
-    return Start(params, nowhere, (params, nowhere), ())
 
 
 def penalty_of(federation: Federation) -> Penalty:

@@ -11,14 +11,27 @@ from fcojax import tree
 from fcojax.extend import validated
 from fcojax.flower.federation import Federation
 from fcojax.flower.loop import Report, Transport, drawn_name, met
-from fcojax.flower.solves import Solves, penalty_of, start_at
-from fcojax.selection import Criterion, Nonzeros, Path, Selection, Split, by_client
-from fcojax.selection.folds import Fraction
-from fcojax.selection.path import grid_of, sought
-from fcojax.selection.search import answers, searching
-from fcojax.selection.select import choice, draw_folds, of_target, standard_error
-from fcojax.selection.solves import key_of_fold
-from fcojax.types import Count, Key, NonNegative, Params
+from fcojax.flower.solves import Solves, penalty_of
+from fcojax.selection import (
+    ON_HOST,
+    Criterion,
+    Nonzeros,
+    Path,
+    Selection,
+    SolvedPath,
+    Split,
+    answers,
+    by_client,
+    draw_folds,
+    grid_of,
+    key_of_fold,
+    of_target,
+    search_path,
+    selection_of,
+    solve_path,
+    sought,
+)
+from fcojax.types import Count, Fraction, Key, NonNegative, Params
 
 
 @validated
@@ -84,7 +97,7 @@ def path(
     if nonzeros is not None:
         return _searched(solves, key, nonzeros, least, tolerance)
     grid, relative = grid_of(penalty_of(federation), strengths, least)
-    return _path(solves, key, grid, relative, tolerance)[0]
+    return _as_path(solves, _solved(solves, key, grid, relative, tolerance))
 
 
 @validated
@@ -151,7 +164,8 @@ def select(
     if isinstance(by, Nonzeros):
         return of_target(by, _searched(solves, key, by, least, tolerance))
     grid, relative = grid_of(penalty_of(federation), strengths, least)
-    found, unit = _path(solves, key, grid, relative, tolerance)
+    solved = _solved(solves, key, grid, relative, tolerance)
+    found = _as_path(solves, solved)
     models = _each(found.models, found.strengths.size)
     if isinstance(by, Criterion):
         sizes = np.array([site.num_examples for site in sites], float)
@@ -172,67 +186,33 @@ def select(
         for index, (train, held) in enumerate(parts):
             fold = solves.on(np.asarray(train), "tune paths")
             own = key_of_fold(plan, key, index)
-            of_fold, _ = _path(fold, own, np.asarray(found.strengths), False, tolerance, unit)
-            models = _each(of_fold.models, found.strengths.size)
+            of_fold = _solved(fold, own, found.strengths, False, tolerance, solved.unit)
+            models = _each(of_fold.fits.models, found.strengths.size)
             rows.append(solves.on(np.asarray(held), "validation").losses(models))
-            outcomes.append(of_fold.outcome)
+            outcomes.append(of_fold.fits.outcome)
         scores = np.array(rows)
         name, outcome = "loss on held-out data", _stacked(outcomes)
-    mean, error = scores.mean(axis=0), standard_error(scores, 1)
-    best, chosen = choice(mean, error, np.asarray(found.strengths), one_standard_error)
-    ledger = solves.ledger()
-    model = jax.tree.map(lambda leaf: leaf[chosen], found.models)
-    return Selection(
-        found._replace(ledger=ledger),
-        name,
-        scores,
-        mean,
-        error,
-        best,
-        chosen,
-        model,
-        None,
-        None,
-        ledger,
-        outcome,
-    )
+    found = found._replace(ledger=solves.ledger())
+    return selection_of(found, name, scores, one_standard_error, fold_outcome=outcome)
 
 
-def _path(
-    solves: Solves, key: Key, grid: np.ndarray, relative: bool, tolerance, unit: Any = None
-) -> tuple[Path, Any]:
-    """Return the path, and the strength in whose units the tolerance is."""
+def _solved(
+    solves: Solves, key: Key, grid: Any, relative: bool, tolerance: Any, unit: Any = None
+) -> SolvedPath:
+    """Solve for each strength, one after the other."""
     zeros = tree.zeros_like(solves.federation.params)
-    start, first = start_at(zeros), jnp.ones((), tree.norm(zeros).dtype)
-    if penalty_of(solves.federation).scale_max is not None:
-        null, _ = solves.null(key, tolerance)
-        start, first = start_at(null.model), null.first
-    strengths = jnp.asarray(grid, first.dtype) * (first if relative else 1)
-    if unit is None:
-        tiny = jnp.finfo(first.dtype).tiny
-        unit = first if relative else jnp.maximum(jnp.max(strengths), tiny)
-    fits = []
-    for index, strength in enumerate(strengths):
-        each_key = jax.random.fold_in(key, index)
-        start, fit = solves.solve(start, strength, each_key, tolerance * unit)
-        fits.append(fit)
-    every = _stacked(fits)
-    return Path(strengths, every.models, every.objective, every.outcome, solves.ledger()), unit
+    return solve_path(solves.solver(), ON_HOST, zeros, key, grid, relative, tolerance, unit)
+
+
+def _as_path(solves: Solves, found: SolvedPath) -> Path:
+    return Path(found.strengths, *found.fits, solves.ledger())
 
 
 def _searched(solves: Solves, key: Key, nonzeros: int | Nonzeros, least, tolerance) -> Path:
     """Search for a strength as ``fcojax.path`` does, with solves over the sites."""
-    penalty = penalty_of(solves.federation)
-    target, counter, goal = sought(nonzeros, penalty, solves.federation.params)
-    null, loss = solves.null(key, tolerance)
-    search = searching(penalty, counter, goal, null, least, tolerance)
-    objective = loss + penalty.value(null.model, null.first)
-    now = search.begin(null, objective, start_at(null.model))
-    while search.goes_on(now):
-        start, fit = solves.solve(
-            now.start, jnp.exp(now.log_strength), jax.random.fold_in(key, now.step), now.precision
-        )
-        now = search.after(now, start, fit)
+    zeros = tree.zeros_like(solves.federation.params)
+    target, counter, goal = sought(nonzeros, penalty_of(solves.federation), zeros)
+    _, now = search_path(solves.solver(), ON_HOST, counter, goal, zeros, key, least, tolerance)
     strengths, fits, tried = answers(target, goal, now)
     return Path(strengths, *fits, solves.ledger(), tried)
 

@@ -3,7 +3,7 @@
 A model is a Linen module, a function of ``rngs`` that builds an NNX one, or the ``Functions`` of a
 model of Haiku, Equinox or plain JAX. Dropout and the like draw from the batch's key, another one
 for each client, step and round, and are off where a point is evaluated. The task gives the loss:
-``network`` for classes, ``language_model`` for tokens, ``tag_model`` for tags.
+``network`` for classes, ``language_model`` for tokens.
 
 Flax is a core dependency; ``fcojax.networks`` is imported when it is first used.
 """
@@ -13,8 +13,6 @@ from fcojax.networks.images import conv_net, emnist_net, two_layer
 from fcojax.networks.kernels import dense_kernels
 from fcojax.networks.modules import Functions, functions_of, loss_of
 from fcojax.networks.recurrent import char_gru, char_lstm
-from fcojax.networks.residual import resnet
-from fcojax.networks.tags import tag_model, tag_regression
 from fcojax.networks.tokens import language_model
 from fcojax.networks.transformer import transformer
 
@@ -29,9 +27,6 @@ __all__ = [
     "loss_of",
     "language_model",
     "network",
-    "resnet",
-    "tag_model",
-    "tag_regression",
     "transformer",
     "two_layer",
 ]

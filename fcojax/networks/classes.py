@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from fcojax import ClientData
-from fcojax.extend import check_splits, on_validation, rules, validated
+from fcojax.extend import check_splits, on_validation, validated
 from fcojax.networks.kernels import dense_density
 from fcojax.networks.modules import Module, functions_of, loss_of
 from fcojax.problems import Problem
@@ -64,11 +64,7 @@ def network(
     functions = functions_of(model, example, (1, num_classes))
 
     def cross_entropy(logits, rows):
-        if not rules().few_kernels:
-            return optax.softmax_cross_entropy_with_integer_labels(logits, rows["y"])
-        # The gradient of a gather is a scatter, a kernel of its own.
-        of_class = jax.nn.one_hot(rows["y"], num_classes, dtype=bool)
-        return -jnp.sum(jnp.where(of_class, jax.nn.log_softmax(logits), 0), axis=1)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, rows["y"])
 
     def is_correct(params, rows):
         guesses = jnp.argmax(functions.apply(params, rows["x"], None), axis=1)

@@ -1,6 +1,7 @@
 """The kernels of dense layers, to which penalties and constraints usually apply."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 
@@ -8,7 +9,7 @@ from fcojax.extend import at_cuts, density
 from fcojax.types import Params
 
 
-def dense_kernels(path, leaf) -> bool:
+def dense_kernels(path: Sequence[Any], leaf: Any) -> bool:
     """Select the kernels of layers named ``dense...``, as a predicate for ``on_subtree``.
 
     Flax's ``Dense_0`` is one of them; for layers with other names use ``named("kernel")``.

@@ -1,7 +1,7 @@
 """Differential privacy of uploads: clipping, noise, and what they cost.
 
-``gaussian`` makes an uplink, for ``fcojax.Plan``; ``epsilon`` says what its noise protects, with
-the package dp-accounting (``pip install fcojax[privacy]``).
+``gaussian`` makes an aggregator, for ``fcojax.Plan``; ``epsilon`` says what its noise protects,
+with the package dp-accounting (``pip install fcojax[privacy]``).
 """
 
 from fcojax.privacy.accounting import (
@@ -10,18 +10,21 @@ from fcojax.privacy.accounting import (
     epsilon,
     epsilons,
     law,
+    multiplier_of,
     noise_for,
     releases,
+    together,
     total_epsilon,
 )
 from fcojax.privacy.bands import square_root_bands
 from fcojax.privacy.budgets import Budget, budget, rounds_within
-from fcojax.privacy.mechanism import adaptive_clip, gaussian
+from fcojax.privacy.mechanism import adaptive_clip, gaussian, modular_gaussian
 
 __all__ = [
-    # uplinks
+    # aggregators
     "adaptive_clip",
     "gaussian",
+    "modular_gaussian",
     "square_root_bands",
     # what they cost
     "Budget",
@@ -31,6 +34,8 @@ __all__ = [
     "epsilon",
     "epsilons",
     "law",
+    "multiplier_of",
+    "together",
     "noise_for",
     "releases",
     "rounds_within",

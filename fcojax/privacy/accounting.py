@@ -5,7 +5,6 @@ every round, of each run; measures, histories and checkpoints of a simulation ar
 """
 
 import importlib
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -21,9 +20,10 @@ from fcojax.extend import (
     Markov,
     Trace,
     UniformCohort,
+    number,
     validated,
 )
-from fcojax.robust.mass import number
+from fcojax.privacy.bands import length_of
 from fcojax.types import Array, Count, Positive, Share
 
 Accountant = Literal["rdp", "pld"]
@@ -127,7 +127,7 @@ def releases(
     """Return what a number of runs of a plan release, for a ledger.
 
     Args:
-      plan: with an uplink from ``gaussian``.
+      plan: with an aggregator from ``gaussian``.
       num_rounds: number of rounds of each run.
       hparams: the hyperparameters, if the noise is a function of them.
       num_runs: number of runs with the same key, such as the points of a sweep. They have the same
@@ -137,13 +137,13 @@ def releases(
     Example:
       >>> import fcojax
       >>> from fcojax import privacy
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), uplink=privacy.gaussian(1.0, noise=2.0))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=privacy.gaussian(1.0, noise=2.0))
       >>> releases(plan, 10, num_runs=4)
       Releases(cohort=Everyone(), noise=1.0, num_rounds=10, bands=(1.0,))
     """
     noise = together([multiplier_of(plan, hparams)] * num_runs)
-    bands = getattr(plan.uplink.finish, "bands", (1.0,)) if plan.uplink is not None else (1.0,)
-    return Releases(plan.cohort, noise, num_rounds, bands)
+    known = plan.aggregator.noise
+    return Releases(plan.cohort, noise, num_rounds, (1.0,) if known is None else known.bands)
 
 
 def together(noises: Sequence[float]) -> float:
@@ -170,7 +170,7 @@ def total_epsilon(
       ledger: the runs, those of tuning included. All are accounted for the same neighbours: a
         ``uniform_cohort`` does not go together with ``coin_flips`` or ``everyone``.
       num_clients: size of the population, which is public.
-      delta: the probability that is left.
+      delta: failure probability of (epsilon, delta)-privacy.
       by: as for ``epsilon``.
 
     Example:
@@ -210,10 +210,10 @@ def epsilon(
     """Return the epsilon of a plan after a number of rounds; infinity without noise.
 
     Args:
-      plan: with an uplink from ``gaussian``.
+      plan: with an aggregator from ``gaussian``.
       num_clients: size of the population, which is public.
       num_rounds: number of rounds.
-      delta: the probability that is left; below one over the number of clients.
+      delta: failure probability; below one over the number of clients.
       hparams: the hyperparameters, if the noise is a function of them.
       num_runs: runs of which anything is released or looked at, such as the points of a sweep from
         which the best was taken; with the same key, as for ``releases``.
@@ -223,7 +223,8 @@ def epsilon(
       >>> import fcojax
       >>> from fcojax import privacy
       >>> plan = fcojax.Plan(
-      ...     fcojax.local_steps(1), fcojax.coin_flips(0.1), privacy.gaussian(1.0, noise=0.0))
+      ...     fcojax.local_steps(1), fcojax.coin_flips(0.1),
+      ...     aggregator=privacy.gaussian(1.0, noise=0.0))
       >>> epsilon(plan, num_clients=100, num_rounds=10, delta=1e-3)
       inf
     """
@@ -238,16 +239,16 @@ def epsilons(
     """Return the epsilon after each of these rounds, such as ``history["round"]``.
 
     Args:
-      plan: with an uplink from ``gaussian``.
+      plan: with an aggregator from ``gaussian``.
       num_clients: size of the population.
       rounds: numbers of rounds, in an array of any shape.
-      delta: the probability that is left.
+      delta: failure probability of (epsilon, delta)-privacy.
       **options: as for ``epsilon``.
 
     Example:
       >>> import fcojax
       >>> from fcojax import privacy
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), uplink=privacy.gaussian(1.0, noise=0.0))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=privacy.gaussian(1.0, noise=0.0))
       >>> epsilons(plan, 100, np.array([1, 2]), delta=1e-3).tolist()
       [inf, inf]
     """
@@ -271,7 +272,7 @@ def noise_for(
 
     Args:
       target: the largest epsilon.
-      delta: the probability that is left.
+      delta: failure probability of (epsilon, delta)-privacy.
       cohort: who takes part.
       num_clients: size of the population.
       num_rounds: number of rounds.
@@ -303,12 +304,13 @@ def multiplier_of(plan: Plan, hparams: Any) -> float:
       plan: how rounds are driven.
       hparams: the hyperparameters.
     """
-    noise = getattr(getattr(plan.uplink, "finish", None), "noise", None)
-    if noise is None:
+    known = plan.aggregator.noise
+    if known is None:
         raise ValueError(
-            "the plan has no noise that is accounted; pass an uplink from privacy.gaussian(...)."
+            "the plan has no noise that is accounted; pass an aggregator from "
+            "privacy.gaussian(...), or state fcojax.extend.Noise in your own."
         )
-    return multiplier(hparams, noise)
+    return multiplier(hparams, known.multiplier)
 
 
 def multiplier(hparams: Any, noise: Any) -> float:
@@ -345,8 +347,9 @@ def _events(accounted: Law, entry: Releases) -> tuple[Any, int]:
             f"rounds, and the cohort is {cohort}; pass cyclic(num_groups={num_bands}) or more."
         )
     # Each of the rounds of one client moves other rows of the released matrix.
-    length = math.sqrt(sum(band**2 for band in entry.bands))
-    return _gaussian(entry.noise / length), -(-entry.num_rounds // cohort.num_groups)
+    return _gaussian(entry.noise / length_of(entry.bands)), -(
+        -entry.num_rounds // cohort.num_groups
+    )
 
 
 def _rounds(accounted: Law, noise: float, num_rounds: int) -> Any:

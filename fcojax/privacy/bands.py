@@ -13,17 +13,14 @@ Denisov, McMahan, Rush, Smith and Thakurta, NeurIPS 2022, theorem 2.1; Choquette
 McKenna, McMahan, Rush, Thakurta and Xu, "(Amplified) banded matrix factorization", NeurIPS 2023.
 """
 
-import dataclasses
-from typing import Any
+import math
+from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.extend import RoundWeights, validated
-from fcojax.privacy.noise import key_of
-from fcojax.robust.mass import number
-from fcojax.types import Array, Count, Key
+from fcojax.extend import checked_value, validated
+from fcojax.types import Array, Count, Real
 
 
 @validated
@@ -48,60 +45,53 @@ def square_root_bands(num_bands: Count) -> tuple[float, ...]:
     return tuple(bands)
 
 
-@dataclasses.dataclass(frozen=True)
-class BandedMean:
-    """The sum of clipped uploads, and independent noise of its shape; see ``Uplink.finish``.
-
-    Attributes:
-      noise: the noise multiplier.
-      clip: the clipping norm.
-      bands: of the strategy.
-    """
-
-    noise: Any
-    clip: Any
-    bands: tuple[float, ...]
-
-    def __call__(self, hparams: Any, total: list, weights: RoundWeights, key: Key) -> tuple:
-        """Return the sum, the deviation of its noise, Gaussians, and the denominator."""
-        deviation = number(hparams, self.noise) * number(hparams, self.clip) * weights.largest
-        keys = jax.random.split(key_of(hparams, key), max(1, len(total)))[: len(total)]
-        whole = [leaf * weights.cohort_weight.astype(leaf.dtype) for leaf in total]
-        drawn = [
-            jax.random.normal(key, leaf.shape, leaf.dtype)
-            for leaf, key in zip(total, keys, strict=True)
-        ]
-        return whole, deviation, drawn, weights.expected_weight
-
-
-def with_bands(mean: BandedMean) -> dict[str, Any]:
-    """Return the fields of an uplink whose memory is the noise of the last rounds, of deviation 1.
+def require_bands(bands: Sequence[float]) -> tuple[float, ...]:
+    """Return the coefficients; raise ``ValueError`` unless their matrix has an inverse.
 
     Args:
-      mean: what is added up and drawn in a round.
+      bands: the coefficients, finite, the first of them above 0.
     """
-    first, *later = mean.bands
+    for band in bands:
+        checked_value("bands", band, Real, single=True)
+    if not bands or not bands[0] > 0:
+        raise ValueError(f"bands is {bands!r}; pass finite numbers, of which the first is above 0.")
+    return tuple(map(float, bands))
 
-    def memory(zeros):
-        dtypes = [tree.mean_dtype(leaf.dtype) for leaf in zeros]
-        pairs = zip(zeros, dtypes, strict=True)
-        return [jnp.zeros((len(later), *leaf.shape), dtype) for leaf, dtype in pairs]
 
-    def recall(hparams, finished, past, fraction):
-        whole, deviation, drawn, denominator = finished
-        noise = [one(normal, before) for normal, before in zip(drawn, past, strict=True)]
-        sums = [
-            (leaf + deviation.astype(leaf.dtype) * own) / denominator.astype(leaf.dtype)
-            for leaf, own in zip(whole, noise, strict=True)
-        ]
-        kept = [
-            jnp.concatenate([own[None], before[:-1]])
-            for own, before in zip(noise, past, strict=True)
-        ]
-        return sums, kept
+def first_noise(bands: tuple[float, ...], payload: list) -> list:
+    """Return the noise of the rounds before the first, zeros for all bands but one.
+
+    Args:
+      bands: the coefficients.
+      payload: zeros in the form of an upload.
+    """
+    later = len(bands) - 1
+    if not later:
+        return []
+    return [jnp.zeros((later, *x.shape), tree.mean_dtype(x.dtype)) for x in payload]
+
+
+def correlated(bands: tuple[float, ...], normals: list, past: list) -> tuple[list, list]:
+    """Return the noise of a round, of deviation 1 but for its correlation, and the new past.
+
+    Args:
+      bands: the coefficients.
+      normals: independent normal numbers.
+      past: the noise of the last rounds, the latest first.
+    """
+    first, *later = bands
+    if not later:
+        return [normal / first for normal in normals] if first != 1 else normals, past
 
     def one(normal: Array, before: Array) -> Array:
         taken = jnp.tensordot(jnp.asarray(later, before.dtype), before, axes=1)
         return (normal - taken) / first
 
-    return {"finish": mean, "memory": memory, "recall": recall}
+    noise = [one(normal, before) for normal, before in zip(normals, past, strict=True)]
+    pairs = zip(noise, past, strict=True)
+    return noise, [jnp.concatenate([own[None], before[:-1]]) for own, before in pairs]
+
+
+def length_of(bands: tuple[float, ...]) -> float:
+    """Return the Euclidean norm of the coefficients, by which one client changes the release."""
+    return math.sqrt(sum(band**2 for band in bands))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from fcojax import Plan, Sampler
-from fcojax.extend import Limit, memoised, validated
+from fcojax.extend import Allowance, memoised, validated
 from fcojax.privacy.accounting import (
     Accountant,
     Releases,
@@ -32,8 +32,8 @@ class Budget(NamedTuple):
 
     def limit(
         self, noise: Any, bands: tuple, cohort: Sampler, runs: list[list], num_clients: int
-    ) -> Limit:
-        """Return how many rounds each of these runs may have; see ``Uplink.limit``.
+    ) -> Allowance:
+        """Return how many rounds each of these runs may have; see ``fcojax.extend.Noise``.
 
         Args:
           noise: the noise multiplier, a number or a function of the hyperparameters.
@@ -56,7 +56,7 @@ class Budget(NamedTuple):
         detail += f"{after(rounds):.4g} is spent by then"
         if self.spent:
             detail += f", {after(0):.4g} of it before"
-        return Limit(rounds, detail)
+        return Allowance(rounds, detail)
 
 
 @memoised
@@ -64,7 +64,7 @@ class Budget(NamedTuple):
 def budget(
     epsilon: Positive, delta: Share, *, spent: Sequence[Releases] = (), by: Accountant = "rdp"
 ) -> Budget:
-    """Return a budget for the uplink of ``gaussian``, which ends runs that would exceed it.
+    """Return a budget for ``gaussian``, which ends runs that would exceed it.
 
     ``fcojax.run`` and ``sweep`` end with a warning after the last round within it, ``solve`` with
     ``Status.SPENT``; ``advance`` refuses to go beyond it. All points and seeds of a sweep share it,
@@ -73,7 +73,7 @@ def budget(
 
     Args:
       epsilon: the largest epsilon.
-      delta: the probability that is left.
+      delta: failure probability of (epsilon, delta)-privacy.
       spent: what was released about these clients before, such as by tuning.
       by: as for ``privacy.epsilon``.
 
@@ -101,8 +101,8 @@ def rounds_within(
 
     Args:
       target: the largest epsilon.
-      delta: the probability that is left.
-      plan: with an uplink from ``gaussian``.
+      delta: failure probability of (epsilon, delta)-privacy.
+      plan: with an aggregator from ``gaussian``.
       num_clients: size of the population.
       hparams: the hyperparameters, if the noise is a function of them.
       num_runs: as for ``epsilon``.
@@ -111,7 +111,7 @@ def rounds_within(
     Example:
       >>> import fcojax
       >>> from fcojax import privacy
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), uplink=privacy.gaussian(1.0, noise=0.0))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=privacy.gaussian(1.0, noise=0.0))
       >>> rounds_within(2.0, 1e-3, plan, num_clients=100)
       0
     """

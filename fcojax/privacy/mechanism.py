@@ -1,4 +1,4 @@
-"""Uplinks that clip uploads and add noise to their sum: the Gaussian mechanism in every round.
+"""Aggregators that clip uploads and add noise to their sum: the Gaussian mechanism in every round.
 
 Only what is sent is protected, against someone who sees every model. A client's contribution to the
 sum is at most its weight times the clipping norm, whatever the algorithm does.
@@ -12,25 +12,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fcojax import Plan, Uplink, tree
+from fcojax import Aggregator, tree
 from fcojax.extend import (
-    NO_UPLINK,
+    Aggregate,
+    Noise,
     RoundWeights,
+    Term,
+    Uploads,
     checked_value,
-    counted_fraction,
-    forgetful,
-    no_memory,
-    plain_mean,
-    unchanged,
+    factory,
+    mean_of,
+    number,
 )
-from fcojax.privacy.bands import BandedMean, with_bands
+from fcojax.privacy.bands import correlated, first_noise, require_bands
 from fcojax.privacy.budgets import Budget
-from fcojax.privacy.noise import key_of, with_fixed_denominator, with_noise
-from fcojax.robust.mass import number
-from fcojax.robust.means import clip
+from fcojax.robust import clip as clipped_to
+from fcojax.robust import follow_quantile
 from fcojax.types import Array, Key, NonNegative, Positive, PyTree, Share
-from fcojax.uploads.compressor import factory
-from fcojax.uploads.modular import ModularMean
+from fcojax.uploads import ModularGrid
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,82 +72,6 @@ def adaptive_clip(
     return AdaptiveClip(float(quantile), float(start), float(rate), float(noise))
 
 
-@dataclasses.dataclass(frozen=True)
-class NoisyMean:
-    """The sum of clipped uploads with noise, over a fixed denominator; the plain mean without.
-
-    Attributes:
-      noise: the noise multiplier.
-      clip: the clipping norm.
-    """
-
-    noise: Any
-    clip: Any
-
-    def __call__(self, hparams: Any, total: PyTree, weights: RoundWeights, key: Key) -> PyTree:
-        """Return the mean; see ``Uplink.finish``."""
-        if not is_noisy(self.noise):
-            return plain_mean(hparams, total, weights, key)
-        multiplier = number(hparams, self.noise) * number(hparams, self.clip)
-        deviation = multiplier * weights.largest
-        return with_fixed_denominator(total, deviation, weights, key_of(hparams, key))
-
-
-@dataclasses.dataclass(frozen=True)
-class NoisyUnits:
-    """The same for uploads in units of an adaptive norm, and for the share within it.
-
-    Attributes:
-      noise: the noise multiplier of both together.
-      adaptive: how the norm follows.
-    """
-
-    noise: Any
-    adaptive: AdaptiveClip
-
-    def __call__(self, hparams: Any, total: tuple, weights: RoundWeights, key: Key) -> PyTree:
-        """Return the mean upload, the share less one half, and whether there is one."""
-        if not is_noisy(self.noise):
-            return *plain_mean(hparams, total, weights, key), weights.count > 0
-        key, own = jax.random.split(key_of(hparams, key))
-        update, within = total
-        multiplier = noise_on_uploads(number(hparams, self.noise), self.adaptive.noise)
-        update = with_fixed_denominator(update, multiplier * weights.largest, weights, key)
-        deviation = self.adaptive.noise * weights.largest
-        [within] = with_fixed_denominator([within], deviation, weights, own)
-        return update, within, jnp.asarray(True)
-
-
-@dataclasses.dataclass(frozen=True)
-class NoisyModularMean:
-    """The sum of whole numbers with noise, over a fixed denominator; NaN if that would wrap.
-
-    Attributes:
-      noise: the noise multiplier.
-      clip: the clipping norm.
-      modular: the mean without noise.
-    """
-
-    noise: Any
-    clip: Any
-    modular: ModularMean
-
-    def __call__(self, hparams: Any, total: list, weights: RoundWeights, key: Key) -> list:
-        """Return the mean; see ``Uplink.finish``."""
-        if not is_noisy(self.noise):
-            return self.modular(hparams, total, weights, key)
-        step = jnp.asarray(self.modular.size(hparams), float)
-        deviation = number(hparams, self.noise) * number(hparams, self.clip) / step
-        keys = jax.random.split(key_of(hparams, key), max(1, len(total)))
-        scale = step * weights.largest / weights.expected_weight
-        return self.modular.means(
-            total,
-            weights,
-            lambda noisy, count: noisy * scale.astype(noisy.dtype),
-            lambda whole, index: with_noise(whole, deviation, keys[index]),
-        )
-
-
 @factory
 def gaussian(
     clip: Any,
@@ -156,10 +79,9 @@ def gaussian(
     *,
     per_leaf: bool = False,
     bands: tuple = (1.0,),
-    uplink: Uplink | None = None,
     budget: Budget | None = None,
-) -> Uplink:
-    r"""Return the uplink that clips each upload, and adds Gaussian noise to the sum of a round.
+) -> Aggregator:
+    r"""Return the aggregator that clips each upload, and adds Gaussian noise to the sum of a round.
 
     .. math:: \frac{1}{q W} \Big( \sum_i p_i x_i \min(1, C / |x_i|)
         + z C \max_m p_m \, \mathcal{N}(0, I) \Big)
@@ -167,11 +89,13 @@ def gaussian(
     with qW the weight that takes part on average, which is public: the denominator must not tell
     who takes part. For the same reason the algorithm is told that fraction in every round, and the
     server steps in rounds without clients. Weights are taken to be public. Parts of an upload are
-    clipped jointly; ``Public`` ones pass by, and are refused if they depend on the data.
+    clipped jointly, after the codec; ``Public`` ones pass by, and are refused if they could differ
+    between clients or with the data.
 
-    The noise is drawn from the key of the run, the round and the hyperparameters, so the points of
-    a sweep have independent noise and a resumed run repeats no noise but that of the same release.
-    The share of clients that were clipped is ``history["clipped"]``, which is not private.
+    The noise is drawn from the key of the run, the round and all hyperparameters with their
+    schedules, so the points of a sweep have independent noise and a resumed run repeats no noise
+    but that of the same release. The share of clients that were clipped is ``history["clipped"]``,
+    which is not private.
 
     Args:
       clip: C, the largest norm of an upload; infinity for none; or ``adaptive_clip(...)``.
@@ -181,11 +105,6 @@ def gaussian(
       bands: of a strategy matrix, such as ``square_root_bands(4)``; with more than one the noise of
         a round takes away some of that of the rounds before, which is less in sums over rounds. No
         client may come back within that many rounds, as in ``cyclic(num_groups=4)``.
-      uplink: how uploads are encoded, such as ``uploads.compressed(...)``; what the server decodes
-        is clipped. With ``uploads.modular_sum(...)`` clients clip to C less the most that rounding
-        can add, so that what is sent is within C; the noise is added to the sum, and a round is
-        refused if the noisy sum would wrap. The server then sees no single upload, and
-        ``history`` has no ``"clipped"``.
       budget: ends runs before they cost more, as ``privacy.budget(epsilon, delta)`` says; ``None``
         for any number of rounds.
 
@@ -194,7 +113,7 @@ def gaussian(
       >>> from fcojax import privacy
       >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 900.0)])
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), uplink=gaussian(clip=3.0))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=gaussian(clip=3.0))
       >>> model, history = fcojax.run(
       ...     fed_avg, fed_avg.hparams_type(client_lr=1.0), jnp.array(0.0), data,
       ...     jax.random.key(0), plan, num_rounds=1)
@@ -205,67 +124,146 @@ def gaussian(
       McMahan, Ramage, Talwar and Zhang, "Learning differentially private recurrent language
       models", ICLR 2018.
     """
-    base = uplink or NO_UPLINK
-    _require(clip, noise, base)
-    if budget is not None:
-        base = base._replace(limit=functools.partial(budget.limit, noise, bands))
-    if len(bands) > 1 and (isinstance(clip, AdaptiveClip) or isinstance(base.finish, ModularMean)):
-        raise ValueError("bands need a fixed norm and a plain sum; pass one band, or a number.")
+    bands = require_bands(bands)
+    _require(clip, noise)
+    if len(bands) > 1 and isinstance(clip, AdaptiveClip):
+        raise ValueError("bands need a fixed norm; pass one band, or a number as clip.")
     if isinstance(clip, AdaptiveClip):
-        return _adaptive(clip, noise, per_leaf, base)
-    if isinstance(base.finish, ModularMean):
-        return _of_modular_sum(clip, noise, per_leaf, base, base.finish)
+        return _adaptive(clip, noise, per_leaf, _known(noise, bands, budget))
 
-    def receive(hparams, payload, memory):
+    def term(hparams, payload, memory):
         clipped, longer = _clipped(_wide(payload), number(hparams, clip), per_leaf)
-        return clipped, {"clipped": longer}
+        return Term(clipped, metrics={"clipped": longer})
 
-    if len(bands) > 1 and is_noisy(noise):
-        fields = with_bands(BandedMean(noise, clip, tuple(map(float, bands))))
-        return base._replace(receive=receive, **fields, **_hidden(noise))
-    return base._replace(receive=receive, finish=NoisyMean(noise, clip), **_hidden(noise))
+    def finish(hparams, total, weights, past, key):
+        if not is_noisy(noise):
+            return _plain(total, weights, past)
+        deviation = number(hparams, noise) * number(hparams, clip) * weights.largest
+        drawn, past = correlated(bands, _normal_like(total, key), past)
+        noisy = [
+            _over_expected(leaf, weights, deviation.astype(leaf.dtype) * own)
+            for leaf, own in zip(total, drawn, strict=True)
+        ]
+        return _hidden(noisy, weights, past)
 
-
-def _adaptive(adaptive: AdaptiveClip, noise: Any, per_leaf: bool, base: Uplink) -> Uplink:
-    """Terms are in units of the norm, which the server multiplies back."""
-
-    def receive(hparams, payload, norm):
-        clipped, longer = _clipped(_wide(payload), norm, per_leaf)
-        within = 0.5 - longer  # plus and minus one half: one client moves the sum by a half
-        return (tree.scale(1 / norm, clipped), within), {"clipped": longer}
-
-    def recall(hparams, mean, norm, fraction):
-        update, within, known = mean
-        off = jnp.where(known, within + 0.5 - adaptive.quantile, 0)
-        return tree.scale(norm, update), norm * jnp.exp(-adaptive.rate * off).astype(norm.dtype)
-
-    return base._replace(
-        receive=receive,
-        finish=NoisyUnits(noise, adaptive),
-        recall=recall,
-        memory=lambda zeros: jnp.asarray(adaptive.start, jnp.result_type(float)),
-        **_hidden(noise),
+    return Aggregator(
+        init=functools.partial(first_noise, bands),
+        term=term,
+        finish=finish,
+        noisy=is_noisy(noise),
+        noise=_known(noise, bands, budget),
     )
 
 
-def _of_modular_sum(
-    clip: Any, noise: Any, per_leaf: bool, base: Uplink, modular: ModularMean
-) -> Uplink:
-    """Clients clip before they round, which moves each of d entries by less than a step."""
+def _adaptive(adaptive: AdaptiveClip, noise: Any, per_leaf: bool, known: Noise) -> Aggregator:
+    """Terms are in units of the norm, which the server multiplies back."""
 
-    def encode(hparams, payload, residual, key):
-        added = math.sqrt(sum(leaf.size for leaf in payload)) * modular.size(hparams)
+    def term(hparams, payload, norm):
+        clipped, longer = _clipped(_wide(payload), norm, per_leaf)
+        within = 0.5 - longer  # plus and minus one half: one client moves the sum by a half
+        return Term((tree.scale(1 / norm, clipped), within), metrics={"clipped": longer})
+
+    def finish(hparams, total, weights, norm, key):
+        def following(within):
+            share = within + 0.5
+            return follow_quantile(norm, share, adaptive.quantile, adaptive.rate)
+
+        if not is_noisy(noise):
+            update, within = mean_of(total, weights)
+            after = jnp.where(weights.count > 0, following(within), norm)
+            return _plain_aggregate(tree.scale(norm, update), weights, after)
+        key, own = jax.random.split(key)
+        update, within = total
+        multiplier = noise_on_uploads(number(hparams, noise), adaptive.noise)
+        scale = multiplier * weights.largest
+        drawn = _normal_like(update, key)
+        update = [
+            _over_expected(leaf, weights, scale.astype(leaf.dtype) * one)
+            for leaf, one in zip(update, drawn, strict=True)
+        ]
+        [drawn] = _normal_like([within], own)
+        deviation = jnp.asarray(adaptive.noise * weights.largest, within.dtype)
+        within = _over_expected(within, weights, deviation * drawn)
+        return _hidden(tree.scale(norm, update), weights, following(within))
+
+    def init(payload):
+        return jnp.asarray(adaptive.start, jnp.result_type(float))
+
+    return Aggregator(init, term, finish=finish, noisy=is_noisy(noise), noise=known)
+
+
+@factory
+def modular_gaussian(
+    clip: Any,
+    noise: Any,
+    step: Any,
+    bits: int,
+    *,
+    per_leaf: bool = False,
+    budget: Budget | None = None,
+) -> Uploads:
+    """Return codec and aggregator for noise on a sum modulo a power of two.
+
+    Clients clip to C less the most that rounding can add, so that what is sent is within C, and
+    round at random to a grid, as ``uploads.modular_sum`` does. The noise is added to the sum, and a
+    round is refused if the noisy sum would wrap. The server sees no single upload, and ``history``
+    has no ``"clipped"``.
+
+    Args:
+      clip: as for ``gaussian``; a number or a function of the hyperparameters.
+      noise: as for ``gaussian``.
+      step: of the grid, as for ``uploads.modular_sum``.
+      bits: of an entry on the wire.
+      per_leaf: as for ``gaussian``.
+      budget: as for ``gaussian``.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax import privacy
+      >>> private = privacy.modular_gaussian(clip=1.0, noise=2.0, step=1e-3, bits=20)
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), fcojax.everyone(), *private)
+      >>> plan.aggregator.noisy
+      True
+    """
+    if isinstance(clip, AdaptiveClip):
+        raise ValueError(
+            "clip is adaptive_clip(...), which needs the norm of each upload, and a modular sum "
+            "hides it; pass a number."
+        )
+    _require(clip, noise)
+    grid = ModularGrid(step, bits)
+
+    def within(hparams, payload):
+        # Rounding moves each of d entries by less than a step.
+        added = math.sqrt(sum(leaf.size for leaf in payload)) * grid.size_of_step(hparams)
         norm = number(hparams, clip) - added
         if not isinstance(norm, jax.Array) and norm <= 0:
             raise ValueError(
-                f"clip is {clip}, but rounding alone can add {added:.4g} to a norm; pass a step of "
-                "modular_sum well below clip over the square root of the number of entries."
+                f"clip is {clip}, but rounding alone can add {added:.4g} to a norm; pass a step "
+                "well below clip over the square root of the number of entries."
             )
-        clipped, _ = _clipped(payload, jnp.maximum(norm, 0), per_leaf)
-        return base.encode(hparams, clipped, residual, key)
+        return _clipped(payload, jnp.maximum(norm, 0), per_leaf)[0]
 
-    finish = NoisyModularMean(noise, clip, modular)
-    return base._replace(encode=encode, finish=finish, **_hidden(noise))
+    def finish(hparams, total, weights, memory, key):
+        size = jnp.asarray(grid.size_of_step(hparams), float)
+        if not is_noisy(noise):
+            means = grid.means(total, weights, lambda x, n: x * size.astype(x.dtype) / n)
+            return _plain_aggregate(means, weights, memory)
+        deviation = number(hparams, noise) * number(hparams, clip) / size
+        normals = _normal_like(total, key)
+        scale = size * weights.largest / weights.expected_weight
+        means = grid.means(
+            total,
+            weights,
+            lambda noisy, count: noisy * scale.astype(noisy.dtype),
+            lambda whole, index: whole + deviation.astype(whole.dtype) * normals[index],
+        )
+        return _hidden(means, weights, memory)
+
+    aggregator = Aggregator(
+        finish=finish, noisy=is_noisy(noise), noise=_known(noise, (1.0,), budget)
+    )
+    return Uploads(grid.codec(within), aggregator)
 
 
 def noise_on_uploads(noise: Any, count_noise: float) -> Any:
@@ -283,26 +281,36 @@ def is_noisy(noise: Any) -> bool:
     return callable(noise) or noise > 0
 
 
-def is_private(plan: Plan) -> bool:
-    """Return whether the uploads of a plan have noise.
-
-    Args:
-      plan: how rounds are driven.
-    """
-    return plan.uplink is not None and is_noisy(getattr(plan.uplink.finish, "noise", 0.0))
+def _known(noise: Any, bands: tuple, budget: Budget | None) -> Noise:
+    """Return what accounts read."""
+    allowance = None if budget is None else functools.partial(budget.limit, noise, bands)
+    return Noise(noise, bands, allowance)
 
 
-def _expected_fraction(weights: RoundWeights) -> Array:
-    return weights.expected_weight / weights.population_weight
+def _plain(total: PyTree, weights: RoundWeights, memory: PyTree) -> Aggregate:
+    return _plain_aggregate(mean_of(total, weights), weights, memory)
 
 
-def _hidden(noise: Any) -> dict[str, Any]:
-    """The fields of an uplink that do not tell who took part."""
-    noisy = is_noisy(noise)
-    return {
-        "steps_when_empty": noisy,
-        "fraction": _expected_fraction if noisy else counted_fraction,
-    }
+def _plain_aggregate(mean: PyTree, weights: RoundWeights, memory: PyTree) -> Aggregate:
+    return Aggregate(mean, weights.fraction, memory, step=weights.count > 0)
+
+
+def _hidden(mean: PyTree, weights: RoundWeights, memory: PyTree) -> Aggregate:
+    """Return an aggregate that does not tell who took part."""
+    expected = weights.expected_weight / weights.population_weight
+    return Aggregate(mean, expected, memory, step=jnp.asarray(True))
+
+
+def _normal_like(leaves: list, key: Key) -> list:
+    keys = jax.random.split(key, max(1, len(leaves)))
+    pairs = zip(leaves, keys[: len(leaves)], strict=True)
+    return [jax.random.normal(own, leaf.shape, leaf.dtype) for leaf, own in pairs]
+
+
+def _over_expected(leaf: Array, weights: RoundWeights, noise: Array) -> Array:
+    """Return a sum with noise over the weight that takes part on average, which is public."""
+    whole = leaf * weights.cohort_weight.astype(leaf.dtype)
+    return (whole + noise) / weights.expected_weight.astype(leaf.dtype)
 
 
 def _clipped(payload: list, norm: Any, per_leaf: bool) -> tuple[list, Array]:
@@ -310,9 +318,9 @@ def _clipped(payload: list, norm: Any, per_leaf: bool) -> tuple[list, Array]:
     if not payload:
         return payload, jnp.zeros(())
     if not per_leaf:
-        clipped, longer = clip(payload, norm)
+        clipped, longer = clipped_to(payload, norm)
         return clipped, longer.astype(float)
-    pairs = [clip(leaf, norm / math.sqrt(len(payload))) for leaf in payload]
+    pairs = [clipped_to(leaf, norm / math.sqrt(len(payload))) for leaf in payload]
     longer = jnp.any(jnp.stack([pair[1] for pair in pairs]))
     return [pair[0] for pair in pairs], longer.astype(float)
 
@@ -321,7 +329,7 @@ def _wide(payload: list) -> list:
     return [leaf.astype(tree.mean_dtype(leaf.dtype)) for leaf in payload]
 
 
-def _require(clip: Any, noise: Any, base: Uplink) -> None:
+def _require(clip: Any, noise: Any) -> None:
     if not callable(noise):
         checked_value("noise", noise, NonNegative, single=True)
     if isinstance(clip, AdaptiveClip):
@@ -334,16 +342,3 @@ def _require(clip: Any, noise: Any, base: Uplink) -> None:
         checked_value("clip", clip, Positive, single=True)
     if clip == math.inf and is_noisy(noise):
         raise ValueError("clip is infinite, so no noise is enough; pass a finite norm.")
-    if isinstance(base.finish, ModularMean):
-        if isinstance(clip, AdaptiveClip):
-            raise ValueError(
-                "clip is adaptive_clip(...), which needs the norm of each upload, and the uplink "
-                "is a modular sum, which hides it; pass a number."
-            )
-        return
-    own = base.finish is not plain_mean or base.receive is not unchanged
-    if own or base.memory is not no_memory or base.recall is not forgetful:
-        raise ValueError(
-            "the uplink has a mean or a memory of its own, which noise would make wrong; pass one "
-            "that only encodes, such as uploads.compressed(...)."
-        )

@@ -1,11 +1,10 @@
 """Problems: populations of clients, losses, and the problems of the papers."""
 
 from fcojax.problems import partition
-from fcojax.problems.clients import ClientData, from_clients, from_rows, open_clients
+from fcojax.problems.clients import ClientData, from_clients, from_rows
 from fcojax.problems.cox import cox
 from fcojax.problems.features import feature_skew, quadratic_features, random_features
 from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid
-from fcojax.problems.fused_signal import fused_signal
 from fcojax.problems.hold_out import (
     check_same_clients,
     check_unseen_clients,
@@ -17,33 +16,21 @@ from fcojax.problems.linear_models import (
     huber_regression,
     linear,
     poisson,
-    poisson_loss,
     quantile_regression,
     squared_hinge,
 )
-from fcojax.problems.logistic import logistic, logistic_loss, synthetic_logistic
+from fcojax.problems.logistic import logistic, synthetic_logistic
+from fcojax.problems.losses import RandomLoss, WholeBatchLoss
 from fcojax.problems.matrix_completion import matrix_completion, synthetic_matrix_completion
 from fcojax.problems.measures import client_means, identified, support_recovery
 from fcojax.problems.pca import pca, synthetic_pca
 from fcojax.problems.planted import lasso, low_rank
-from fcojax.problems.portfolio import mixture, portfolio, simplex_weights
-from fcojax.problems.problem import (
-    Problem,
-    RandomLoss,
-    Summary,
-    WholeBatchLoss,
-    population_loss,
-)
-from fcojax.problems.procrustes import procrustes, synthetic_procrustes
+from fcojax.problems.problem import Problem, population_loss
 from fcojax.problems.quadratic import Factored, factored, factored_loss
 from fcojax.problems.saddle import bilinear, saddle
 from fcojax.problems.softmax import softmax, synthetic_softmax
 from fcojax.problems.sparse import SparseRows, sparse_rows
-from fcojax.problems.subspace_completion import (
-    as_columns,
-    subspace_completion,
-    synthetic_subspace_completion,
-)
+from fcojax.problems.stored import open_clients, save_clients
 
 __all__ = [
     "ClientData",
@@ -51,9 +38,7 @@ __all__ = [
     "Problem",
     "RandomLoss",
     "SparseRows",
-    "Summary",
     "WholeBatchLoss",
-    "as_columns",
     "bilinear",
     "brain_voxels",
     "check_same_clients",
@@ -66,7 +51,6 @@ __all__ = [
     "fmri_surrogate",
     "from_clients",
     "from_rows",
-    "fused_signal",
     "hold_out_clients",
     "hold_out_examples",
     "huber_regression",
@@ -75,34 +59,26 @@ __all__ = [
     "least_squares",
     "linear",
     "logistic",
-    "logistic_loss",
     "low_rank",
     "matrix_completion",
-    "mixture",
     "on_grid",
     "open_clients",
     "partition",
     "pca",
     "poisson",
-    "poisson_loss",
     "population_loss",
-    "portfolio",
-    "procrustes",
     "quadratic_features",
     "quantile_regression",
     "random_features",
     "saddle",
-    "simplex_weights",
+    "save_clients",
     "softmax",
     "sparse_rows",
     "squared_hinge",
-    "subspace_completion",
     "support_recovery",
     "synthetic_least_squares",
     "synthetic_logistic",
     "synthetic_matrix_completion",
     "synthetic_pca",
-    "synthetic_procrustes",
     "synthetic_softmax",
-    "synthetic_subspace_completion",
 ]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.arguments import shown, validated
-from fcojax.problems import fields, stored
+from fcojax.arguments import shown
+from fcojax.problems import fields, memory
 from fcojax.problems.padding import size_bounds
-from fcojax.problems.weights import checked_weights, in_range
 from fcojax.types import Array, PyTree
 
 
@@ -151,9 +149,10 @@ class ClientData:
                 f"{self.num_clients - 1}."
             )
         sizes = offsets[members + 1] - offsets[members]
+        # Row k of the result is k, moved by its client's first row less the rows before it there.
         shift = np.cumsum(sizes) - sizes
         rows = np.arange(sizes.sum()) + np.repeat(offsets[members] - shift, sizes)
-        return jax.tree.map(lambda leaf: stored.taken(leaf, rows), self.examples), sizes
+        return jax.tree.map(lambda leaf: memory.taken(leaf, rows), self.examples), sizes
 
     def select(self, members: Sequence[int] | np.ndarray) -> "ClientData":
         """Return the population of some clients, with their ids and weights.
@@ -170,20 +169,8 @@ class ClientData:
 
     def to_device(self) -> "ClientData":
         """Return the same population with its examples on the device, for several runs on it."""
-        examples = jax.tree.map(lambda leaf: stored.copied(stored.in_memory(leaf)), self.examples)
+        examples = jax.tree.map(lambda leaf: memory.copied(memory.in_memory(leaf)), self.examples)
         return dataclasses.replace(self, examples=jax.device_put(examples))
-
-    def save(self, folder: str | os.PathLike) -> None:
-        """Write the population to a new folder, which ``open_clients`` reads.
-
-        The folder appears when it is complete; if anything fails, nothing is left behind.
-
-        Args:
-          folder: a path at which nothing exists yet.
-        """
-        require_one_device(self)
-        small = {"offsets": self.offsets, "weights": self.weights, "ids": ids_of(self)}
-        stored.write(folder, self.examples, {name: np.asarray(x) for name, x in small.items()})
 
 
 def from_clients(
@@ -210,12 +197,12 @@ def from_clients(
             f"clients is {shown(clients)}; pass a list with one pytree for each client, and their "
             "names as ids."
         )
-    names = _checked_ids(ids, len(clients))
+    names = fields.checked_ids(ids, len(clients))
     sizes = [
         fields.num_rows(client, f"client {name}")
         for name, client in zip(names, clients, strict=True)
     ]
-    flat = jax.tree.map(lambda *leaves: stored.joined(leaves), *clients)
+    flat = jax.tree.map(lambda *leaves: memory.joined(leaves), *clients)
     return from_rows(flat, sizes, weights, ids=names)
 
 
@@ -253,8 +240,8 @@ def from_rows(
       >>> data.num_clients, data.weights.tolist(), data.ids.tolist()
       (2, [2.0, 3.0], ['x', 'y'])
     """
-    num_rows, sizes = fields.num_rows(examples, "the population"), _checked_sizes(sizes)
-    names = _checked_ids(ids, sizes.size)
+    num_rows, sizes = fields.num_rows(examples, "the population"), fields.checked_sizes(sizes)
+    names = fields.checked_ids(ids, sizes.size)
     if (empty := np.flatnonzero(sizes < 1)).size:
         raise ValueError(
             f"client {names[empty[0]]} has {sizes[empty[0]]} examples; every client needs at "
@@ -263,16 +250,16 @@ def from_rows(
     total = sum(sizes.tolist())  # of Python's integers, which do not overflow
     if total != num_rows:
         raise ValueError(f"the sizes add up to {total} but there are {num_rows} rows; correct one.")
-    weights = in_range(checked_weights(weights, sizes), names)
+    weights = fields.in_range(fields.checked_weights(weights, sizes), names)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     fields.check_numbers(examples, offsets, names)
     if (names[1:] < names[:-1]).any():
         order = np.argsort(names)
         starts = (np.cumsum(sizes[order]) - sizes[order]).repeat(sizes[order])
         rows = np.arange(num_rows) - starts + offsets[order].repeat(sizes[order])
-        examples = jax.tree.map(lambda leaf: stored.taken(leaf, rows), examples)
+        examples = jax.tree.map(lambda leaf: memory.taken(leaf, rows), examples)
         sizes, weights, names = sizes[order], weights[order], names[order]
-    data = _population(examples, sizes, weights, names)
+    data = population(examples, sizes, weights, names)
     return data if on_host else data.to_device()
 
 
@@ -285,49 +272,6 @@ def from_stacked(**columns: np.ndarray) -> ClientData:
         for name, values in columns.items()
     }
     return from_rows(examples, [num_examples] * num_clients)
-
-
-@validated
-def open_clients(folder: str | os.PathLike, *, verify: bool = False) -> ClientData:
-    """Open a population that ``ClientData.save`` wrote; its examples stay on disk until used.
-
-    ``run`` moves them to the device each time; call ``to_device`` first if there are several runs.
-    ``rows_of`` and ``select`` read no rows but those they return.
-
-    Args:
-      folder: path given to ``save``.
-      verify: whether to read all examples and compare them with the hash of what was saved.
-        Missing, truncated and foreign files are found in any case.
-
-    Example:
-      >>> import fcojax, numpy as np, tempfile
-      >>> folder = tempfile.mkdtemp() + "/population"
-      >>> fcojax.from_rows({"a": np.arange(5.0)}, [2, 3]).save(folder)
-      >>> rows, sizes = fcojax.open_clients(folder).rows_of([1])
-      >>> rows["a"].tolist()
-      [2.0, 3.0, 4.0]
-    """
-    examples, small = stored.read(folder, verify)
-    return _population(examples, np.diff(small["offsets"]), small["weights"], small["ids"])
-
-
-def sum_over_shards(term, data: ClientData, *replicated: PyTree) -> PyTree:
-    """Sum ``term(local data, *replicated)`` over devices; on one device, return the term."""
-    if data.num_shards == 1:
-        return term(data, *replicated)
-
-    def on_each_device(data, *replicated):
-        return jax.lax.psum(term(data.local(), *replicated), "clients")
-
-    everywhere = jax.sharding.PartitionSpec()
-    return jax.shard_map(
-        on_each_device,
-        mesh=data.mesh,
-        in_specs=(data.shard_spec, *(everywhere for _ in replicated)),
-        out_specs=everywhere,
-        # JAX does not infer through a scan that the sum is the same on all devices.
-        check_vma=False,
-    )(data, *replicated)
 
 
 def require_one_device(data: ClientData) -> None:
@@ -345,8 +289,17 @@ def ids_of(data: ClientData) -> np.ndarray:
     return data.ids
 
 
-def _population(examples, sizes, weights, ids) -> ClientData:
-    """Build a population from checked arrays, on disk, on the host or on the device."""
+def population(
+    examples: PyTree, sizes: np.ndarray, weights: np.ndarray, ids: np.ndarray
+) -> ClientData:
+    """Build a population from checked arrays, on disk, on the host or on the device.
+
+    Args:
+      examples: a pytree of arrays, one row per example.
+      sizes: number of rows of each client, at least 1.
+      weights: the p_m.
+      ids: names of the clients, ascending.
+    """
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     if offsets[-1] > np.iinfo(np.int32).max:
         raise ValueError(
@@ -363,38 +316,3 @@ def _population(examples, sizes, weights, ids) -> ClientData:
         size_bounds=size_bounds(sizes, fields.row_bytes(examples)),
         ids=ids,
     )
-
-
-def _checked_sizes(sizes: Any) -> np.ndarray:
-    counts = np.ma.filled(sizes, 0)  # a masked size is none
-    if _is_whole(counts, "f"):
-        counts = counts.astype(np.int64)
-    if counts.ndim != 1 or counts.size == 0 or counts.dtype.kind not in "iu":
-        raise ValueError(f"sizes are {shown(sizes)}; pass one whole number per client.")
-    return counts.astype(np.int64)
-
-
-def _checked_ids(ids: Any, num_clients: int) -> np.ndarray:
-    if ids is None:
-        return np.arange(num_clients)
-    names = np.asarray(ids)
-    if names.dtype.kind == "O" and all(isinstance(name, str) for name in names.flat):
-        names = names.astype(str)  # strings of a pandas column
-    if _is_whole(names, "bf"):
-        names = names.astype(np.int64)  # from a file whose columns are all floating point
-    if names.shape != (num_clients,) or names.dtype.kind not in "iuU":
-        raise ValueError(
-            f"ids are {shown(ids)}; pass whole numbers or strings, one for each of the "
-            f"{num_clients} clients."
-        )
-    unique, counts = np.unique(names, return_counts=True)
-    if unique.size < names.size:
-        raise ValueError(f"id {unique[counts > 1][0]} occurs twice; every client needs its own.")
-    return names
-
-
-def _is_whole(values: np.ndarray, kinds: str) -> bool:
-    """Whether values of these dtype kinds are integers that int64 and float64 hold exactly."""
-    if values.dtype.kind not in kinds:
-        return False
-    return bool(((values == np.floor(values)) & (np.abs(values) < np.float64(2**53))).all())

@@ -10,8 +10,9 @@ import numpy as np
 
 from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import check_features
-from fcojax.problems.problem import Problem, WholeBatchLoss
+from fcojax.problems.labels import check_features
+from fcojax.problems.losses import WholeBatchLoss
+from fcojax.problems.problem import Problem
 from fcojax.types import Array
 
 

@@ -1,6 +1,6 @@
-"""Checks of the fields of a pytree of examples: names, rows, numbers and labels."""
+"""Checks of what a population is built from: examples, sizes, weights p_m and ids."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -10,10 +10,8 @@ import numpy as np
 from fcojax.arguments import shown
 from fcojax.types import PyTree
 
-SPLITS = ("the training data", "the validation data")
 
-
-def by_field(trees: Sequence[PyTree]):
+def by_field(trees: Sequence[PyTree]) -> Iterator[tuple[Any, ...]]:
     """Yield each field's name with its array in every tree."""
     columns = [jax.tree_util.tree_flatten_with_path(tree)[0] for tree in trees]
     for entries in zip(*columns, strict=True):
@@ -42,39 +40,6 @@ def num_rows(examples: PyTree, owner: str) -> int:
             "of rows, at least one."
         )
     return counts.pop()[0]
-
-
-def check_fields(examples: PyTree, *needed: str) -> None:
-    """Raise ``ValueError`` unless the examples have these fields."""
-    known = examples if isinstance(examples, Mapping) else {}
-    if any(name not in known for name in needed):
-        has = f"fields {', '.join(map(str, known))}" if known else "no fields by name"
-        raise ValueError(f"the population has {has}; the problem needs {' and '.join(needed)}.")
-
-
-def check_features(train: Any, validation: Any, beside: Sequence[str] = ("y",)) -> None:
-    """Check the fields of a linear model.
-
-    Raises:
-      ValueError: unless both populations have a matrix ``x`` with the same features, and one number
-        per row in each field of ``beside``.
-    """
-    for data, owner in zip((train, validation), SPLITS, strict=True):
-        if data is None:
-            continue
-        check_fields(data.examples, "x", *beside)
-        shape, features = data.examples["x"].shape, train.examples["x"].shape[1:]
-        if len(shape) != 2 or shape[1:] != features:
-            raise ValueError(
-                f"x of {owner} has shape {shape}; pass [rows, features], with as many features "
-                f"as in {SPLITS[0]}."
-            )
-        for name in beside:
-            if (found := np.shape(data.examples[name])) != shape[:1]:
-                raise ValueError(
-                    f"{name} of {owner} has shape {found}; pass one number per row, shape "
-                    f"{shape[:1]}."
-                )
 
 
 def row_bytes(examples: PyTree) -> int:
@@ -121,40 +86,94 @@ def locate(row: int, offsets: np.ndarray, ids: np.ndarray) -> tuple[Any, int]:
     return ids[client], row - int(offsets[client])
 
 
-def check_labels(
-    labels, num_classes: int, owner: str, place: Callable[[int], str] = "row {}".format
-) -> None:
-    """Raise ``ValueError`` unless every label is one of 0, ..., num_classes - 1.
+def checked_weights(weights: Any, sizes: np.ndarray) -> np.ndarray:
+    """Return one weight per client.
 
     Args:
-      labels: one per example.
-      num_classes: number of classes.
-      owner: name of the data in the message.
-      place: ``(row) -> str``, the name of a row in the message.
+      weights: ``None``, ``"examples"``, a power of the size, or one number per client.
+      sizes: number of examples of each client.
     """
-    labels = np.asarray(labels)
-    if labels.ndim != 1:
-        raise ValueError(f"the labels of {owner} have shape {labels.shape}; pass one per example.")
-    wrong = (labels < 0) | (labels >= num_classes) | (labels != np.floor(labels))
-    if wrong.any():
-        row = int(np.argmax(wrong))
+    named = {None: 0.0, "examples": 1.0}
+    given = named.get(weights) if weights is None or isinstance(weights, str) else weights
+    try:
+        numbers = np.asarray(given)
+        # Strings of digits would pass for numbers, and masked entries would count.
+        known = numbers.dtype.kind in "biufO" and not isinstance(given, np.ma.MaskedArray)
+        numbers = numbers.astype(float) if known else np.array(np.nan)
+    except (TypeError, ValueError):
+        numbers = np.array(np.nan)
+    if numbers.ndim == 0 and not np.isfinite(numbers):
         raise ValueError(
-            f"label {labels[row]} in {place(row)} of {owner} is none of the {num_classes} classes; "
-            f"pass whole numbers from 0 to {num_classes - 1}."
+            f'weights is {shown(weights)}; pass None, "examples", a power of the size or one '
+            "number per client."
         )
+    if numbers.ndim == 0:
+        with np.errstate(over="ignore"):
+            numbers = sizes.astype(float) ** numbers
+    finite = np.isfinite(numbers).all() and (numbers >= 0).all() and numbers.any()
+    if numbers.shape != sizes.shape or not finite:
+        raise ValueError(
+            f"weights is {shown(weights)}; pass a finite number, 0 or more, for each of the "
+            f"{sizes.size} clients, and not all zero."
+        )
+    return numbers
 
 
-def check_splits(train: Any, validation: Any, num_classes: int) -> None:
-    """Check the field ``y`` of a training and, if there is one, a validation set for labels."""
-    for data, owner in zip((train, validation), SPLITS, strict=True):
-        if data is None:
-            continue
-        check_fields(data.examples, "x", "y")
+def in_range(weights: np.ndarray, names: np.ndarray) -> np.ndarray:
+    """Scale weights by a power of two if their sums would leave the range of the floats.
 
-        def place(row, data=data):
-            if data.mesh is not None or data.ids is None:
-                return f"row {row}"
-            client, row = locate(row, np.asarray(data.offsets), data.ids)
-            return f"row {row} of client {client}"
+    Only their ratios matter. A weight that would become zero beside the others is refused, since
+    its client would count as absent.
+    """
+    limits, largest = np.finfo(jnp.result_type(float)), float(weights.max())
+    # With 2^24 to spare at both ends, products with sizes and sums over clients stay finite.
+    comfortable = 2.0**24 * float(limits.tiny) < largest
+    comfortable &= largest < float(limits.max) / 2**24 / weights.size
+    if not comfortable:
+        weights = np.ldexp(weights, -np.frexp(largest)[1])
+        largest = float(weights.max())
+    vanishing = (weights > 0) & (weights < float(limits.tiny))
+    if vanishing.any():
+        which = int(np.argmax(vanishing))
+        raise ValueError(
+            f"the weight of client {names[which]} is {weights[which] / largest:.3g} times the "
+            f"largest, too little for {limits.dtype}; pass 0 for a client that shall not count."
+        )
+    return weights
 
-        check_labels(data.examples["y"], num_classes, owner, place)
+
+def checked_sizes(sizes: Any) -> np.ndarray:
+    """Return the number of rows of each client."""
+    counts = np.ma.filled(sizes, 0)  # a masked size is none
+    if _is_whole(counts, "f"):
+        counts = counts.astype(np.int64)
+    if counts.ndim != 1 or counts.size == 0 or counts.dtype.kind not in "iu":
+        raise ValueError(f"sizes are {shown(sizes)}; pass one whole number per client.")
+    return counts.astype(np.int64)
+
+
+def checked_ids(ids: Any, num_clients: int) -> np.ndarray:
+    """Return the names of the clients, integers or strings, 0 to M - 1 by default."""
+    if ids is None:
+        return np.arange(num_clients)
+    names = np.asarray(ids)
+    if names.dtype.kind == "O" and all(isinstance(name, str) for name in names.flat):
+        names = names.astype(str)  # strings of a pandas column
+    if _is_whole(names, "bf"):
+        names = names.astype(np.int64)  # from a file whose columns are all floating point
+    if names.shape != (num_clients,) or names.dtype.kind not in "iuU":
+        raise ValueError(
+            f"ids are {shown(ids)}; pass whole numbers or strings, one for each of the "
+            f"{num_clients} clients."
+        )
+    unique, counts = np.unique(names, return_counts=True)
+    if unique.size < names.size:
+        raise ValueError(f"id {unique[counts > 1][0]} occurs twice; every client needs its own.")
+    return names
+
+
+def _is_whole(values: np.ndarray, kinds: str) -> bool:
+    """Whether values of these dtype kinds are integers that int64 and float64 hold exactly."""
+    if values.dtype.kind not in kinds:
+        return False
+    return bool(((values == np.floor(values)) & (np.abs(values) < np.float64(2**53))).all())

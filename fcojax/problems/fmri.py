@@ -7,6 +7,7 @@ section 5.3, on the data of Haxby et al., Science 2001: the same sizes, without 
 from collections.abc import Sequence
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from fcojax.arguments import at_most, validated
 from fcojax.problems.clients import ClientData, from_stacked
@@ -140,7 +141,7 @@ def brain_voxels(grid: Sequence[int], num_voxels: Count) -> np.ndarray:
     return places[np.sort(np.argsort(distance, kind="stable")[:num_voxels])]
 
 
-def on_grid(weights, voxels: np.ndarray, grid: Sequence[int]) -> np.ndarray:
+def on_grid(weights: ArrayLike, voxels: np.ndarray, grid: Sequence[int]) -> np.ndarray:
     """Arrange one weight per feature as an image on the grid, NaN outside the voxels.
 
     Args:

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from fcojax.arguments import validated
-from fcojax.problems import stored
+from fcojax.problems import memory
 from fcojax.problems.clients import ClientData, from_rows, ids_of, require_one_device
 from fcojax.types import Key, Share
 
@@ -53,7 +53,7 @@ def hold_out_examples(data: ClientData, share: Share, key: Key) -> tuple[ClientD
 
     def part(rows, sizes):
         rows = np.flatnonzero(rows)
-        chosen = jax.tree.map(lambda leaf: stored.taken(leaf, rows), data.examples)
+        chosen = jax.tree.map(lambda leaf: memory.taken(leaf, rows), data.examples)
         return from_rows(chosen, sizes, weights, ids=ids_of(data))
 
     return part(~held, sizes - num_held), part(held, num_held)

@@ -8,11 +8,11 @@ import numpy as np
 
 from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_stacked
-from fcojax.problems.fields import check_features
+from fcojax.problems.labels import check_features
 from fcojax.problems.problem import Problem
-from fcojax.problems.second_moments import least_squares_summary, second_moment
+from fcojax.problems.second_moments import SecondMoments, second_moment, summary
 from fcojax.problems.sparse import SparseRows
-from fcojax.types import Array, Count, NonNegative, Positive, Seed
+from fcojax.types import Array, Count, NonNegative, Positive, PyTree, Seed
 
 
 @validated
@@ -48,8 +48,7 @@ def least_squares(
     init = lambda key: jnp.zeros(x.shape[1], dtype)  # noqa: E731
     if isinstance(x, SparseRows):
         return Problem(loss, train, validation, init)
-    measures, summary = _distances(train, ridge), least_squares_summary(ridge=ridge)
-    return Problem(loss, train, validation, init, measures, summary)
+    return Problem(loss, train, validation, init, _distances(train, ridge), summary(ridge=ridge))
 
 
 def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, Array]]:
@@ -67,8 +66,10 @@ def _distances(train: ClientData, ridge: float) -> Callable[[Array], dict[str, A
     return measures
 
 
-def half_squared_error(w, rows, ridge: float = 0.0) -> Array:
-    """Return ``(x^T w - y)^2 / 2 + ridge |w|^2 / 2`` for each row."""
+def half_squared_error(w: Array, rows: PyTree, ridge: float = 0.0) -> Array:
+    """Return ``(x^T w - y)^2 / 2 + ridge |w|^2 / 2`` for each row, or F from ``SecondMoments``."""
+    if isinstance(rows, SecondMoments):
+        return rows.loss(w)  # whose G has the ridge
     losses = (rows["x"] @ w - rows["y"]) ** 2 / 2
     return losses + ridge / 2 * jnp.sum(w**2) if ridge else losses
 

@@ -13,12 +13,13 @@ import numpy as np
 from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
-from fcojax.problems.fields import check_features, check_splits
+from fcojax.problems.labels import check_features, check_splits
+from fcojax.problems.losses import Loss
 from fcojax.problems.measures import Predict, accuracy, at_cuts, density
-from fcojax.problems.problem import Loss, Problem
-from fcojax.problems.second_moments import least_squares_summary
+from fcojax.problems.problem import Problem
+from fcojax.problems.second_moments import SecondMoments, summary
 from fcojax.problems.sparse import SparseRows
-from fcojax.types import Array, Positive, Probability
+from fcojax.types import Array, Params, Positive, Probability, PyTree
 
 
 @validated
@@ -93,11 +94,13 @@ def linear(train: ClientData, validation: ClientData | None = None) -> Problem:
     problem = linear_model(half_square, train, validation)
     if isinstance(train.examples["x"], SparseRows):
         return problem
-    return problem._replace(summary=least_squares_summary(bias=True))
+    return problem._replace(summary=summary(bias=True))
 
 
-def half_square(params, rows) -> Array:
-    """Return ``(x^T kernel + bias - y)^2 / 2`` for each row."""
+def half_square(params: Params, rows: PyTree) -> Array:
+    """Return ``(x^T kernel + bias - y)^2 / 2`` for each row, or F from ``SecondMoments``."""
+    if isinstance(rows, SecondMoments):
+        return rows.loss(params)
     return 0.5 * (predictor(params, rows) - rows["y"]) ** 2
 
 
@@ -126,7 +129,7 @@ def poisson(train: ClientData, validation: ClientData | None = None) -> Problem:
     return problem
 
 
-def poisson_loss(params, rows) -> Array:
+def poisson_loss(params: Params, rows: PyTree) -> Array:
     """Return ``exp(z) - y z`` for each row, with z = x^T kernel + bias.
 
     It is the negative log-likelihood of the counts up to a constant.
@@ -259,7 +262,7 @@ def squared_hinge(train: ClientData, validation: ClientData | None = None) -> Pr
     return linear_model(squared_hinge_loss, train, validation)
 
 
-def squared_hinge_loss(params, rows) -> Array:
+def squared_hinge_loss(params: Params, rows: PyTree) -> Array:
     """Return ``max(1 - s (x^T kernel + bias), 0)^2`` for each row, with s = 2 y - 1."""
     z = predictor(params, rows)
     return jax.nn.relu(1 - (2 * rows["y"].astype(z.dtype) - 1) * z) ** 2

@@ -10,7 +10,7 @@ from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.linear_models import classifier, predictor
 from fcojax.problems.measures import at_cuts, support_recovery
 from fcojax.problems.problem import Problem
-from fcojax.types import Array, Count, NonNegative, Seed
+from fcojax.types import Array, Count, NonNegative, Params, PyTree, Seed
 
 
 @validated
@@ -53,7 +53,7 @@ def logistic(
     return problem
 
 
-def logistic_loss(params, rows) -> Array:
+def logistic_loss(params: Params, rows: PyTree) -> Array:
     """Return ``log(1 + exp(-s (x^T kernel + bias)))`` for each row, with s = 2 y - 1.
 
     Value and gradient are accurate at any margin.
@@ -73,7 +73,7 @@ def logistic_loss(params, rows) -> Array:
     return jax.nn.softplus((1 - 2 * rows["y"].astype(logits.dtype)) * logits)
 
 
-def predict(params, rows) -> Array:
+def predict(params: Params, rows: PyTree) -> Array:
     """Return the more probable label of each row."""
     return (predictor(params, rows) > 0).astype(rows["y"].dtype)
 

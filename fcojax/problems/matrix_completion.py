@@ -9,10 +9,10 @@ from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_rows
 from fcojax.problems.measures import at_cuts, rank
 from fcojax.problems.problem import Problem, population_loss
-from fcojax.types import Array, Count, CountOrZero, NonNegative, Seed, Share
+from fcojax.types import Array, Count, CountOrZero, NonNegative, PyTree, Seed, Share
 
 
-def entry_loss(matrix, rows) -> Array:
+def entry_loss(matrix: Array, rows: PyTree) -> Array:
     """Return ``(matrix[row, column] - value)^2 / 2`` for each observed entry."""
     entries = matrix.at[rows["row"], rows["column"]].get(mode="promise_in_bounds")
     return (entries - rows["value"]) ** 2 / 2
@@ -110,7 +110,7 @@ def synthetic_matrix_completion(
       [10, 10]
     """
     rng = np.random.default_rng(seed)
-    _, left = draw_factors(rng, num_clients, shape, true_rank, own_scale)
+    left = draw_factors(rng, num_clients, shape, true_rank, own_scale)
     num_own = shape[0] * shape[1] // num_clients
     num_seen = round(share_seen * num_own)
     if not 0 < num_seen <= num_own - num_validation:
@@ -150,19 +150,19 @@ def synthetic_matrix_completion(
 
 
 def draw_factors(
-    rng, num_clients: int, shape: tuple[int, int], rank: int, own_scale: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Draw the common left factor L and those of the clients, L + s E_m, with normal entries."""
+    rng: np.random.Generator, num_clients: int, shape: tuple[int, int], rank: int, own_scale: float
+) -> np.ndarray:
+    """Draw the clients' left factors, L + s E_m with a common L and normal entries."""
     if shape[1] % num_clients:
         raise ValueError(
             f"num_clients is {num_clients}, which does not divide {shape[1]} columns evenly; pass "
             "a divisor."
         )
     common = rng.standard_normal((shape[0], rank))
-    return common, common + own_scale * rng.standard_normal((num_clients, shape[0], rank))
+    return common + own_scale * rng.standard_normal((num_clients, shape[0], rank))
 
 
-def draw_columns(rng, left: np.ndarray, count: int) -> np.ndarray:
+def draw_columns(rng: np.random.Generator, left: np.ndarray, count: int) -> np.ndarray:
     """Draw columns of every client from its left factor, of shape [clients, count, rows]."""
     right = rng.standard_normal((len(left), count, left.shape[2]))
     return right @ left.transpose(0, 2, 1)

@@ -9,7 +9,8 @@ from jax.typing import ArrayLike, DTypeLike
 
 from fcojax.arguments import at_most, checked_value, shown, validated
 from fcojax.problems.clients import ClientData, require_one_device
-from fcojax.problems.problem import Loss, population_loss
+from fcojax.problems.losses import Loss
+from fcojax.problems.problem import population_loss
 from fcojax.types import Array, Axis, Key, NonNegative, Params, PyTree
 from fcojax.xla.linalg import singular_values, thin_svd
 

@@ -40,6 +40,8 @@ def size_bounds(sizes: np.ndarray, row_bytes: int) -> tuple[int, ...]:
     # slots[i, j]: padded rows of the clients larger than candidate i - 1, padded to candidate j.
     slots = np.triu((held[None, 1:] - held[:-1, None]) * candidates[None, :].astype(float))
     slots[np.tril_indices_from(slots, -1)] = np.inf
+    # Dynamic programming over the largest bound: with one more bound, the clients up to candidate j
+    # cost the least over i of those up to i, with the bounds so far, plus slots[i + 1, j].
     least_slots = slots[0]  # for the clients up to each candidate, with the bounds so far
     previous: list[np.ndarray] = []
     enough = _ENOUGH * rows.sum()

@@ -4,17 +4,13 @@ Each returns a ``Partition``, in which every example belongs to exactly one clie
 come from NumPy's PCG64, the same on every platform.
 """
 
-import hashlib
-import json
-import os
-import pathlib
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fcojax.arguments import validated
-from fcojax.problems import stored
+from fcojax.problems import memory
 from fcojax.problems.clients import ClientData, from_rows
 from fcojax.types import Count, NonNegative, Positive, PyTree, Seed
 
@@ -55,52 +51,8 @@ class Partition(NamedTuple):
                     f"the partition is of {self.order.size} examples but a field has shape "
                     f"{np.shape(leaf)}; pass the examples that were partitioned."
                 )
-        ordered = jax.tree.map(lambda leaf: stored.taken(leaf, self.order), examples)
+        ordered = jax.tree.map(lambda leaf: memory.taken(leaf, self.order), examples)
         return from_rows(ordered, self.sizes, weights, ids=self.ids)
-
-    def digest(self) -> str:
-        """Return the SHA-256 of the partition in hexadecimal, the same on every platform."""
-        content = hashlib.sha256()
-        for array in (self.order, self.sizes):
-            content.update(array.size.to_bytes(8, "little") + array.astype("<i8").tobytes())
-        content.update(json.dumps(None if self.ids is None else self.ids.tolist()).encode())
-        return content.hexdigest()
-
-    def save(self, path: str | os.PathLike) -> None:
-        """Write the partition with its digest to an npz file, atomically.
-
-        Args:
-          path: the file, replaced if it exists.
-        """
-        path = pathlib.Path(path)
-        partial = path.with_name(path.name + ".partial")
-        ids = np.array([]) if self.ids is None else self.ids
-        try:
-            with partial.open("wb") as file:
-                np.savez(file, order=self.order, sizes=self.sizes, ids=ids, digest=self.digest())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-
-
-def load(path: str | os.PathLike) -> Partition:
-    """Read a partition that ``Partition.save`` wrote, and check its digest.
-
-    Args:
-      path: the file.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            ids = file["ids"] if file["ids"].size else None
-            partition = Partition(file["order"], file["sizes"], ids)
-            intact = str(file["digest"]) == partition.digest()
-    except FileNotFoundError:
-        raise
-    except Exception:  # a damaged archive raises any of many types
-        intact = False
-    if not intact:
-        raise ValueError(f"{path} does not hold a whole partition; make it anew.")
-    return partition
 
 
 @validated
@@ -200,63 +152,6 @@ def dirichlet(
     )
 
 
-@validated
-def power_law(
-    num_examples: Count,
-    num_clients: Count,
-    exponent: NonNegative = 1.0,
-    *,
-    min_size: Count = 1,
-    seed: Seed = 0,
-) -> Partition:
-    """Shuffle the examples and give client k a share proportional to ``k ** -exponent``.
-
-    Every client has ``min_size`` examples, and the rest is distributed by share. An exponent of
-    zero is ``iid``.
-
-    Args:
-      num_examples: number of pooled examples.
-      num_clients: number of clients.
-      exponent: decay of the shares.
-      min_size: least number of examples per client.
-      seed: seed of the partition.
-    """
-    _check_enough(num_examples, num_clients, min_size)
-    shares = np.arange(1.0, num_clients + 1) ** -exponent
-    order = _rng(seed).permutation(num_examples)
-    return Partition(order, _apportioned(num_examples, shares, min_size))
-
-
-@validated
-def log_normal(
-    num_examples: Count,
-    num_clients: Count,
-    sigma: NonNegative = 1.0,
-    *,
-    min_size: Count = 1,
-    seed: Seed = 0,
-) -> Partition:
-    """Shuffle the examples and give the clients shares from a log-normal distribution.
-
-    Every client has ``min_size`` examples, and the rest is distributed by share. With ``sigma``
-    zero this is ``iid``.
-
-    Args:
-      num_examples: number of pooled examples.
-      num_clients: number of clients.
-      sigma: standard deviation of the logarithms of the shares.
-      min_size: least number of examples per client.
-      seed: seed of the partition.
-    """
-    _check_enough(num_examples, num_clients, min_size)
-    rng = _rng(seed)
-    order = rng.permutation(num_examples)
-    normal = rng.standard_normal(num_clients)
-    # Only ratios matter; with the largest share at one, no sigma overflows.
-    shares = np.exp(sigma * (normal - normal.max()))
-    return Partition(order, _apportioned(num_examples, shares, min_size))
-
-
 def by_column(column: Any) -> Partition:
     """Make one client of each value of a column, sorted by value; examples keep their order.
 
@@ -322,15 +217,6 @@ def _by_label(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
 def _even(total: int, num_parts: int) -> np.ndarray:
     """Split a total into parts that differ by at most one, the larger ones first."""
     return total // num_parts + (np.arange(num_parts) < total % num_parts)
-
-
-def _apportioned(total: int, shares: np.ndarray, min_size: int) -> np.ndarray:
-    """Give ``min_size`` to each and the rest by share; the largest remainders are rounded up."""
-    quota = (total - min_size * shares.size) * (shares / shares.sum())
-    sizes = np.floor(quota).astype(np.int64)
-    missing = total - min_size * shares.size - sizes.sum()
-    sizes[np.argsort(sizes - quota, kind="stable")[:missing]] += 1
-    return sizes + min_size
 
 
 def _checked(labels: Any) -> np.ndarray:

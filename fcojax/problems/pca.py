@@ -19,10 +19,10 @@ from fcojax.problems.measures import (
 )
 from fcojax.problems.problem import Problem
 from fcojax.problems.second_moments import second_moment
-from fcojax.types import Array, Count, CountOrZero, NonNegative, Seed
+from fcojax.types import Array, Count, CountOrZero, NonNegative, PyTree, Seed
 
 
-def variance_loss(basis, rows) -> Array:
+def variance_loss(basis: Array, rows: PyTree) -> Array:
     """Return ``-|basis^T x|^2 / 2`` for each row."""
     return -jnp.sum((rows["x"] @ basis) ** 2, axis=1) / 2
 

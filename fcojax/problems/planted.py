@@ -14,10 +14,10 @@ from fcojax.arguments import at_most, validated
 from fcojax.problems.clients import ClientData, from_stacked
 from fcojax.problems.measures import at_cuts, rank, support_recovery
 from fcojax.problems.problem import Problem
-from fcojax.types import Array, Count, NonNegative, Seed
+from fcojax.types import Array, Count, NonNegative, Params, PyTree, Seed
 
 
-def squared_error(params, rows) -> Array:
+def squared_error(params: Params, rows: PyTree) -> Array:
     """Return ``(<x, kernel> + bias - y)^2`` for each row."""
     flat = rows["x"].reshape(rows["x"].shape[0], -1)
     return (flat @ params["kernel"].reshape(-1) + params["bias"] - rows["y"]) ** 2

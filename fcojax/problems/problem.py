@@ -1,6 +1,5 @@
 """A problem: a loss, the data of the clients, a start point and measures."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,85 +8,13 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import primitives
 
-from fcojax.arguments import shown, validated
-from fcojax.problems.clients import ClientData, sum_over_shards
+from fcojax.arguments import validated
+from fcojax.problems.clients import ClientData
+from fcojax.problems.losses import Loss, WholeBatchLoss, losses_of
 from fcojax.types import Array, Count, Key, Params, PyTree
 from fcojax.xla.jaxprs import largest_result
-from fcojax.xla.rewriting import fast_inside_loops
 
 _MOST_ROWS, _BLOCK_BYTES = 8192, 1 << 25  # of a block of population_loss
-Loss = Callable[[Params, PyTree], Array]  # (params, examples) -> one loss per example
-
-
-@dataclasses.dataclass(frozen=True)
-class RandomLoss:
-    """A loss that draws random numbers in training, as dropout does.
-
-    In a local step it is called with the batch's key, a different one for each client, step and
-    round. Where a point is evaluated, the key is ``None`` and the loss must not draw.
-
-    Attributes:
-      function: ``(params, examples, key) -> one loss per example``.
-
-    Example:
-      >>> def noisy(w, rows, key):
-      ...     return rows * w if key is None else rows * (w + jax.random.normal(key))
-      >>> RandomLoss(noisy)(2.0, jnp.array([1.0, 3.0])).tolist()
-      [2.0, 6.0]
-    """
-
-    function: Callable[[Params, PyTree, Key | None], Array]
-
-    def __call__(self, params: Params, examples: PyTree, key: Key | None = None) -> Array:
-        return self.function(params, examples, key)
-
-
-@dataclasses.dataclass(frozen=True)
-class WholeBatchLoss:
-    """A loss that couples the examples of a client, such as a partial likelihood.
-
-    It needs all examples of a client at once, so minibatches are refused. The loss of an example
-    may depend on all examples of its client with a weight above 0.
-
-    Attributes:
-      function: ``(params, examples, weights) -> one loss per example``; the weight of an example
-        that is padding, or excluded, is 0.
-
-    Example:
-      >>> def off_mean(w, rows, weights):
-      ...     return (rows - w - jnp.sum(weights * rows) / jnp.sum(weights)) ** 2
-      >>> WholeBatchLoss(off_mean)(0.0, jnp.array([1.0, 3.0])).tolist()
-      [1.0, 1.0]
-    """
-
-    function: Callable[[Params, PyTree, Array], Array]
-
-    def __call__(self, params: Params, examples: PyTree, weights: Array | None = None) -> Array:
-        if weights is None:
-            weights = jnp.ones(jax.tree.leaves(examples)[0].shape[0])
-        return self.function(params, examples, weights)
-
-
-class Summary(NamedTuple):
-    """One client with the same objective F as the population, for a quadratic F.
-
-    Attributes:
-      loss: ``(params, examples) -> one loss per example`` on the examples of that client.
-      client: ``(data) -> ClientData``, computes the client inside a compiled program. Its F equals
-        that of ``data`` at every point.
-
-    Example:
-      >>> import fcojax, jax.numpy as jnp, numpy as np
-      >>> rows = {"x": np.eye(2), "y": np.array([1.0, 3.0])}
-      >>> problem = fcojax.problems.least_squares(fcojax.from_rows(rows, [1, 1]))
-      >>> summary, at = problem.summary, jnp.array([0.0, 1.0])
-      >>> [round(float(fcojax.problems.population_loss(loss, at, clients)), 5) for loss, clients in
-      ...  [(problem.loss, problem.train), (summary.loss, summary.client(problem.train))]]
-      [1.25, 1.25]
-    """
-
-    loss: Loss
-    client: Callable[[ClientData], ClientData]
 
 
 class Problem(NamedTuple):
@@ -99,7 +26,8 @@ class Problem(NamedTuple):
       validation: validation data, or ``None``.
       init: ``(key) -> params``, a start point.
       measures: ``(params) -> dict`` of scalar measures other than the loss.
-      summary: one client with the same F, cheaper to evaluate; ``None`` if there is none.
+      summary: ``(data) -> ClientData``, computes one client with the same F inside a compiled
+        program, whose examples ``loss`` takes as well; ``None`` if there is none.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -119,56 +47,7 @@ class Problem(NamedTuple):
     validation: ClientData | None
     init: Callable[[Key], Params]
     measures: Callable[[Params], dict[str, Array]] = lambda params: {}
-    summary: Summary | None = None
-
-
-def losses_of(
-    loss: Loss,
-    params: Params,
-    examples: PyTree,
-    key: Key | None = None,
-    weights: Array | None = None,
-) -> Array:
-    """Evaluate a loss; raise ``ValueError`` at trace time unless it is one float per example.
-
-    Args:
-      loss: ``(params, examples) -> one loss per example``.
-      params: the point.
-      examples: a pytree of arrays, one row per example.
-      key: PRNG key for a ``RandomLoss`` in training.
-      weights: weights of the examples for a ``WholeBatchLoss``.
-    """
-    num_examples = jax.tree.leaves(examples)[0].shape[0]
-    further = tuple(extra for extra in (key, weights) if extra is not None)
-    try:
-        losses = fast_inside_loops(loss)(params, examples, *further)
-    except Exception as error:
-        error.add_note(
-            f"The loss was called with params {_shapes(params)} and examples {_shapes(examples)}; "
-            "the start point must have the structure that the loss takes."
-        )
-        raise
-    shape = getattr(losses, "shape", None)
-    if shape != (num_examples,):
-        found = f"a {type(losses).__name__}" if shape is None else f"shape {shape}"
-        raise ValueError(
-            f"the loss returned {found} for {num_examples} examples; return one number per "
-            f"example, shape ({num_examples},). The library takes the weighted mean: "
-            "remove a mean or sum over the examples, and check for labels or parameters of shape "
-            "(n, 1), which broadcast."
-        )
-    if not jnp.issubdtype(losses.dtype, jnp.floating):
-        raise ValueError(
-            f"the loss returned dtype {losses.dtype}; return floating-point numbers, which can be "
-            "averaged and differentiated."
-        )
-    return losses
-
-
-def _shapes(arrays: PyTree) -> str:
-    """Describe a pytree by the dtypes and shapes of its arrays."""
-    shapes = jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", arrays)
-    return shown(shapes).replace("'", "")
+    summary: Callable[[ClientData], ClientData] | None = None
 
 
 @validated
@@ -207,6 +86,25 @@ def population_loss(
     return weighted_loss / weight.astype(weighted_loss.dtype)
 
 
+def sum_over_shards(term: Callable[..., PyTree], data: ClientData, *replicated: PyTree) -> PyTree:
+    """Sum ``term(local data, *replicated)`` over devices; on one device, return the term."""
+    if data.num_shards == 1:
+        return term(data, *replicated)
+
+    def on_each_device(data, *replicated):
+        return jax.lax.psum(term(data.local(), *replicated), "clients")
+
+    everywhere = jax.sharding.PartitionSpec()
+    return jax.shard_map(
+        on_each_device,
+        mesh=data.mesh,
+        in_specs=(data.shard_spec, *(everywhere for _ in replicated)),
+        out_specs=everywhere,
+        # JAX does not infer through a scan that the sum is the same on all devices.
+        check_vma=False,
+    )(data, *replicated)
+
+
 def _affordable_rows(loss: Loss, params: Params, examples: PyTree) -> int:
     num_rows = jax.tree.leaves(examples)[0].shape[0]
     largest = largest_result(functools.partial(losses_of, loss), params, examples)
@@ -218,6 +116,8 @@ def _weighted_loss_sum(loss: Loss, params: Params, data: ClientData, rows_at_onc
         return _client_by_client(loss, params, data)
     num_rows = jax.tree.leaves(data.examples)[0].shape[0]
     rows_at_once = min(rows_at_once, num_rows)
+    # A row weighs p_m / n_m, so clients need not be told apart. Clients that pad a mesh have no
+    # rows, and the rows that pad a device come after the last offset.
     sizes = jnp.maximum(jnp.diff(data.offsets), 1)
     row_weights = to_rows(data.weights / sizes.astype(data.weights.dtype), data)
     row = jnp.arange(num_rows, dtype=jnp.int32)

@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 
 from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_rows, require_one_device
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.types import Array, Params, PyTree
 
 # Distances from zero at which gradients are compared: a loss such as Huber's is quadratic near

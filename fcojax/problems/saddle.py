@@ -11,7 +11,8 @@ import numpy as np
 from fcojax.arguments import validated
 from fcojax.memo import memoised
 from fcojax.problems.clients import from_stacked
-from fcojax.problems.problem import Loss, Problem
+from fcojax.problems.losses import Loss
+from fcojax.problems.problem import Problem
 from fcojax.types import Array, Count, CountOrZero, NonNegative, Params, PyTree, Seed
 from fcojax.xla.linalg import singular_values
 

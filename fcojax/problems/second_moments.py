@@ -9,7 +9,7 @@ with :math:`\omega_i` the weight of example i in the population.
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -19,7 +19,7 @@ from jax.flatten_util import ravel_pytree
 
 from fcojax.memo import memoised
 from fcojax.problems.clients import ClientData
-from fcojax.problems.problem import Summary, to_rows
+from fcojax.problems.problem import to_rows
 from fcojax.types import Array, Params
 
 _BLOCKS = 4  # per axis, of a symmetric product
@@ -27,27 +27,43 @@ _PIECE = 1024  # rows transposed at a time, so that they stay in the cache
 
 
 class SecondMoments(NamedTuple):
-    """The moments G, c and e as one row: each has a leading axis of one."""
+    """The moments G, c and e as one row: each has a leading axis of one.
+
+    Attributes:
+      gram: G.
+      cross: c.
+      constant: e.
+
+    Example:
+      >>> import fcojax
+      >>> data = fcojax.from_rows({"x": np.eye(2), "y": np.array([1.0, 3.0])}, [1, 1])
+      >>> problem, at = fcojax.problems.least_squares(data), jnp.array([0.0, 1.0])
+      >>> [round(float(fcojax.problems.population_loss(problem.loss, at, clients)), 5)
+      ...  for clients in (data, problem.summary(data))]
+      [1.25, 1.25]
+    """
 
     gram: Array
     cross: Array
     constant: Array
 
+    def loss(self, params: Params) -> Array:
+        """Return F, with the parameters as one vector."""
+        w, _ = ravel_pytree(params)
+        return (_quadratic(w, self.gram[0], self.cross[0]) + self.constant[0])[None]
+
 
 @memoised
-def least_squares_summary(*, bias: bool = False, ridge: float = 0.0) -> Summary:
-    """Return the summary of ``(x^T w - y)^2 / 2`` on the fields ``x`` and ``y``.
+def summary(*, bias: bool = False, ridge: float = 0.0) -> Callable[[ClientData], ClientData]:
+    """Return the ``summary`` of a problem of least squares on the fields ``x`` and ``y``.
+
+    Its one client has ``SecondMoments`` as its example, on which losses evaluate ``rows.loss``.
 
     Args:
       bias: whether the parameters are ``{"bias": ..., "kernel": ...}`` instead of one vector.
       ridge: rho.
     """
-    return Summary(_loss, functools.partial(_one_client, bias=bias, ridge=ridge))
-
-
-def _loss(params: Params, rows: SecondMoments) -> Array:
-    w, _ = ravel_pytree(params)
-    return (_quadratic(w, rows.gram[0], rows.cross[0]) + rows.constant[0])[None]
+    return functools.partial(_one_client, bias=bias, ridge=ridge)
 
 
 def _one_client(data: ClientData, bias: bool, ridge: float) -> ClientData:

@@ -10,7 +10,7 @@ from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData, from_rows
 from fcojax.problems.linear_models import classifier
 from fcojax.problems.problem import Problem
-from fcojax.types import Array, Count, NonNegative, Real, Seed, Share
+from fcojax.types import Array, Count, NonNegative, Params, PyTree, Real, Seed, Share
 
 
 @validated
@@ -52,12 +52,12 @@ def softmax(
     )
 
 
-def cross_entropy(params, rows) -> Array:
+def cross_entropy(params: Params, rows: PyTree) -> Array:
     """Return ``log sum_c exp(z_c) - z_y`` for each row, with z = x^T kernel + bias."""
     return optax.softmax_cross_entropy_with_integer_labels(_logits(params, rows), rows["y"])
 
 
-def predict(params, rows) -> Array:
+def predict(params: Params, rows: PyTree) -> Array:
     """Return the most probable class of each row."""
     return jnp.argmax(_logits(params, rows), axis=1).astype(rows["y"].dtype)
 

@@ -4,34 +4,73 @@ The folder gets its name only when it is complete. Arrays that are read back are
 rows are read from disk when they are accessed.
 """
 
-import concurrent.futures
-import errno
 import hashlib
-import itertools
 import json
-import math
-import mmap
 import os
 import pathlib
 import shutil
-from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
+from fcojax.arguments import validated
+from fcojax.problems import memory
+from fcojax.problems.clients import ClientData, ids_of, population, require_one_device
 from fcojax.problems.sparse import SparseRows, unchecked
 from fcojax.types import PyTree
-from fcojax.xla.rules import backend
 
 _MANIFEST = "clients.json"
 _FORMAT = "clients of fcojax, version 1"
 # Runs of rows shorter than the first and closer than the second are read with the rows between
 # them, which is faster than one system call each.
 _SHORT_BYTES, _NEAR_BYTES = 1 << 10, 1 << 13
-_ALIGNMENT = 64  # bytes
-_BLOCK_BYTES = 1 << 24
-_LARGE_BYTES = 1 << 26  # of an array that takes longer to copy than threads take to start
+
+
+@validated
+def save_clients(data: ClientData, folder: str | os.PathLike) -> None:
+    """Write a population to a new folder, which ``open_clients`` reads.
+
+    The folder appears when it is complete; if anything fails, nothing is left behind.
+
+    Args:
+      data: the population.
+      folder: a path at which nothing exists yet.
+
+    Example:
+      >>> import fcojax, numpy as np, tempfile
+      >>> folder = tempfile.mkdtemp() + "/population"
+      >>> rows = {"a": np.arange(5, dtype=np.float32)}
+      >>> fcojax.save_clients(fcojax.from_rows(rows, [2, 3]), folder)
+      >>> fcojax.open_clients(folder)
+      ClientData(2 clients of 2 to 3 examples, a: float32[5])
+    """
+    require_one_device(data)
+    small = {"offsets": data.offsets, "weights": data.weights, "ids": ids_of(data)}
+    write(folder, data.examples, {name: np.asarray(x) for name, x in small.items()})
+
+
+@validated
+def open_clients(folder: str | os.PathLike, *, verify: bool = False) -> ClientData:
+    """Open a population that ``save_clients`` wrote; its examples stay on disk until used.
+
+    ``run`` moves them to the device each time; call ``to_device`` first if there are several runs.
+    ``rows_of`` and ``select`` read no rows but those they return.
+
+    Args:
+      folder: path given to ``save_clients``.
+      verify: whether to read all examples and compare them with the hash of what was saved.
+        Missing, truncated and foreign files are found in any case.
+
+    Example:
+      >>> import fcojax, numpy as np, tempfile
+      >>> folder = tempfile.mkdtemp() + "/population"
+      >>> fcojax.save_clients(fcojax.from_rows({"a": np.arange(5.0)}, [2, 3]), folder)
+      >>> rows, sizes = fcojax.open_clients(folder).rows_of([1])
+      >>> rows["a"].tolist()
+      [2.0, 3.0, 4.0]
+    """
+    examples, small = read(folder, verify)
+    return population(examples, np.diff(small["offsets"]), small["weights"], small["ids"])
 
 
 def write(folder: str | os.PathLike, examples: PyTree, small: dict[str, np.ndarray]) -> None:
@@ -75,23 +114,8 @@ def read(folder: str | os.PathLike, verify: bool) -> tuple[PyTree, dict[str, np.
     return _unflatten(manifest["examples"], leaves), small
 
 
-def file_of(array: Any) -> tuple[str, int] | None:
-    """Return the file that an array is mapped from and its offset; ``None`` if it is in memory."""
-    base = array
-    while isinstance(base, np.ndarray):
-        if isinstance(base, np.memmap) and base.filename is not None:
-            shift = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
-            return os.fspath(base.filename), base.offset + shift
-        base = base.base
-    return None
-
-
 def read_rows(array: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.ndarray) -> None:
     """Read runs of rows into the first rows of ``out``.
-
-    A mapped array is read from its file by system calls: its pages do not stay in memory, and a
-    file that has become shorter raises ``ValueError`` where access to the mapping would kill the
-    process.
 
     Args:
       array: rows on disk or in memory.
@@ -99,7 +123,7 @@ def read_rows(array: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.
       sizes: number of rows of each run.
       out: array to write to, contiguous.
     """
-    place = file_of(array)
+    place = memory.file_of(array)
     ends = np.cumsum(sizes)
     if place is None:
         for start, size, end in zip(starts.tolist(), sizes.tolist(), ends.tolist(), strict=True):
@@ -109,7 +133,7 @@ def read_rows(array: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.
         return
     path, shift = place
     row_bytes = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
-    target = _bytes_of(out)
+    target = memory.bytes_of(out)
     gaps, runs = (starts[1:] - (starts[:-1] + sizes[:-1])) * row_bytes, sizes * row_bytes
     near = (gaps >= 0) & (gaps <= _NEAR_BYTES) & (runs[1:] <= _SHORT_BYTES)
     heads = np.concatenate([[0], np.flatnonzero(~near) + 1])
@@ -118,137 +142,19 @@ def read_rows(array: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.
         [starts[heads], starts[tails] + sizes[tails], (ends - sizes)[heads], ends[tails]]
     )
     alone = heads == tails
-    _require_file(path)
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with memory.opened(path) as descriptor:
         first, _, begins, stops = spans[:, alone] * row_bytes
         parts = [target[a:b] for a, b in zip(begins.tolist(), stops.tolist(), strict=True)]
-        _fill(parts, (shift + first).tolist(), descriptor, path)
+        memory.fill(parts, (shift + first).tolist(), descriptor, path)
         for index in np.flatnonzero(~alone):
             start, stop, begin, end = spans[:, index].tolist()
             span = np.empty((stop - start, *array.shape[1:]), array.dtype)
-            _fill([_bytes_of(span)], [shift + start * row_bytes], descriptor, path)
+            position = shift + start * row_bytes
+            memory.fill([memory.bytes_of(span)], [position], descriptor, path)
             runs = slice(heads[index], tails[index] + 1)
             shifts = starts[runs] - start - ((ends - sizes)[runs] - begin)
             rows = np.arange(end - begin) + np.repeat(shifts, sizes[runs])
             np.take(span, rows, 0, out=out[begin:end], mode="clip")
-    finally:
-        os.close(descriptor)
-
-
-def in_memory(array: Any) -> Any:
-    """Return an array that JAX stores without one more copy on the host.
-
-    An array on disk is read from its file, because XLA on a CPU would use the mapping. One of
-    another dtype than JAX stores, or whose rows are not contiguous, is converted.
-    """
-    if not isinstance(array, np.ndarray):
-        return array
-    stored_as_is = array.flags.c_contiguous and array.dtype == _dtype_in_jax(array)
-    if stored_as_is and file_of(array) is None:
-        return array
-    return padded_rows(array, 0, len(array), len(array))
-
-
-def padded_rows(array: np.ndarray, start: int, end: int, num_rows: int) -> np.ndarray:
-    """Return a copy of the rows from ``start`` to ``end``, the last one repeated.
-
-    It is aligned and of the dtype that JAX stores, so XLA on a CPU uses it without another copy.
-
-    Args:
-      array: rows on disk or in memory.
-      start: the first row.
-      end: the row after the last.
-      num_rows: number of rows to return.
-    """
-    rows = aligned((num_rows, *array.shape[1:]), _dtype_in_jax(array))
-    if array.dtype == rows.dtype or file_of(array) is None:
-        block = max(1, end - start)
-    else:  # read as they are, then converted: a few at a time
-        block = max(1, _BLOCK_BYTES // max(1, array[:1].nbytes))
-    for first in range(start, end, block):
-        last = min(first + block, end)
-        target = rows[first - start : last - start]
-        read = target if block == end - start else np.empty(target.shape, array.dtype)
-        read_rows(array, np.array([first]), np.array([last - first]), read)
-        target[...] = read
-    rows[end - start :] = rows[end - start - 1 : end - start]
-    return rows
-
-
-def _dtype_in_jax(array: np.ndarray) -> np.dtype:
-    return jax.dtypes.canonicalize_dtype(array.dtype)
-
-
-def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Allocate an array with the alignment that XLA needs to use it without a copy."""
-    num_bytes = dtype.itemsize * math.prod(shape)
-    if num_bytes >= _LARGE_BYTES:
-        # NumPy's own memory has huge pages, whose first access takes longer on virtual machines.
-        try:
-            pages = mmap.mmap(-1, num_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        except OSError as error:
-            raise MemoryError(f"no {num_bytes / 2**30:.1f} GiB of memory are left") from error
-        return np.frombuffer(pages, np.uint8).view(dtype).reshape(shape)
-    room = np.empty(num_bytes + _ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % _ALIGNMENT
-    return room[start : start + num_bytes].view(dtype).reshape(shape)
-
-
-def copied(array: Any) -> Any:
-    """Return a large array as a copy that XLA on a CPU uses as it is; it would use one thread.
-
-    Others, also those that XLA needs not copy, are returned as they are.
-    """
-    large = type(array) is np.ndarray and array.nbytes >= _LARGE_BYTES
-    if not large or array.ctypes.data % _ALIGNMENT == 0 or backend() != "cpu":
-        return array
-    out = aligned(array.shape, array.dtype)
-    num_rows = max(1, _BLOCK_BYTES * len(array) // array.nbytes)
-    blocks = [slice(first, first + num_rows) for first in range(0, len(array), num_rows)]
-    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        list(threads.map(lambda rows: np.copyto(out[rows], array[rows]), blocks))
-    return out
-
-
-def joined(arrays: Sequence[Any]) -> np.ndarray:
-    """Return the rows of all arrays, one array after the other, in memory that XLA can use."""
-    parts = [np.asarray(array) for array in arrays]
-    dtype = np.result_type(*parts)
-    if dtype.hasobject:
-        return np.concatenate(parts)
-    shape = (sum(map(len, parts)), *parts[0].shape[1:])
-    return np.concatenate(parts, out=aligned(shape, dtype))
-
-
-def taken(array: Any, rows: np.ndarray) -> np.ndarray:
-    """Return ``array[rows]`` for row numbers, in memory that XLA can use."""
-    array = np.asarray(array)
-    in_bounds = not rows.size or (rows.min() >= 0 and rows.max() < len(array))
-    if array.dtype.hasobject or not in_bounds:
-        return array[rows]
-    out = aligned((len(rows), *array.shape[1:]), array.dtype)
-    return np.take(array, rows, 0, out=out, mode="clip")  # the mode that needs no buffer
-
-
-def _bytes_of(array: np.ndarray) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8))  # pyright: ignore[reportArgumentType]
-
-
-def _fill(parts: list[memoryview], positions: list[int], descriptor: int, path: str) -> None:
-    """Read each part from its position in the file."""
-    buffers = ([part] for part in parts)
-    counts = map(os.preadv, itertools.repeat(descriptor), buffers, positions)
-    for part, position, count in zip(parts, positions, counts, strict=True):
-        got = count
-        while got < len(part):
-            if not count:
-                raise ValueError(
-                    f"{path} has become shorter since it was opened; make the folder again from "
-                    "its source."
-                )
-            count = os.preadv(descriptor, [part[got:]], position + got)
-            got += count
 
 
 def _flatten(examples: PyTree, leaves: list[np.ndarray]) -> Any:
@@ -318,7 +224,7 @@ def _read_array(folder: pathlib.Path, name: str, saved: dict, verify: bool) -> n
 
 def _read_manifest(folder: pathlib.Path) -> dict:
     path = folder / _MANIFEST
-    _require_file(path)
+    memory.require_file(path)
     try:
         manifest = json.loads(path.read_text("utf-8"))
         digest = manifest.pop("sha256")
@@ -329,16 +235,9 @@ def _read_manifest(folder: pathlib.Path) -> dict:
     if not known:
         raise ValueError(
             f"{path} is not a manifest that this version wrote, or has changed since; make the "
-            "folder again with ClientData.save."
+            "folder again with save_clients."
         )
     return manifest
-
-
-def _require_file(path: str | os.PathLike) -> None:
-    """Raise ``FileNotFoundError`` in a sentence."""
-    if not os.path.isfile(path):
-        what = "this file of a population is missing; pass a folder that ClientData.save made"
-        raise FileNotFoundError(errno.ENOENT, what, os.fspath(path))
 
 
 def _digest(array: np.ndarray) -> str:

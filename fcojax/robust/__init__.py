@@ -1,11 +1,12 @@
 """Robust means in place of the weighted mean: what a few bad clients send moves them little.
 
-``averaged`` makes an uplink of a rule, for ``fcojax.Plan``.
+``averaged`` makes an aggregator of a rule, for ``fcojax.Plan``.
 """
 
+from fcojax.robust.bounds import follow_quantile, norm_bound, norm_quantile
 from fcojax.robust.means import (
     centred_clipping,
-    clipped_mean,
+    clip,
     geometric_median,
     krum,
     mean_around_median,
@@ -14,20 +15,19 @@ from fcojax.robust.means import (
     trimmed_mean,
 )
 from fcojax.robust.mixing import (
-    adaptive_clipping,
     bucketing,
     nearest_neighbour_mixing,
-    norm_clipping,
 )
 from fcojax.robust.rule import Mixing, Rule, averaged
 
 __all__ = [
-    # the uplink
+    # aggregators
     "averaged",
+    "norm_bound",
+    "norm_quantile",
     # rules
     "Rule",
     "centred_clipping",
-    "clipped_mean",
     "geometric_median",
     "krum",
     "mean_around_median",
@@ -36,8 +36,9 @@ __all__ = [
     "trimmed_mean",
     # before a rule
     "Mixing",
-    "adaptive_clipping",
     "bucketing",
     "nearest_neighbour_mixing",
-    "norm_clipping",
+    # for other aggregators
+    "clip",
+    "follow_quantile",
 ]

@@ -9,11 +9,6 @@ import numpy as np
 from fcojax.types import Array
 
 
-def number(hparams: Any, given: Any) -> Any:
-    """Return a number, or what a function of the hyperparameters makes it."""
-    return given(hparams) if callable(given) else given
-
-
 def ordered(values: Array, *others: Array) -> tuple[Array, ...]:
     """Sort along the first axis by the values, and the others along with them."""
     others = tuple(jnp.broadcast_to(_column(other, values), values.shape) for other in others)

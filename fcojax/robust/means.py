@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.extend import checked_value
-from fcojax.robust.mass import between, nearest, number, ordered, weighted_median
+from fcojax.extend import checked_value, factory, number
+from fcojax.robust.mass import between, nearest, ordered, weighted_median
 from fcojax.robust.rule import Rule
 from fcojax.types import Array, Count, Positive, Probability, Real
-from fcojax.uploads.compressor import factory
 
 
 @factory
@@ -30,9 +29,7 @@ def median() -> Rule:
     References:
       Yin, Chen, Ramchandran and Bartlett, "Byzantine-robust distributed learning", ICML 2018.
     """
-    return Rule(
-        "median()", "cohort", lambda hparams, points, weights: weighted_median(points, weights)
-    )
+    return Rule("median()", lambda hparams, points, weights: weighted_median(points, weights))
 
 
 @factory
@@ -57,7 +54,7 @@ def trimmed_mean(share: Any) -> Rule:
         points, weights = ordered(points, weights)
         return _total(between(weights, cut, 1 - cut), points)
 
-    return Rule(f"trimmed_mean({share})", "cohort", mean)
+    return Rule(f"trimmed_mean({share})", mean)
 
 
 @factory
@@ -84,7 +81,7 @@ def mean_around_median(share: Any) -> Rule:
         _, weights, points = ordered(far, weights, points)
         return _total(between(weights, 0, 1 - number(hparams, share)), points)
 
-    return Rule(f"mean_around_median({share})", "cohort", mean)
+    return Rule(f"mean_around_median({share})", mean)
 
 
 @factory
@@ -118,12 +115,7 @@ def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
 
         return jax.lax.fori_loop(0, steps, step, _total(weights, points))
 
-    def term(hparams, offset, index):
-        norm = _length(offset)
-        weight = jnp.where(index == 0, 1, 1 / jnp.maximum(norm, smoothing)).astype(norm.dtype)
-        return tree.scale(weight, offset), weight
-
-    return Rule(f"geometric_median({steps}, {smoothing})", "passes", mean, term, steps + 1)
+    return Rule(f"geometric_median({steps}, {smoothing})", mean)
 
 
 @factory
@@ -147,7 +139,7 @@ def krum(share: Any) -> Rule:
     def mean(hparams, points, weights):
         return points[jnp.argmin(_scores(points, weights, number(hparams, share)))]
 
-    return Rule(f"krum({share})", "cohort", mean)
+    return Rule(f"krum({share})", mean)
 
 
 @factory
@@ -173,21 +165,7 @@ def multi_krum(share: Any) -> Rule:
         _, kept, index = ordered(_scores(points, weights, bad), weights, index)
         return _total(between(kept, 0, 1 - bad), points[index])
 
-    return Rule(f"multi_krum({share})", "cohort", mean)
-
-
-@factory
-def clipped_mean(radius: Any) -> Rule:
-    """Return the mean of points that are scaled down to a norm.
-
-    Args:
-      radius: the largest norm; infinity for the mean.
-
-    Example:
-      >>> clipped_mean(1.0).mean(None, jnp.array([[3.0], [-0.5]]), jnp.ones(2) / 2).tolist()
-      [0.25]
-    """
-    return _clipping(f"clipped_mean({radius})", radius)
+    return Rule(f"multi_krum({share})", mean)
 
 
 @factory
@@ -211,11 +189,14 @@ def centred_clipping(radius: Any, steps: Count = 1) -> Rule:
       Karimireddy, He and Jaggi, "Learning from history for Byzantine robust optimization", ICML
       2021, equation (CC).
     """
-    name = f"centred_clipping({radius}, {steps})"
-    if steps == 1:
-        return _clipping(name, radius)._replace(keeps_centre=True)
-    one, clipped = _clipping(name, radius).mean, _clipping(name, radius).term
-    assert clipped is not None
+    if not callable(radius) and radius != float("inf"):
+        checked_value("radius", radius, Positive)
+
+    def term(hparams, offset):
+        return clip(offset, number(hparams, radius))[0]
+
+    def one(hparams, points, weights):
+        return weights @ jax.vmap(lambda point: term(hparams, point))(points)
 
     def mean(hparams, points, weights):
         def step(_, centre):
@@ -223,10 +204,8 @@ def centred_clipping(radius: Any, steps: Count = 1) -> Rule:
 
         return jax.lax.fori_loop(0, steps, step, jnp.zeros_like(points[0]))
 
-    def term(hparams, offset, index):
-        return clipped(hparams, offset), jnp.ones((), jnp.result_type(*offset))
-
-    return Rule(name, "passes", mean, term, steps)
+    name = f"centred_clipping({radius}, {steps})"
+    return Rule(name, one, term, keeps_centre=True) if steps == 1 else Rule(name, mean)
 
 
 def clip(vector: Any, radius: Any) -> tuple[Any, Array]:
@@ -252,19 +231,6 @@ def _unit_and_norm(vector: Any) -> tuple[Array, Array]:
 def _length(vector: Any) -> Array:
     unit, norm = _unit_and_norm(vector)
     return unit * norm
-
-
-def _clipping(name: str, radius: Any) -> Rule:
-    if not callable(radius) and radius != float("inf"):
-        checked_value("radius", radius, Positive)
-
-    def term(hparams, offset):
-        return clip(offset, number(hparams, radius))[0]
-
-    def mean(hparams, points, weights):
-        return weights @ jax.vmap(lambda point: term(hparams, point))(points)
-
-    return Rule(name, "sum", mean, term)
 
 
 def _scores(points: Array, weights: Array, share: Real) -> Array:

@@ -5,12 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fcojax.extend import checked_value
-from fcojax.robust.mass import nearest, number
-from fcojax.robust.means import clip
+from fcojax.extend import checked_value, factory, number
+from fcojax.robust.mass import nearest
 from fcojax.robust.rule import Mixing
-from fcojax.types import Count, Positive, Probability
-from fcojax.uploads.compressor import factory
+from fcojax.types import Count, Probability
 
 
 @factory
@@ -69,62 +67,6 @@ def nearest_neighbour_mixing(share: Any) -> Mixing:
         return near @ points / jnp.where(mass > 0, mass, 1), weights
 
     return Mixing(f"nearest_neighbour_mixing({share})", mix)
-
-
-@factory
-def norm_clipping(radius: Any) -> Mixing:
-    """Return the step that scales points down to a norm, which needs no others.
-
-    Args:
-      radius: the largest norm.
-
-    Example:
-      >>> norm_clipping(2.0).mix(None, jnp.array([[6.0]]), jnp.ones(1), None)[0].tolist()
-      [[2.0]]
-    """
-    if not callable(radius):
-        checked_value("radius", radius, Positive)
-
-    def each(hparams, upload):
-        return clip(upload, number(hparams, radius))[0]
-
-    def mix(hparams, points, weights, key):
-        return jax.vmap(lambda x: each(hparams, x))(points), weights
-
-    return Mixing(f"norm_clipping({radius})", mix, each)
-
-
-@factory
-def adaptive_clipping(share: Any) -> Mixing:
-    """Return the step that scales the longest points down to the length of the others (ARC).
-
-    With b the share that may be bad, points of the weight 2 b (1 - b) are scaled down to the norm
-    of the longest one that is left.
-
-    Args:
-      share: b.
-
-    Example:
-      >>> points = jnp.array([[1.0], [-2.0], [3.0], [50.0]])
-      >>> adaptive_clipping(0.25).mix(None, points, jnp.ones(4) / 4, None)[0].tolist()
-      [[1.0], [-2.0], [3.0], [3.0]]
-
-    References:
-      Allouah, Guerraoui, Gupta, Jellouli, Rizk and Stephan, "Adaptive gradient clipping for robust
-      federated learning", ICLR 2025, algorithm 2.
-    """
-    _require_share(share)
-
-    def mix(hparams, points, weights, key):
-        bad = number(hparams, share)
-        norms = jnp.sqrt(jnp.sum(points**2, axis=1))
-        slack = 4 * norms.shape[0] * jnp.finfo(norms.dtype).eps
-        beyond = jnp.sum(jnp.where(norms[None] > norms[:, None], weights[None], 0), axis=1)
-        allowed = (beyond <= 2 * bad * (1 - bad) + slack) & (weights > 0)
-        radius = jnp.min(jnp.where(allowed, norms, jnp.inf))
-        return jax.vmap(lambda x: clip(x, radius)[0])(points), weights
-
-    return Mixing(f"adaptive_clipping({share})", mix)
 
 
 def _require_share(share: Any) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +11,8 @@ import numpy as np
 from fcojax import ClientData
 from fcojax.extend import Loss, memoised, validated
 from fcojax.problems import WholeBatchLoss
-from fcojax.types import Array, Key, Numbers, PyTree
+from fcojax.types import Array, Fraction, Key, Numbers, PyTree
 
-Fraction = Annotated[
-    Any,
-    Numbers("a number strictly between 0 and 1", lambda values: (values > 0) & (values < 1)),
-]
 _Several = Annotated[int, Numbers("a whole number of at least 2", lambda count: count >= 2, True)]
 
 

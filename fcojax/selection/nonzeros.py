@@ -10,7 +10,7 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.extend import grouped, memoised, singular_values, validated
-from fcojax.selection.solves import beyond_all
+from fcojax.selection.solver import beyond_all
 from fcojax.transforms import Penalty
 from fcojax.types import Array, Count, Params, PyTree
 

@@ -19,7 +19,6 @@ from fcojax.extend import (
     checked_value,
     in_full_precision,
     jit_per,
-    pooled_gradient,
     require_algorithm,
     require_run,
     require_unlimited,
@@ -31,16 +30,10 @@ from fcojax.selection.folds import Fraction
 from fcojax.selection.ledger import Entry, Exchanges, Ledger, client_names, entry_of_solves
 from fcojax.selection.nonzeros import Counter, Nonzeros, Range, range_of
 from fcojax.selection.nonzeros import nonzeros as target_of
-from fcojax.selection.search import Search, answers, search_traced
+from fcojax.selection.search import Search, answers, search_path
 from fcojax.selection.show import draw_path, table_of
-from fcojax.selection.solves import (
-    FIRST_ITERATIONS,
-    LATER_ITERATIONS,
-    Fits,
-    Setup,
-    null_model,
-    warm_started_path,
-)
+from fcojax.selection.solver import TRACED, SolvedPath, solve_path
+from fcojax.selection.solves import FIRST_ITERATIONS, LATER_ITERATIONS, Setup, solver_of
 from fcojax.selection.summary import traffic_of_all, usable_summary
 from fcojax.transforms import Penalty, euclidean
 from fcojax.types import Array, Count, Key, NonNegative, Numbers, Params, PyTree
@@ -100,15 +93,6 @@ class Path(NamedTuple):
           axes: to draw in; ``None`` for those of a new figure.
         """
         return draw_path(self, axes)
-
-
-class TracedPath(NamedTuple):
-    """A path inside a program; ``unit`` is the strength in whose units the tolerance is."""
-
-    strengths: Array
-    fits: Fits
-    null_outcome: Outcome
-    unit: Array
 
 
 @validated
@@ -183,9 +167,8 @@ def path(
     setup, hparams, params, key = prepared(
         problem, penalty, key, method, hparams, plan, eval_every, max_rounds
     )
-    if method is None and (summary := usable_summary(problem, setup.program.plan)):
-        setup = setup.with_loss(summary.loss, default_method(penalty)(summary.loss))
-        setup = setup._replace(summary=summary.client)
+    if method is None:
+        setup = setup._replace(summary=usable_summary(problem, setup.program.plan))
     if nonzeros is not None:
         return _searched(setup, nonzeros, hparams, params, data, key, least, tolerance)
     grid, relative = grid_of(penalty, strengths, least)
@@ -233,7 +216,8 @@ def sought(
 def _search(setup, counter, goal, hparams, params, data, key, least, tolerance):
     counts = data.weights[: data.num_clients] > 0
     data = data if setup.summary is None else setup.summary(data)
-    null, found = search_traced(setup, counter, goal, hparams, params, data, key, least, tolerance)
+    solver = solver_of(setup, hparams, data)
+    null, found = search_path(solver, TRACED, counter, goal, params, key, least, tolerance)
 
     def billed(fit):
         return fit._replace(outcome=traffic_of_all(fit.outcome, counts))
@@ -315,45 +299,16 @@ def require_first_strength(penalty: Penalty) -> None:
 
 @jit_per(2, kept=16)
 @in_full_precision
-def _path(setup, relative, hparams, params, data, key, grid, tolerance) -> TracedPath:
+def _path(setup, relative, hparams, params, data, key, grid, tolerance) -> SolvedPath:
     counts = data.weights[: data.num_clients] > 0
     data = data if setup.summary is None else setup.summary(data)
-    found = path_traced(setup, hparams, params, data, key, grid, relative, tolerance)
+    solver = solver_of(setup, hparams, data)
+    found = solve_path(solver, TRACED, params, key, grid, relative, tolerance)
     fits = found.fits._replace(outcome=traffic_of_all(found.fits.outcome, counts))
     return found._replace(fits=fits, null_outcome=traffic_of_all(found.null_outcome, counts))
 
 
-def path_traced(
-    setup: Setup, hparams, params, data, key, grid, relative, tolerance, unit=None
-) -> TracedPath:
-    """Compute the first strength from the null model, then the path, from within a program.
-
-    The null model is the one at a strength beyond all others. It gives the least strength at which
-    it is optimal, the first one of a relative grid. A penalty without ``scale_max`` has no such
-    strength: then the path starts at ``params``, and the grid must not be relative.
-    """
-    if setup.penalty.scale_max is None:
-        gradient = pooled_gradient(setup.loss, params, data)
-        start, first = params, jnp.ones((), jax.tree.leaves(gradient)[0].dtype)
-        null_outcome = _no_solve(first, data)
-    else:
-        start, null_outcome, first, _ = null_model(setup, hparams, params, data, key, tolerance)
-    strengths = jnp.asarray(grid, first.dtype) * (first if relative else 1)
-    if unit is None:
-        tiny = jnp.finfo(first.dtype).tiny
-        unit = first if relative else jnp.maximum(jnp.max(strengths), tiny)
-    fits = warm_started_path(setup, hparams, start, strengths, data, key, tolerance * unit)
-    return TracedPath(strengths, fits, null_outcome, unit)
-
-
-def _no_solve(zero: Array, data: ClientData) -> Outcome:
-    """Return the outcome of a solve that is skipped."""
-    none, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
-    sent = jnp.zeros(data.num_clients)
-    return Outcome(jnp.zeros_like(zero), none, none, ~no, no, sent, sent, no)
-
-
-def as_path(setup: Setup, found: TracedPath, data: ClientData) -> Path:
+def as_path(setup: Setup, found: SolvedPath, data: ClientData) -> Path:
     """Return the path with its ledger, from the results of a program."""
     one_model = tree.num_bytes(jax.tree.map(lambda leaf: leaf[0], found.fits.models))
     rates = exchanges_of_rates(setup, found.strengths.size)
@@ -366,9 +321,8 @@ def as_path(setup: Setup, found: TracedPath, data: ClientData) -> Path:
 
 
 def exchanges_of_rates(setup: Setup, num_strengths: int) -> Exchanges:
-    """Return a path's exchanges for the first strength, for the curvature and for restarts."""
+    """Return a path's exchanges for the first strength and for the curvature."""
     has_null = setup.penalty.scale_max is not None
     later = 0 if setup.summary else LATER_ITERATIONS  # a quadratic has the same curvature anywhere
     iterations = FIRST_ITERATIONS * (1 + has_null) + later * (num_strengths - 1)
-    restarts = num_strengths + has_null if setup.program.algorithm.restart else 0
-    return Exchanges(2 * has_null + restarts, iterations if setup.finds_rate else 0)
+    return Exchanges(2 * has_null, iterations if setup.finds_rate else 0)

@@ -9,7 +9,8 @@ from fcojax.extend import Outcome, in_full_precision, jit_per
 from fcojax.problems import Problem
 from fcojax.selection.ledger import Entry, Exchanges, entry_of_solves
 from fcojax.selection.path import prepared
-from fcojax.selection.solves import FIRST_ITERATIONS, warm_started_path
+from fcojax.selection.solver import TRACED, warm_started
+from fcojax.selection.solves import FIRST_ITERATIONS, solver_of
 from fcojax.transforms import box
 from fcojax.types import Key, Params, Scalar
 
@@ -41,4 +42,5 @@ def refit_of(
 @in_full_precision
 def _refit(setup, hparams, model, data, key, tolerance):
     dtype = jax.tree.leaves(model)[0].dtype
-    return warm_started_path(setup, hparams, model, jnp.zeros(1, dtype), data, key, tolerance)
+    solver = solver_of(setup, hparams, data)
+    return warm_started(solver, TRACED, model, jnp.zeros(1, dtype), key, tolerance)

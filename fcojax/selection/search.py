@@ -15,9 +15,8 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.extend import least_scale
-from fcojax.problems import population_loss
 from fcojax.selection.nonzeros import Counter, Nonzeros, Range
-from fcojax.selection.solves import Fits, Null, Setup, Start, first_start, null_model, solve_from
+from fcojax.selection.solver import Fits, Loops, Null, Solver, Start, null_model
 from fcojax.transforms import Penalty
 from fcojax.types import Array
 
@@ -128,17 +127,17 @@ class Searching(NamedTuple):
         x = jnp.clip(guess, self.floor, first + jnp.log(jnp.asarray(0.95, first.dtype)))
         precision = _precision(x, sparser, denser, self.tolerance)
         return Progress(
-            zero,
-            x,
-            precision,
-            start,
-            sparser,
-            denser,
-            fit,
-            zero,
-            no,
-            no,
-            Tried(columns, sent, sent),
+            step=zero,
+            log_strength=x,
+            precision=precision,
+            start=start,
+            sparser=sparser,
+            denser=denser,
+            fit=fit,
+            count=zero,
+            is_hit=no,
+            is_done=no,
+            tried=Tried(columns, sent, sent),
         )
 
     def goes_on(self, now: Progress) -> Array:
@@ -176,29 +175,31 @@ def searching(
     return Searching(penalty, counter, goal, first, floor, tolerance * null.first)
 
 
-def search_traced(
-    setup: Setup, counter: Counter, goal: Range, hparams, params, data, key, least, tolerance
+def search_path(
+    solver: Solver, loops: Loops, counter: Counter, goal: Range, params, key, least, tolerance
 ) -> tuple[Null, Progress]:
-    """Search from within a program."""
-    null = null_model(setup, hparams, params, data, key, tolerance)
-    search = searching(setup.penalty, counter, goal, null, least, tolerance)
-    objective = population_loss(setup.loss, null.model, data)
-    objective += setup.penalty.value(null.model, null.first).astype(objective.dtype)
+    """Search for a strength.
+
+    Args:
+      solver: solves for one strength.
+      loops: ``TRACED`` or ``ON_HOST``.
+      counter: counts what is not zero.
+      goal: the numbers that answer.
+      params: the start point.
+      key: PRNG key.
+      least: the last strength as a share of the first.
+      tolerance: on the violation, in units of the first strength.
+    """
+    null = null_model(solver, params, key, tolerance)
+    search = searching(solver.penalty, counter, goal, null, least, tolerance)
+    psi = solver.penalty.value(null.model, null.first).astype(null.loss.dtype)
 
     def step(now):
-        start, fit = solve_from(
-            setup,
-            hparams,
-            now.start,
-            jnp.exp(now.log_strength),
-            data,
-            jax.random.fold_in(key, now.step),
-            now.precision,
-        )
-        return search.after(now, start, fit)
+        strength, own = jnp.exp(now.log_strength), jax.random.fold_in(key, now.step)
+        return search.after(now, *solver.solve(now.start, strength, own, now.precision))
 
-    begin = search.begin(null, objective, first_start(setup, null.model, data, key))
-    return null, jax.lax.while_loop(search.goes_on, step, begin)
+    begin = search.begin(null, null.loss + psi, solver.begin(null.model, key))
+    return null, loops.while_loop(search.goes_on, step, begin)
 
 
 def answers(target: Nonzeros, goal: Range, found: Progress) -> tuple[Array, Fits, Search]:

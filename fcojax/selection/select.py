@@ -19,7 +19,6 @@ from fcojax.extend import (
     sizes_matter,
     validated,
 )
-from fcojax.privacy.mechanism import is_private
 from fcojax.problems import Problem, population_loss
 from fcojax.selection.criteria import Criterion, UpToOne
 from fcojax.selection.folds import (
@@ -36,18 +35,17 @@ from fcojax.selection.nonzeros import Nonzeros
 from fcojax.selection.path import (
     Method,
     Path,
-    TracedPath,
     as_path,
     default_method,
     exchanges_of_rates,
     grid_of,
-    path_traced,
     prepared,
 )
 from fcojax.selection.path import path as path_of
 from fcojax.selection.refit import refit_of
 from fcojax.selection.show import draw_path, draw_scores
-from fcojax.selection.solves import Setup, key_of_fold
+from fcojax.selection.solver import TRACED, SolvedPath, key_of_fold, solve_path
+from fcojax.selection.solves import Setup, solver_of
 from fcojax.transforms import Penalty
 from fcojax.types import Count, Key, NonNegative, Params, PyTree
 
@@ -220,8 +218,8 @@ def select(
       >>> found.path.strengths.tolist(), found.path.num_nonzero.tolist(), found.chosen
       ([2.0, 1.0, 0.5], [0, 1, 1], 2)
     """
-    if refit and plan is not None and is_private(as_plan(plan)):
-        raise ValueError("the uplink adds noise, and the refit would not; pass refit=False.")
+    if refit and plan is not None and as_plan(plan).aggregator.noisy:
+        raise ValueError("the aggregator adds noise, and the refit would not; pass refit=False.")
     if isinstance(by, Nonzeros):
         path = path_of(
             problem,
@@ -269,30 +267,56 @@ def select(
     else:
         scores, score_name = np.asarray(fold_results.scores), "loss on held-out data"
         fold_outcome = fold_results.outcome
-    mean, error = scores.mean(axis=0), standard_error(scores, num_draws)
-    best, chosen = choice(mean, error, np.asarray(path.strengths), one_standard_error)
-    model = jax.tree.map(lambda leaf: leaf[chosen], path.models)
-    entries = _tuning_entries(setup, path, model, folds, fold_results)
+    found = selection_of(path, score_name, scores, one_standard_error, num_draws, fold_outcome)
+    entries = _tuning_entries(setup, path, found.model, folds, fold_results)
     refitted, refit_outcome = None, None
     if refit:
         refitted, refit_outcome, entry = refit_of(
-            problem, model, key, tolerance, eval_every, max_rounds
+            problem, found.model, key, tolerance, eval_every, max_rounds
         )
         entries.append(entry)
     ledger = path.ledger._replace(entries=(*path.ledger.entries, *entries))
+    return found._replace(
+        path=path._replace(ledger=ledger),
+        refit=refitted,
+        refit_outcome=refit_outcome,
+        ledger=ledger,
+    )
+
+
+def selection_of(
+    path: Path,
+    name: str,
+    scores: np.ndarray,
+    one_standard_error: bool,
+    num_draws: int = 1,
+    fold_outcome: Outcome | None = None,
+) -> Selection:
+    """Return the choice among the models of a path, without a refit.
+
+    Args:
+      path: the models.
+      name: what the scores are.
+      scores: [folds or 1, strengths].
+      one_standard_error: whether the sparsest model within one standard error is chosen.
+      num_draws: draws of the folds.
+      fold_outcome: the outcomes of the folds' solves.
+    """
+    mean, error = scores.mean(axis=0), standard_error(scores, num_draws)
+    best, chosen = choice(mean, error, np.asarray(path.strengths), one_standard_error)
     return Selection(
-        path._replace(ledger=ledger),
-        score_name,
-        scores,
-        mean,
-        error,
-        best,
-        chosen,
-        model,
-        refitted,
-        refit_outcome,
-        ledger,
-        fold_outcome,
+        path=path,
+        by=name,
+        scores=scores,
+        mean=mean,
+        standard_error=error,
+        best=best,
+        chosen=chosen,
+        model=jax.tree.map(lambda leaf: leaf[chosen], path.models),
+        refit=None,
+        refit_outcome=None,
+        ledger=path.ledger,
+        fold_outcome=fold_outcome,
     )
 
 
@@ -353,20 +377,20 @@ def _one_client_at_a_time(plan: Plan, data: ClientData) -> Plan:
 @in_full_precision
 def _search(
     setups, relative, hparams, params, data, key, folds, grid, tolerance
-) -> tuple[TracedPath, FoldResults | None]:
+) -> tuple[SolvedPath, FoldResults | None]:
     """Compute the path on all data, and those of all folds with the scores of their models."""
     setup, fold_setup = setups
-    found = path_traced(setup, hparams, params, data, key, grid, relative, tolerance)
+    solver = solver_of(setup, hparams, data)
+    found = solve_path(solver, TRACED, params, key, grid, relative, tolerance)
     if folds is None:
         return found, None
 
     def one_fold(train, held, index):
         own = key_of_fold(setup.program.plan, key, index)
-        of_fold = path_traced(
-            fold_setup,
-            hparams,
+        of_fold = solve_path(
+            solver_of(fold_setup, hparams, part_of_data(train, data)),
+            TRACED,
             params,
-            part_of_data(train, data),
             own,
             found.strengths,
             False,

@@ -16,9 +16,10 @@ from fcojax.selection.path import (
     default_method,
     exchanges_of_rates,
     grid_of,
-    path_traced,
     prepared,
 )
+from fcojax.selection.solver import TRACED, solve_path
+from fcojax.selection.solves import solver_of
 from fcojax.transforms import Penalty
 from fcojax.types import Array, Count, Key, NonNegative, Params
 
@@ -129,19 +130,13 @@ def stability(
 @in_full_precision
 def _stability(setups, relative, hparams, params, data, key, parts: Part, grid, tolerance) -> Any:
     setup, of_draws = setups
-    whole = path_traced(setup, hparams, params, data, key, grid, relative, tolerance)
+    solver = solver_of(setup, hparams, data)
+    whole = solve_path(solver, TRACED, params, key, grid, relative, tolerance)
 
     def chosen(part):
-        found = path_traced(
-            of_draws,
-            hparams,
-            params,
-            part_of_data(part, data),
-            key,
-            whole.strengths,
-            False,
-            tolerance,
-            whole.unit,
+        of_part = solver_of(of_draws, hparams, part_of_data(part, data))
+        found = solve_path(
+            of_part, TRACED, params, key, whole.strengths, False, tolerance, whole.unit
         )
         where = jax.tree.map(lambda leaf: leaf != 0, found.fits.models)
         return where, found.null_outcome, found.fits.outcome

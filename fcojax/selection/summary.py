@@ -1,29 +1,30 @@
 """One client in place of all, for algorithms that use only the mean of the clients' gradients."""
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 
-from fcojax import Plan, local_steps
-from fcojax.extend import Everyone, Outcome
-from fcojax.problems import Problem, Summary
+from fcojax import ClientData, Plan, local_steps
+from fcojax.extend import Outcome
+from fcojax.problems import Problem
 from fcojax.selection.search import Tried
 from fcojax.types import Array
 
 Traffic = TypeVar("Traffic", Outcome, Tried)
 
 
-def usable_summary(problem: Problem, plan: Plan) -> Summary | None:
+def usable_summary(problem: Problem, plan: Plan) -> Callable[[ClientData], ClientData] | None:
     """Return the problem's summary if it gives the same models and is at most half as large.
 
     It gives the same models if everyone takes one full-batch step a round and no upload is lost.
     """
-    data, chunks = problem.train, (plan.client_chunk_size, plan.point_chunk_size)
-    only_gradients = plan == Plan(local_steps(1), Everyone(), None, *chunks)
+    data = problem.train
+    only_gradients = plan[:4] == Plan(local_steps(1))[:4]  # chunk sizes change no number
     if problem.summary is None or not only_gradients or data.mesh is not None or data.held:
         return None
-    client = jax.eval_shape(problem.summary.client, data)
+    client = jax.eval_shape(problem.summary, data)
     is_smaller = 2 * _num_entries(client.examples) <= _num_entries(data.examples)
     return problem.summary if is_smaller else None
 

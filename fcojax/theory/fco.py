@@ -10,9 +10,11 @@ Yuan, Zaheer and Reddi, "Federated composite optimization", ICML 2021, Lemma 4.4
 identity for h + t psi and the smoothness of F.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
+from jax.typing import ArrayLike
 
 from fcojax.extend import validated
 from fcojax.types import Count, NonNegative, Positive
@@ -209,7 +211,11 @@ def _best_client_lr(
 
 
 def quadratic_constants(
-    hessian: np.ndarray, linear: np.ndarray, noise: np.ndarray, start: np.ndarray, optimum
+    hessian: np.ndarray,
+    linear: np.ndarray,
+    noise: np.ndarray,
+    start: np.ndarray,
+    optimum: ArrayLike,
 ) -> tuple[Constants, float]:
     r"""Return constants and zeta of clients :math:`F_m(w) = w^T Q w / 2 + c_m^T w` with noise.
 
@@ -237,7 +243,7 @@ def quadratic_constants(
     return constants, heterogeneity
 
 
-def squared_dual_norm(hessian: np.ndarray):
+def squared_dual_norm(hessian: np.ndarray) -> Callable[[Any], Any]:
     r"""Return the function :math:`z \mapsto \|Q\|_2\, z^T Q^{-1} z` over the last axis."""
     inverse = np.linalg.eigvalsh(hessian)[-1] * np.linalg.inv(hessian)
     return lambda z: ((z @ inverse) * z).sum(axis=-1)

@@ -21,11 +21,10 @@ from fcojax.transforms.constraints.sets import (
     half_space,
     l2_ball,
     linf_ball,
-    non_negative,
 )
 from fcojax.transforms.constraints.simplex import l1_ball, simplex
 from fcojax.transforms.constraints.vertices import l1_vertex, nuclear_vertex
-from fcojax.transforms.manifolds.grassmann import fixed_rank, grassmann, grassmann_projector
+from fcojax.transforms.manifolds.grassmann import fixed_rank, grassmann
 from fcojax.transforms.manifolds.manifold import (
     Manifold,
     distance,
@@ -37,21 +36,21 @@ from fcojax.transforms.manifolds.manifold import (
 from fcojax.transforms.manifolds.polar import polar, special_polar
 from fcojax.transforms.manifolds.sphere import oblique, sphere
 from fcojax.transforms.manifolds.stiefel import generalised_stiefel, orthogonal, rotation, stiefel
-from fcojax.transforms.mirrors.entropy import burg, entropic_simplex, entropy, hypentropy
-from fcojax.transforms.mirrors.mirror import Mirror, divergence, euclidean, side_by_side
+from fcojax.transforms.mirrors.divergence import divergence
+from fcojax.transforms.mirrors.entropy import entropic_simplex, entropy
+from fcojax.transforms.mirrors.mirror import Mirror, euclidean
 from fcojax.transforms.mirrors.p_norm import p_norm
 from fcojax.transforms.mirrors.quadratic import diagonal, quadratic
-from fcojax.transforms.penalties.grid_variation import grid_variation, grid_variation_gap
-from fcojax.transforms.penalties.l1 import l1, zero
+from fcojax.transforms.mirrors.side_by_side import side_by_side
+from fcojax.transforms.penalties.grid_variation import grid_variation
+from fcojax.transforms.penalties.l1 import l1, soft_threshold, zero
 from fcojax.transforms.penalties.nonconvex import l0_ball, mcp, scad
 from fcojax.transforms.penalties.norms import group_l2, l2, l_inf, sparse_group
-from fcojax.transforms.penalties.power import power
+from fcojax.transforms.penalties.power import lp_power
 from fcojax.transforms.penalties.separable import (
     elastic_net,
     huber,
     l2_squared,
-    non_negative_l1,
-    on_orthant,
     weighted_l1,
 )
 from fcojax.transforms.penalties.slope import slope
@@ -65,7 +64,6 @@ from fcojax.transforms.penalties.spectral import (
 from fcojax.transforms.penalties.total_variation import fused_lasso, total_variation
 from fcojax.transforms.penalties.trend import trend_filter
 from fcojax.transforms.penalty import Penalty
-from fcojax.transforms.thresholds import soft_threshold
 
 __all__ = [
     "Manifold",
@@ -73,7 +71,6 @@ __all__ = [
     "Penalty",
     "affine",
     "box",
-    "burg",
     "conjugate",
     "diagonal",
     "distance",
@@ -87,13 +84,10 @@ __all__ = [
     "fused_lasso",
     "generalised_stiefel",
     "grassmann",
-    "grassmann_projector",
     "grid_variation",
-    "grid_variation_gap",
     "group_l2",
     "half_space",
     "huber",
-    "hypentropy",
     "l0_ball",
     "l1",
     "l1_ball",
@@ -103,18 +97,16 @@ __all__ = [
     "l2_squared",
     "l_inf",
     "linf_ball",
+    "lp_power",
     "mcp",
     "monotone",
     "moreau_envelope",
     "named",
-    "non_negative",
-    "non_negative_l1",
     "nuclear",
     "nuclear_ball",
     "nuclear_vertex",
     "oblique",
     "on_entries",
-    "on_orthant",
     "on_singular_values",
     "on_subtree",
     "orthogonal",
@@ -122,7 +114,6 @@ __all__ = [
     "per_entry",
     "per_leaf",
     "polar",
-    "power",
     "precomposed",
     "product_manifold",
     "psd",

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.transforms.stable_norms import euclidean_norm
+from fcojax.transforms.penalty import not_negative, steps_like
 from fcojax.types import Array, PyTree
 
 _MAX_STEPS = 100
@@ -26,7 +26,7 @@ def root_of_norms(
     c: PyTree,
     a: PyTree,
     b: PyTree,
-    norms: Callable[[PyTree], PyTree] = euclidean_norm,
+    norms: Callable[[PyTree], PyTree] = tree.euclidean_norm,
     spread: Callable[[PyTree, PyTree], PyTree] = tree.scale,
 ) -> PyTree:
     """Return t of at least 0 with N(t) = 1 for each group, and 0 where N(0) is at most 1.
@@ -75,10 +75,20 @@ def root_of_norms(
     )
 
 
+def floats_with_steps(v: PyTree, steps: PyTree) -> tuple[PyTree, PyTree]:
+    """Return a point in floating point, and steps for each of its entries in its dtypes."""
+    wide = tree.floats(v)
+    return wide, jax.tree.map(
+        lambda leaf, step: jnp.broadcast_to(not_negative(step, leaf), leaf.shape),
+        wide,
+        steps_like(wide, steps),
+    )
+
+
 def norm_prox(
     v: PyTree,
     thresholds: PyTree,
-    norms: Callable[[PyTree], PyTree] = euclidean_norm,
+    norms: Callable[[PyTree], PyTree] = tree.euclidean_norm,
     spread: Callable[[PyTree, PyTree], PyTree] = tree.scale,
 ) -> PyTree:
     """Return the prox of the sum of the norms of groups, for a threshold for each entry.

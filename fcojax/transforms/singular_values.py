@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fcojax.transforms.penalty import to_float32
+from fcojax import tree
 from fcojax.types import Array, PyTree
 from fcojax.xla.linalg import singular_values, thin_svd
 from fcojax.xla.rules import rules
@@ -34,7 +34,7 @@ def per_matrix(name: str, function: Callable[[Array], Array], x: PyTree) -> PyTr
         results = jax.vmap(function)(leaf.reshape(-1, *leaf.shape[-2:]))
         return results.reshape(*leaf.shape[:-2], *results.shape[1:])
 
-    return jax.tree.map(one_leaf, x)
+    return tree.cast_like(jax.tree.map(one_leaf, tree.floats(x)), x)
 
 
 def require_matrix(name: str, array: Array, *, square: bool = False, least: int = 0) -> None:
@@ -58,9 +58,8 @@ def require_matrix(name: str, array: Array, *, square: bool = False, least: int 
 
 def values_of(matrix: Array) -> Array:
     """Return the singular values of a matrix; NaN if it is not finite."""
-    finite, safe = _finite_or_zero(to_float32(matrix))
-    values = singular_values(safe)
-    return jnp.where(finite, values, jnp.nan).astype(matrix.dtype)
+    finite, safe = _finite_or_zero(matrix)
+    return jnp.where(finite, singular_values(safe), jnp.nan)
 
 
 def _finite_or_zero(matrix: Array) -> tuple[Array, Array]:

@@ -1,8 +1,4 @@
-"""Euclidean norms without overflow or underflow of squares, and with derivative 0 at 0.
-
-Entries are divided by the largest of them before they are squared. The norm does not depend on that
-divisor, so derivatives treat it as a constant.
-"""
+"""Norms of groups without overflow or underflow of squares, as ``tree.euclidean_norm``."""
 
 import functools
 
@@ -10,18 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.transforms.penalty import max_abs
 from fcojax.types import Array, PyTree
 
 # Products with a QR factor have errors of 1 to 3 in these units, eps times the root of the size.
 _ROUNDING = 32.0
-
-
-def euclidean_norm(x: PyTree) -> Array:
-    """Return the Euclidean norm over all leaves jointly; 0 for a tree without entries."""
-    unit = safe_unit(max_abs(x))
-    squares = jax.tree.map(jnp.square, tree.scale(1 / unit, x))
-    return unit * safe_sqrt(tree.total(jax.tree.map(jnp.sum, squares)))
 
 
 def relative_rounding(x: PyTree) -> float:
@@ -33,9 +21,9 @@ def relative_rounding(x: PyTree) -> float:
 
 def norms_along_axis(leaf: Array, axis: int | tuple[int, ...] | None) -> Array:
     """Return the norms of the slices of a leaf along ``axis``, which is kept with size 1."""
-    unit = safe_unit(jnp.max(jnp.abs(leaf), axis=axis, keepdims=True, initial=0.0))
+    unit = tree.safe_unit(jnp.max(jnp.abs(leaf), axis=axis, keepdims=True, initial=0.0))
     ratios = leaf * jnp.broadcast_to(1 / unit, leaf.shape)
-    return unit * safe_sqrt(jnp.sum(jnp.square(ratios), axis=axis, keepdims=True))
+    return unit * tree.safe_sqrt(jnp.sum(jnp.square(ratios), axis=axis, keepdims=True))
 
 
 def norms_by_label(x: PyTree, labels: PyTree, count: int) -> Array:
@@ -51,25 +39,9 @@ def norms_by_label(x: PyTree, labels: PyTree, count: int) -> Array:
     each = jax.tree.leaves(jax.tree.map(tops, x, labels))
     if not each:
         return jnp.zeros(0)
-    unit = safe_unit(functools.reduce(jnp.maximum, each))
+    unit = tree.safe_unit(functools.reduce(jnp.maximum, each))
     inverse = 1 / unit
-    return unit * safe_sqrt(tree.total(jax.tree.map(squares, x, labels)))
-
-
-def safe_unit(top: Array) -> Array:
-    """Return a divisor for entries of which ``top`` is the largest: about ``top``, or 1 if it is 0.
-
-    Its inverse is a normal number too, so that entries may be multiplied by it.
-    """
-    limit = 2.0 ** (jnp.finfo(top.dtype).maxexp - 8)
-    unit = jnp.where(top > 0, jnp.clip(top, 1 / limit, limit), jnp.ones_like(top))
-    return jax.lax.stop_gradient(unit)
-
-
-def safe_sqrt(squares: Array) -> Array:
-    """Return the square root, with derivative 0 instead of infinity at 0."""
-    zero = squares == 0
-    return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, squares)))
+    return unit * tree.safe_sqrt(tree.total(jax.tree.map(squares, x, labels)))
 
 
 @jax.custom_jvp

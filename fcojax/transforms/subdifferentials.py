@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
+from fcojax.transforms.penalties.l1 import soft_threshold
 from fcojax.transforms.penalty import strength
-from fcojax.transforms.stable_norms import euclidean_norm, relative_rounding
-from fcojax.transforms.thresholds import project_l1_ball, project_simplex, soft_threshold
+from fcojax.transforms.stable_norms import relative_rounding
+from fcojax.transforms.thresholds import project_l1_ball, project_simplex
 from fcojax.types import Array, Params, PyTree, Scalar
 from fcojax.xla.linalg import singular_values, thin_svd
 
@@ -35,7 +36,7 @@ def distance_to_intervals(
         least, greatest = interval(leaf, strength(scale, leaf), *rest)
         return jnp.maximum(jnp.maximum(least - v_leaf, v_leaf - greatest), 0)
 
-    return euclidean_norm(jax.tree.map(excess, x, v, *others))
+    return tree.euclidean_norm(jax.tree.map(excess, tree.floats(x), tree.floats(v), *others))
 
 
 def distance_up_to_rounding(
@@ -54,7 +55,7 @@ def distance_up_to_rounding(
     due to rounding decreases; this is repeated as long as it does. ``distance`` is that of psi.
     """
     fixed_x, fixed_v, room = jax.lax.stop_gradient((x, v, relative_rounding(x) * size))
-    floor = jnp.finfo(room.dtype).eps * euclidean_norm(fixed_v)
+    floor = jnp.finfo(room.dtype).eps * tree.euclidean_norm(fixed_v)
 
     def unfinished(state):
         _, least, decreased = state
@@ -65,7 +66,7 @@ def distance_up_to_rounding(
         step = room / least
         moved = prox(tree.add_scaled(fixed_x, step, fixed_v), step, scale)
         found = distance(moved, fixed_v, scale)
-        is_near = euclidean_norm(tree.sub(moved, fixed_x)) <= 4 * room
+        is_near = tree.euclidean_norm(tree.sub(moved, fixed_x)) <= 4 * room
         is_less = is_near & (found < least)
         return (
             tree.where(is_less, moved, y),
@@ -102,7 +103,7 @@ def distance_to_max_norm(x: Array, v: Array, radius: Array) -> Array:
     entries = jnp.where(top, signed, lowest)
     from_face = jnp.where(top, signed - project_simplex(entries, radius), v)
     from_ball = v - project_l1_ball(v, radius)
-    return euclidean_norm(jnp.where(largest_size > 0, from_face, from_ball))
+    return tree.euclidean_norm(jnp.where(largest_size > 0, from_face, from_ball))
 
 
 def distance_to_nuclear(x: Array, v: Array, weight: Array) -> Array:
@@ -122,14 +123,14 @@ def distance_to_nuclear(x: Array, v: Array, weight: Array) -> Array:
     rest = rest - (rest @ right.T) @ right
     in_spaces = v - rest - weight * (left @ right)
     excess = soft_threshold(singular_values(rest), weight)
-    return jnp.where(finite, euclidean_norm([in_spaces, excess]), jnp.nan)
+    return jnp.where(finite, tree.euclidean_norm([in_spaces, excess]), jnp.nan)
 
 
 def distance_to_ray(v: Params, direction: Params, on_boundary: Array) -> Array:
     """Distance of v from the multiples of an outward normal, or from 0 off a boundary."""
     square = tree.vdot(direction, direction)
     multiple = jnp.maximum(tree.vdot(v, direction), 0) / jnp.where(square > 0, square, 1)
-    return euclidean_norm(tree.add_scaled(v, jnp.where(on_boundary, -multiple, 0), direction))
+    return tree.euclidean_norm(tree.add_scaled(v, jnp.where(on_boundary, -multiple, 0), direction))
 
 
 def distance_to_level(v: Array, active: Array, least: Array | float) -> Array:
@@ -145,7 +146,7 @@ def distance_to_level(v: Array, active: Array, least: Array | float) -> Array:
     active_mean = active_sum / jnp.maximum(active_count, 1)
     level = jnp.maximum(active_mean, jnp.max((active_sum + jnp.cumsum(others)) / counts))
     level = jnp.maximum(level, least)
-    return euclidean_norm(jnp.where(active, v - level, jnp.maximum(v - level, 0)))
+    return tree.euclidean_norm(jnp.where(active, v - level, jnp.maximum(v - level, 0)))
 
 
 def is_on_sphere(size: Array, radius: Array) -> Array:

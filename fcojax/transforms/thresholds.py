@@ -1,4 +1,4 @@
-r"""Soft thresholding, clipping, and the projections on a simplex and an l1 ball.
+r"""Clipping, and the projections on a simplex and an l1 ball.
 
 The projection on a simplex subtracts a threshold theta from all entries, the root of
 :math:`\sum_i \max(v_i - \theta, 0) = s`. The left side is convex and decreasing in theta, so
@@ -16,9 +16,8 @@ References: Michelot, 1986; Condat, Fast projection onto the simplex and the l1 
 import jax
 import jax.numpy as jnp
 
-from fcojax.transforms.floats import in_floats
-from fcojax.types import Array, Scalar
-from fcojax.xla.rules import loop
+from fcojax.types import Array
+from fcojax.xla.loops import loop
 
 # Chunks of a strided view. For 1e6 entries, 32 to 256 chunks took the same time; for a few
 # thousand, 16 chunks save an iteration or two, as more of their maxima are active entries.
@@ -26,38 +25,6 @@ _NUM_CHUNKS, _NUM_CHUNKS_IF_SHORT, _SHORT = 64, 16, 1 << 16
 _COLUMNS = 64  # summed as a vector; XLA on a CPU sums a row one number after the other
 # Newton steps for normal entries: 3 to 8 for a thousand, 1 to 5 from the starting point of chunks.
 _USUAL_STEPS, _USUAL_STEPS_AFTER_CHUNKS = 8, 1
-
-
-@in_floats
-def soft_threshold(v: Array, threshold: Scalar) -> Array:
-    """Return ``sign(v) * max(|v| - threshold, 0)``, with exact zeros.
-
-    The derivative is 0 wherever the result is 0, also at ``|v| == threshold > 0``; for a threshold
-    of 0 it is 1 everywhere.
-
-    Args:
-      v: any array.
-      threshold: a number of at least 0, or an array that broadcasts against v.
-
-    Example:
-      >>> import fcojax, jax.numpy as jnp
-      >>> fcojax.transforms.soft_threshold(jnp.array([3.0, -0.5, -2.0]), 1.0).tolist()
-      [2.0, 0.0, -1.0]
-    """
-    return _soft(v, jnp.asarray(threshold, v.dtype))
-
-
-@jax.custom_jvp
-def _soft(v, threshold):
-    return v - jnp.clip(v, -threshold, threshold)
-
-
-@_soft.defjvp
-def _soft_jvp(primals, tangents):
-    v, threshold = primals
-    v_dot, threshold_dot = tangents
-    outside = (jnp.abs(v) > threshold) | (threshold == 0)
-    return _soft(v, threshold), jnp.where(outside, v_dot - jnp.sign(v) * threshold_dot, 0.0)
 
 
 @jax.custom_jvp

@@ -1,14 +1,15 @@
-"""Payloads to what is sent and back, and the uplink without feedback."""
+"""Payloads to what is sent and back, and the codec without feedback."""
 
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from fcojax import Uplink, tree
+from fcojax import Codec, tree
 from fcojax.extend import validated
 from fcojax.types import Array, Key, PyTree, Scalar
 from fcojax.uploads.compressor import Compressor, factory
@@ -173,8 +174,8 @@ def num_bytes(compressor: Compressor, hparams: Any, encoded: Encoded) -> Scalar:
 
 
 @factory
-def compressed(compressor: Compressor) -> Uplink:
-    """Return the uplink that compresses each upload, and forgets what it left out.
+def compressed(compressor: Compressor) -> Codec:
+    """Return the codec that compresses each upload, and forgets what it left out.
 
     The mean of many unbiased uploads is right on average; with a biased compressor the end point is
     wrong, and ``ef14`` or ``ef21`` is needed.
@@ -187,14 +188,14 @@ def compressed(compressor: Compressor) -> Uplink:
       >>> from fcojax import uploads
       >>> data = fcojax.from_rows({"a": np.arange(6, dtype="float32")}, sizes=[1, 2, 3])
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: (w[0] - rows["a"]) ** 2 + w[1] ** 2)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), uplink=compressed(uploads.qsgd(7)))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), codec=compressed(uploads.qsgd(7)))
       >>> w, history = fcojax.run(
       ...     fed_avg, fed_avg.hparams_type(client_lr=0.1), jnp.zeros(2, "float32"), data,
       ...     jax.random.key(0), plan, num_rounds=1)
       >>> float(history["bytes_up"][0])  # three clients; 2 numbers of 4 bits, and a norm of 32
       15.0
     """
-    return uplink_of(
+    return codec_of(
         compressor,
         init=lambda payload: (),
         encode_with=lambda hparams, payload, residual, key: (
@@ -204,20 +205,24 @@ def compressed(compressor: Compressor) -> Uplink:
     )
 
 
-def uplink_of(compressor: Compressor, init, encode_with) -> Uplink:
-    """Return an uplink that decodes and counts what this compressor encodes.
+def codec_of(compressor: Compressor, init: Callable, encode_with: Callable, **fields: Any) -> Codec:
+    """Return a codec that decodes and counts what this compressor encodes.
 
     Args:
       compressor: the compressor.
       init: ``(payload) -> residual``.
       encode_with: ``(hparams, payload, residual, key) -> (Encoded, residual)``.
+      **fields: other fields of the codec.
     """
-    return Uplink(
+    made = Codec(
         init,
-        encode_with,
+        lambda hparams, payload, residual, key, round_key: encode_with(
+            hparams, payload, residual, key
+        ),
         decode=functools.partial(decode, compressor),
         num_bytes=functools.partial(num_bytes, compressor),
     )
+    return made._replace(**fields)
 
 
 def _is_float(leaf: Any) -> bool:

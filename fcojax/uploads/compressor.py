@@ -1,21 +1,18 @@
 """Compressors: one array to fewer bytes and back, with what is known of the error.
 
-A compressor knows neither clients nor rounds. ``fcojax.uploads.compressed`` makes an uplink of it,
+A compressor knows neither clients nor rounds. ``fcojax.uploads.compressed`` makes a codec of it,
 and ``ef14``, ``ef21`` and their relatives one with error feedback.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.extend import memoised, validated
+from fcojax.extend import factory
 from fcojax.types import Array, Key, ManyArrays, OneArray, PyTree, Scalar
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 
 
 class Compressor(NamedTuple):
@@ -56,11 +53,6 @@ class Compressor(NamedTuple):
     leafwise: bool = False
 
     example = "uploads.top_k(0.01)"
-
-
-def factory(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Decorate a factory: arguments are checked, and equal calls return the same object."""
-    return memoised(validated(function))
 
 
 @factory
@@ -194,4 +186,19 @@ def compose(first: Compressor, second: Compressor) -> Compressor:
         contraction=combined(first.contraction, second.contraction, lambda a, b: a * b),
         num_bytes=None if second.num_bytes is None else num_bytes,
         leafwise=first.leafwise,
+    )
+
+
+def require_contractive(compressor: Compressor) -> None:
+    """Raise ``ValueError`` for a compressor that is not contractive."""
+    if compressor.contraction is not None:
+        return
+    if compressor.variance is not None:
+        raise ValueError(
+            f"compressor is {compressor.name}, which is unbiased and not contractive; pass "
+            f"contractive({compressor.name})."
+        )
+    raise ValueError(
+        f"compressor is {compressor.name}, which states no contraction; pass one that does, such "
+        "as top_k(0.01) or drive('least error')."
     )

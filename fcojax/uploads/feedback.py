@@ -1,4 +1,4 @@
-r"""Uplinks with error feedback: what compression leaves out is sent later.
+r"""Error feedback: what compression leaves out is sent later.
 
 Plain compression by a contractive C ends at a wrong point. Two remedies, for two kinds of uploads:
 
@@ -23,10 +23,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fcojax import Uplink, tree
+from fcojax import Aggregator, Codec, tree
+from fcojax.extend import Aggregate, Change, Term, Uploads, mean_of, memoised, number
 from fcojax.types import Array, NonNegative, Probability, PyTree, Share
 from fcojax.uploads import coding
-from fcojax.uploads.compressor import Compressor, factory
+from fcojax.uploads.compressor import Compressor, factory, require_contractive
 
 
 class Sum(NamedTuple):
@@ -57,13 +58,6 @@ class Compared(NamedTuple):
     estimate: PyTree
 
 
-class Tossed(NamedTuple):
-    """The hyperparameters, and the coin of the round."""
-
-    hparams: Any
-    whole: Array
-
-
 class Either(NamedTuple):
     """An encoded change, or the whole one."""
 
@@ -73,8 +67,8 @@ class Either(NamedTuple):
 
 
 @factory
-def ef14(compressor: Compressor) -> Uplink:
-    r"""Return an uplink whose clients add what compression left out to their next upload.
+def ef14(compressor: Compressor) -> Codec:
+    r"""Return the codec whose clients add what compression left out to their next upload.
 
     .. math:: c_i = C(u_i + e_i), \qquad e_i \leftarrow u_i + e_i - c_i
 
@@ -87,29 +81,29 @@ def ef14(compressor: Compressor) -> Uplink:
 
     Example:
       >>> from fcojax import uploads
-      >>> uplink, payload = ef14(uploads.top_k(1)), [jnp.array([3.0, 1.0])]
-      >>> residual, key = uplink.init(payload), jax.random.key(0)
+      >>> codec, payload = ef14(uploads.top_k(1)), [jnp.array([3.0, 1.0])]
+      >>> residual, key = codec.init(payload), jax.random.key(0)
       >>> for _ in range(4):
-      ...     encoded, residual = uplink.encode(None, payload, residual, key)
-      ...     print(uplink.decode(encoded)[0].tolist(), residual[0].tolist())
+      ...     encoded, residual = codec.encode(None, payload, residual, key, key)
+      ...     print(codec.decode(encoded)[0].tolist(), residual[0].tolist())
       [3.0, 0.0] [0.0, 1.0]
       [3.0, 0.0] [0.0, 2.0]
       [3.0, 0.0] [0.0, 3.0]
       [0.0, 4.0] [3.0, 0.0]
     """
-    _require_contractive(compressor)
+    require_contractive(compressor)
 
     def encode(hparams, payload, missing, key):
         wanted = tree.add(_wide(payload), missing)
         encoded, sent = _sent(compressor, hparams, wanted, payload, key)
         return encoded, tree.sub(wanted, sent)
 
-    return coding.uplink_of(compressor, _zeros, encode)._replace(feeds_back=True)
+    return coding.codec_of(compressor, _zeros, encode, feeds_back=True)
 
 
 @factory
-def ef21(compressor: Compressor) -> Uplink:
-    r"""Return an uplink whose clients and server keep an estimate of each upload, and improve it.
+def ef21(compressor: Compressor) -> Uploads:
+    r"""Return codec and aggregator that keep an estimate of each upload, and improve it.
 
     .. math:: c_i = C(u_i - g_i), \quad g_i \leftarrow g_i + c_i, \qquad
               g \leftarrow g + \sum_i p_i c_i
@@ -124,15 +118,16 @@ def ef21(compressor: Compressor) -> Uplink:
 
     Example:
       >>> from fcojax import uploads
-      >>> uplink, payload = ef21(uploads.top_k(1)), [jnp.array([3.0, 1.0])]
-      >>> estimate, key = uplink.init(payload), jax.random.key(0)
+      >>> codec, _ = ef21(uploads.top_k(1))
+      >>> payload, key = [jnp.array([3.0, 1.0])], jax.random.key(0)
+      >>> estimate = codec.init(payload)
       >>> for _ in range(2):
-      ...     encoded, estimate = uplink.encode(None, payload, estimate, key)
-      ...     print(uplink.decode(encoded)[0].tolist(), estimate[0].tolist())
+      ...     encoded, estimate = codec.encode(None, payload, estimate, key, key)
+      ...     print(codec.decode(encoded).value[0].tolist(), estimate[0].tolist())
       [3.0, 0.0] [3.0, 0.0]
       [0.0, 1.0] [3.0, 1.0]
     """
-    _require_contractive(compressor)
+    require_contractive(compressor)
 
     def encode(hparams, payload, estimate, key):
         wanted = tree.sub(_wide(payload), estimate)
@@ -143,7 +138,9 @@ def ef21(compressor: Compressor) -> Uplink:
 
 
 @factory
-def ef21_sgdm(compressor: Compressor, momentum: Probability | Callable[[Any], Any] = 0.9) -> Uplink:
+def ef21_sgdm(
+    compressor: Compressor, momentum: Probability | Callable[[Any], Any] = 0.9
+) -> Uploads:
     r"""Return ``ef21`` of moving averages of the uploads, for minibatches.
 
     .. math:: v_i \leftarrow \beta v_i + (1 - \beta) u_i, \quad c_i = C(v_i - g_i), \quad
@@ -158,17 +155,17 @@ def ef21_sgdm(compressor: Compressor, momentum: Probability | Callable[[Any], An
 
     Example:
       >>> from fcojax import uploads
-      >>> uplink, payload = ef21_sgdm(uploads.identity(), 0.5), [jnp.array([4.0])]
-      >>> kept, key = uplink.init(payload), jax.random.key(0)
+      >>> (codec, _), payload = ef21_sgdm(uploads.identity(), 0.5), [jnp.array([4.0])]
+      >>> kept, key = codec.init(payload), jax.random.key(0)
       >>> for _ in range(2):
-      ...     _, kept = uplink.encode(None, payload, kept, key)
+      ...     _, kept = codec.encode(None, payload, kept, key, key)
       >>> kept.estimate[0].tolist()
       [3.0]
     """
-    _require_contractive(compressor)
+    require_contractive(compressor)
 
     def encode(hparams, payload, kept, key):
-        beta = _number(momentum, hparams)
+        beta = number(hparams, momentum)
         average = jax.tree.map(
             lambda v, u: jnp.asarray(beta, v.dtype) * v + jnp.asarray(1 - beta, v.dtype) * u,
             kept.average,
@@ -182,7 +179,7 @@ def ef21_sgdm(compressor: Compressor, momentum: Probability | Callable[[Any], An
 
 
 @factory
-def econtrol(compressor: Compressor, rate: NonNegative | Callable[[Any], Any] = 0.1) -> Uplink:
+def econtrol(compressor: Compressor, rate: NonNegative | Callable[[Any], Any] = 0.1) -> Uploads:
     r"""Return ``ef21`` that also sends, little by little, the sum of what was left out.
 
     .. math:: c_i = C(\eta e_i + u_i - g_i), \quad e_i \leftarrow e_i + u_i - g_i - c_i, \quad
@@ -197,16 +194,16 @@ def econtrol(compressor: Compressor, rate: NonNegative | Callable[[Any], Any] = 
 
     Example:
       >>> from fcojax import uploads
-      >>> uplink, payload = econtrol(uploads.top_k(1)), [jnp.array([3.0, 1.0])]
-      >>> kept, key = uplink.init(payload), jax.random.key(0)
-      >>> _, kept = uplink.encode(None, payload, kept, key)
+      >>> (codec, _), payload = econtrol(uploads.top_k(1)), [jnp.array([3.0, 1.0])]
+      >>> kept, key = codec.init(payload), jax.random.key(0)
+      >>> _, kept = codec.encode(None, payload, kept, key, key)
       >>> kept.estimate[0].tolist(), kept.missing[0].tolist()
       ([3.0, 0.0], [0.0, 1.0])
     """
-    _require_contractive(compressor)
+    require_contractive(compressor)
 
     def encode(hparams, payload, kept, key):
-        eta = _number(rate, hparams)
+        eta = number(hparams, rate)
         error = tree.sub(_wide(payload), kept.estimate)
         wanted = tree.add_scaled(error, eta, kept.missing)
         encoded, sent = _sent(compressor, hparams, wanted, payload, key)
@@ -217,8 +214,10 @@ def econtrol(compressor: Compressor, rate: NonNegative | Callable[[Any], Any] = 
 
 
 @factory
-def diana(compressor: Compressor, rate: NonNegative | Callable[[Any], Any] | None = None) -> Uplink:
-    r"""Return an uplink that compresses the difference to a shift, which learns the upload.
+def diana(
+    compressor: Compressor, rate: NonNegative | Callable[[Any], Any] | None = None
+) -> Uploads:
+    r"""Return codec and aggregator that compress differences to a shift, which learns uploads.
 
     .. math:: m_i = Q(u_i - h_i), \quad h_i \leftarrow h_i + \alpha m_i, \qquad
               g = h + \sum_i p_i m_i, \quad h \leftarrow h + \alpha \sum_i p_i m_i
@@ -235,9 +234,9 @@ def diana(compressor: Compressor, rate: NonNegative | Callable[[Any], Any] | Non
 
     Example:
       >>> from fcojax import uploads
-      >>> uplink, payload = diana(uploads.natural()), [jnp.array([4.0, 0.0])]
-      >>> shift, key = uplink.init(payload), jax.random.key(0)
-      >>> _, shift = uplink.encode(None, payload, shift, key)
+      >>> (codec, _), payload = diana(uploads.natural()), [jnp.array([4.0, 0.0])]
+      >>> shift, key = codec.init(payload), jax.random.key(0)
+      >>> _, shift = codec.encode(None, payload, shift, key, key)
       >>> [round(number, 3) for number in shift[0].tolist()]  # 8/9 of the upload
       [3.556, 0.0]
     """
@@ -246,24 +245,24 @@ def diana(compressor: Compressor, rate: NonNegative | Callable[[Any], Any] | Non
     def alpha(hparams, payload):
         if rate is None:
             return 1 / (1 + coding.worst_variance(compressor, hparams, payload))
-        return _number(rate, hparams)
+        return number(hparams, rate)
 
     def encode(hparams, payload, shift, key):
         wanted = tree.sub(_wide(payload), shift)
         encoded, sent = _sent(compressor, hparams, wanted, payload, key)
         return encoded, tree.add_scaled(shift, alpha(hparams, payload), sent)
 
-    def recall(hparams, mean, memory, fraction):
+    def estimated(hparams, mean, memory, fraction):
         learned = alpha(hparams, mean) * fraction
         kept = Sum(*tree.add_compensated(memory.value, memory.residue, learned, mean))
         return tree.add(memory.value, mean), kept
 
-    return _mirrored(compressor, _zeros, encode)._replace(recall=recall)
+    return _mirrored(compressor, _zeros, encode, estimated)
 
 
 @factory
-def marina(compressor: Compressor, probability: Share | Callable[[Any], Any] = 0.1) -> Uplink:
-    r"""Return an uplink that compresses the change of each upload, and in some rounds sends all.
+def marina(compressor: Compressor, probability: Share | Callable[[Any], Any] = 0.1) -> Uploads:
+    r"""Return codec and aggregator that compress changes of uploads, and at times send all.
 
     One coin for all clients of a round falls with probability p; with :math:`u_i'` a client's last
     upload,
@@ -286,61 +285,82 @@ def marina(compressor: Compressor, probability: Share | Callable[[Any], Any] = 0
 
     Example:
       >>> from fcojax import uploads
-      >>> uplink, payload = marina(uploads.rand_k(1), 0.5), [jnp.array([4, 2.0], "float32")]
-      >>> kept, coins = uplink.init(payload), []
+      >>> (codec, _), payload = marina(uploads.rand_k(1), 0.5), [jnp.array([4, 2.0], "float32")]
+      >>> kept, coins = codec.init(payload), []
       >>> for key in jax.random.split(jax.random.key(0), 8):
-      ...     known = uplink.of_round(None, key)
-      ...     encoded, kept = uplink.encode(known, payload, kept, key)
-      ...     coins.append(int(uplink.num_bytes(known, encoded)))  # one of two numbers, or both
+      ...     encoded, kept = codec.encode(None, payload, kept, key, key)
+      ...     coins.append(int(codec.num_bytes(None, encoded)))  # one of two numbers, or both
       >>> sorted(set(coins)), kept.estimate[0].tolist()
       ([4, 8], [4.0, 2.0])
     """
     _require_unbiased(compressor)
 
-    def of_round(hparams, key):
-        return Tossed(hparams, jax.random.bernoulli(key, _number(probability, hparams)))
-
-    def encode(known, payload, kept, key):
+    def encode(hparams, payload, kept, key, round_key):
+        whole = jax.random.bernoulli(round_key, number(hparams, probability))
         upload = _wide(payload)
         wanted = tree.sub(upload, kept.last)
-        encoded, sent = _sent(compressor, known.hparams, wanted, payload, key)
+        encoded, sent = _sent(compressor, hparams, wanted, payload, key)
         narrow = jax.tree.map(
             lambda u, g, own: (u - g).astype(own.dtype), upload, kept.estimate, payload
         )
-        change = tree.where(known.whole, _wide(narrow), sent)
+        change = tree.where(whole, _wide(narrow), sent)
         kept = Compared(upload, tree.add(kept.estimate, change))
-        return Either(encoded, narrow, known.whole), kept
+        return Either(encoded, narrow, whole), kept
 
     def decode(either):
         decoded = coding.decode(compressor, either.encoded)
-        return tree.where(either.whole, either.change, decoded)
+        return Change(tree.where(either.whole, either.change, decoded))
 
-    def num_bytes(known, either):
-        compressed = coding.num_bytes(compressor, known.hparams, either.encoded)
-        return jnp.where(known.whole, tree.num_bytes(either.change), compressed)
+    def num_bytes(hparams, either):
+        compressed = coding.num_bytes(compressor, hparams, either.encoded)
+        return jnp.where(either.whole, tree.num_bytes(either.change), compressed)
 
-    uplink = _mirrored(compressor, lambda zeros: Compared(_zeros(zeros), _zeros(zeros)), encode)
-    return uplink._replace(decode=decode, num_bytes=num_bytes, of_round=of_round)
+    codec = Codec(
+        lambda zeros: Compared(_zeros(zeros), _zeros(zeros)), encode, decode, num_bytes, True
+    )
+    return Uploads(codec, _mirror(_summed))
 
 
-def _mirrored(compressor: Compressor, init, encode_with) -> Uplink:
-    """Return an uplink whose server keeps the mean of what all clients have sent so far."""
-
-    def recall(hparams, mean, memory, fraction):
-        after = Sum(*tree.add_compensated(memory.value, memory.residue, fraction, mean))
-        return after.value, after
-
-    return coding.uplink_of(compressor, init, encode_with)._replace(
-        memory=lambda zeros: Sum(_zeros(zeros), _zeros(zeros)),
-        recall=recall,
-        of_population=True,
+def _mirrored(
+    compressor: Compressor, init: Callable, encode_with: Callable, estimated: Callable | None = None
+) -> Uploads:
+    """Return a codec that sends changes of an estimate, and the server that keeps their mean."""
+    codec = coding.codec_of(
+        compressor,
+        init,
+        encode_with,
+        decode=lambda encoded: Change(coding.decode(compressor, encoded)),
         feeds_back=True,
     )
+    return Uploads(codec, _mirror(estimated or _summed))
 
 
-def _number(given: Any, hparams: Any) -> Any:
-    """Return a number, or what a function of the hyperparameters returns."""
-    return given(hparams) if callable(given) else given
+def _summed(hparams: Any, mean: PyTree, memory: Sum, fraction: Array) -> tuple[PyTree, Sum]:
+    """Return the mean of what all clients have sent so far, twice."""
+    after = Sum(*tree.add_compensated(memory.value, memory.residue, fraction, mean))
+    return after.value, after
+
+
+@memoised
+def _mirror(estimated: Callable) -> Aggregator:
+    """Return the aggregator that adds up changes of the clients' estimates.
+
+    Args:
+      estimated: ``(hparams, mean change, memory, fraction) -> (estimate, memory)``.
+    """
+
+    def init(payload):
+        return Sum(_zeros(payload.value), _zeros(payload.value))
+
+    def term(hparams, payload, memory):
+        return Term(payload.value)
+
+    def finish(hparams, total, weights, memory, key):
+        mean = mean_of(total, weights)
+        estimate, after = estimated(hparams, mean, memory, weights.fraction)
+        return Aggregate(estimate, fraction=None, memory=after, step=weights.count > 0)
+
+    return Aggregator(init, term, finish=finish, takes_changes=True)
 
 
 def _sent(
@@ -373,17 +393,3 @@ def _require_unbiased(compressor: Compressor) -> None:
             f"compressor is {compressor.name}, which is biased; pass an unbiased one, such as "
             "rand_k(0.1) or qsgd(7)."
         )
-
-
-def _require_contractive(compressor: Compressor) -> None:
-    if compressor.contraction is not None:
-        return
-    if compressor.variance is not None:
-        raise ValueError(
-            f"compressor is {compressor.name}, which is unbiased and not contractive; pass "
-            f"contractive({compressor.name})."
-        )
-    raise ValueError(
-        f"compressor is {compressor.name}, which states no contraction; pass one that does, such "
-        "as top_k(0.01) or drive('least error')."
-    )

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 
-from fcojax import Uplink
-from fcojax.extend import RoundWeights
-from fcojax.types import Array, Key, Numbers, Positive, PyTree
+from fcojax import Aggregator, Codec
+from fcojax.extend import Aggregate, RoundWeights, Uploads, number
+from fcojax.types import Array, Numbers, Positive, PyTree
 from fcojax.uploads.compressor import factory
 from fcojax.uploads.quantise import rounded
 
@@ -26,28 +26,47 @@ _WHOLE = 0.25  # how far the rounding errors of a sum may be from a whole number
 
 
 @dataclasses.dataclass(frozen=True)
-class ModularMean:
-    """The mean of whole numbers of steps, of which only the sum modulo a power of two is known.
+class ModularGrid:
+    """A grid of steps, and sums of whole numbers of them modulo a power of two.
 
     Attributes:
-      step: of the grid.
+      step: of the grid, a number or a function of the hyperparameters.
       bits: of the power of two.
+
+    Example:
+      >>> from fcojax import uploads
+      >>> uploads.ModularGrid(0.25, bits=5).size_of_step(None)
+      0.25
     """
 
     step: Any
     bits: int
 
-    def __call__(self, hparams: Any, total: PyTree, weights: RoundWeights, key: Key) -> PyTree:
-        """Return the mean, NaN if a sum would wrap; see ``Uplink.finish``."""
+    def size_of_step(self, hparams: Any) -> Any:
+        """Return the step as a number."""
+        return number(hparams, self.step)
 
-        def mean(whole, count):
-            return whole * jnp.asarray(self.size(hparams), whole.dtype) / count
+    def codec(self, prepared: Callable[[Any, PyTree], PyTree] = lambda hparams, x: x) -> Codec:
+        """Return the codec that rounds at random to the grid.
 
-        return self.means(total, weights, mean)
+        Args:
+          prepared: ``(hparams, payload) -> payload``, before it is rounded.
+        """
 
-    def size(self, hparams: Any) -> Any:
-        """Return the step, a number or a function of the hyperparameters."""
-        return self.step(hparams) if callable(self.step) else self.step
+        def encode(hparams, payload, residual, key, round_key):
+            size = self.size_of_step(hparams)
+            leaves, structure = jax.tree.flatten(prepared(hparams, payload))
+            codes = [
+                rounded(_checked(x) / jnp.asarray(size, x.dtype), jax.random.fold_in(key, index))
+                for index, x in enumerate(leaves)
+            ]
+            return jax.tree.unflatten(structure, codes), residual
+
+        def num_bytes(hparams, encoded):
+            sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(encoded)]
+            return sum(-(-size * self.bits // 8) for size in sizes)
+
+        return Codec(lambda payload: (), encode, lambda encoded: encoded, num_bytes)
 
     def means(
         self,
@@ -82,8 +101,8 @@ class ModularMean:
 
 
 @factory
-def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> Uplink:
-    r"""Return an uplink that rounds at random to a grid and adds modulo :math:`2^b`.
+def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> Uploads:
+    r"""Return codec and aggregator that round to a grid at random and add modulo :math:`2^b`.
 
     .. math:: q_i = \lfloor u_i / s + \mathrm{uniform}(0, 1) \rfloor, \qquad
               g = \frac{s}{n} \sum_i q_i, \qquad -2^{b-1} \le \sum_i q_i < 2^{b-1}.
@@ -95,7 +114,7 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> Uplink:
     numbers add up exactly, so the mean is the same bit for bit on any chunk and any device.
 
     Clients have to have equal weights, as sums of whole numbers have no weights; with others every
-    round is refused. ``privacy.gaussian(..., uplink=modular_sum(...))`` adds noise to the sum.
+    round is refused. ``privacy.modular_gaussian`` adds noise to the sum.
 
     Args:
       step: s; or ``hparams -> s``, to sweep it in one program.
@@ -106,32 +125,24 @@ def modular_sum(step: Positive | Callable[[Any], Any], bits: Bits) -> Uplink:
       >>> from fcojax import uploads
       >>> data = fcojax.from_rows({"a": np.array([1.0, 3.0])}, sizes=[1, 1])
       >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: (w - rows["a"]) ** 2 / 2)
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), uplink=uploads.modular_sum(0.25, bits=5))
+      >>> plan = fcojax.Plan(
+      ...     fcojax.local_steps(1), fcojax.everyone(), *uploads.modular_sum(0.25, bits=5))
       >>> w, history = fcojax.run(  # uploads 0.5 and 1.5 are 2 and 6 steps, of at most 15 together
       ...     fed_avg, fed_avg.hparams_type(client_lr=0.5), jnp.array(0.0), data,
       ...     jax.random.key(0), plan, num_rounds=1)
       >>> float(w), int(history["refused"][0]), float(history["bytes_up"][0])
       (1.0, 0, 2.0)
     """
-    mean = ModularMean(step, bits)
+    grid = ModularGrid(step, bits)
 
-    def encode(hparams, payload, residual, key):
-        size, (leaves, structure) = mean.size(hparams), jax.tree.flatten(payload)
-        codes = [
-            rounded(_checked(leaf) / jnp.asarray(size, leaf.dtype), jax.random.fold_in(key, index))
-            for index, leaf in enumerate(leaves)
-        ]
-        return jax.tree.unflatten(structure, codes), residual
+    def finish(hparams, total, weights, memory, key):
+        def mean(whole, count):
+            return whole * jnp.asarray(grid.size_of_step(hparams), whole.dtype) / count
 
-    return Uplink(
-        init=lambda payload: (),
-        encode=encode,
-        decode=lambda encoded: encoded,
-        finish=mean,
-        num_bytes=lambda hparams, encoded: sum(
-            -(-math.prod(leaf.shape) * bits // 8) for leaf in jax.tree.leaves(encoded)
-        ),
-    )
+        means = grid.means(total, weights, mean)
+        return Aggregate(means, weights.fraction, memory, step=weights.count > 0)
+
+    return Uploads(grid.codec(), Aggregator(finish=finish))
 
 
 def _checked(leaf: Array) -> Array:

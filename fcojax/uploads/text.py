@@ -1,11 +1,11 @@
-"""An uplink from a text, as a config writes it, ``top_k:0.01,ef21``: a compressor and feedback."""
+"""Codec and aggregator from a text of a config, ``top_k:0.01,ef21``: a compressor and feedback."""
 
 import difflib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
-from fcojax import Uplink
+from fcojax.extend import Uploads
 from fcojax.uploads import feedback, low_rank, quantise, rotation, sparse
 from fcojax.uploads.coding import compressed
 from fcojax.uploads.compressor import Compressor, compose, contractive
@@ -32,7 +32,7 @@ _COMPRESSORS: dict[str, tuple[str, Callable[[str], Any] | None, Callable[..., Co
     "power": ("power:RANK", int, low_rank.power),
     "half": ("half", None, quantise.half),
 }
-_FEEDBACK: dict[str, tuple[str, Callable[[str], Any] | None, Callable[..., Uplink]]] = {
+_FEEDBACK: dict[str, tuple[str, Callable[[str], Any] | None, Callable[..., Any]]] = {
     "ef14": ("ef14", None, feedback.ef14),
     "ef21": ("ef21", None, feedback.ef21),
     "ef21_sgdm": ("ef21_sgdm:MOMENTUM", float, feedback.ef21_sgdm),
@@ -42,8 +42,8 @@ _FEEDBACK: dict[str, tuple[str, Callable[[str], Any] | None, Callable[..., Uplin
 }
 
 
-def from_text(text: str, name: str = "uplink") -> Uplink:
-    """Return the uplink that a text names.
+def from_text(text: str, name: str = "codec") -> Uploads:
+    """Return the codec that a text names, and the aggregator that it needs.
 
     Args:
       text: a compressor, or two joined by ``+``, and behind a comma the error feedback. An unbiased
@@ -52,23 +52,43 @@ def from_text(text: str, name: str = "uplink") -> Uplink:
 
     Example:
       >>> from fcojax import uploads
-      >>> from_text("top_k:0.01+half,ef21") is uploads.ef21(
+      >>> from_text("top_k:0.01+half,ef21") == uploads.ef21(
       ...     uploads.compose(uploads.top_k(0.01), uploads.half()))
       True
     """
     chain, comma, remedy = text.partition(",")
     given = f"{name} is {text!r}"
-    first, plus, second = chain.partition("+")
+    compressor = _compressor(chain, given)
+    if not comma:
+        return Uploads(compressed(compressor))
+    if compressor.variance is not None and not remedy.strip().startswith(("diana", "marina")):
+        compressor = contractive(compressor)
+    made = _made(remedy, _FEEDBACK, "error feedback", given, compressor)
+    return made if isinstance(made, Uploads) else Uploads(made)  # ef14 needs no aggregator
+
+
+def compressor_from_text(text: str, name: str = "compressor") -> Compressor:
+    """Return the compressor that a text names, as ``from_text`` without feedback.
+
+    Args:
+      text: a compressor, or two joined by ``+``.
+      name: what errors call the text.
+
+    Example:
+      >>> compressor_from_text("top_k:0.01").name
+      'top_k(0.01)'
+    """
+    return _compressor(text, f"{name} is {text!r}")
+
+
+def _compressor(text: str, given: str) -> Compressor:
+    first, plus, second = text.partition("+")
     compressor = _made(first, _COMPRESSORS, "compressor", given)
     if plus and not first.strip().startswith(("top_k", "rand_k")):
         raise ValueError(f"{given}; the first of two is top_k or rand_k.")
     if plus:
         compressor = compose(compressor, _made(second, _COMPRESSORS, "compressor", given))
-    if not comma:
-        return compressed(compressor)
-    if compressor.variance is not None and not remedy.strip().startswith(("diana", "marina")):
-        compressor = contractive(compressor)
-    return _made(remedy, _FEEDBACK, "error feedback", given, compressor)
+    return compressor
 
 
 def _made(text: str, known: dict[str, Any], what: str, whole: str, *inner: Compressor) -> Any:

@@ -9,22 +9,10 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import custom_vmap
 
 from fcojax import tree
 from fcojax.types import Array, PyTree
-
-
-@custom_vmap
-def batch_max(number: Array) -> Array:
-    """Return the maximum of a scalar over all enclosing ``vmap`` axes, as an unbatched value."""
-    return number
-
-
-@batch_max.def_vmap
-def _reduce(axis_size, in_batched, number):
-    del axis_size, in_batched
-    return batch_max(jnp.max(number)), False
+from fcojax.xla.loops import batch_max
 
 
 def cond_unbatched(

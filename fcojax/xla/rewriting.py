@@ -1,8 +1,8 @@
-"""Convolutions, max pooling and picked entries of any origin, in forms that are fast in loops.
+"""Convolutions and max pooling of any origin, in forms that are fast in loops.
 
 Layers of Flax, Haiku, Equinox or plain JAX call ``jax.lax``, whose convolutions XLA runs slowly
 inside loops on a CPU. Here a function is traced, and these equations of its jaxpr are exchanged for
-the forms of ``fcojax.xla.convolution`` and ``slicing``, also inside of jit, loops, branches,
+the forms of ``fcojax.xla.convolution``, also inside of jit, loops, branches,
 checkpoints and functions with derivatives of their own. Derivatives are those of the new forms.
 """
 
@@ -13,22 +13,18 @@ from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, TypeVar
 
 import jax
-import jax.numpy as jnp
 from jax.extend import core
 from jax.extend.core import primitives
 
 from fcojax.xla.convolution import conv_general_dilated, reduce_window_max
 from fcojax.xla.jaxprs import inner_programs
 from fcojax.xla.rules import rules
-from fcojax.xla.slicing import entry_of_each_row
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 # Slices take memory and compile time in proportion to the window: a 5 x 5 x 5 kernel has 125 taps.
 _MOST_TAPS = 128
-# Rows of this length, such as scores of classes, are summed up in less time than a launch takes.
-_LONGEST_ROW = 1024
 
 
 _enabled = jax.make_user_context(True)
@@ -48,7 +44,6 @@ def as_written() -> AbstractContextManager:
 def fast_inside_loops(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Exchange the convolutions of a function, where the device's rules want it, and max poolings.
 
-    Where they want few kernels, so are gathers of one entry of each row, such as a label's score.
     Apply it before differentiation. Windows of more than 128 entries are left unchanged, and so are
     groups of examples (``batch_group_count``), shardings of a result (``out_sharding``) and rules
     of custom derivatives, which are traced later. A function without any of these equations is
@@ -127,8 +122,6 @@ def _with_exchanged(value: Any) -> Any:
 def _fast_form(equation: Any) -> Callable | None:
     """The function that computes an equation in another form, or ``None``."""
     params = dict(equation.params)
-    if equation.primitive is primitives.gather_p:
-        return _picked(equation.invars[0].aval, equation.outvars[0].aval, params)
     if equation.primitive is primitives.conv_general_dilated_p:
         if not rules().slices:
             return None
@@ -145,25 +138,3 @@ def _fast_form(equation: Any) -> Callable | None:
     if is_empty or math.prod(window) > _MOST_TAPS:
         return None
     return functools.partial(form, **params)
-
-
-def _picked(rows: Any, entries: Any, params: dict) -> Callable | None:
-    """The function for a gather of one entry of each row, or ``None`` for another gather."""
-    numbers, axes = params["dimension_numbers"], tuple(range(rows.ndim - 1))
-    by_row = numbers.operand_batching_dims == numbers.start_indices_batching_dims == axes
-    by_row &= entries.shape == (*rows.shape[:-1], 1)
-    at_one_place = numbers.collapsed_slice_dims == (len(axes),)
-    at_one_place &= params["slice_sizes"] == (*rows.shape[:-1], 1)
-    at_one_place &= entries.shape == rows.shape[:-1]
-    short = 0 < rows.shape[-1] <= _LONGEST_ROW and jnp.issubdtype(rows.dtype, jnp.floating)
-    if not (rules().few_kernels and axes and (by_row or at_one_place) and short and entries.size):
-        return None
-    if numbers.start_index_map != (len(axes),):
-        return None
-    fill = jnp.nan if params["fill_value"] is None else params["fill_value"]
-
-    def form(rows, index):
-        entry = entry_of_each_row(rows, index, params["mode"], fill)
-        return entry.reshape(entries.shape)
-
-    return form

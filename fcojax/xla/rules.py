@@ -10,9 +10,6 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, ParamSpec, TypeVar
 
 import jax
-import jax.numpy as jnp
-
-from fcojax.types import Array, PyTree
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -166,29 +163,3 @@ def in_full_precision(function: Callable[Arguments, Result]) -> Callable[Argumen
             return function(*args, **kwargs)
 
     return traced
-
-
-def loop(
-    unfinished: Callable[[PyTree], Array],
-    advance: Callable[[PyTree], PyTree],
-    state: PyTree,
-    usual: int,
-) -> PyTree:
-    """Run ``jax.lax.while_loop``, on an accelerator with the first iterations unrolled.
-
-    Unrolled iterations after the end are computed and discarded, so the result is the same.
-
-    Args:
-      unfinished: ``(state) -> bool``, whether to continue.
-      advance: ``(state) -> state``, one iteration.
-      state: the initial state.
-      usual: the usual number of iterations, which are unrolled.
-    """
-
-    def masked(_, state):
-        running, new_state = unfinished(state), advance(state)
-        return jax.tree.map(lambda new, old: jnp.where(running, new, old), new_state, state)
-
-    if rules().usual_first:
-        state = jax.lax.fori_loop(0, usual, masked, state, unroll=True)
-    return jax.lax.while_loop(unfinished, advance, state)

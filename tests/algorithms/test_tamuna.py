@@ -119,7 +119,7 @@ def test_with_everyone_an_owner_it_is_scaffnew():
 @pytest.mark.slow
 @pytest.mark.parametrize(("cohort", "size"), [(fcojax.everyone(), 5), (LOSSY, 3)])
 def test_two_owners_of_each_coordinate_end_at_the_solution(cohort, size):
-    """With two fifths of the numbers; an uplink that sends as many is stuck."""
+    """With two fifths of the numbers; a codec that sends as many is stuck."""
     plan = fcojax.Plan(fcojax.local_steps(STEPS), cohort)
     model, history = fcojax.run(
         chosen(2), RATES, jnp.ones(DIM), data(), KEY, plan, num_rounds=600, eval_every=600
@@ -128,7 +128,7 @@ def test_two_owners_of_each_coordinate_end_at_the_solution(cohort, size):
     best = np.linalg.solve(hessians, slopes)
     np.testing.assert_allclose(model, best, atol=1e-10)
     assert float(history["bytes_up"][0]) == pytest.approx(600 * size * 0.4 * DIM * 8)
-    lossy = plan._replace(uplink=uploads.compressed(uploads.top_k(3)))
+    lossy = plan._replace(codec=uploads.compressed(uploads.top_k(3)))
     plain = prox_skip(loss)
     stuck, _ = fcojax.run(
         plain,
@@ -141,27 +141,3 @@ def test_two_owners_of_each_coordinate_end_at_the_solution(cohort, size):
         eval_every=600,
     )
     assert np.linalg.norm(stuck - best) > 1e-3 * np.linalg.norm(best)
-
-
-@pytest.mark.parametrize(
-    ("call", "sentence"),
-    [
-        (lambda: tamuna(loss, num_clients=5, num_owners=1), "from 2 owners to that many"),
-        (lambda: tamuna(loss, num_clients=5, num_owners=6), "num_owners is 6 and num_clients 5"),
-        (lambda: tamuna(loss, num_owners=2), "num_clients None; pass the number of clients"),
-        (
-            lambda: fcojax.start(
-                chosen(2),
-                RATES,
-                jnp.ones(DIM),
-                data(),
-                KEY,
-                fcojax.Plan(fcojax.local_steps(2), uplink=uploads.ef14(uploads.top_k(2))),
-            ),
-            "needs uploads as they were sent; pass uplink=None",
-        ),
-    ],
-)
-def test_bad_input_is_refused_in_a_sentence(call, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        call()

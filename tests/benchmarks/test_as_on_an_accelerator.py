@@ -51,7 +51,7 @@ def given(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "algorithm", ["fed_dual_avg", pytest.param("fed_avg", marks=pytest.mark.long)]
+    "algorithm", ["fed_dual_avg", pytest.param("fed_avg", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("name", SMALL)
 def test_linear_workloads(name, algorithm):
@@ -79,7 +79,7 @@ def test_the_sweep():
     )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["W7", "W8"])
 def test_networks(name):
     workload = WORKLOADS[name]._replace(num_clients=2, num_examples=8, batch_size=4, cohort_size=2)

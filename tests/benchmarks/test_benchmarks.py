@@ -30,89 +30,39 @@ def json_lines(*arguments):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_command_prints_both_sides_and_they_agree():
     (row,) = json_lines("benchmarks.rounds", "--workload=toy", "--repeats=1")
     assert row["objective"] == pytest.approx(row["numpy_objective"], rel=1e-5)
     assert {"ms_per_round", "first_run_s", "peak_rss_mb", "ratio"} <= set(row)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_sweep_agrees_with_the_loop_over_its_points():
     (row,) = json_lines("benchmarks.sweep", "--workload=toy", "--repeats=1")
     assert row["largest_difference"] < 1e-4
     assert list(row["ms_per_round"]) == ["1", "4"] and row["ratio_per_point"] > 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_first_round_is_timed_beside_plain_jax():
     (row,) = json_lines("benchmarks.first_round", "--workload=toy", "--repeats=1")
     assert {*row["ours"]} == {*row["plain_jax"]} and row["ours"]["first_round_s"] > 0
     assert 0 < row["ours"]["held_mb"] <= row["ours"]["peak_mb"] + 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_scaling_measures_every_size():
     (row,) = json_lines("benchmarks.scaling", "--workload=toy")
     assert row["cohort_size"] == [2, 6] and len(row["beyond_data_mb"]) == 2
     assert min(row["ms_per_round"]) > 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_launcher_runs_beside_the_sweep():
     (row,) = json_lines("benchmarks.launcher", "--quick", "--rounds=10", "--repeats=1")
     assert row["points"] == 4 and row["seeds"] == 1
     assert set(row["cpu_ms_a_round"]) == {"launcher", "sweep"} and row["ratio"] > 0
-
-
-@pytest.mark.long
-def test_a_whole_run_of_the_launcher_is_timed_beside_a_script():
-    (row,) = json_lines(
-        "benchmarks.whole_runs",
-        "--quick",
-        "--algorithm=fed_mid",
-        "--repeats=1",
-        "--config.num_rounds=20",
-        "--config.criterion_rounds=10",
-    )
-    assert set(row["cpu_s"]) == {"launcher", "sweep"}
-    assert row["medians"]["launcher over sweep"] > 0
-
-
-@pytest.mark.long
-def test_a_step_in_the_library_is_timed_beside_the_step_alone():
-    (row,) = json_lines("benchmarks.steps", "--quick", "--network=char_gru", "--repeats=1")
-    assert row["case"] == "char_gru" and {"ratio", "ratio_to_xlas_own"} <= set(row)
-
-
-@pytest.mark.long
-def test_operations_are_timed_in_loops():
-    rows = json_lines("benchmarks.in_loops", "--quick", "--only=embedding", "--repeats=1")
-    assert len(rows) == 3 and not any("failed" in row for row in rows)
-    assert all(row["scan_ratio"] > 0 and row["mapped_ratio"] > 0 for row in rows)
-
-
-@pytest.mark.long
-def test_ragged_clients_have_as_many_examples_as_equal_ones():
-    (row,) = json_lines("benchmarks.ragged", "--quick", "--batch_size=5")
-    ragged, equal = row["examples"].values()
-    assert abs(ragged - equal) <= 20 / 2  # clients, of whom each has one more or less at most
-    assert 0 <= row["padded_share"] < 1 and row["ratio"] > 0
-
-
-@pytest.mark.long
-def test_sites_on_loopback_end_where_their_simulation_does():
-    pytest.importorskip("flwr", reason="Flower is not installed; pip install 'fcojax[flower]'")
-    (row,) = json_lines("benchmarks.sites", "--algorithm=scaffold", "--rounds=6")
-    assert row["lost_as_simulated"] and row["largest_difference"] <= 1e-12 < row["largest_weight"]
-
-
-@pytest.mark.long
-def test_wrong_peers_on_loopback_are_refused_in_a_sentence():
-    pytest.importorskip("flwr", reason="Flower is not installed; pip install 'fcojax[flower]'")
-    (row,) = json_lines("benchmarks.sites", "--wrong")
-    assert all("site Bern runs another federation" in sentence for sentence in row.values())
-    assert set(row) == {"algorithm", "version", "penalty"}
 
 
 def test_images_of_the_binary_version_are_planes_of_three_colours(tmp_path):
@@ -128,7 +78,7 @@ def test_images_of_the_binary_version_are_planes_of_three_colours(tmp_path):
         cifar10.read(tmp_path, ("test_batch.bin",))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_cifar_setting_runs_at_a_small_size():
     small = ["--clients=4", "--cohort=2", "--test=40", "--rounds=4", "--eval_every=2"]
     *curve, last = json_lines("benchmarks.cifar10", *small)
@@ -136,26 +86,20 @@ def test_the_cifar_setting_runs_at_a_small_size():
     assert last["parameters"] == 1_626_442 and last["cohort"] == 2 and last["ms_per_round"] > 0
 
 
-@pytest.mark.long
-def test_methods_are_compared_on_columns_of_unlike_scale():
-    (row,) = json_lines("benchmarks.unlike_scales", "--span=10", "--rounds=40")
-    assert row["rounds"]["fed_dual_avg"] == 20 and row["rounds"]["fed_da, adam"] is None
+@pytest.mark.slow
+def test_memory_is_counted_in_populations():
+    rows = json_lines("benchmarks.memory", "--megabytes=20", "--operations=from_rows,run,optimum")
+    assert [row["operation"] for row in rows] == ["from_rows", "run", "optimum"]
+    assert rows[0]["arrays"] == pytest.approx(1, abs=0.1)
 
 
-@pytest.mark.long
-def test_a_path_is_that_of_the_pooled_solver():
-    (row,) = json_lines("benchmarks.strengths", "--quick", "--repeats=1")
-    assert row["unsolved"] == 0 and row["largest_difference"] < 1e-3 and row["ratio"] > 0
+@pytest.mark.slow
+def test_a_population_on_disk_ends_with_the_bits_of_one_in_memory():
+    (row,) = json_lines("benchmarks.streaming", "--workload=toy", "--rounds=30")
+    assert row["same_bits"] and row["ratio"] > 0
 
 
-@pytest.mark.long
-def test_lazy_clients_end_where_whole_vectors_do():
-    (row,) = json_lines("benchmarks.sparse_features", "--quick", "--rounds=5", "--repeats=1")
-    assert row["largest_difference"] <= 1e-5 * row["largest_weight"]
-    assert row["model_nonzeros"] > 0 and row["ratio"] > 0 and row["peak_mb"]["lazy"] > 0
-
-
-@pytest.mark.long
+@pytest.mark.slow
 def test_transforms_agree_with_the_plain_way():
     rows = json_lines("benchmarks.transforms", "--quick")
     assert len(rows) > 15 and any(row["transform"].startswith("stiefel") for row in rows)
@@ -175,7 +119,7 @@ def test_floors_are_the_larger_of_two_times():
     assert used["share_of_peak_operations"] == 1.0 and used["share_of_peak_reading"] < 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_accelerators_command_writes_a_table_and_survives_a_stop(tmp_path):
     out = tmp_path / "table.md"
     accelerator.main(["--quick", "--only=peaks,W1", f"--out={out}"])
@@ -198,12 +142,12 @@ def test_a_case_that_fails_on_the_device_is_a_row_of_its_own():
         "failed": "RuntimeError: no room",
     }
     assert set(on_device.SECTIONS) == set(accelerator.LIMITS)
-    shown = accelerator.table([{"section": "W9", "case": "W9", "failed": "no | room"}])
+    shown = accelerator.tables([{"section": "W9", "case": "W9", "failed": "no | room"}])
     assert "| W9 | no / room |" in shown
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("section", ["sweep", "W5", "W6", "networks", "transforms", "chunks"])
+@pytest.mark.slow
+@pytest.mark.parametrize("section", ["sweep", "W5", "W6", "precision", "transforms"])
 def test_every_section_of_the_accelerators_command_runs(section):
     rows = json_lines("benchmarks.accelerator", "--quick", f"--section={section}")
     assert rows and not [row for row in rows if "failed" in row], rows
@@ -211,17 +155,10 @@ def test_every_section_of_the_accelerators_command_runs(section):
         assert row["ms"] > 0 and row.get("difference", 0.0) < 1e-4, row
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_every_library_starts_and_ends_at_the_same_network():
     installed = [name for name in ("haiku", "equinox") if importlib.util.find_spec(name)]
     sides = ",".join(["emnist_net", "linen", "nnx", "plain_jax", *installed])
     rows = json_lines("benchmarks.libraries", "--quick", "--repeats=1", f"--sides={sides}")
     assert [row["loss"] for row in rows] == pytest.approx([rows[0]["loss"]] * len(rows), abs=1e-3)
     assert all(row["cpu_ms_to_emnist_net"] > 0 for row in rows[1:])
-
-
-@pytest.mark.long
-def test_losses_of_users_end_where_the_loop_by_hand_does():
-    rows = json_lines("benchmarks.users_losses", "--quick", "--repeats=1")
-    assert len(rows) == 15 and not [row for row in rows if "failed" in row]
-    assert all(row["draws"] or row["difference"] < 1e-5 for row in rows)

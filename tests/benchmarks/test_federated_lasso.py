@@ -47,23 +47,6 @@ def test_ours_is_the_one_by_hand(parts, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_one_in_torch_is_the_one_in_numpy(parts, kind):
-    pytest.importorskip("torch", reason="torch is not installed; pip install torch")
-    problem = problem_of(parts, kind)
-    servers = [
-        parts(name).FedDualAvg(problem, parts("problem").rate(problem))
-        for name in ("by_hand", "in_torch")
-    ]
-    for server in servers:
-        for _ in range(10):
-            server.round()
-    numpy, torch = servers
-    np.testing.assert_allclose(torch.model, numpy.model, rtol=0, atol=1e-13)
-    assert (torch.rounds, torch.sent) == (numpy.rounds, numpy.sent)
-    assert 0 < np.count_nonzero(torch.model) < 8 and np.abs(torch.model).max() > 0.1
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_the_gap_bounds_the_objective_and_vanishes_at_the_optimum(parts, kind):
     problem, rng = problem_of(parts, kind), np.random.default_rng(1)
     ours = parts("ours").Ours(problem, "composite_fl")
@@ -99,7 +82,7 @@ def test_flowers_fed_avg_with_thresholding_is_fed_mid_osp(parts):
     np.testing.assert_allclose(ours.model, flower.model, rtol=0, atol=1e-13)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_benchopt_draws_its_page(tmp_path):
     pytest.importorskip("benchopt", reason="Benchopt is not installed; pip install benchopt")
     pytest.importorskip("skglm", reason="skglm is not installed; pip install skglm")

@@ -1,21 +1,16 @@
 """The laws detect broken algorithms, and the command reports it."""
 
-import pathlib
-import subprocess
-import sys
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import pytest
 
 import fcojax
 from fcojax import algorithms, tree
 from fcojax.algorithms import takes
-from fcojax.check import LAWS, facts, limit, limits, subject_of
+from fcojax.check import LAWS, facts, limit, subject_of
 from fcojax.check.__main__ import main, sentences
 from fcojax.check.subject import found_factory
-from fcojax.transforms import flat, zero
 
 Rates = algorithms.fed_avg.Hparams
 
@@ -157,60 +152,25 @@ def test_a_number_that_clients_keep_may_be_a_setting():
     assert LAWS["kept states"](changed("scaffold", change)).holds
 
 
-@pytest.mark.parametrize(
-    "law",
-    ["kept states", *(pytest.param(x, marks=pytest.mark.slow) for x in ("order", "fraction"))],
-)
-def test_states_may_have_keys(law):
-    def change(plain):
-        def init(hparams, params):
-            server, client = plain.init(hparams, params)
-            return server, (client, jax.random.key(0))
-
-        def client_update(hparams, message, client, local, key):
-            result = plain.client_update(hparams, message, client[0], local, key)
-            return result._replace(state=(result.state, jax.random.fold_in(client[1], 1)))
-
-        return {"init": init, "client_update": client_update}
-
-    assert LAWS[law](changed("scaffold", change)).holds
-
-
 SUMS = (
     ("scaffold", {}),
-    ("scaffold", {"control": "gradient"}),
     ("scaffold", {"prox": "feedback"}),
     ("composite_fl", {}),
-    ("fed_admm", {}),
     ("fed_dr", {}),
     ("fed_dyn", {}),
-    ("fed_dyn", {"report": "all"}),
     ("fed_manifold", {}),
-    ("fed_normal_map", {}),
     ("prox_skip", {}),
-    ("prox_skip", {"steps": "geometric"}),
 )
 
 
-@pytest.mark.parametrize(
-    "plain",
-    [
-        pytest.param(False, id="penalty"),
-        pytest.param(True, id="no penalty", marks=pytest.mark.long),
-    ],
-)
 @pytest.mark.parametrize(
     ("name", "options"),
     [pytest.param(*row, marks=[] if row is SUMS[0] else pytest.mark.slow) for row in SUMS],
 )
-def test_a_sum_without_the_fraction_is_detected(name, options, plain):
-    """Without a penalty the model of some methods moves as the sum does with everyone."""
-    geometry = ()
-    if plain:
-        geometry = (flat(),) if name == "fed_manifold" else (zero(),)
+def test_a_sum_without_the_fraction_is_detected(name, options):
     law = LAWS["fraction"]
-    assert law(changed(name, nothing_changed, *geometry, **options)).holds
-    assert law(changed(name, forgets_the_fraction, *geometry, **options)).holds is False
+    assert law(changed(name, nothing_changed, **options)).holds
+    assert law(changed(name, forgets_the_fraction, **options)).holds is False
 
 
 def test_a_record_that_clients_keep_needs_no_sum_on_the_server():
@@ -236,7 +196,7 @@ def test_laws_hold_for_algorithms_of_the_library(law, name):
     assert LAWS[law](subject_of(getattr(algorithms, name))).holds
 
 
-def test_facts():
+def test_facts_are_read_off_the_algorithm():
     found = {
         name: facts(subject_of(getattr(algorithms, name)))
         for name in (
@@ -266,13 +226,11 @@ def test_facts():
         ("fed_mid", "elsewhere", 3000),
     ],
 )
-def test_limits(name, word, rounds):
+def test_the_limit_of_an_algorithm_is_named(name, word, rounds):
     assert limit(subject_of(getattr(algorithms, name)), num_rounds=rounds).word == word
 
 
 MINE = """
-from typing import NamedTuple
-
 import fcojax
 from fcojax.algorithms import takes
 
@@ -299,28 +257,6 @@ def misspelt(loss):
 @takes(Rates)
 def four(loss):
     return fcojax.algorithms.Algorithm(*fcojax.algorithms.fed_avg(loss)[:4])
-
-
-@takes(Rates)
-def nothing(loss):
-    fcojax.algorithms.fed_avg(loss)
-
-
-class Needy(NamedTuple):
-    client_lr: float
-    momentum: float
-
-
-@takes(Needy)
-def needy(loss):
-    return fcojax.algorithms.fed_avg(loss)
-
-
-built = good(None)
-
-
-def undecorated(loss):
-    return good(loss)
 """
 
 
@@ -328,7 +264,6 @@ def undecorated(loss):
 def mine(tmp_path, monkeypatch):
     (tmp_path / "mine_to_check.py").write_text(MINE)
     (tmp_path / "broken_to_check.py").write_text("good = (")
-    (tmp_path / "lacking_to_check.py").write_text("\nimport no_such_library")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return "mine_to_check"
@@ -352,24 +287,11 @@ def test_the_command_reports_which_laws_hold(mine, capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ([], "pass one MODULE:FACTORY, not 0; --help shows how."),
-        (["mine_to_check.py:good"], "it is a file; pass its module, mine_to_check."),
         (["broken_to_check:good"], "cannot be imported: '(' was never closed (broken_to_check.py"),
-        (["lacking_to_check:good"], "ModuleNotFoundError in lacking_to_check.py, line 2: No modul"),
-        (["no_such_module:fed"], "there is no module no_such_module; run it in the folder"),
         (["fed_avg", "--client_lr=0"], "client_lr is 0.0; pass a finite number above 0"),
-        (["mine_to_check:built"], "built is Algorithm("),
-        (["mine_to_check:undecorated"], "undecorated is <function undecorated"),
-        (["fed_avg", "--momentum=1"], "there is no flag --momentum; pass some of --client_lr"),
-        (["fed_avg", "--client_lr=fast"], "flag --client_lr=fast: could not convert"),
         (["fed_avg", "--rounds=7"], "--rounds is 7; pass an even number"),
-        (["fed_avg", "--rounds=99999999998"], "--rounds=99999999998: 99999999998 is not an inte"),
         (["mine_to_check:godo"], "mine_to_check has no godo; did you mean good?"),
-        (["mine_to_check"], "For one of your own pass MODULE:FACTORY"),
-        (["fed_avgg"], "did you mean fed_avg?"),
-        (["mine_to_check:four"], "four cannot be built: TypeError in mine_to_check.py, line 29:"),
-        (["mine_to_check:nothing"], "nothing returned a NoneType; return a fcojax.algorithms.Alg"),
-        (["mine_to_check:needy"], "needy needs momentum, which has no default; pass --momentum="),
+        (["mine_to_check:four"], "four cannot be built: TypeError in mine_to_check.py, line 27:"),
     ],
 )
 def test_arguments_that_cannot_be_checked_are_refused(mine, capsys, arguments, sentence):
@@ -377,17 +299,6 @@ def test_arguments_that_cannot_be_checked_are_refused(mine, capsys, arguments, s
     out, printed = capsys.readouterr()
     assert sentence in printed and printed.count("\n") == 1 and not out
     assert ":" not in "".join(arguments) or "pass MODULE:FACTORY" not in printed
-
-
-def test_help_is_no_mistake(capsys):
-    assert main(["fed_avg", "--help"]) == 0
-    assert "fcojax check my_module:my_algorithm" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("given", [algorithms.fed_avg(None), "mine:f", None])
-def test_subjects_of_anything_but_a_factory_are_refused(given):
-    with pytest.raises(ValueError, match="factory is"):
-        subject_of(given)
 
 
 class Unannotated(NamedTuple):
@@ -407,52 +318,8 @@ def test_client_rates_are_the_fields_annotated_positive_and_client_lr():
 def test_a_misspelt_field_is_reported_once_with_its_line(mine, capsys):
     assert main([f"{mine}:misspelt"]) == 1
     printed = capsys.readouterr().out
-    assert printed.count("AttributeError in mine_to_check.py, line 24: ") == 1
+    assert printed.count("AttributeError in mine_to_check.py, line 22: ") == 1
     assert printed.count("FAILS") == 1 and "the other laws cannot be checked" in printed
-
-
-@pytest.mark.slow
-def test_a_closed_pipe_ends_the_command_without_an_error():
-    command = f"{sys.executable} -m fcojax.check fed_avg --laws | head -1"
-    library = pathlib.Path(fcojax.__file__).parent.parent
-    done = subprocess.run(
-        command, shell=True, cwd=library, capture_output=True, text=True, check=False
-    )
-    assert done.stdout.startswith("fed_avg at client_lr") and done.stderr == ""
-
-
-@pytest.mark.slow
-def test_a_limit_independent_of_the_step_hints_at_the_weight_of_psi():
-    @takes(algorithms.fed_mid.Hparams, "mirror")
-    def prox_too_strong(loss, mirror):
-        plain = algorithms.fed_mid(loss, mirror)
-
-        def client_update(hparams, *rest):
-            twice = hparams._replace(penalty_scale=2 * hparams.penalty_scale)
-            return plain.client_update(twice, *rest)
-
-        return plain._replace(client_update=client_update)
-
-    found = limits(subject_of(prox_too_strong), num_rounds=600)["limit"]
-    assert found.sentence.endswith("compare the prox weight with the total step of a round")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "change", "reason"),
-    [
-        ("fed_dyn", forgets_the_fraction, "add fraction times the mean upload to it"),
-        (
-            "fed_dyn",
-            keeps(lambda old, new: old),
-            "return its new value in ClientResult(state, ...)",
-        ),
-    ],
-)
-def test_the_limit_gives_the_reason_that_a_law_knows(name, change, reason):
-    found = limits(changed(name, change), num_rounds=600)
-    assert found["half the clients"].sentence.endswith(reason)
-    assert found["30 per cent lost"].sentence.endswith(reason)
 
 
 def test_an_algorithm_of_the_library_is_found_by_name():

@@ -72,7 +72,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_what_is_stated_wrongly_is_detected(what):
+def test_a_wrongly_stated_compressor_is_detected(what):
     compressor, laws = WRONG[what]
     assert failed(compressor) == laws
 

@@ -12,7 +12,6 @@ import pytest
 
 import fcojax
 from fcojax import datasets
-from fcojax.problems import partition
 
 X, Y = np.arange(36.0).reshape(12, 3), np.arange(12) % 2
 USERS = {"ann": {"x": [[1.0], [2.0]], "y": [0, 1]}, "bob": {"x": [[3.0]], "y": [1]}}
@@ -67,12 +66,10 @@ READERS = {
         lambda folder: (folder / "d.svm").write_text(lines("+1 1:0.5 3:2", "-1 2:1", "+1 3:4")),
         lambda folder: datasets.libsvm(folder / "d.svm"),
     ),
-    "partition": (
-        lambda folder: partition.iid(12, 3).save(folder / "p.npz"),
-        lambda folder: partition.load(folder / "p.npz"),
-    ),
     "clients": (
-        lambda folder: fcojax.from_rows({"x": X}, [3, 4, 5]).save(folder / "people"),
+        lambda folder: fcojax.save_clients(
+            fcojax.from_rows({"x": X}, [3, 4, 5]), folder / "people"
+        ),
         lambda folder: read_clients(folder / "people"),
     ),
     "rows": (

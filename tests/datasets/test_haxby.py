@@ -1,7 +1,5 @@
 """Scans in NIfTI files laid out as nilearn lays out the data of Haxby et al."""
 
-import gzip
-
 import nibabel
 import numpy as np
 import pytest
@@ -110,40 +108,5 @@ def test_one_subject_from_an_npz_file(tmp_path, detrend):
     last = datasets.of_sessions(scans.pooled, ["subj1.run01"])
     assert last.examples["y"].size == 8
     np.testing.assert_array_equal(last.examples["x"], scans.pooled.examples["x"][8:])
-    with pytest.raises(
-        ValueError, match=r"no session subj2.run00; pass some of subj1.run00, subj1"
-    ):
+    with pytest.raises(ValueError, match=r"no session subj2.run00"):
         datasets.of_sessions(scans.pooled, ["subj2.run00"])
-
-
-def test_bad_scans_are_refused(brain):
-    folder, mask, _ = brain
-    root = folder / "haxby2001"
-
-    def refused(message, **options):
-        with pytest.raises(ValueError, match=message) as error:
-            datasets.haxby(folder, **({"subjects": (1,)} | options))
-        assert "\n" not in str(error.value)
-
-    refused("there is no .*subj5.*labels.txt; unpack the data of Haxby", subjects=(5,))
-    refused("subj1 has no scan of a cat; pass two of face, house,", stimuli=("cat", "face"))
-    labels, bold = root / "subj1" / "labels.txt", root / "subj1" / "bold.nii.gz"
-    right = labels.read_text()
-    labels.write_text("\n".join(right.splitlines()[:-4]) + "\n")
-    refused("bold.nii.gz is not a series of scans")
-    labels.write_text("labels chunks\nface one\n")
-    refused("labels.txt is not a table of labels and sessions")
-    labels.write_text("labels chunks\n")
-    refused("labels.txt is not a table of labels and sessions: it is empty")
-    labels.write_text(right)
-    whole = bold.read_bytes()
-    bold.write_bytes(whole[: len(whole) // 2])
-    refused("bold.nii.gz is not a series of scans in NIfTI format")
-    bold.write_bytes(gzip.compress(b"not a scan"))
-    refused("bold.nii.gz is not a series of scans in NIfTI format")
-    bold.unlink()
-    refused("there is no .*bold.nii.gz")
-    (root / "mask.nii.gz").write_bytes(b"not a mask")
-    refused("mask.nii.gz is not a mask in NIfTI format")
-    (root / "mask.nii.gz").unlink()
-    refused("there is no .*mask.nii.gz")

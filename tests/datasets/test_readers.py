@@ -1,7 +1,6 @@
 """Every reader on small files of the real format: whole, broken and of another format."""
 
 import gzip
-import io
 import json
 import struct
 
@@ -19,9 +18,8 @@ from fcojax.datasets.reading import optional
 
 def refused(load, message):
     """``load`` ends in one sentence that says ``message``."""
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(ValueError, match=message):
         load()
-    assert "\n" not in str(error.value)
 
 
 def test_clients_are_sorted_and_keep_the_order_of_their_rows():
@@ -49,16 +47,6 @@ def test_bad_client_columns_are_refused(client, message):
     refused(lambda: by_client(Pooled({"x": np.ones((3, 1))}, client)), message)
 
 
-def test_incomplete_rows_are_dropped_with_their_clients():
-    x = np.array([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0]])
-    pooled = datasets.drop_incomplete(
-        Pooled({"x": x, "y": np.arange(3)}, np.array(["a", "b", "a"]))
-    )
-    assert pooled.examples["y"].tolist() == [1, 2]
-    assert pooled.client.tolist() == ["b", "a"]
-    refused(lambda: by_client(Pooled({"x": x}, np.zeros(3))), "field x of client 0 is not finite")
-
-
 def test_npz_and_npy(tmp_path):
     images = np.arange(12, dtype=np.float64).reshape(4, 3)
     labels = np.array([0, 1, 2, 1])
@@ -78,45 +66,12 @@ def test_npz_and_npy(tmp_path):
     assert datasets.npz(tmp_path / "all.npz", {"x": "images"}).client is None
 
 
-def test_bad_arrays_are_refused(tmp_path):
-    good, short = tmp_path / "good.npz", tmp_path / "short.npz"
-    np.savez(good, x=np.ones((4, 200)), few=np.ones(3), who=np.ones(5))
-    short.write_bytes(good.read_bytes()[:-40])
-    text = tmp_path / "text.npz"
-    text.write_text("x,y\n1,2\n")
-    np.save(tmp_path / "pickled.npy", np.array([{"a": 1}], object))
-    (tmp_path / "short.npy").write_bytes(_npy_bytes(np.ones(100))[:-8])
-    refused(lambda: datasets.npz(tmp_path / "no.npz", {"x": "x"}), "there is no .*no.npz; pass")
-    refused(lambda: datasets.npz(good, {"x": "X"}), "it has no array X, only few, who, x")
-    refused(lambda: datasets.npz(good, {"x": "x"}, client="whose"), "no array whose")
-    for path in (short, text):
-        refused(lambda path=path: datasets.npz(path, {"x": "x"}), f"{path.name} is not a numpy npz")
-    for name in ("pickled.npy", "short.npy"):
-        refused(
-            lambda name=name: datasets.npy({"x": tmp_path / name}), f"{name} is not a numpy npy"
-        )
-    refused(lambda: datasets.npy({"x": good}), "it is an npz file")
-    content = bytearray(good.read_bytes())
-    content[content.index(b"PK\x01\x02") + 8] |= 0x40  # as if it were encrypted
-    short.write_bytes(content)
-    refused(lambda: datasets.npz(short, {"x": "x"}), "short.npz is not a numpy npz")
-    for fields in ("text", {}):
-        refused(lambda fields=fields: datasets.npy(fields), "fields is .*; pass a dict")
-        refused(lambda fields=fields: datasets.npz(good, fields), "fields is .*; pass a dict")
-
-
 def test_whole_numbers_beyond_int32_do_not_wrap(tmp_path):
     np.save(tmp_path / "x.npy", np.array([2**31, 1]))
     pooled = datasets.npy({"x": tmp_path / "x.npy"})
     assert pooled.examples["x"].tolist() == [2**31, 1]
     with jax.enable_x64(False):
         refused(lambda: fcojax.from_rows(pooled.examples, [2]), "out of the range of int32")
-
-
-def _npy_bytes(array):
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    return buffer.getvalue()
 
 
 def test_libsvm_text(tmp_path):
@@ -156,18 +111,6 @@ def test_libsvm_of_a_million_features_stays_sparse(tmp_path):
     dense, sparse = (datasets.libsvm(tmp_path / "narrow", sparse=s).examples for s in (False, True))
     np.testing.assert_array_equal(sparse["x"].to_dense(), dense["x"])
     np.testing.assert_array_equal(sparse["y"], dense["y"])
-
-
-def test_bad_libsvm_is_refused(tmp_path):
-    path = tmp_path / "bad"
-    refused(lambda: datasets.libsvm(path), "there is no .*bad; download .* LIBSVM Data page")
-    path.write_text("<html>not found</html>\n")
-    refused(lambda: datasets.libsvm(path), "bad is not LIBSVM text")
-    path.write_text("1 3:1\n2 4:1\n")
-    refused(lambda: datasets.libsvm(path, classes=(0, 1)), "label 2 in row 1")
-    refused(lambda: datasets.libsvm(path, num_features=2), "bad is not LIBSVM text")
-    path.write_text("")
-    refused(lambda: datasets.libsvm(path), "bad is not LIBSVM text")
 
 
 def idx_bytes(array, code):
@@ -217,35 +160,6 @@ def test_mnist_in_one_file_is_the_same(mnist_files, tmp_path):
     refused(lambda: datasets.mnist(path.parent, "test"), "none of the 10 classes")
 
 
-def test_bad_mnist_is_refused(mnist_files):
-    folder, images, labels, _ = mnist_files
-    refused(lambda: datasets.mnist(folder), "there is no .*train-images-idx3-ubyte; download")
-    image_file = folder / "t10k-images-idx3-ubyte"
-    whole = image_file.read_bytes()
-    for content, message in (
-        (whole[:-5], "promises 5488 bytes and 5483 follow"),
-        (whole + b"x", "5489 follow"),
-        (whole[:7], "is not an idx file"),
-        (b"", "magic number"),
-        (b"\x89PNG" + whole, "magic number"),
-        (idx_bytes(labels, 8), "1 axes and not 3"),
-        (gzip.compress(whole)[:200], "is not an idx file, or was cut short"),
-        (idx_bytes(images[:6], 8), "7 labels for 6 images"),
-    ):
-        image_file.write_bytes(content)
-        refused(lambda: datasets.mnist(folder, "test"), message)
-    image_file.write_bytes(whole)
-    label_file = folder / "t10k-labels-idx1-ubyte.gz"
-    right = label_file.read_bytes()
-    label_file.write_bytes(gzip.compress(idx_bytes(np.append(labels[:6], np.uint8(10)), 8)))
-    refused(lambda: datasets.mnist(folder, "test"), "label 10 in row 6")
-    label_file.write_bytes(gzip.compress(idx_bytes(labels[::-1], 8)))
-    refused(lambda: datasets.mnist(folder, "test"), "have different digits")
-    label_file.write_bytes(right)
-    (folder / "qmnist-test-labels-idx2-int.gz").unlink()
-    refused(lambda: datasets.mnist(folder, "test"), "facebookresearch/qmnist")
-
-
 @pytest.fixture
 def emnist_file(tmp_path):
     """Three writers in the layout of TensorFlow Federated."""
@@ -274,23 +188,6 @@ def test_a_share_of_the_writers(emnist_file):
     assert sorted(set(train.client.tolist())) == ["f0000_14", "f0007_11"]
     same = datasets.emnist(emnist_file, client_ids=["f0000_14", "f0007_11"])
     np.testing.assert_array_equal(train.examples["x"], same.examples["x"])
-
-
-def test_bad_emnist_is_refused(emnist_file, tmp_path):
-    refused(lambda: datasets.emnist(tmp_path / "no.h5"), "there is no .*TensorFlow Federated")
-    refused(lambda: datasets.emnist(emnist_file, num_classes=2), "label 2 in row 2")
-    refused(lambda: datasets.emnist(emnist_file, client_ids=["nobody"]), "no writer nobody")
-    whole = emnist_file.read_bytes()
-    emnist_file.write_bytes(whole[: len(whole) // 2])
-    refused(lambda: datasets.emnist(emnist_file), "is not a federated EMNIST file, or was cut")
-    emnist_file.write_bytes(b"GIF89a")
-    refused(lambda: datasets.emnist(emnist_file), "is not a federated EMNIST file, or was cut")
-    with h5py.File(emnist_file, "w") as file:
-        file["weights"] = np.ones(3)
-    refused(lambda: datasets.emnist(emnist_file), "is not a federated EMNIST file, .*examples")
-    with h5py.File(emnist_file, "w") as file:
-        file["examples/f1/pixels"], file["examples/f1/label"] = np.ones((2, 8, 8)), np.ones(2)
-    refused(lambda: datasets.emnist(emnist_file), r"writer f1 has pixels \(2, 8, 8\)")
 
 
 def leaf_content(**data):
@@ -324,29 +221,6 @@ def test_leaf_targets_may_be_numbers(tmp_path):
     path = tmp_path / "data.json"
     path.write_text(json.dumps(leaf_content(a={"x": [[1], [2]], "y": [0.5, 1.0]})))
     assert datasets.leaf(path).examples["y"].tolist() == [0.5, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"users": ["a"], "user_da', "is not a LEAF json file, or was cut short"),
-        ("[1, 2]", "no users and user_data"),
-        (json.dumps({"users": ["a"], "user_data": {}}), "is not a LEAF json file"),
-        (json.dumps({"users": ["a"], "user_data": {"a": {"x": [[1]]}}}), "LEAF json file"),
-        (json.dumps(leaf_content(a={"x": ["to be"], "y": ["o"]})), "not all numbers"),
-        (json.dumps(leaf_content(a={"x": [[1], [2]], "y": [1]})), r"\(2, 1\) and y of shape \(1,"),
-        (json.dumps(leaf_content(a={"x": [[1], [2, 3]], "y": [1, 0]})), "LEAF json file"),
-        (
-            json.dumps(leaf_content(a={"x": [[1]], "y": [1]}, b={"x": [[1, 2]], "y": [1]})),
-            "features of shapes",
-        ),
-        (json.dumps(leaf_content(a={"x": [[1]], "y": [9]})), "label 9 in row 0"),
-        (json.dumps(leaf_content(a={"x": [], "y": []})), "no examples"),
-    ],
-)
-def test_bad_leaf_is_refused(tmp_path, content, message):
-    (tmp_path / "data.json").write_text(content)
-    refused(lambda: datasets.leaf(tmp_path, num_classes=4), message)
 
 
 def test_leaf_users_are_in_one_file_only(tmp_path):
@@ -385,34 +259,18 @@ def test_ratings_from_text_and_npz(tmp_path):
         assert by_client(read.pooled).ids.tolist() == [3, 7, 10]
 
 
-def test_bad_ratings_are_refused(tmp_path):
-    path = tmp_path / "u.data"
-    refused(lambda: datasets.ratings(path), "grouplens.org/datasets/movielens")
-    path.write_text("1 2 3.0\n1 2 4.0\n")
-    refused(lambda: datasets.ratings(path), "rates 1 pairs of user and item more than once")
-    path.write_text("1 2 3.0\n1 2\n")
-    refused(lambda: datasets.ratings(path), "is not a table of ratings")
-    path.write_text("user item rating\n1 2 3\n")
-    refused(lambda: datasets.ratings(path), "is not a table of ratings")
-    path.write_text("")
-    refused(lambda: datasets.ratings(path), "is not a table of ratings")
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"item": np.arange(2)}, "three arrays of one length"),
-        ({"rating": np.ones((3, 1))}, "three arrays of one length"),
-        ({"rating": np.array([1.0, np.nan, 2.0])}, "not finite"),
-        ({"user": np.array([1.0, np.nan, 2.0])}, "not finite"),
-    ],
-)
-def test_bad_arrays_of_ratings_are_refused(tmp_path, changed, message):
-    arrays = {"user": np.arange(3), "item": np.arange(3), "rating": np.ones(3)} | changed
-    np.savez(tmp_path / "ratings.npz", **arrays)
-    refused(lambda: datasets.ratings(tmp_path / "ratings.npz"), message)
-
-
 def test_a_missing_package_names_its_extra():
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'fcojax\[data\]'"):
         optional("no_such_package.inside", "data")
+
+
+def test_values_that_no_population_can_have_are_refused(emnist_file, tmp_path):
+    path = tmp_path / "data"
+    refused(lambda: datasets.emnist(emnist_file, num_classes=2), "label 2 in row 2")
+    refused(lambda: datasets.emnist(emnist_file, client_ids=["nobody"]), "nobody")
+    emnist_file.write_bytes(emnist_file.read_bytes()[:-1000])
+    refused(lambda: datasets.emnist(emnist_file), "cut short")
+    path.write_text("1 3:1\n2 4:1\n")
+    refused(lambda: datasets.libsvm(path, classes=(0, 1)), "label 2 in row 1")
+    path.write_text("1 2 3.0\n1 2 4.0\n")
+    refused(lambda: datasets.ratings(path), "more than once")

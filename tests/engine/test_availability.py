@@ -131,18 +131,6 @@ def test_every_group_has_its_turn(num_clients, num_groups):
     assert max(sizes) - min(sizes) <= 1 and max(sizes) == sampler.size(num_clients)
 
 
-def test_some_of_a_group_are_a_fair_subset_of_it():
-    sampler = cyclic(num_groups=2, cohort_size=2)
-    rounds = jnp.arange(12_000, dtype=jnp.int32)
-    members = np.asarray(
-        jax.jit(jax.vmap(lambda index: sampler.draw(KEY, index, 9)))(rounds).members
-    )
-    for parity, group in ((0, (0, 1, 2, 3, 4)), (1, (5, 6, 7, 8))):
-        pairs, counts = np.unique(np.sort(members[parity::2], axis=1) @ [10, 1], return_counts=True)
-        assert pairs.tolist() == [10 * a + b for a, b in itertools.combinations(group, 2)]
-        assert stats.chisquare(counts).pvalue > 1e-3
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "sampler", [cyclic(num_groups=10, cohort_size=10), markov(leave=0.1, join=0.1, cohort_size=10)]

@@ -32,8 +32,8 @@ def data():
 def run(
     compressor, name="fed_avg", hparams=None, cohort=LOSSY, data=data, num_rounds=6, chunk=None
 ):
-    uplink = None if compressor is None else uploads.compressed(compressor)
-    plan = fcojax.Plan(WORK, cohort, uplink, client_chunk_size=chunk)
+    codec = None if compressor is None else uploads.compressed(compressor)
+    plan = fcojax.Plan(WORK, cohort, codec, client_chunk_size=chunk)
     model, history = fcojax.run(
         federations.algorithm(name),
         hparams or federations.hparams(name),
@@ -116,10 +116,10 @@ def test_unbiased_uploads_are_right_on_average():
     grid = fcojax.grid.product(fed_avg.Hparams, client_lr=[0.05])
     one, start = federations.algorithm("fed_avg"), federations.start()
 
-    def kernels(uplink):
-        plan = fcojax.Plan(fcojax.local_steps(2), uplink=uplink)
+    def kernels(codec):
+        plan = fcojax.Plan(fcojax.local_steps(2), codec=codec)
         models, _ = fcojax.sweep(
-            one, grid, start, data(), keys[: 1 + 3999 * (uplink is not None)], plan, num_rounds=1
+            one, grid, start, data(), keys[: 1 + 3999 * (codec is not None)], plan, num_rounds=1
         )
         return np.asarray(models["kernel"][0])
 
@@ -129,7 +129,7 @@ def test_unbiased_uploads_are_right_on_average():
     assert np.all(deviation > 0)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_one_two_and_four_devices_and_any_chunk_give_the_same_numbers():
     """Of compressors with feedback, both ways, noise and robust means, with lost uploads."""
     program = subprocess.run(

@@ -1,7 +1,6 @@
 """Where two things meet: whole numbers, shapes of losses, sums and steps that overflow."""
 
 import re
-import warnings
 from typing import NamedTuple
 
 import jax
@@ -20,10 +19,6 @@ from fcojax.types import Scalar
 
 KEY = jax.random.key(0)
 ONE_STEP = fcojax.local_steps(1)
-
-
-def squares(w, rows):
-    return 0.5 * (w - rows["a"]) ** 2
 
 
 # Means of whole numbers.
@@ -84,32 +79,10 @@ def shaped_rows():
 
 
 SHAPES = {
-    "a mean": (lambda w, r: jnp.mean((r["x"] @ w - r["y"]) ** 2), jnp.ones(D), ()),
     "a sum": (lambda w, r: jnp.sum((r["x"] @ w - r["y"]) ** 2), jnp.ones(D), ()),
     "a column": (lambda w, r: ((r["x"] @ w - r["y"]) ** 2)[:, None], jnp.ones(D), (B, 1)),
-    "labels as a column": (
-        lambda w, r: ((r["x"] @ w)[:, None] - r["column"] - r["y"][None, :]) ** 2,
-        jnp.ones(D),
-        (B, B),
-    ),
-    "params as a column": (
-        lambda w, r: (r["x"] @ w - r["y"][None, :]) ** 2,
-        jnp.ones((D, 1)),
-        (B, B),
-    ),
     "as many features as examples": (lambda w, r: (r["x"] * w[None, :]) ** 2, jnp.ones(D), (B, D)),
 }
-
-
-def test_a_start_of_another_form_is_shown_beside_what_the_loss_was_given():
-    data = fcojax.from_clients([shaped_rows()] * 2)
-    fed_avg = algorithms.fed_avg(lambda w, r: (r["x"] @ w["kernel"] - r["y"]) ** 2)
-    for start, form in ((jnp.ones(D), f"[{D}]"), ({"kernel": jnp.ones(D + 1)}, f"[{D + 1}]}}")):
-        with pytest.raises(TypeError) as error:
-            fcojax.run(fed_avg, fed_avg.hparams_type(), start, data, KEY, ONE_STEP, num_rounds=1)
-        [note] = [text for text in error.value.__notes__ if text.startswith("The loss was")]
-        assert f"{form} and examples {{" in note
-        assert note.endswith("the start point must have the structure that the loss takes.")
 
 
 @pytest.mark.parametrize("where", ["run", "population_loss", "mean_loss"])
@@ -178,41 +151,6 @@ def test_the_mean_of_finite_uploads_is_finite(size, weights):
 # What is said after a run.
 
 
-def test_rounds_that_were_dropped_whole_are_told_once():
-    hparams = algorithms.fed_avg.Hparams(client_lr=1e30, server_lr=1.0)
-    with pytest.warns(UserWarning, match="round 1") as told:
-        _, history = ran([1e30, -1e30], hparams, num_rounds=3)
-    assert len(told) == 1
-    assert history["dropped"].tolist() == [2, 2, 2]
-
-
-def test_one_dropped_client_is_no_reason_to_warn():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        _, history = ran([1.0, 1e38], algorithms.fed_avg.Hparams(client_lr=100.0), 1)
-    assert history["dropped"].tolist() == [1]
-
-
-def test_nothing_is_said_while_tracing():
-    data = fcojax.from_clients([{"a": np.full(1, 1e30, np.float32)}])
-
-    def end(client_lr):
-        return fcojax.run(
-            algorithms.fed_avg(squares),
-            algorithms.fed_avg.Hparams(client_lr=client_lr),
-            jnp.zeros((), jnp.float32),
-            data,
-            KEY,
-            ONE_STEP,
-            num_rounds=1,
-        )[1]["dropped"]
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert jax.jit(end)(1e30).tolist() == [1]
-        assert jax.vmap(end)(jnp.array([1e30, 0.5])).tolist() == [[1], [0]]
-
-
 # Places in which nobody is.
 
 
@@ -220,11 +158,8 @@ def test_nothing_is_said_while_tracing():
 @pytest.mark.parametrize(
     "cohort",
     [
-        fcojax.markov(leave=0.4, join=0.3),
         fcojax.markov(leave=0.6, join=0.1, cohort_size=4),
-        fcojax.coin_flips(0.3),
         fcojax.cyclic(num_groups=3),
-        fcojax.from_trace([[0], [1, 2], [3]]),
         fcojax.from_trace([[0], [1, 2, 5], [6]], cohort_size=2),
         fcojax.dropout(fcojax.markov(leave=0.5, join=0.2, cohort_size=3), 0.5),
     ],

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 import fcojax
 from fcojax import tree
@@ -71,6 +72,7 @@ def test_a_vector_is_a_vector_and_no_schedule():
         assert np.isfinite(found).all()
 
 
+@pytest.mark.slow
 def test_a_schedule_of_vectors():
     rates = np.array([[0.01, 0.02], [0.03, 0.0]])
     found = run(Own(paces=fcojax.schedule(rates)))

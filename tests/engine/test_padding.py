@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 import fcojax
-from benchmarks.replay import draws
 from fcojax.algorithms import Algorithm, ClientResult
-from fcojax.algorithms.local import batch_max, mean_gradient
-from fcojax.engine.placement.mesh import client_mesh, shard_clients
-from fcojax.engine.plan import Plan
+from fcojax.algorithms.local import mean_gradient
 
 KEY = jax.random.key(0)
 SIZES = (40, 1, 5000, 2, 700, 3, 90, 1, 2400, 12, 300, 7)
@@ -89,29 +86,6 @@ def test_full_gradients_are_those_of_the_pooled_data(chunk):
     np.testing.assert_allclose(found, pooled_gradient(data), rtol=1e-10)
 
 
-@pytest.mark.long
-def test_full_gradients_are_pooled_on_a_mesh_and_for_some_clients_only():
-    data = population()
-    sharded = shard_clients(data, client_mesh(2))
-    found = one_round(gradient, sharded, fcojax.local_steps(1))
-    np.testing.assert_allclose(found, pooled_gradient(data), rtol=1e-10)
-    some = fcojax.run(
-        observer(gradient),
-        Hparams(),
-        START,
-        data,
-        KEY,
-        num_rounds=1,
-        plan=fcojax.Plan(
-            fcojax.local_steps(1), fcojax.uniform_cohort(cohort_size=4), client_chunk_size=3
-        ),
-    )[0]
-    members = draws(
-        Plan(fcojax.local_steps(1), fcojax.uniform_cohort(cohort_size=4)), data, KEY, jnp.array(0)
-    )[0]
-    np.testing.assert_allclose(some, pooled_gradient(data.select(np.asarray(members))), rtol=1e-10)
-
-
 @pytest.mark.parametrize(
     "chunk", [1, 4, *(pytest.param(chunk, marks=pytest.mark.slow) for chunk in (2, 9))]
 )
@@ -123,25 +97,6 @@ def test_padding_is_reported_as_it_is(work, chunk):
         reported = fcojax.devices.padded_share(data, work, chunk)
         assert float(found["real"] / found["rows"]) == pytest.approx(1 - reported)
     assert float(found["real"]) * 9 == pytest.approx(2 * sum(SMALL))
-
-
-def test_little_is_padded_one_by_one_and_all_to_the_largest_side_by_side():
-    data, work = population(), fcojax.local_steps(3)
-    assert fcojax.devices.padded_share(data, work) < 0.13
-    assert fcojax.devices.padded_share(data, work, 12) == pytest.approx(
-        1 - sum(SIZES) / (12 * 5000)
-    )
-
-
-def test_padding_of_minibatches_by_hand():
-    data, work = population(SMALL), fcojax.local_epochs(1, 10)
-    # One by one only last batches are short: 4, 1, 13, 1, 7, 1, 9, 1 and 1 of ten.
-    assert fcojax.devices.padded_share(data, work) == pytest.approx(1 - sum(SMALL) / 380)
-    # Three by three: 130, 90, 70, then 40, 5, 3, then 2, 1, 1.
-    assert fcojax.devices.padded_share(data, work, 3) == pytest.approx(1 - sum(SMALL) / (3 * 180))
-    drawn = fcojax.devices.padded_share(data, fcojax.local_steps(4, 10))
-    assert drawn == pytest.approx(1 - sum(min(n, 10) for n in SMALL) / 90)
-    assert fcojax.devices.padded_share(data, fcojax.local_steps(4, 10, replace=True)) == 0
 
 
 @pytest.mark.parametrize("chunk", [1, 4])
@@ -156,9 +111,7 @@ def test_epochs_see_every_example_once(chunk):
     "work",
     [
         fcojax.local_epochs(2, 10),
-        pytest.param(fcojax.local_epochs(3, 10, fewest=1), marks=pytest.mark.long),
-        pytest.param(fcojax.local_steps(11, 4, fewest=1), marks=pytest.mark.long),
-        pytest.param(fcojax.local_steps(11, 4, fewest=1, replace=True), marks=pytest.mark.long),
+        fcojax.local_steps(11, 4, fewest=1, replace=True),
     ],
 )
 def test_results_do_not_depend_on_who_works_side_by_side(work):
@@ -241,7 +194,9 @@ def test_equal_clients_need_no_branch_and_no_sort(work):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "work",
-    [fcojax.local_epochs(1, 10), pytest.param(fcojax.local_steps(2), marks=pytest.mark.long)],
+    [
+        fcojax.local_epochs(1, 10),
+    ],
 )
 def test_a_run_of_ragged_clients_differentiates(work):
     algorithm, data = fcojax.algorithms.fed_avg(loss), population(SMALL)
@@ -265,10 +220,3 @@ def test_a_run_of_ragged_clients_differentiates(work):
     # Steps are affine in the start, so that a difference is the derivative.
     for i in range(3):
         assert slope[i] == pytest.approx(float(objective(START.at[i].add(1.0))[0] - value))
-
-
-def test_the_largest_of_all_is_seen_through_every_vmap():
-    numbers = jnp.array([[3, 1], [4, 1], [5, 9]])
-    seen = jax.vmap(jax.vmap(batch_max, out_axes=None), out_axes=None)(numbers)
-    assert seen == 9
-    assert batch_max(jnp.array(2)) == 2

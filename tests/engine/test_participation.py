@@ -69,8 +69,7 @@ SAMPLERS |= {
 # Clients side by side, and devices.
 PLACES = [
     (1, 2),
-    *(pytest.param(*place, marks=pytest.mark.slow) for place in ((2, None), (None, 2))),
-    *(pytest.param(*place, marks=pytest.mark.long) for place in ((1, None), (None, None), (2, 1))),
+    *(pytest.param(*place, marks=pytest.mark.slow) for place in ((2, None), (None, 2), (2, 1))),
 ]
 
 
@@ -164,6 +163,7 @@ def test_every_sampler_is_in_the_table():
     assert classes == {type(sampler) for sampler in SAMPLERS.values()}
 
 
+@pytest.mark.slow
 def test_the_samplers_of_this_table_leave_somebody_out():
     """Else the law above would be empty."""
     for name in set(SAMPLERS) - {"everyone", "everyone, lossy"}:

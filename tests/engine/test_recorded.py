@@ -53,26 +53,3 @@ def test_some_of_those_there_are_a_fair_subset_of_them():
         pairs, counts = np.unique(np.sort(members[offset::4], axis=1), axis=0, return_counts=True)
         assert set(pairs.flat) == set(LISTS[offset]) and len(pairs) == num_pairs
         assert stats.chisquare(counts).pvalue > 1e-3
-
-
-def written(path, content):
-    path.write_bytes(content)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda tmp: from_trace(tmp / "none.npy"), "is no .npy, .csv or .json"),
-        (lambda tmp: from_trace(written(tmp / "trace.txt", b"1,0")), "is no .npy, .csv or .json"),
-        (lambda tmp: from_trace(written(tmp / "trace.npy", b"\x93NUMPY\x01")), "cannot be read"),
-        (lambda tmp: from_trace(written(tmp / "trace.csv", b"1,a\n")), "cannot be read"),
-        (lambda tmp: from_trace(written(tmp / "trace.json", b"[[1,")), "cannot be read"),
-        (lambda tmp: from_trace(written(tmp / "trace.json", b"7")), "a list of rounds"),
-    ],
-)
-def test_a_file_that_holds_no_trace_is_named(build, message, tmp_path):
-    with pytest.raises(ValueError) as error:
-        build(tmp_path)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import fcojax
 from fcojax.engine.participation.samplers import (
     coin_flips,
     dropout,
@@ -94,10 +93,6 @@ def test_dropout_loses_uploads_and_leaves_the_cohort_as_it_is(sampler):
     assert stats.chisquare(rounds, (num_rounds - 1) * np.array(expected)).pvalue > 1e-3
 
 
-def test_no_loss_is_no_dropout():
-    assert np.asarray(drawn(dropout(everyone(), 0.0), 6, 1_000).arrives).all()
-
-
 def test_the_cost_of_a_cohort_does_not_grow_with_the_population():
     """Operations and memory of the compiled draw, for a thousand and for a billion clients."""
 
@@ -123,32 +118,3 @@ def test_equal_samplers_are_one_static_argument():
     assert hash(dropout(weighted_cohort(cohort_size=2), 0.5)) == hash(
         dropout(weighted_cohort(cohort_size=2, power=1), 0.5)
     )
-
-
-def test_samplers_of_an_ordinary_class_are_told_apart():
-    """Two of them run two programs, though neither defines what equal means."""
-
-    class Only(fcojax.Sampler):
-        def __init__(self, client):
-            self.client = client
-
-        def draw(self, key, round_index, num_clients, sizes=None):
-            return fcojax.Draw(jnp.array([self.client], jnp.int32), jnp.ones(1, bool))
-
-        def size(self, num_clients):
-            return 1
-
-    data = fcojax.from_rows({"a": np.array([1.0, 2.0, 3.0])}, [1, 1, 1])
-    fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
-    for client, end in ((0, 1.0), (2, 3.0)):
-        plan = fcojax.Plan(fcojax.local_steps(1), Only(client))
-        w, _ = fcojax.run(
-            fed_avg,
-            fed_avg.hparams_type(client_lr=1.0),
-            jnp.array(0.0),
-            data,
-            jax.random.key(0),
-            plan,
-            num_rounds=1,
-        )
-        assert float(w) == end

@@ -165,7 +165,7 @@ def test_a_sweep_draws_one_cohort_for_each_round_and_seed_whatever_its_grid(num_
             lambda state: state._replace(clients=jax.tree.map(lambda x: x[:3], state.clients)),
             "clients",
         ),
-        (lambda state: state._replace(residuals=jnp.ones(5)), "uplink"),
+        (lambda state: state._replace(residuals=jnp.ones(5)), "codec"),
         (lambda state: state._replace(key=jnp.zeros(2)), "key"),
     ],
 )
@@ -203,7 +203,7 @@ def test_a_schedule_ends_with_its_last_value(sweep):
     state, advance = pulled(fcojax.schedule([0.5, 0.25, 0.5]), sweep)
     state = advance(state, fcojax.local_steps(1), 2)
     np.testing.assert_allclose(state.server, 2 * (1 - 0.5 * 0.75), rtol=1e-14)
-    with pytest.raises(ValueError, match="schedule of client_lr has 3 values.*4 rounds"):
+    with pytest.raises(ValueError, match="schedule of client_lr"):
         advance(state, fcojax.local_steps(1), 2)
     assert int(advance(state, fcojax.local_steps(1), 1).round) == 3
 
@@ -242,22 +242,3 @@ def test_one_program_runs_any_number_of_rounds(on_a_mesh):
     seen = fcojax.look(fed_dyn, GRID, state, federations.whole_model)
     assert_equal({name: history[name][:, :, 0] for name in seen}, seen)
     assert not np.any(history["participants"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sweep", [1, 2])
-@pytest.mark.parametrize("key", [KEY, KEYS], ids=["run", "sweep"])
-def test_all_blocks_of_a_run_on_a_mesh_are_one_program(sweep, key, caplog):
-    """Client states and all: they start out where a round leaves them."""
-    mesh = fcojax.devices.device_mesh(sweep=sweep, clients=2 // sweep)
-    cut = fcojax.devices.shard_clients(data(), mesh)
-    hparams = fcojax.grid.product(type(HPARAMS), client_lr=[0.01, 0.02]) if key.ndim else HPARAMS
-    plan = fcojax.local_steps(1)
-    state = fcojax.start(fed_dyn, hparams, federations.start(), cut, key, plan)
-    with jax.log_compiles():
-        for _ in range(3):
-            state, _ = fcojax.advance(fed_dyn, hparams, state, cut, plan, num_rounds=1)
-    compiled = [
-        text for text in caplog.messages if "XLA compilation of jit(advance_traced)" in text
-    ]
-    assert len(compiled) == 1

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.problems import stored
+from fcojax.problems import memory, stored
 from tests.support import federations
 
 KEY = jax.random.key(3)
@@ -27,7 +27,7 @@ COHORTS = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("stream") / "population"
-    fcojax.from_clients(federations.clients(RAGGED), "examples").save(path)
+    fcojax.save_clients(fcojax.from_clients(federations.clients(RAGGED), "examples"), path)
     return path
 
 
@@ -61,15 +61,6 @@ def both(folder, cohort, work, hparams=None, key=KEY, rounds=(6, 3)):
     return found, expected
 
 
-def test_refuses_a_schedule_that_ends_before_the_last_block(folder):
-    chosen, hparams = scaffold()
-    hparams = hparams._replace(client_lr=fcojax.schedule([0.1] * 3))
-    stream = fcojax.Stream(fcojax.open_clients(folder), fcojax.local_steps(1), eval_every=2)
-    state = stream.start(chosen, hparams, federations.start(), KEY)
-    with pytest.raises(ValueError, match="4 rounds"):
-        stream.advance(chosen, hparams, state, num_rounds=4)
-
-
 def equal(found, expected):
     found, expected = (
         jax.tree.map(np.asarray, (state._replace(key=()), history))
@@ -83,7 +74,7 @@ def test_the_same_numbers_as_in_memory(folder):
     equal(*both(folder, COHORTS["uniform"], fcojax.local_epochs(1, 3)))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("cohort", COHORTS)
 @pytest.mark.parametrize(
     "work", [fcojax.local_steps(2, 2), fcojax.local_steps(2)], ids=["minibatch", "full"]
@@ -136,15 +127,15 @@ def test_all_blocks_are_one_program_and_keep_the_state(folder, caplog):
 def test_only_the_rows_of_members_are_read_and_a_shorter_file_is_told(folder, tmp_path):
     data = fcojax.open_clients(folder)
     array = data.examples["x"]
-    assert stored.file_of(array) == (str(folder / "examples.0.npy"), 128)
-    assert stored.file_of(np.ones(3)) is None
+    assert memory.file_of(array) == (str(folder / "examples.0.npy"), 128)
+    assert memory.file_of(np.ones(3)) is None
     members = np.array([1, 4, 11])
     starts, sizes = np.asarray(data.offsets)[members], np.array(RAGGED)[members]
     out = np.zeros((30, federations.DIM))
     stored.read_rows(array, starts, sizes, out)
     np.testing.assert_array_equal(out[: sizes.sum()], data.rows_of(members)[0]["x"])
     copied = tmp_path / "copy"
-    data.save(copied)
+    fcojax.save_clients(data, copied)
     stream = fcojax.Stream(fcojax.open_clients(copied), fcojax.local_steps(1), eval_every=1)
     file = copied / "examples.0.npy"
     file.write_bytes(file.read_bytes()[:200])
@@ -156,29 +147,6 @@ def test_only_the_rows_of_members_are_read_and_a_shorter_file_is_told(folder, tm
     shutil.rmtree(copied)
     with pytest.raises(FileNotFoundError, match="missing; pass"):
         fcojax.open_clients(copied)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("cohort", "times"), [("everyone", 1), ("uniform", 3)])
-def test_a_block_that_may_be_everyone_is_read_once(folder, monkeypatch, cohort, times):
-    """Others are read for every block, and for the one after the last."""
-    read, asked = stored.read_rows, []
-
-    def counted(array, starts, sizes, out):
-        asked.extend([starts.size] if starts.size and array.ndim == 2 else [])
-        read(array, starts, sizes, out)
-
-    monkeypatch.setattr(stored, "read_rows", counted)
-    chosen, hparams = scaffold()
-    stream = fcojax.Stream(
-        fcojax.open_clients(folder),
-        fcojax.Plan(fcojax.local_steps(1), COHORTS[cohort]),
-        eval_every=1,
-    )
-    state = stream.start(chosen, hparams, federations.start(), KEY)
-    stream.advance(chosen, hparams, state, num_rounds=2)
-    stream._reader.shutdown()
-    assert len(asked) == times and max(asked) == (12 if cohort == "everyone" else 3)
 
 
 @pytest.mark.parametrize("width", [1, 400])  # runs that are short, and that are not
@@ -196,10 +164,3 @@ def test_runs_of_rows_are_the_rows_they_name_however_near_they_lie(tmp_path, wid
     runs = [array[a : a + size] for a, size in zip(starts, sizes, strict=True)]
     np.testing.assert_array_equal(out[:-1], np.concatenate(runs))
     assert (out[-1] == -1).all()
-
-
-def test_blocks_that_do_not_fit_are_refused(folder, monkeypatch):
-    data = fcojax.open_clients(folder)
-    monkeypatch.setattr("fcojax.engine.stream.room", lambda: 100.0)
-    with pytest.raises(ValueError, match="12 clients"):
-        fcojax.Stream(data, fcojax.Plan(fcojax.local_steps(1), COHORTS["uniform"]), eval_every=4)

@@ -1,5 +1,4 @@
 import functools
-import re
 
 import jax
 import jax.numpy as jnp
@@ -7,10 +6,6 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax.engine import run
-from fcojax.engine.grid import num_points
-from fcojax.engine.placement import chunk_size
-from fcojax.engine.state import with_repeats
 from tests.support import federations
 
 pytestmark = pytest.mark.gate
@@ -56,24 +51,6 @@ def test_a_diverging_point_leaves_its_neighbours_alone():
 
 
 @pytest.mark.slow
-def test_the_warning_names_three_points_by_what_differs_between_them():
-    chosen = federations.algorithm("fed_avg")
-    data = fcojax.from_clients(federations.clients())
-    points = fcojax.grid.product(
-        fcojax.algorithms.fed_avg.Hparams, client_lr=[0.01, 1e200, 1e201], server_lr=[1.0, 2.0]
-    )
-    named = (
-        "=1e+200, server_lr=1; client_lr=1e+200, server_lr=2; client_lr=1e+201, server_lr=1; ..."
-    )
-    said = re.escape(f"8 of 12 runs became non-finite (client_lr{named}): by round")
-    with pytest.warns(UserWarning, match=said):
-        fcojax.sweep(chosen, points, federations.start(), data, KEYS, **OPTIONS)
-    points = fcojax.grid.product(fcojax.algorithms.fed_avg.Hparams, client_lr=[1e200])
-    with pytest.warns(UserWarning, match="2 of 2"):
-        fcojax.sweep(chosen, points, federations.start(), data, KEYS, **OPTIONS)
-
-
-@pytest.mark.slow
 def test_blocks_of_a_sweep_equal_the_whole():
     chosen = federations.algorithm("fed_mid")
     data = fcojax.from_clients(federations.clients())
@@ -115,49 +92,6 @@ def test_the_mesh_changes_no_number(shape):
     )
 
 
-@pytest.mark.parametrize(("num_points", "num_seeds", "runs"), [(1, 3, (1, 4)), (3, 3, (4, 3))])
-def test_devices_share_the_seeds_of_fewer_points_than_devices(num_points, num_seeds, runs):
-    """Three seeds of one point are two on each device; with more points, devices share those."""
-    chosen = federations.algorithm("fed_dual_avg")
-    data = fcojax.from_clients(federations.clients())
-    points = grid(client_lr=[0.01, 0.03, 0.05][:num_points], penalty_scale=[0.2])
-    keys = jax.random.split(jax.random.key(3), num_seeds)
-    sweep = functools.partial(fcojax.sweep, chosen, points, federations.start())
-    expected = sweep(data, keys, **OPTIONS)
-    mesh = fcojax.devices.device_mesh(sweep=2)
-    spread = fcojax.devices.shard_clients(data, mesh)
-    assert with_repeats(spread, num_points, num_seeds) == runs
-    found = sweep(spread, keys, **OPTIONS)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14), found, expected
-    )
-    everyone = jax.random.split(keys[0], 2 * num_points)
-    states = fcojax.start(chosen, points, federations.start(), spread, everyone, OPTIONS["plan"])
-    model = states.server.dual["kernel"]
-    assert model.sharding.shard_shape(model.shape)[:2] == (num_points, num_points)
-
-
-@pytest.mark.slow
-def test_shared_seeds_have_their_own_residuals_and_lost_uploads():
-    """Client states, an uplink with feedback and lost uploads, all drawn or kept by seed."""
-    chosen = fcojax.algorithms.scaffold(federations.loss, federations.kernel_l1())
-    hparams = fcojax.algorithms.scaffold.Hparams
-    points = fcojax.grid.product(hparams, client_lr=[0.02], penalty_scale=[0.2])
-    data = fcojax.from_clients(federations.clients())
-    cohort = fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3)
-    uplink = fcojax.uploads.ef14(fcojax.uploads.top_k(0.5))
-    plan = fcojax.Plan(fcojax.local_epochs(1, 3), cohort, uplink)
-    keys = jax.random.split(jax.random.key(3), 3)
-    sweep = functools.partial(fcojax.sweep, chosen, points, federations.start())
-    options = OPTIONS | {"plan": plan}
-    expected = sweep(data, keys, **options)
-    mesh = fcojax.devices.device_mesh(sweep=2)
-    found = sweep(fcojax.devices.shard_clients(data, mesh), keys, **options)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14), found, expected
-    )
-
-
 @pytest.mark.slow
 def test_points_that_do_not_fit_run_in_chunks():
     chosen = federations.algorithm("fed_dual_avg")
@@ -170,28 +104,6 @@ def test_points_that_do_not_fit_run_in_chunks():
     )
     np.testing.assert_allclose(chunked["model"], history["model"], rtol=1e-12)
     np.testing.assert_allclose(chunked_model["kernel"], model["kernel"], rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_memory_decides_how_many_points_run_side_by_side(monkeypatch):
-    chosen = federations.algorithm("fed_dual_avg")
-    data = fcojax.from_clients(federations.clients())
-    points = grid(client_lr=[0.01, 0.02, 0.03, 0.04, 0.05, 0.06], penalty_scale=[0.2])
-    sweep = functools.partial(fcojax.sweep, chosen, points, federations.start(), data, KEYS)
-    options = OPTIONS | {"num_rounds": 3}  # a program that no other test has traced
-    _, expected = sweep(**options)
-    monkeypatch.setattr(chunk_size, "device_memory", lambda: 1)
-    widths = []
-    advance = run.advance_traced
-
-    def recording(program, grid, *args):
-        widths.append(num_points(grid))
-        return advance(program, grid, *args)
-
-    monkeypatch.setattr(run, "advance_traced", recording)
-    _, found = sweep(**options)
-    assert widths == [1]  # one program, point by point
-    np.testing.assert_allclose(found["model"], expected["model"], rtol=1e-12)
 
 
 def pulled(sweep=False, **options):
@@ -217,6 +129,7 @@ def pulled(sweep=False, **options):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sweep", "rounds"), [(False, [2, 4, 6]), (True, [1, 2, 3, 4, 5, 6])])
 def test_progress_is_reported_and_changes_nothing(sweep, rounds):
     """In a sweep of three points, two at a time, rounds are a mean over both parts."""
@@ -229,10 +142,3 @@ def test_progress_is_reported_and_changes_nothing(sweep, rounds):
         np.concatenate([h["w"] for _, h in seen[i : i + 3]], -1) for i in range(0, len(seen), 3)
     ]
     np.testing.assert_array_equal(np.concatenate(parts), expected[1]["w"])
-
-
-def test_progress_inside_of_a_larger_program_is_refused():
-    with pytest.raises(ValueError, match="progress is called between programs"):
-        jax.jit(lambda: pulled(progress=print))()
-    with pytest.raises(ValueError, match="progress is 3"):
-        pulled(progress=3)

@@ -1,6 +1,5 @@
 """Runs inside a user's own transformations and meshes give the numbers that they give alone."""
 
-import dataclasses
 import functools
 
 import jax
@@ -13,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 import fcojax
 from tests.support import federations
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 PLAN = fcojax.Plan(fcojax.local_epochs(1, 3), fcojax.uniform_cohort(cohort_size=3))
 DATA = fcojax.from_clients(federations.clients(federations.EQUAL))
@@ -82,27 +81,3 @@ def test_under_a_users_mesh(kind):
         close(jax.vmap(kernel)(jax.device_put(keys(), NamedSharding(mesh, P("mine")))), alone())
         own = fcojax.devices.shard_clients(DATA, fcojax.devices.client_mesh(2))
         close(kernel(jax.random.key(0), own), alone()[0])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_with_rows_and_parameters_that_a_user_has_cut(kind):
-    """Also with no mesh around the call: the arrays bring it along."""
-    cut = NamedSharding(mesh_of(kind), P("mine"))
-    rows = {name: jax.device_put(leaf, cut) for name, leaf in DATA.examples.items()}
-    data = dataclasses.replace(DATA, examples=rows)
-    params = federations.start()
-    params |= {"kernel": jax.device_put(params["kernel"], cut)}
-    close(kernel(jax.random.key(0), data), alone()[0])
-    close(kernel(jax.random.key(0), None, params), alone()[0])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_steps_and_looks_under_a_users_mesh(kind):
-    algorithm, hparams = federations.algorithm("fed_dual_avg"), federations.hparams("fed_dual_avg")
-    mesh, data = mesh_of(kind), DATA
-    start = jax.device_put(federations.start(), NamedSharding(mesh, P()))
-    state = fcojax.start(algorithm, hparams, start, data, jax.random.key(0), PLAN)
-    state, _ = fcojax.advance(algorithm, hparams, state, data, PLAN, num_rounds=2)
-    seen = fcojax.look(algorithm, hparams, state, federations.whole_model)
-    close(seen["model"][:-1], alone()[0])
-    close(fcojax.read_model(algorithm, hparams, state)["kernel"], alone()[0])

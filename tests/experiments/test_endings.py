@@ -1,17 +1,15 @@
 """How commands end: on signals, on a machine in trouble, and where output is odd."""
 
 import errno
-import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
 
-from experiments.process.errors import UserError, sentence, silence_orbax_threads
+from experiments.process.errors import UserError, sentence
 from experiments.process.signals import Stopped, watched
 from experiments.report import rows as tidy
 from tests.experiments.test_run import ROOT, TOY, command, environment, launch, one_line
@@ -21,18 +19,13 @@ from tests.experiments.test_run import ROOT, TOY, command, environment, launch, 
     ("error", "said"),
     [
         (UserError("no such thing;\npass another."), "no such thing; pass another."),
-        (ValueError("x is 3; pass 4."), "x is 3; pass 4."),
         (OSError(errno.ENOSPC, "", "w/rows"), "w/rows: No space left on device; free some space"),
         (RuntimeError("UNKNOWN: write failed: No space left on device [x]\nmore"), "No space left"),
-        (IsADirectoryError(errno.EISDIR, "", "w/a.npz"), "w/a.npz: Is a directory; remove it, and"),
-        (OSError(errno.EDQUOT, "quota", "w"), "w: Disk quota exceeded; free some space"),
-        (ValueError("cannot open: Too many open files"), "raise the limit of open files"),
         (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 5 bytes."), "out of memory ("),
-        (MemoryError(), "out of memory (no message); pass a smaller problem"),
         (KeyError("scale"), "KeyError: 'scale'; pass --traceback to see how."),
     ],
 )
-def test_errors_are_told_in_one_line(error, said):
+def test_an_error_is_one_line(error, said):
     assert said in sentence(error) and "\n" not in sentence(error)
 
 
@@ -44,32 +37,6 @@ def test_an_error_behind_another_is_told():
             raise ValueError("the checkpoint could not be written") from full
     except ValueError as error:
         assert "No space left on device" in sentence(error)
-
-
-def test_only_threads_of_orbax_fail_in_silence(monkeypatch, capsys):
-    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
-    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
-    silence_orbax_threads()
-    for file in ("/site-packages/orbax/checkpoint/save.py", "/site-packages/rich/live.py"):
-        failing = {}
-        exec(compile("def fail(): 1 / 0", file, "exec"), failing)
-        thread = threading.Thread(target=failing["fail"])
-        thread.start()
-        thread.join()
-    told = capsys.readouterr().err
-    assert told.count("ZeroDivisionError") == 1 and "rich/live.py" in told
-
-    class Dropped:
-        def __init__(self, message):
-            self.message = message
-
-        def __del__(self):
-            raise RuntimeError(self.message)
-
-    for message in ("Event loop is closed", "another"):
-        Dropped(message)
-    told = capsys.readouterr().err
-    assert "closed" not in told and "another" in told
 
 
 @pytest.mark.slow
@@ -101,32 +68,6 @@ def test_a_signal_stops_here_or_where_it_may(number):
     assert signal.getsignal(number) == before
 
 
-@pytest.mark.slow
-def test_signals_after_the_last_line_and_while_the_command_ends_are_one_sentence(tmp_path):
-    """The first comes when all is written, the second while the command ends because of it."""
-    arguments = [*TOY, "--config.seeds=0", f"--workdir={tmp_path / 'run'}"]
-    found = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import os, signal, sys; from absl import app; from experiments import run\n"
-            "from experiments.process import distributed\n"
-            "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # nohup ignores it
-            "distributed.leave = lambda: os.kill(os.getpid(), signal.SIGHUP)\n"
-            "app.run(run.main, argv=['run', *sys.argv[1:]], flags_parser=run.parse_flags)",
-            *command(*arguments)[3:],
-        ],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.returncode == 128 + signal.SIGHUP, found.stderr
-    assert "stopped by SIGHUP" in one_line(found)
-    assert json.loads((tmp_path / "run/summary.json").read_text())["finished"]
-
-
 def test_without_a_signal_handlers_are_as_they_were_and_ignored_ones_stay_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -139,51 +80,6 @@ def test_without_a_signal_handlers_are_as_they_were_and_ignored_ones_stay_ignore
     finally:
         signal.signal(signal.SIGHUP, before)
     assert Stopped(signal.SIGTERM).exit_code == 143
-
-
-def test_a_signal_while_garbage_is_collected_is_not_forgotten():
-    """What is raised there Python prints and drops; the next look at the watch raises it again."""
-    found = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import os, signal; from experiments.process.signals import Stopped, watched\n"
-            "class Dying:\n"
-            "  def __del__(self): os.kill(os.getpid(), signal.SIGTERM)\n"
-            "try:\n"
-            "  with watched() as watch:\n"
-            "    Dying(); print(watch.asked); watch.stop_if_asked()\n"
-            "except Stopped: print('stopped')",
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert found.stdout == "15\nstopped\n" and found.stderr == ""
-
-
-@pytest.mark.long
-def test_a_program_that_takes_longer_than_batch_systems_wait_is_given_up():
-    with subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import hashlib, sys; from experiments.process.signals import watched\n"
-            "with watched() as watch, watch.deferred():\n"
-            "  print('on', flush=True); hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)",
-        ],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout.readline() == "on\n"
-        began = time.monotonic()
-        process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=30)
-    assert process.returncode == 143 and time.monotonic() - began < 5
-    assert "stopped by SIGTERM before the block was done" in said
 
 
 @pytest.fixture(scope="module")
@@ -201,10 +97,9 @@ def broken(tmp_path_factory):
         while process.poll() is None and len(tidy.load(workdir / "rows.jsonl")) < 20:
             time.sleep(0.01)
         second = launch(*LONG, f"--workdir={workdir}")
-        began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         out, errors = process.communicate(timeout=60)
-    return workdir, second, process.returncode, errors, time.monotonic() - began, out
+    return workdir, second, process.returncode, errors, out
 
 
 LONG = [*TOY, "--config.algorithms=fed_mid", "--config.num_rounds=100000"]
@@ -212,8 +107,8 @@ LONG = [*TOY, "--config.algorithms=fed_mid", "--config.num_rounds=100000"]
 
 @pytest.mark.slow
 def test_sigterm_saves_and_exits_with_its_own_code(broken):
-    _, _, code, errors, seconds, out = broken
-    assert code == 143 and seconds < 5
+    _, _, code, errors, out = broken
+    assert code == 143
     assert errors == "experiments.run: stopped by SIGTERM; the same command goes on from here.\n"
     assert out.startswith("FedMiD: compiling for 2 points and seeds, ")
 
@@ -222,67 +117,6 @@ def test_sigterm_saves_and_exits_with_its_own_code(broken):
 def test_a_second_process_is_refused(broken):
     _, second, *_ = broken
     assert second.returncode == 2 and "is writing to" in one_line(second)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("surroundings", "code", "message"),
-    [
-        ({"JAX_PLATFORMS": "foo"}, 2, "JAX finds no device"),
-        ({"PATH": "/nowhere", "MPLBACKEND": "foo"}, 0, ""),
-        ({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, 2, "set LC_ALL=C.UTF-8"),
-    ],
-)
-def test_odd_surroundings_do_no_harm(tmp_path, surroundings, code, message):
-    done = subprocess.run(
-        command(*TOY, "--config.algorithms=fed_mid", f"--workdir={tmp_path / 'ü'}"),
-        cwd=ROOT,
-        env=environment() | surroundings,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == code, done.stderr
-    assert message in done.stderr and "Traceback" not in done.stderr
-    if code == 0:
-        with open("/dev/full", "w") as full:
-            again = subprocess.run(
-                command(*TOY, "--config.algorithms=fed_mid", f"--workdir={tmp_path / 'ü'}"),
-                cwd=ROOT,
-                env=environment(),
-                stdout=full,
-                stderr=subprocess.PIPE,
-                text=True,
-                check=False,
-            )
-        assert again.returncode == 2
-        assert "standard output cannot be written: No space left" in one_line(again)
-
-
-LINGERING = """
-import threading
-from configs.lasso import EXPERIMENT, get_config, quick
-
-threading.Thread(target=threading.Event().wait, args=(100,)).start()
-"""
-
-
-@pytest.mark.slow
-def test_a_run_ends_though_a_thread_does_not(tmp_path):
-    """As one of orbax's, which waits by the wall clock, where that has jumped during a save."""
-    (tmp_path / "lingering.py").write_text(LINGERING)
-    given = [f"--config={tmp_path}/lingering.py", *TOY[1:], "--config.algorithms=fed_avg"]
-    done = subprocess.run(
-        command(*given, f"--workdir={tmp_path / 'run'}"),
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=90,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["finished"]
 
 
 @pytest.fixture
@@ -297,7 +131,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", os.fspath(place)], check=True)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_full_disk_is_told_in_a_sentence_and_the_run_goes_on_when_there_is_room(small_disk):
     arguments = [*TOY, "--config.algorithms=fed_mid", "--config.num_rounds=4000"]
     workdir = small_disk / "run"
@@ -317,31 +151,3 @@ def test_a_full_disk_is_told_in_a_sentence_and_the_run_goes_on_when_there_is_roo
             f"--workdir={small_disk / folder}",
         )
         assert done.returncode == 2 and message in one_line(done)
-
-
-@pytest.mark.slow
-def test_a_disk_that_is_full_at_the_first_checkpoint_is_told_in_a_line(small_disk):
-    """Orbax's threads fail one after another, and each would print pages."""
-    (small_disk / "other").write_bytes(bytes(340_000))
-    done = launch(*TOY, "--config.algorithms=fed_mid", f"--workdir={small_disk / 'run'}")
-    assert done.returncode == 2 and "No space left on device; free some space" in one_line(done)
-    assert (small_disk / "run" / "checkpoints").is_dir()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("limit", "message"),
-    [("-n 24", "raise the limit of open files"), ("-f 8", "raise the limit of file sizes")],
-)
-def test_limits_of_files_are_told_in_a_sentence(tmp_path, limit, message):
-    arguments = " ".join(command(*TOY, f"--workdir={tmp_path / 'w'}"))
-    limited = f"ulimit {limit}; exec {arguments}"
-    done = subprocess.run(
-        ["bash", "-c", limited],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2 and message in one_line(done)

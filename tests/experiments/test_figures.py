@@ -28,16 +28,7 @@ def incomplete_run(tmp_path):
     ("arguments", "sentence"),
     [
         (["--config=configs/lasso.py"], "KeyError in "),
-        *(
-            pytest.param(*row, marks=pytest.mark.slow)
-            for row in (
-                (["--config=configs/lasso.py", "again"], "unexpected argument again"),
-                (["--config=configs/lasso.py", "--wrkdir=x"], "Unknown command line flag 'wrkdir'"),
-                (["--config=configs/lassoo.py"], "there is no config file configs/lassoo.py"),
-                ([], "--config is missing"),
-                (["--config=configs/lasso.py", "--workdir="], "--workdir is empty"),
-            )
-        ),
+        ([], "--config is missing"),
     ],
 )
 def test_errors_are_one_line(arguments, sentence, incomplete_run):
@@ -56,42 +47,3 @@ def test_errors_are_one_line(arguments, sentence, incomplete_run):
         check=False,
     )
     assert done.returncode == 2 and sentence in one_line(done)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("summary", "sentence"),
-    [
-        ('{"algorithms": {"fed_mid": {}}}', "cannot be drawn: its summary.json was changed since"),
-        ('{"algorithms": ', "has a damaged summary.json; the command in"),
-        ("3", "has a damaged summary.json; the command in"),
-        (None, "holds no finished run"),  # a folder
-    ],
-)
-def test_a_summary_that_is_not_the_runs_is_told(incomplete_run, summary, sentence):
-    path = incomplete_run / "summary.json"
-    path.unlink()
-    path.mkdir() if summary is None else path.write_text(summary)
-    done = subprocess.run(
-        [sys.executable, "-m", "fcojax", "figures", "lasso", f"--workdir={incomplete_run}"],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2 and sentence in one_line(done)
-
-
-@pytest.mark.slow
-def test_the_help_lists_the_flags():
-    done = subprocess.run(
-        [sys.executable, "-m", "fcojax", "figures", "--help"],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.startswith("usage: fcojax figures NAME|FILE.py --workdir=DIR")
-    assert str(ROOT) not in done.stdout and "--into" in done.stdout

@@ -3,12 +3,10 @@
 import csv
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -79,12 +77,12 @@ def test_runs_are_bounded_resumed_and_gathered(listed, capsys):
 def test_a_signal_is_handed_on_and_nothing_is_started_any_more(tmp_path):
     sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
     alarm = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
-    before, began = signal.getsignal(signal.SIGTERM), time.monotonic()
+    before = signal.getsignal(signal.SIGTERM)
     alarm.start()
     codes = launch.run_all(
         dict.fromkeys("abc", sleeping), lambda name: tmp_path / name, 2, lambda sentence: None
     )
-    assert codes == {"a": -15, "b": -15} and time.monotonic() - began < 30
+    assert codes == {"a": -15, "b": -15}  # and 0 had they slept to the end
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -99,30 +97,3 @@ def test_the_script_for_slurm_runs_each_by_its_number(listed, capsys):
     subprocess.run(["bash", script], env=task, check=True)
     assert json.loads((workdir / "a" / "summary.json").read_text())["finished"]
     assert launch.main([*arguments, "--table"]) == 1 and not (workdir / "b").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("x = 1", "has no RUNS"),
-        ("RUNS = {}", "has no RUNS"),
-        ("RUNS = {'a/b': []}", "is called 'a/b'"),
-        ("RUNS = {'..': []}", "is called '..'"),
-        ("RUNS = {'a': '--quick'}", "not a list of strings"),
-        ("RUNS = {'a': ['--workdir=x']}", "has a --workdir"),
-        ("x", "cannot be run: NameError: name 'x' is not defined."),
-        ("RUNS = {", "cannot be run: SyntaxError"),
-        ("raise SystemExit(0)", "cannot be run: SystemExit: 0."),
-    ],
-)
-def test_lists_that_are_none_are_told(tmp_path, text, message, capsys):
-    file = pathlib.Path(tmp_path / "runs.py")
-    file.write_text(text)
-    assert launch.main([f"{file}", f"--workdir={tmp_path / 'w'}"]) == 2
-    assert message in capsys.readouterr().err
-    assert launch.main([f"{tmp_path / 'no'}", f"--workdir={tmp_path}"]) == 2
-    file.write_text("RUNS = {'a': []}")
-    assert launch.main([f"{file}", f"--workdir={file}"]) == 2
-    assert f"experiments.launch: {file}: File exists; pass another" in capsys.readouterr().err
-    for arguments in ([f"{file}"], ["--workdir=w"], [f"{file}", "--workdir=w", "--at_once=0"]):
-        assert launch.main(arguments) == 2

@@ -1,7 +1,6 @@
 """``--help`` says what every key means, and where else it could be looked up is nowhere."""
 
 import pathlib
-import sys
 
 import pytest
 
@@ -33,18 +32,3 @@ def test_the_manual_shows_values_and_meanings(tmp_path):
     assert told[at : at + len(said)] == said
     assert told.index(f"config keys of {path}") > at
     assert any(line.startswith("  --workdir ") for line in told)
-
-
-def test_commands_are_told_as_they_are_typed(monkeypatch):
-    path = next(path for path in CONFIGS if path.stem == "select")
-    told = {}
-    for given in (["python", "/bin/fcojax", "run", "select"], ["python", "-m", "experiments.run"]):
-        monkeypatch.setattr(sys, "orig_argv", given)
-        told[given[-2]] = manual(str(path), options.__name__)
-    assert told["-m"].startswith("usage: python -m experiments.run --config=FILE.py --workdir=DIR")
-    assert told["run"].startswith("usage: fcojax run NAME|FILE.py --workdir=DIR")
-    assert all("    fcojax run select --workdir=runs/heart" in text for text in told.values())
-
-
-def test_without_a_config_the_shared_keys_are_told():
-    assert "  num_steps             local steps" in manual(None, options.__name__)

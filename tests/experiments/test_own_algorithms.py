@@ -14,10 +14,9 @@ from experiments.config import algorithms
 from experiments.config.settings import resolve
 from experiments.execution import jobs
 from experiments.report import rows as tidy
-from experiments.report.plots import style
-from fcojax.algorithms import fed_avg, fed_mid, takes
+from fcojax.algorithms import fed_avg, takes
 from fcojax.transforms import entropy, euclidean, sphere, zero
-from tests.experiments.test_run import ROOT, TOY, environment, one_line
+from tests.experiments.test_run import ROOT, TOY, environment
 
 # Server momentum; without any it is FedAvg with a server rate of one.
 MINE = """
@@ -182,36 +181,15 @@ def test_a_config_file_of_ones_own_brings_problem_algorithm_and_claims(folder):
     assert [row["round"] for row in rows if row["algorithm"] == "heavy_ball"] == [0, 100, 200]
 
 
-@pytest.mark.long
-def test_a_mistake_is_one_line_and_exit_code_2(folder):
-    arguments = [argument.replace("configs/", f"{ROOT}/configs/") for argument in TOY]
-    for given, message in (
-        (["--config.momentun=0.5"], "no key momentun; did you mean momentum?"),
-        (["--config.algorithms=mine:heavy_bal,fed_mid"], "did you mean heavy_ball?"),
-    ):
-        algorithm = "--config.algorithms=mine:heavy_ball"
-        done = launch(folder, *arguments, "--workdir=run", algorithm, *given)
-        assert done.returncode == 2 and message in one_line(done)
-        assert not (folder / "run").exists()
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("mine:heavi_ball", "mine has no heavi_ball; did you mean heavy_ball?"),
-        ("mini:heavy_ball", "No module named 'mini'"),
-        ("mine.py:heavy_ball", "No module named 'mine.py'"),
-        ("mine:", "'mine:' names no algorithm; write MODULE:FACTORY"),
         ("mine:built", "is an algorithm that has been built"),
-        ("mine:number", "mine:number is not a factory (its type is int)"),
-        ("mine:scheme", "mine:scheme has no Hparams; decorate"),
-        ("wrong:heavy_ball", "invalid syntax"),
         ("scheme", "scheme has no Hparams"),
-        ("heavi", "there is no algorithm heavi; did you mean heavy?"),
     ],
 )
-def test_what_is_no_factory_is_refused_in_a_sentence(name, message, folder, monkeypatch):
-    (folder / "wrong.py").write_text("def heavy_ball(:\n")
+def test_a_name_that_is_no_factory_is_refused(name, message, folder, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "mine", raising=False)
@@ -230,28 +208,15 @@ def test_a_hyperparameter_is_in_the_config_or_has_a_default_and_is_no_column_of_
             resolve(config, sweep({"fresh": takes(hparams)(lambda loss: fed_avg(loss))}))
 
 
-def test_labels_are_names_and_stand_for_one_algorithm_each(folder, monkeypatch):
-    monkeypatch.syspath_prepend(folder)
-    monkeypatch.delitem(sys.modules, "mine", raising=False)
-    with pytest.raises(ValueError, match="mine:heavy_ball and heavy_ball are both called"):
-        algorithms.find(["mine:heavy_ball", "heavy_ball"], sweep({"heavy_ball": fed_avg}))
-    with pytest.raises(ValueError, match="'a/b' cannot label"):
-        algorithms.find(["a/b"], sweep({"a/b": fed_avg}))
-    with pytest.raises(ValueError, match="without a name"):
-        algorithms.find(["fed_avg"], sweep([fed_avg, 3]))
-    twice = algorithms.find(["fed_avg", "fed_avg", "other"], sweep({"other": fed_mid}))
-    assert list(twice) == ["fed_avg", "other"] and twice["other"] is fed_mid
-
-
 def test_a_factory_is_called_with_the_geometry_it_names_and_makes_an_algorithm(folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     import mine  # pyright: ignore[reportMissingImports]
 
     known = {"mirror": euclidean(zero())}
-    with pytest.raises(ValueError, match="missing a required argument: 'mirror'"):
+    with pytest.raises(ValueError, match="'mirror'"):
         algorithms.build("needy", mine.needy, None, known)
-    with pytest.raises(ValueError, match="maker returned a function, not an Algorithm"):
+    with pytest.raises(ValueError, match="returned a function"):
         algorithms.build("maker", mine.maker, None, known)
     with pytest.raises(TypeError, match="has no len"):  # the user's own mistake keeps its traceback
         algorithms.build("broken", mine.broken, None, known)
@@ -277,18 +242,6 @@ def test_a_sweep_hands_its_own_geometry_to_the_factories_that_name_it():
     problem, penalty = own.problem(config), own.penalty(config)
     (job,) = jobs.build(own, config, resolve(config, own), problem, penalty)
     assert job.label == "both" and given[0] is manifold and given[1] is mirror
-
-
-def test_curves_of_own_algorithms_have_their_label_and_a_colour_of_their_own():
-    known = ["fed_avg", "fed_dual_avg", "fed_mid", "r_fed_prox", "local"]
-    labels = [*known, *"abcdefgh"]
-    styles = {label: style(label, labels) for label in labels}
-    assert styles["a"][0] == "a" and styles["fed_mid"][0] == "FedMiD"
-    assert len({colour for _, colour, _ in styles.values()}) == len(labels)
-    crowd = [f"mine_{i}" for i in range(20)]
-    seen = [style(label, [*known, *crowd])[1:] for label in crowd]
-    assert len(set(seen)) == len(seen)
-    assert not {colour for colour, _ in seen} & {styles[label][1] for label in known}
 
 
 def sweep(algorithms):

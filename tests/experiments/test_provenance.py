@@ -1,12 +1,10 @@
 """Where a run comes from: the command as it was typed."""
 
-import json
 import sys
 
 import pytest
 
 from experiments.process import invocation
-from experiments.report import rows as tidy
 from experiments.storage import provenance
 from tests.experiments.test_run import ROOT
 
@@ -26,14 +24,6 @@ def test_the_command_is_told_as_it_was_typed(given, told, monkeypatch, capsys):
     invocation.speak("run", "stopped.")
     name = "fcojax run" if told.startswith("fcojax") else "experiments.run"
     assert capsys.readouterr().err == f"{name}: stopped.\n"
-
-
-@pytest.mark.slow
-def test_a_run_is_gone_on_with_though_a_number_of_its_config_is_infinite(tmp_path):
-    ours = provenance.provenance({"above": float("inf")}, ROOT / "configs" / "lasso.py", {}, [])
-    tidy.write_json(tmp_path / "config.json", ours)
-    theirs = json.loads((tmp_path / "config.json").read_text("utf-8"))
-    assert provenance.difference(theirs, ours) is None
 
 
 @pytest.mark.slow

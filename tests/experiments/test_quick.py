@@ -24,15 +24,8 @@ def test_every_config_has_its_command_in_its_docstring():
         assert f"fcojax run {path.stem} " in text and "RUNTIME" not in text, path
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        pytest.param(
-            path.stem, marks=pytest.mark.slow if path.stem == "lasso" else pytest.mark.long
-        )
-        for path in SWEEPS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [path.stem for path in SWEEPS])
 def test_a_quick_run_leaves_figures_scores_and_claims(config, tmp_path):
     workdir = tmp_path / "run"
     done = subprocess.run(

@@ -30,14 +30,5 @@ def test_every_run_has_its_section_in_order_with_date_time_and_machine():
                 assert (DOCS / picture).exists()
 
 
-def test_pages_have_the_remarks_of_their_configs():
-    """Also where a run was not made again since."""
-    for run in {run.config: run for run in RUNS}.values():
-        experiment = run.file.experiment
-        text = "\n\n".join(filter(None, (experiment.notes, experiment.remarks)))
-        found = sections_of(DOCS / "results" / f"{run.config}.md").get("Remarks", "")
-        assert found.removeprefix("## Remarks").strip() == text.strip(), run.config
-
-
 def test_the_index_is_that_of_the_pages():
     assert (DOCS / "results.md").read_text() == index(DOCS / "results")

@@ -13,7 +13,6 @@ from experiments.execution.sweep_runner import SweepRunner
 from experiments.report import rows as tidy
 from experiments.report.summary import Criterion
 from experiments.storage.row_store import RowStore
-from fcojax.engine import tuning
 from tests.experiments.toys import Killed, Toy, killed_after
 
 LEAST = Criterion("objective", "min", 10)
@@ -134,36 +133,6 @@ def test_points_that_are_left_run_in_the_program_of_all(tmp_path, monkeypatch):
         assert toy.run(tmp_path / f"killed{blocks}")[1] == rows
 
 
-def test_a_grid_whose_runs_read_many_numbers_is_one_program(tmp_path, monkeypatch):
-    """Two halves read the same examples, which takes longer than to compile for fewer points."""
-    rates = tuple(0.001 * (1 + index) for index in range(9))
-    runner, job, _ = prepared(
-        tmp_path, "grid", client_lr=rates, seeds=(0, 1), num_steps=3, point_chunk_size=None
-    )
-    numbers = 45 * (9 * 2) * 2 * 3 * 4 * (6 + 1)  # rounds, runs, clients, steps, rows, numbers
-    halves = runner.prepare(job)
-    monkeypatch.setattr(jobs, "_NUMBERS_WORTH_COMPILING", numbers)
-    assert (halves.size, halves.group) in [(9, 5), (10, 6)]  # on one device and on two
-    assert runner.prepare(job).group == halves.group
-    monkeypatch.setattr(jobs, "_NUMBERS_WORTH_COMPILING", numbers - 1)
-    assert runner.prepare(job).group == halves.size
-
-
-def test_where_chunks_are_timed_one_decomposition_keeps_a_program_on_one_device(
-    tmp_path, monkeypatch
-):
-    """The program that is looked at may have one client at a time, where others have more."""
-    fewest = []
-    monkeypatch.setattr(
-        jobs, "decomposes_on_a_cpu", lambda program, **given: fewest.append(given) or True
-    )
-    monkeypatch.setattr(jobs, "fastest_chunk_size", lambda *args, **kwargs: 1)
-    for timed in (False, True):
-        runner, job, _ = prepared(tmp_path, "grid", time_chunks=timed, point_chunk_size=None)
-        assert runner.prepare(job).data.mesh is None
-    assert fewest == [{"fewest": 2}, {"fewest": 1}]
-
-
 @pytest.mark.slow
 def test_devices_share_the_seeds_of_one_point_and_a_killed_run_goes_on_with_one(
     tmp_path, monkeypatch
@@ -232,7 +201,7 @@ def test_rows_have_the_kkt_violation_of_the_model(tmp_path):
     assert "violation" not in Toy().run(tmp_path / "without")[1][-1]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
     (tmp_path / "grid").mkdir()
     (tmp_path / "halving").mkdir()
@@ -253,46 +222,3 @@ def test_halving_finds_the_best_point_and_does_not_change_its_curve(tmp_path):
             assert row["status"] == expected["status"]
             numbers = {k: v for k, v in expected.items() if not isinstance(v, str)}
             assert {k: row[k] for k in numbers} == pytest.approx(numbers, rel=1e-9)
-
-
-@pytest.mark.long
-def test_a_search_goes_on_where_it_was(tmp_path):
-    """A second call finds all parts done, and gives the same summary but for the seconds."""
-    first, rows = swept(tmp_path, "halving")
-    second, again = swept(tmp_path, "halving")
-    assert again == rows != []
-    assert {**second, "seconds": 0} == {**first, "seconds": 0}
-
-
-@pytest.mark.long
-def test_chunks_are_timed_once_for_a_workdir(tmp_path, monkeypatch):
-    timed = []
-
-    def seconds(lowered, arrays):
-        timed.append(set(lowered))
-        return {size: float(size) for size in lowered}
-
-    monkeypatch.setattr(tuning, "_seconds_a_round", seconds)
-    _, rows = swept(tmp_path, "grid", time_chunks=True, client_lr=(0.001, 0.01))
-    assert timed == [{1, 2}] and (tmp_path / "chunks.json").is_file()
-    _, again = swept(tmp_path, "grid", time_chunks=True, client_lr=(0.001, 0.01))
-    assert again == rows and len(timed) == 1
-
-
-@pytest.mark.long
-def test_a_grid_is_widened_until_its_best_point_is_inside_and_a_rerun_agrees(tmp_path):
-    """And what was there before keeps its rows, parts and all."""
-    grid = {"client_lr": (0.0003, 0.001), "server_lr": (1.0,), "point_chunk_size": 1}
-    (tmp_path / "plain").mkdir()
-    (tmp_path / "wide").mkdir()
-    plain, rows = swept(tmp_path / "plain", "grid", **grid)
-    assert plain["edges"] == {"client_lr": "largest"}
-    wide, every_row = swept(tmp_path / "wide", "grid", extend=True, **grid)
-    assert not wide["edges"]
-    rates = sorted({row["client_lr"] for row in every_row})
-    assert rates[0] == 0.0003 and len(rates) > 3 and wide["best"]["client_lr"] in rates[2:-1]
-    np.testing.assert_allclose(np.divide(rates[1:], rates[:-1]), 10 / 3, rtol=1e-6)
-    assert [row for row in every_row if row["client_lr"] <= 0.001] == rows
-    rerun, again = swept(tmp_path / "wide", "grid", extend=True, **grid)
-    del wide["seconds"], rerun["seconds"]
-    assert rerun == wide and again == every_row

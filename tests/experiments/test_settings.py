@@ -123,43 +123,16 @@ def test_every_algorithm_of_the_library_can_be_launched():
             "no algorithm fed_midd; did you mean fed_mid?",
         ),
         ({"client_lr": (0.0,)}, "client_lr is 0.0; pass a finite number above 0"),
-        ({"client_lr": ("abc",)}, "client_lr contains 'abc'"),
-        ({"client_lr": ()}, "client_lr is empty"),
-        ({"server_lr": (float("inf"),)}, "server_lr contains inf"),
-        ({"penalty_scale": (-1.0,)}, "penalty_scale is -1.0"),
-        ({"num_rounds": 0}, "num_rounds is 0"),
         ({"eval_every": 3}, "eval_every is 3, which does not divide num_rounds = 500"),
-        ({"eval_all_until": -1}, "eval_all_until is -1; pass a whole number of at least 0"),
-        ({"cohort_size": -2}, "cohort_size is -2"),
-        ({"batch_size": 0}, "batch_size is 0"),
         ({"num_steps": None}, "neither num_steps nor num_epochs"),
-        ({"client_chunk_size": 0}, "client_chunk_size is 0"),
         ({"seeds": (1, 1)}, "seeds is (1, 1)"),
-        ({"client_lr": (0.1, 0.1)}, "client_lr is (0.1, 0.1); pass distinct numbers"),
         ({"search": "random"}, "search is 'random'; pass grid or halving"),
-        ({"point_chunk_size": 0}, "point_chunk_size is 0"),
-        ({"seeds": (0.5,)}, "seeds is (0.5,)"),
         ({"participation": "markof:1,1"}, "no participation 'markof'; did you mean markov?"),
-        ({"participation": "uniform:3"}, "is 'uniform:3'; pass uniform."),
-        ({"participation": "markov:0.1"}, "is 'markov:0.1'; pass markov:LEAVE,JOIN"),
-        ({"participation": "cyclic:2.5"}, "is 'cyclic:2.5'; pass cyclic:GROUPS"),
-        ({"participation": "coin_flips:2"}, "probability is 2.0"),
         ({"participation": "weighted:1", "cohort_size": None}, "cohort_size is None"),
         ({"uplink": "topk:3"}, "there is no compressor 'topk'; did you mean top_k?"),
-        ({"uplink": "top_k"}, "uplink is 'top_k'; write top_k:NUMBER or top_k:SHARE."),
-        ({"downlink": "top_k"}, "downlink is 'top_k'; write top_k:NUMBER or top_k:SHARE."),
         ({"downlink": "topk:3"}, "downlink is 'topk:3': there is no compressor 'topk'; did you"),
-        ({"uplink": "top_k:x"}, "uplink is 'top_k:x'; write top_k:NUMBER"),
-        ({"uplink": "sign:2"}, "uplink is 'sign:2'; write sign."),
-        ({"uplink": "top_k:0"}, "k is 0"),
-        ({"uplink": "eden:0"}, "bits is 0; pass one of 1, 2, 3, 4"),
-        ({"uplink": "qsgd:0"}, "levels is 0"),
         ({"uplink": "top_k:3,ef12"}, "there is no error feedback 'ef12'; did you mean ef"),
-        ({"uplink": "top_k:3,"}, "there is no error feedback ''"),
-        ({"uplink": "qsgd:7+half"}, "uplink is 'qsgd:7+half'; the first of two is top_k or rand_k"),
         ({"uplink": "top_k:3,diana"}, "compressor is top_k(3), which is biased"),
-        ({"dropout_probability": 1.0}, "probability is 1.0; pass a number of at least 0"),
-        ({"criterion_goal": "most"}, "criterion_goal is 'most'"),
         ({"criterion_rounds": 501}, "criterion_rounds is 501, more than num_rounds = 500"),
     ],
 )
@@ -167,19 +140,6 @@ def test_impossible_values_are_named(changes, message):
     with pytest.raises(ValueError) as error:
         resolve(config(**changes), SWEEP)
     assert message in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [("sys.exit(3)", "SystemExit: 3"), ("config.nope.x = 3", "AttributeError: ")],
-)
-def test_what_quick_raises_is_told_with_its_line(line, message, tmp_path):
-    path = tmp_path / "hasty.py"
-    imports = "import sys\nfrom configs.lasso import EXPERIMENT, get_config"
-    path.write_text(f"{imports}\ndef quick(config):\n    {line}")
-    with pytest.raises(ValueError, match=f"hasty.py, line 4: {message}"):
-        config_file.load(str(path)).quick(config())
 
 
 @pytest.mark.parametrize(
@@ -188,13 +148,6 @@ def test_what_quick_raises_is_told_with_its_line(line, message, tmp_path):
         ("quick = None", "does not define get_config; a config needs"),
         ("get_config = None", "does not define quick"),
         ("get_config = quick = None", "does not define EXPERIMENT"),
-        ("import sys; sys.exit()", "line 1: SystemExit"),
-        ("get_config = quick = EXPERIMENT = 3", "has the type int; make it a Sweep or a Study"),
-        (
-            "from configs.lasso import EXPERIMENT as e, get_config, quick\n"
-            "from fcojax.transforms import zero\nEXPERIMENT = e._replace(penalty=zero())",
-            "penalty of EXPERIMENT in .* is a Penalty; pass a function of the config",
-        ),
     ],
 )
 def test_a_config_that_lacks_a_part_is_refused(text, message, tmp_path):
@@ -210,7 +163,7 @@ def test_the_precision_of_products_is_the_configs_if_it_has_one():
         assert jax.config.jax_default_matmul_precision is None
         set_precision(config(precision="high"))
         assert jax.config.jax_default_matmul_precision == "high"
-        with pytest.raises(ValueError, match="precision is 'fast'; pass highest, high, default"):
+        with pytest.raises(ValueError, match="precision is 'fast'"):
             set_precision(config(precision="fast"))
     finally:
         jax.config.update("jax_default_matmul_precision", None)

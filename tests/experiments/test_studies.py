@@ -9,7 +9,7 @@ import pytest
 
 from experiments.execution.experiment import in_batches
 from experiments.report import rows as tidy
-from tests.experiments.test_run import ROOT, environment, launch, one_line
+from tests.experiments.test_run import ROOT, environment
 
 STUDY = '''"""Squares, in one figure.
 
@@ -111,21 +111,3 @@ def test_rows_are_written_in_batches_and_before_an_error():
                 seen.append([row["x"] for row in batch])
         assert seen == expected
     assert list(in_batches(iter(()), 0.0)) == []
-
-
-@pytest.mark.slow
-def test_unknown_keys_and_empty_configs_are_errors(tmp_path):
-    (tmp_path / "squares.py").write_text(STUDY)
-    (tmp_path / "empty.py").write_text('"""Nothing."""\n')
-    (tmp_path / "typo.py").write_text(STUDY.replace("config.count = 3", "config.cuont = 3"))
-    (tmp_path / "none.py").write_text(STUDY.replace("return ConfigDict", "ConfigDict"))
-    for arguments, message in (
-        (["none.py"], "returned a NoneType; return a ConfigDict"),
-        (["none.py", "--config.count=3"], "returned a NoneType; return a ConfigDict"),
-        (["squares.py", "--config.cuont=3"], "the config has no key cuont; did you mean count?"),
-        (["squares.py", "--config.count.x=3"], "the config has no key count.x"),
-        (["empty.py"], "does not define get_config"),
-        (["typo.py", "--quick"], "quick sets an unknown key, cuont; did you mean count?"),
-    ):
-        done = launch(f"--config={tmp_path / arguments[0]}", "--workdir=x", *arguments[1:])
-        assert done.returncode == 2 and message in one_line(done)

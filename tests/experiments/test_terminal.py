@@ -1,13 +1,9 @@
 """What the terminal says: numbers short, but never so short that they contradict the verdict."""
 
-import io
-import os
-import sys
-
 import pytest
 from rich.console import Console
 
-from experiments.cli.console import claims_tables, print_plain, results
+from experiments.cli.console import claims_tables
 from experiments.report.claims import Claim
 
 
@@ -27,79 +23,6 @@ def test_claims_show_the_digits_that_decide(measured, needed, said):
     assert captured.get().splitlines()[-1].split() == ["best", *said.split()]
 
 
-def test_a_text_whose_reader_has_gone_ends_quietly(monkeypatch):
-    reader, writer = os.pipe()
-    os.close(reader)
-    with open(writer, "w") as nobody:
-        monkeypatch.setattr(sys, "stdout", nobody)
-        print_plain("many lines")
-        print_plain("and more")
-
-
-def best_of(count):
-    names = ["fed_dual_avg", "fast_fed_dual_avg", "fed_avg_subgradient", "scaffold", "fed_mid"]
-    best = {"client_lr": 0.000123456, "server_lr": 0.03333333, "strong_convexity": 0.1}
-    criterion = {"measure": "f1", "goal": "max", "last_rounds": 100}
-    entry = {
-        "best": best,
-        "criterion": criterion,
-        "score": 0.99619451,
-        "last": {"suboptimality": 1e-9},
-        "diverged": [],
-        "points": 2,
-        "seeds": 2,
-        "seconds": 1.4,
-        "verdict": "converged: it is",
-    }
-    others = {name: entry | {"best": best | {"client_lr": 0.01}} for name in names[1:count]}
-    return {"algorithms": {names[0]: entry} | others}
-
-
-@pytest.mark.parametrize("width", [200, 80, 60, 30])
-@pytest.mark.parametrize("terminal", [True, False])
-def test_neither_names_nor_numbers_of_the_best_points_are_cut(width, terminal, tmp_path):
-    file = io.StringIO()
-    console = Console(width=width, file=file, force_terminal=terminal, color_system=None)
-    results(console, best_of(5), tmp_path)
-    said = file.getvalue().partition("rows and summary")[0]
-    names = ["FedDualAvg", "Fast-FedDualAvg", "FedAvg, subgradient", "SCAFFOLD", "FedMiD"]
-    whole = ["0.0001235", "0.9962", "1e-09", *names, "converged", "client_lr"]
-    assert all(word in said for word in whole) and "…" not in said
-    assert "diverged: " not in said
-    if terminal:
-        assert max(len(line.rstrip()) for line in said.splitlines()) <= width
-
-
-def test_what_diverged_is_explained_and_piped_tables_are_not_folded(tmp_path):
-    found = best_of(2)
-    found["algorithms"]["fed_dual_avg"]["diverged"] = [{}]
-    found["claims"] = [Claim("a long claim " * 20, 1.0, 0.5).as_json()]
-    console = Console(width=80, file=(file := io.StringIO()))
-    results(console, found, tmp_path)
-    lines = file.getvalue().splitlines()
-    assert any(" 1/4 " in line for line in lines)
-    assert "diverged: runs that grew without bound, of all points times seeds." in lines
-    (claim,) = (line for line in lines if "a long claim" in line)
-    assert claim.count("a long claim") == 20 and claim.endswith("yes")
-
-
-def test_the_last_line_promises_what_there_is(tmp_path):
-    console = Console(width=300)
-    (tmp_path / "figures").mkdir()
-    (tmp_path / "models").mkdir()
-    said = []
-    for file in ("rows.jsonl", "figures/curves.png", "models/fed_avg.npz"):
-        (tmp_path / file).touch()
-        with console.capture() as captured:
-            results(console, {}, tmp_path)
-        said.append(captured.get().partition(" are in ")[0])
-    assert said == [
-        "rows and summary",
-        "rows, summary and figures",
-        "rows, summary, figures and models",
-    ]
-
-
 def test_a_quick_run_decides_nothing_that_depends_on_seeds_or_rounds():
     claim = Claim("best", 0.1, 0.5, quick=False)
     console = Console(width=100)
@@ -107,17 +30,3 @@ def test_a_quick_run_decides_nothing_that_depends_on_seeds_or_rounds():
         console.print(*claims_tables([claim.as_json(quick=True)]))
     assert captured.get().splitlines()[-1].endswith("needs the full run")
     assert claim.as_json()["holds"] is False
-
-
-def test_a_study_shows_entries_of_its_summary(tmp_path):
-    console = Console(width=60, file=(file := io.StringIO()))
-    model = [{"name": f"x{index}", "value": 1 / (index + 3)} for index in range(30)]
-    chosen = {"strength": 0.0123456, "left out": "x7, x8", "features": 32}
-    summary = {"chosen": chosen, "model": model, "ledger": [{"bytes": 5}]}
-    results(console, summary, tmp_path, ["chosen", "model"])
-    lines = [line.split() for line in file.getvalue().splitlines() if line.strip()]
-    expected = [["strength", "0.01235"], ["left", "out", "x7,", "x8"], ["features", "32"]]
-    assert lines[:4] == [["chosen"], *expected]
-    assert lines[4] == ["model,", "and", "5", "more", "in", "summary.json"]
-    assert lines[5:7] == [["name", "value"], ["x0", "0.3333"]]
-    assert ["x24", "0.03704"] in lines and "bytes" not in file.getvalue()

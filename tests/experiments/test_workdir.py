@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from experiments.process.errors import UserError, sentence
+from experiments.process.errors import UserError
 from experiments.storage import lock
 from experiments.storage.provenance import LAYOUT
 from experiments.storage.workdir import Workdir
@@ -45,13 +45,11 @@ def with_(what, **changes):
     ("now", "message"),
     [
         (with_("config", num_rounds=6), "with num_rounds = 5 and this one has 6"),
-        (with_("options", jax_enable_x64=True), "with jax_enable_x64 = False and this one"),
         (with_("code", **{"config file": "a2"}), "by another version of the config file"),
-        (with_("code", **{"experiments.studies.lasso": "b2"}), "module experiments.studies.lasso"),
         (with_("versions", fcojax="0.3.0"), "by fcojax 0.2.0 and this is fcojax 0.3.0"),
     ],
 )
-def test_what_changes_numbers_is_refused_and_the_folder_stays_as_it_was(tmp_path, now, message):
+def test_a_run_of_other_numbers_is_refused_and_its_folder_kept(tmp_path, now, message):
     begun(tmp_path / "w")
     before = (tmp_path / "w" / "config.json").read_bytes()
     with pytest.raises(UserError, match=message):
@@ -59,7 +57,7 @@ def test_what_changes_numbers_is_refused_and_the_folder_stays_as_it_was(tmp_path
     assert (tmp_path / "w" / "config.json").read_bytes() == before
 
 
-def test_code_that_changed_is_gone_on_with_anyway_and_noted(tmp_path):
+def test_resume_anyway_notes_code_that_changed(tmp_path):
     begun(tmp_path / "w")
     said, now = [], with_("code", **{"config file": "a2"})
     with workdir(tmp_path / "w", said, resume="anyway").claimed(now, True):
@@ -69,7 +67,7 @@ def test_code_that_changed_is_gone_on_with_anyway_and_noted(tmp_path):
     assert known["code"] == OURS["code"] and len(known["resumed"]) == 1
 
 
-def test_what_leaves_numbers_as_they_are_is_told_and_the_beginning_is_not_forgotten(tmp_path):
+def test_other_versions_and_devices_are_noted_when_a_run_resumes(tmp_path):
     begun(tmp_path / "w")
     said, now = [], with_("versions", jax="0.12.0") | {"devices": ["cpu:0", "cpu:1"]}
     for _ in range(2):
@@ -87,7 +85,7 @@ def test_what_leaves_numbers_as_they_are_is_told_and_the_beginning_is_not_forgot
 def test_a_deterministic_run_goes_on_only_where_it_was_begun(tmp_path):
     ours = with_("options", deterministic=True)
     begun(tmp_path / "w", ours)
-    with pytest.raises(UserError, match="is --deterministic, but there were 1 devices and are 2"):
+    with pytest.raises(UserError, match="--deterministic"):
         workdir(tmp_path / "w").look(ours | {"devices": ["cpu:0", "cpu:1"]})
 
 
@@ -100,91 +98,12 @@ def test_overwrite_removes_what_runs_write_and_nothing_else(tmp_path):
         assert summary == {} and not (folder / "rows.jsonl").exists()
         (folder / "rows.jsonl").write_text('{"round": 0}\n')
     assert {path.name for path in folder.iterdir()} == {"notes.txt", "config.json", "rows.jsonl"}
-    with pytest.raises(UserError, match="--resume=no was passed; pass --overwrite"):
+    with pytest.raises(UserError, match="--resume=no"):
         workdir(folder, resume="no").look(now)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("1")
-    with pytest.raises(UserError, match="not an empty folder and no run of ours"):
+    with pytest.raises(UserError, match="not an empty folder"):
         workdir(tmp_path / "thesis", overwrite=True).look(now)
-
-
-@pytest.mark.parametrize("there", [False, True])
-def test_a_command_that_fails_before_it_has_rows_claims_nothing(tmp_path, there):
-    folder = tmp_path / "deep" / "er"
-    if there:
-        folder.mkdir(parents=True)
-    with pytest.raises(ZeroDivisionError), workdir(folder).claimed(OURS, True):
-        (folder / "checkpoints").mkdir()
-        raise ZeroDivisionError
-    assert folder.exists() == there and (tmp_path / "deep").exists() == there
-    begun(folder)
-    with pytest.raises(ZeroDivisionError), workdir(folder).claimed(OURS, True):
-        raise ZeroDivisionError
-    assert (folder / "rows.jsonl").exists() and (folder / "config.json").exists()
-
-
-@pytest.mark.parametrize("name", ["summary.json", "config.json", "rows.jsonl", "models"])
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_a_folder_in_place_of_a_file_is_told(tmp_path, name, overwrite):
-    folder = begun(tmp_path / "w")
-    (folder / name).unlink(missing_ok=True)
-    (folder / name).write_text("") if name == "models" else (folder / name).mkdir()
-    with pytest.raises(UserError, match=f"{name} is no f.*; remove it"):
-        workdir(folder, overwrite=overwrite).look(OURS)
-    if name != "models":
-        (folder / name).rmdir()
-        (folder / name).symlink_to(folder / name)
-        with pytest.raises(UserError, match=f"{name} is no file"):
-            workdir(folder, overwrite=overwrite).look(OURS)
-
-
-@pytest.mark.parametrize("text", ['{"algorithms": {', "null", '{"algorithms": -1}'])
-def test_damaged_notes_of_a_run_are_told(tmp_path, text):
-    folder, said = begun(tmp_path / "w"), []
-    (folder / "summary.json").write_text(text)
-    assert workdir(folder, said).look(OURS) == {}
-    assert "summary.json is not as the run left it; it is written again" in said[0]
-    (folder / "config.json").write_text("{")
-    with pytest.raises(UserError, match="config.json is damaged"):
-        workdir(folder).look(OURS)
-    (folder / "config.json").write_text('{"config": {"num_rounds": 5}, "versions": {}}')
-    with pytest.raises(UserError, match="of an older launcher, which this one cannot resume"):
-        workdir(folder).look(OURS)
-
-
-def unusual(tmp_path, name):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    return tmp_path / name
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("file", "is a file; pass a folder"),
-        ("file/under", "cannot be made: Not a directory"),
-        ("dangling", "is a link to nowhere"),
-        ("loop", "pass another"),
-        ("n" * 300, "File name too long"),
-        ("/proc/none", "cannot be made: No such file"),
-    ],
-)
-def test_places_that_are_no_folders_are_told_in_a_sentence(tmp_path, name, message):
-    path = unusual(tmp_path, name)
-    with pytest.raises((UserError, OSError)) as error, workdir(path).claimed(OURS, True):
-        pass
-    assert message in sentence(error.value) and "\n" not in sentence(error.value)
-
-
-def test_home_is_where_the_user_lives(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", os.fspath(tmp_path))
-    assert Workdir("~/runs", False, "yes", print).path == tmp_path / "runs"
-
-
-def test_a_lock_that_is_a_folder_is_told(tmp_path):
-    with pytest.raises(UserError, match="is a folder"), lock.held(tmp_path, print):
-        raise AssertionError
 
 
 @pytest.mark.slow
@@ -217,28 +136,3 @@ def test_a_lock_of_a_process_that_was_killed_is_taken_over(tmp_path):
     with lock.held(path, said.append):
         pass
     assert "which has ended" in said[0] and not path.exists()
-
-
-def test_another_machine_is_given_time_and_not_asked_for_its_clock(tmp_path, monkeypatch):
-    monkeypatch.setattr(lock, "_BEAT", 0.1)
-    monkeypatch.setattr(lock, "_SILENT", 0.4)
-    path, said = tmp_path / "lock", []
-    theirs = (
-        "import os, pathlib, socket, sys; from experiments.storage import lock\n"
-        "socket.gethostname = lambda: 'node7'\n"
-        "lock._BEAT, lock._SILENT = 0.1, 0.4\n"
-        "with lock.held(pathlib.Path(sys.argv[1]), print):\n"
-        "  print('held', flush=True); sys.stdin.readline(); os.kill(os.getpid(), 9)"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", theirs, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
-        assert other.stdout.readline() == b"held\n"
-        alive = pytest.raises(UserError, match="process [0-9]+ on node7 is writing")
-        with alive, lock.held(path, said.append):
-            raise AssertionError
-        other.communicate(b"die\n")
-    os.utime(path, (4e9, 4e9))  # a clock that is a century ahead
-    with lock.held(path, said.append):
-        pass
-    assert "waiting to see whether it is alive" in said[0] and "has been silent" in said[-1]

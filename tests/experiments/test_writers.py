@@ -92,25 +92,6 @@ def test_a_writer_that_fails_is_named_once_and_left_out(tmp_path):
     assert [len(curve) for curve in kept.curves.values()] == [2, 2]
 
 
-def test_a_writer_that_returns_no_function_is_told_so(tmp_path):
-    said = []
-    exporters.Curves({"own": lambda workdir, label: None}, tmp_path, say=said.append).finish(
-        ROWS, SUMMARY
-    )
-    (sentence,) = said
-    assert "it returned None; return a function (round, measures)" in sentence
-
-
-@pytest.mark.slow
-def test_a_widened_grid_has_a_live_curve_of_its_own(tmp_path):
-    toy, writer = Toy(client_lr=(0.0003, 0.001), algorithms=("fed_avg",), extend=True), Remembered()
-    curves = exporters.Curves({"own": writer}, tmp_path, toy.settings.criterion)
-    toy.run(tmp_path, grow=curves.grow)
-    assert list(writer.curves)[:2] == ["fed_avg_live", "fed_avg_live_2-2"]
-    rounds = {tuple(number for number, _ in curve) for curve in writer.curves.values()}
-    assert rounds == {(0, 5, 10, 15, 20)}
-
-
 @pytest.mark.slow
 def test_a_sweep_of_one_point_is_written_block_by_block_and_whole_after_a_kill(tmp_path):
     toy, known = Toy(client_lr=(0.003,)), []
@@ -151,19 +132,3 @@ def test_a_users_function_is_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     assert exporters.find(["own_writer:printed"])["own_writer:printed"].__name__ == "printed"
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("cvs", "did you mean csv"),
-        ("tensorboard", "needs tensorboardX"),
-        ("nowhere:printed", "cannot be imported"),
-        ("math:pi", "cannot be called: .*; pass a function"),
-        ("math:sin", "cannot be called: too many"),
-    ],
-)
-def test_unknown_writers_and_missing_packages_are_errors(name, message, monkeypatch):
-    monkeypatch.setattr(exporters.importlib.util, "find_spec", lambda package: None)
-    with pytest.raises(ValueError, match=message):
-        exporters.find([name])

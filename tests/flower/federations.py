@@ -3,8 +3,8 @@
 import dataclasses
 
 import fcojax
-from benchmarks.federations import NAMES, rows_of
 from fcojax import flower
+from tests.flower.three_sites import NAMES, rows_of
 
 
 @dataclasses.dataclass

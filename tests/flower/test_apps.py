@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.federations import NAMES, federation_of, rows_of, simulated
 from fcojax import flower, safetensors
+from tests.flower.three_sites import NAMES, federation_of, rows_of, simulated
 
 pytest.importorskip("flwr", reason="Flower is not installed; pip install 'fcojax[flower]'")
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import fcojax
-from benchmarks.federations import NAMES, federation_of, loss, rows_of
 from fcojax import flower, safetensors
 from fcojax.selection import by_client, by_example, ebic, hold_out, nonzeros
 from fcojax.transforms import box, euclidean, l1
 from tests.flower.federations import Sites
+from tests.flower.three_sites import NAMES, federation_of, loss, rows_of
 
 KEY = jax.random.key(5)
 METHODS = {

@@ -52,13 +52,7 @@ ROWS = {
     # These have an augmented Lagrangian in place of the step; their limits are elsewhere.
     "fed_pd": Row(l1(), descends=False),
     "fed_dyn": Row(l1(), descends=False),
-    # Their servers remember: momentum, or a rate for every entry.
-    "fed_adam": Row(l1(), descends=False),
-    "fed_adagrad": Row(l1(), descends=False),
-    "fed_avg_m": Row(l1(), descends=False),
-    "fed_yogi": Row(l1(), descends=False),
-    "diloco": Row(descends=False),
-    "fed_opt": Row(l1()),
+    "fed_opt": Row(),
     "fed_prox": Row(l1()),
     "fed_manifold": Row(sphere()),
     "r_fed_avg": Row(sphere()),
@@ -114,13 +108,12 @@ SLOW = (
     "kept states",
     "fraction",
 )
-NIGHTLY = ("identical clients", "weights", "dtype", "upload dtype", "kept states")
 REPRESENTATIVES = (
     "fed_avg",
     "fed_dual_avg",
     "fed_pd",
     "fed_dyn",
-    "fed_adam",
+    "fed_opt",
     "fed_manifold",
     "r_fed_svrg",
     "scaffold",
@@ -128,14 +121,10 @@ REPRESENTATIVES = (
 
 
 def mark(law, name):
-    """How often a law is tested on an algorithm.
-
-    Whether weights count is up to the engine, which gives a server the mean and no weight; dtypes
-    are the same in all of a family.
-    """
+    """How often a law is tested on an algorithm."""
     if name in REPRESENTATIVES:
         return [] if law in QUICK else [pytest.mark.slow, pytest.mark.gate]
-    return pytest.mark.long if law in NIGHTLY else pytest.mark.slow
+    return pytest.mark.slow
 
 
 LAWS_AND_NAMES = [
@@ -158,8 +147,7 @@ def applies(law, name):
     has_state = bool(jax.tree.leaves(build(name).init(rates(name), point(name))[1]))
     if law == "kept states":
         return has_state
-    # The servers of FedFW and DiLoCo keep discounted means, which are no sums.
-    discounts = name in ("fed_fw", "diloco")
+    discounts = name == "fed_fw"  # its server keeps discounted means, which are no sums
     return law != "fraction" or (has_state and not build(name).needs_everyone and not discounts)
 
 

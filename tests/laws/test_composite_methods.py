@@ -205,7 +205,7 @@ def test_every_round_is_the_printed_one(method):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", table([m for m in METHODS if METHODS[m].kept]))
-def test_what_the_server_holds_is_the_mean_of_what_clients_hold(method):
+def test_the_server_control_is_the_mean_of_the_client_controls(method):
     """Over all clients by their weights, with absent ones and lost uploads, in every round."""
     states, _ = trajectory(method, cohort=LOSSY)
     left, right = METHODS[method].kept(states.server, states.clients)
@@ -312,7 +312,7 @@ def test_without_a_penalty_the_controls_of_scaffnew_cancel():
     assert_same(models, printed("prox_skip", UNPENALISED))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_random_numbers_of_steps_follow_the_printed_method():
     """The numbers drawn, put into the printed method."""
     by = BY._replace(num_rounds=60, num_steps=40)
@@ -322,7 +322,7 @@ def test_random_numbers_of_steps_follow_the_printed_method():
     assert_same(models, list(oracles.prox_skip(problem(), by, 0.5, numbers)))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_both_kinds_of_chance_have_the_same_law():
     """P(K = k) = p (1 - p)^{k - 1}: the mean number, and how often it is one."""
     by = BY._replace(num_rounds=4000, num_steps=40)

@@ -22,13 +22,9 @@ COHORTS = {
     "everyone": (fcojax.everyone(), 4),
 }
 PAIRS = [
-    pytest.param(
-        name,
-        cohort,
-        marks=[] if name in SOME else pytest.mark.slow if cohort != "coins" else pytest.mark.long,
-    )
+    (name, cohort)
     for name in NAMES
-    for cohort in COHORTS
+    for cohort in (COHORTS if name in SOME else ("a chunk that is not full", "everyone"))
     if cohort == "everyone" or not build(name).needs_everyone
 ]
 

@@ -62,11 +62,9 @@ def agree(function, theta, moving):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
-    [name if name == "all of it" else pytest.param(name, marks=pytest.mark.long) for name in CASES],
+    CASES,
 )
-@pytest.mark.parametrize(
-    "name", ["fed_dual_avg", *(pytest.param(name, marks=pytest.mark.long) for name in MORE)]
-)
+@pytest.mark.parametrize("name", ["fed_dual_avg", *MORE])
 def test_derivatives_pass_by_what_did_not_count(name, case):
     moving = {0, 2} if ROWS[name].geometry is None else {0, 1, 2}
     history = agree(

@@ -15,7 +15,6 @@ def test_derivative_law(law, name):
     law(ALL[name])
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("dtype", SIZES)
 @pytest.mark.parametrize("law, name", pairs(PRECISION_LAWS, ALL))
 def test_precision_law(law, name, dtype):

@@ -128,7 +128,7 @@ def test_one_local_step_with_server_prox_only_is_proximal_gradient(client_lr, se
     assert_same(points(name, rates, population(), ONE_STEP), expected)
 
 
-def test_clients_that_are_all_alike_do_centralised_dual_averaging():
+def test_identical_clients_do_centralised_dual_averaging():
     """With eta_s = 1 the R rounds of K steps are R K steps of one machine."""
     name, client_lr, scale = "fed_dual_avg", 0.2, 0.3
     only = quadratic_clients()[0]
@@ -563,7 +563,7 @@ def test_clients_with_a_projection_take_no_gradient_outside_the_set(name, stays_
     assert not stays_inside or history["norm"].max() > 0.9 * RADIUS
 
 
-def test_what_the_penalty_does_not_touch_is_its_own_dual_point():
+def test_parameters_without_a_penalty_are_their_own_dual_point():
     """With psi on the kernel alone, the model's bias is that of z and its kernel is thresholded."""
     name, scale = "fed_dual_avg", 0.6
     chosen = federations.algorithm(name)

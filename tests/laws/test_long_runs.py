@@ -1,12 +1,25 @@
-"""Sums that grow for as long as a run lasts, in float32 against float64."""
+"""Sums that grow for as long as a run lasts, in float32."""
 
+import dataclasses
+import functools
 import json
 import os
 import pathlib
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+
+import fcojax
+from tests.algorithms import test_fed_manifold as fed_manifold
+from tests.laws import test_heterogeneous_lasso as lasso
+from tests.support import subspaces
+from tests.support.subspaces import polar
+
+pytestmark = pytest.mark.slow
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 SCRIPT = """
@@ -46,9 +59,68 @@ def model(kind, num_rounds):
     return json.loads(done.stdout)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("num_rounds", [20_000, 200_000])
 def test_dual_averaging_in_float32_does_not_degrade_with_rounds(num_rounds):
     """Plain sums of dual and elapsed time are off by 7e-5 and 7e-4 here."""
     single, double = (model(kind, num_rounds) for kind in ("float32", "float64"))
     assert max(abs(a - b) for a, b in zip(single, double, strict=True)) < 5e-6
+
+
+@functools.cache
+def in_float32():
+    data = lasso.task().data
+    rows = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), data.examples)
+    return dataclasses.replace(data, examples=rows)
+
+
+def after_20000_rounds(row, cohort=None):
+    given = lasso.build(row), lasso.hparams(row), 20_000, lasso.K, cohort
+    return lasso.last(*given, in_float32(), jnp.float32)
+
+
+@pytest.mark.parametrize("method", [name for name in lasso.EXACT if lasso.EXACT[name].floor])
+def test_exact_methods_in_float32_do_not_drift_in_20000_rounds(method):
+    """Half the clients: what the server adds up is never summed afresh."""
+    row = lasso.EXACT[method]
+    half = fcojax.uniform_cohort(cohort_size=4)
+    model = lasso.last(
+        lasso.build(row), lasso.hparams(row), 20_000, lasso.K, half, in_float32(), jnp.float32
+    )
+    assert model.dtype == jnp.float32
+    assert row.floor is not None and lasso.distance(model) < row.floor
+
+
+def test_composite_fl_as_published_drifts_in_single_precision():
+    """By 2e-4 with everyone, where the form with the server's mean is off by 7e-7."""
+    published, held = (
+        lasso.distance(
+            lasso.last(
+                lasso.build(row),
+                lasso.hparams(row),
+                20_000,
+                lasso.K,
+                None,
+                in_float32(),
+                jnp.float32,
+            )
+        )
+        for row in (lasso.EXACT["composite_fl, printed"], lasso.EXACT["composite_fl"])
+    )
+    assert published > 1e-4 > 50 * held
+
+
+def test_the_manifold_method_in_float32_does_not_drift_in_20000_rounds():
+    seen, _ = fed_manifold.in_float32("both", 20_000)
+    assert subspaces.feasibility(seen.server.point) <= 1e-6
+    assert np.abs(fed_manifold.corrections(seen).mean(axis=1, dtype=np.float64)).max() <= 2e-7
+    norms = subspaces.slope_norms(seen.server.point)
+    assert norms[-100:].max() <= 1.2 * norms[1:50].max() <= 1e-6
+
+
+def test_in_float32_copies_of_the_point_part_slowly_and_the_printed_form_drifts():
+    seen, _ = fed_manifold.in_float32("direction", 1000)
+    assert np.ptp(seen.clients.start, axis=1).max() == 0
+    assert subspaces.slope_norms(seen.server.point)[-1] <= 5e-6
+    printed, _ = fed_manifold.in_float32("point", 400)
+    away = subspaces.slope_norms(np.stack([polar(y) for y in printed.server.ambient]))
+    assert away[-1] > 2 * away[0] and away[-1] > 100 * 5e-7

@@ -82,7 +82,7 @@ def distance(name, cohort, num_rounds=None, state=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("cohort", [LOSSY, LOSSY_HALF], ids=["everyone", "half"])
 @pytest.mark.parametrize("name", rows())
-def test_what_is_exact_without_losses_is_exact_with_them(name, cohort):
+def test_methods_exact_without_losses_are_exact_with_lost_uploads(name, cohort):
     assert distance(name, cohort)[0] < 1e-12
 
 

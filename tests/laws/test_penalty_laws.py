@@ -86,12 +86,12 @@ PENALTIES = {
     "l2_squared": Row(transforms.l2_squared(), TREE),
     "elastic_net": Row(transforms.elastic_net(0.7), TREE),
     "huber": Row(transforms.huber(0.8), TREE),
-    "power 1.1": Row(transforms.power(1.1), TREE, slack=10.0),
-    "power 3/2": Row(transforms.power(1.5), TREE),
-    "power 2": Row(transforms.power(2), TREE),
-    "power 2.7": Row(transforms.power(2.7), TREE, slack=2.0),
-    "power 3": Row(transforms.power(3), TREE),
-    "power 10": Row(transforms.power(10), TREE),
+    "power 1.1": Row(transforms.lp_power(1.1), TREE, slack=10.0),
+    "power 3/2": Row(transforms.lp_power(1.5), TREE),
+    "power 2": Row(transforms.lp_power(2), TREE),
+    "power 2.7": Row(transforms.lp_power(2.7), TREE, slack=2.0),
+    "power 3": Row(transforms.lp_power(3), TREE),
+    "power 10": Row(transforms.lp_power(10), TREE),
     "l2": Row(transforms.l2(), TREE),
     "l_inf": Row(transforms.l_inf(), TREE),
     "group_l2 by axis": Row(transforms.group_l2(axis=1), MATRIX),
@@ -107,9 +107,8 @@ PENALTIES = {
     "trend_filter": Row(transforms.trend_filter(), VECTOR, seminorm=True),
     "trend_filter of degree 2": Row(transforms.trend_filter(2), VECTOR, seminorm=True),
     "trend_filter of columns": Row(transforms.trend_filter(axis=0), MATRIX, seminorm=True),
-    "non_negative_l1": Row(transforms.non_negative_l1(), TREE, member=positive),
-    "group_l2 on_orthant": Row(
-        transforms.on_orthant(transforms.group_l2(axis=1)), MATRIX, member=positive
+    "l1 on the orthant": Row(
+        transforms.with_box(transforms.l1(), 0.0, np.inf), TREE, member=positive
     ),
     "mcp": Row(transforms.mcp(3.0), TREE),
     "mcp of short reach": Row(transforms.mcp(0.5), TREE),
@@ -127,7 +126,7 @@ PENALTIES = {
         indicator=True,
         member=lambda x, scale: np.array([0.5, 0.5, 0.5, 1.5, -(x[4] ** 2), 2, 0]),
     ),
-    "non_negative": Row(transforms.non_negative(), TREE, indicator=True, member=positive),
+    "orthant": Row(transforms.box(0.0, np.inf), TREE, indicator=True, member=positive),
     "half_space": Row(
         transforms.half_space(NORMAL, 0.5), TREE, indicator=True, member=in_half_space
     ),
@@ -156,22 +155,10 @@ REPRESENTATIVES = {
 }
 
 
-# What JAX does with functions of arrays, whatever they compute.
-OF_JAX = {"jitted_equals_eager", "structure_shapes_and_dtypes_are_kept", "vmap_equals_a_loop"}
-
-
 def quick_and_slow(laws):
     """Every law with every row it applies to, marked as slow but for the representatives."""
     return [
-        pytest.param(
-            law,
-            name,
-            marks=[]
-            if name in REPRESENTATIVES
-            else pytest.mark.long
-            if law.__name__ in OF_JAX
-            else pytest.mark.slow,
-        )
+        pytest.param(law, name, marks=[] if name in REPRESENTATIVES else pytest.mark.slow)
         for law, name in pairs(laws, ALL)
     ]
 

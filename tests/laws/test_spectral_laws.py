@@ -87,7 +87,7 @@ PENALTIES = {
         transforms.on_singular_values(transforms.elastic_net(0.5)), STACK
     ),
     "on_singular_values, power": Row(
-        transforms.on_singular_values(transforms.power(3.0)), TALL, tolerance=1e-8
+        transforms.on_singular_values(transforms.lp_power(3.0)), TALL, tolerance=1e-8
     ),
     "on_singular_values, mcp": Row(
         transforms.on_singular_values(transforms.mcp(3.0)), TALL, smooth_prox=False

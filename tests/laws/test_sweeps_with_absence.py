@@ -24,7 +24,7 @@ def after(name, hparams, who, size, key, num_rounds=4):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cohort", LOSSES)
-@pytest.mark.parametrize("name", ["fed_dyn", pytest.param("scaffold", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["fed_dyn", "scaffold"])
 def test_a_sweep_is_its_runs_with_states_losses_and_empty_chunks(name, cohort):
     one = as_arrays(rates(name))
     grid = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf / 2]), one)

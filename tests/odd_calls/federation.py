@@ -50,36 +50,24 @@ def custom(**metrics):
     )
 
 
-def both(**changes):
-    """The model and the history of one round with everyone.
-
-    With rate 1/2 a round from 0 ends at half the mean of 1 and 3.
-    """
-    given = {
-        "algorithm": FED_AVG,
-        "hparams": RATES(0.5),
-        "params": ZERO,
-        "data": DATA,
-        "key": KEY,
-        "plan": STEPS,
-        "num_rounds": 1,
-    } | changes
-    return fcojax.run(**given)
+# One round of everyone with rate 1/2 from 0 ends at 1, half the mean of 1 and 3.
+STARTED = {"algorithm": FED_AVG, "hparams": RATES(0.5), "params": ZERO, "data": DATA, "key": KEY}
+RUN = STARTED | {"plan": STEPS, "num_rounds": 1}
 
 
 def ran(**changes):
     """The model of such a run."""
-    return both(**changes)[0]
+    return fcojax.run(**(RUN | changes))[0]
 
 
 def metric(of, **changes):
     """What a client metric ``of`` the hyperparameters is in such a run."""
-    return both(algorithm=custom(x=of), **changes)[1]["x"]
+    return fcojax.run(**(RUN | {"algorithm": custom(x=of)} | changes))[1]["x"]
 
 
 def observed(observe, **changes):
     """The observed ``w`` of such a run."""
-    return both(observe=observe, **changes)[1]["w"]
+    return fcojax.run(observe=observe, **(RUN | changes))[1]["w"]
 
 
 def planned(**changes):
@@ -89,56 +77,25 @@ def planned(**changes):
 
 def swept(**changes):
     """The models of a sweep over two rates and two seeds."""
-    given = {
-        "algorithm": FED_AVG,
-        "grid": GRID,
-        "params": ZERO,
-        "data": DATA,
-        "keys": KEYS,
-        "plan": STEPS,
-        "num_rounds": 1,
-    } | changes
-    return fcojax.sweep(**given)[0]
+    given = {"algorithm": FED_AVG, "grid": GRID, "params": ZERO, "data": DATA, "keys": KEYS}
+    return fcojax.sweep(**(given | {"plan": STEPS, "num_rounds": 1} | changes))[0]
 
 
 def started(**changes):
     """The first state."""
-    given = {
-        "algorithm": FED_AVG,
-        "hparams": RATES(0.5),
-        "params": ZERO,
-        "data": DATA,
-        "key": KEY,
-        "plan": STEPS,
-    } | changes
-    return fcojax.start(**given)
+    return fcojax.start(**(STARTED | {"plan": STEPS} | changes))
 
 
 def advanced(**changes):
     """The model after one round from the first state."""
-    given = {
-        "algorithm": FED_AVG,
-        "hparams": RATES(0.5),
-        "data": DATA,
-        "plan": STEPS,
-        "num_rounds": 1,
-    } | changes
-    given["state"] = changes["state"] if "state" in changes else started()
+    given = {"algorithm": FED_AVG, "hparams": RATES(0.5), "data": DATA, "plan": STEPS}
+    given = {"state": started(), "num_rounds": 1} | given | changes
     return fcojax.read_model(FED_AVG, RATES(0.5), fcojax.advance(**given)[0])
 
 
 def solved(certificate, **changes):
     """The model at which a certificate holds."""
-    given = {
-        "algorithm": FED_AVG,
-        "hparams": RATES(0.5),
-        "params": ZERO,
-        "data": DATA,
-        "key": KEY,
-        "plan": STEPS,
-        "certificate": certificate,
-        "max_rounds": 100,
-    } | changes
+    given = STARTED | {"plan": STEPS, "certificate": certificate, "max_rounds": 100} | changes
     return fcojax.solve(**given)[0]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import fcojax
 from fcojax import theory
-from fcojax.arguments import _arrays_of, numbers_of
+from fcojax.arguments import numbers_of
 
 ROOT = pathlib.Path(fcojax.__file__).parent.parent
 PACKAGES = sorted(
@@ -52,7 +52,6 @@ def known(kind):
     return all(
         one in (type(None), bool, Callable, Mapping)
         or numbers_of(one) is not None
-        or _arrays_of(one) is not None
         or typing.get_origin(one) in (typing.Literal, Callable, Mapping)
         or (isinstance(one, type) and one.__module__.startswith("fcojax"))
         for one in alternatives(kind)
@@ -75,8 +74,6 @@ def good(kind):
             return typing.get_args(one)[0]
         if one is bool:
             return True
-        if _arrays_of(one) is not None:
-            return np.ones(2)
         if Mapping in (one, typing.get_origin(one)):
             return {}
         if known(one) and isinstance(one, type) and not getattr(one, "_is_protocol", False):

@@ -11,7 +11,7 @@ import numpy as np
 from fcojax import networks, problems
 from fcojax.problems import Problem, population_loss
 from fcojax.problems.clients import from_rows
-from fcojax.transforms import Penalty, simplex, stiefel
+from fcojax.transforms import Penalty, stiefel
 
 
 class Family(NamedTuple):
@@ -26,7 +26,6 @@ def on_manifold(manifold):
 
 
 STIEFEL = on_manifold(stiefel())
-SIMPLEX = simplex()
 
 
 @functools.cache
@@ -36,11 +35,6 @@ def images(num_clients=3, num_examples=4, shape=(4, 4), num_classes=3):
     x = rng.random((num_rows, np.prod(shape)), dtype=np.float32)
     y = rng.integers(num_classes, size=num_rows, dtype=np.int32)
     return from_rows({"x": x, "y": y}, [num_examples] * num_clients)
-
-
-def _features():
-    data = problems.random_features(images(), num_features=8, bandwidth=2.0)
-    return problems.softmax(data, data, num_classes=3)
 
 
 BUILDERS = {
@@ -69,29 +63,10 @@ BUILDERS = {
         ),
         0.5,
     ),
-    "subspace_completion": lambda: Family(
-        problems.synthetic_subspace_completion(
-            num_clients=3, shape=(6, 12), true_rank=2, share_seen=0.7, noise_scale=0.1
-        ),
-        0.01,
-        STIEFEL,
-    ),
     "pca": lambda: Family(
         problems.synthetic_pca(num_clients=3, num_examples=8, dim=5, num_components=2),
         0.05,
         STIEFEL,
-    ),
-    "procrustes": lambda: Family(
-        problems.synthetic_procrustes(num_clients=3, num_examples=8, dim=3), 0.05, STIEFEL
-    ),
-    "portfolio": lambda: Family(
-        problems.portfolio(num_clients=3, num_examples=8, num_assets=4, volatility=0.3),
-        0.1,
-        SIMPLEX,
-    ),
-    "mixture": lambda: Family(problems.mixture(num_clients=3, num_examples=8), 0.1, SIMPLEX),
-    "fused_signal": lambda: Family(
-        problems.fused_signal(num_clients=3, num_examples=8, dim=10, num_jumps=2), 0.01
     ),
     "fmri": lambda: Family(
         problems.fmri_surrogate(
@@ -104,7 +79,6 @@ BUILDERS = {
         ),
         0.01,
     ),
-    "random_features": lambda: Family(_features(), 0.1),
 }
 
 
@@ -119,27 +93,12 @@ def sentences(num_clients=3, num_examples=4, length=6, num_tokens=5):
     return from_rows({"x": x, "y": y.astype(np.int32)}, [num_examples] * num_clients)
 
 
-@functools.cache
-def bags(num_clients=3, num_examples=4, num_words=7, num_tags=4):
-    rng = np.random.default_rng(0)
-    num_rows = num_clients * num_examples
-    x = rng.random((num_rows, num_words), dtype=np.float32)
-    y = (rng.random((num_rows, num_tags)) < 0.4).astype(np.int32)
-    return from_rows({"x": x, "y": y}, [num_examples] * num_clients)
-
-
 # A small one of each network: what builds it, with which sizes, on which data, and its outputs for
 # an example.
 NETWORKS = {
     "two_layer": (networks.two_layer, (16, 5, 3), images, (3,)),
     "conv_net": (networks.conv_net, ((4, 4, 1), (2, 3), 5, 3), images, (3,)),
     "emnist_net": (networks.emnist_net, ((8, 8, 1), 3), lambda: images(3, 4, (8, 8)), (3,)),
-    "resnet": (
-        functools.partial(networks.resnet, blocks_per_stage=1, num_groups=4),
-        ((4, 4, 1), 3),
-        images,
-        (3,),
-    ),
     "char_lstm": (networks.char_lstm, (5, 3, 4, 1), sentences, (6, 5)),
     "char_gru": (networks.char_gru, (5, 3, 4, 2), sentences, (6, 5)),
     "transformer": (
@@ -148,7 +107,6 @@ NETWORKS = {
         sentences,
         (6, 5),
     ),
-    "tag_regression": (networks.tag_regression, (7, 4), bags, (4,)),
 }
 
 
@@ -158,8 +116,6 @@ def as_problem(name, **options):
     model = build(*sizes, **options)
     if data is sentences:
         return networks.language_model(model, data(), data(), num_tokens=outputs[1])
-    if data is bags:
-        return networks.tag_model(model, data(), data(), num_tags=outputs[0], num_guesses=2)
     return networks.network(model, data(), data(), num_classes=outputs[0])
 
 
@@ -188,10 +144,7 @@ BUILDERS |= {
     if name.removeprefix("synthetic_") not in TABLED
 }
 
-RATES = {"resnet": 0.003}
-BUILDERS |= {
-    name: lambda name=name: Family(as_problem(name), RATES.get(name, 0.1)) for name in NETWORKS
-}
+BUILDERS |= {name: lambda name=name: Family(as_problem(name), 0.1) for name in NETWORKS}
 
 
 @functools.cache

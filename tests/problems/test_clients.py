@@ -9,7 +9,7 @@ import pytest
 
 import fcojax
 from fcojax import datasets
-from fcojax.problems import partition, stored
+from fcojax.problems import memory, partition
 from fcojax.problems.clients import from_clients, from_rows
 from fcojax.problems.padding import size_bounds
 from fcojax.problems.problem import population_loss
@@ -113,17 +113,6 @@ def test_size_bounds_are_the_best_there_are(seed):
     assert len(bounds) == 1 or best(len(bounds) - 1) > 1.15 * sizes.sum()
 
 
-def test_equal_clients_have_one_bound():
-    assert size_bounds(np.full(100, 7), row_bytes=4096) == (7,)
-    assert len(size_bounds(np.arange(1, 5001), row_bytes=4096)) <= 12
-
-
-def test_weights_with_a_mask_are_refused():
-    """The weight of a masked entry would count."""
-    with pytest.raises(ValueError, match="weights is .*; pass None"):
-        from_clients(rows(3, 1), np.ma.masked_array([1.0, 2.0], [False, True]))
-
-
 @pytest.mark.parametrize("rows_at_once", [1, 3, 8, 100])
 @pytest.mark.parametrize("weights", [None, "examples", [0.5, 2.0, 0.25]])
 def test_population_loss_is_the_weighted_mean_of_client_means(rows_at_once, weights):
@@ -145,25 +134,6 @@ def test_weighing_by_examples_pools_the_data():
     assert population_loss(squared, w, from_clients(clients, "examples")) == pytest.approx(pooled)
 
 
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 2]), "add up to 4 but there are 3"),
-        (lambda: from_rows({"x": np.ones((3, 1))}, [2, 1], ids=["a"]), "each of the 2 clients"),
-        (lambda: from_rows({"x": np.ones((3, 1))}, [3, 0], ids=["b", "a"]), "client a has 0"),
-        (lambda: partition.by_column(["a", "b"]).apply({"x": np.ones(3)}), "is of 2 examples"),
-        (
-            lambda: from_rows({"x": np.array([0.0, np.inf, 1.0])}, [2, 1], ids=["bob", "ann"]),
-            "field x of client bob is not finite in its row 1",
-        ),
-    ],
-)
-def test_bad_populations_are_refused_in_a_sentence(build, message):
-    with pytest.raises(ValueError, match=message) as error:
-        build()
-    assert "\n" not in str(error.value)
-
-
 def test_a_loss_with_large_intermediate_arrays_is_evaluated_in_small_blocks():
     """All rows at once would be 512 MB; the answer is that of one block."""
 
@@ -176,24 +146,6 @@ def test_a_loss_with_large_intermediate_arrays_is_evaluated_in_small_blocks():
     assert largest_result(wide, 1.0, data.examples) == 1000 * 250 * 256 * 8
     assert largest_result(evaluate, 1.0) <= 1 << 25
     assert evaluate(1.0) == pytest.approx(np.mean(np.sin(np.linspace(0.0, 1.0, 1000))))
-
-
-def test_the_rows_of_equal_clients_are_weighted_without_sums_of_sizes():
-    """Those take a dozen kernels in every program that evaluates a loss."""
-    w = jnp.array([1.0, -2.0, 0.5])
-    equal, ragged = (
-        from_clients(rows(*sizes), [0.5, 2.0, 0.25]) for sizes in ((4, 4, 4), (3, 1, 4))
-    )
-    written = [
-        str(jax.make_jaxpr(lambda w, d=d: population_loss(squared, w, d))(w))
-        for d in (equal, ragged)
-    ]
-    assert ["cumsum" in text for text in written] == [False, True]
-    means = [np.mean((c["x"] @ np.asarray(w) - c["y"]) ** 2) for c in rows(4, 4, 4)]
-    expected = np.average(means, weights=[0.5, 2.0, 0.25])
-    assert population_loss(squared, w, equal) == pytest.approx(expected, rel=1e-14)
-    spread = fcojax.devices.shard_clients(equal, fcojax.devices.device_mesh(clients=2))
-    assert population_loss(squared, w, spread) == pytest.approx(expected, rel=1e-14)
 
 
 def test_derivatives_of_the_population_loss_keep_no_copy_of_the_rows():
@@ -278,39 +230,39 @@ def test_arrays_are_joined_and_converted_in_memory_that_the_device_uses(dtype, o
 
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.int8])
 def test_a_large_array_is_copied_in_blocks_to_memory_that_the_device_uses(dtype, monkeypatch):
-    monkeypatch.setattr(stored, "_LARGE_BYTES", 1 << 10)
-    monkeypatch.setattr(stored, "_BLOCK_BYTES", 1 << 9)
+    monkeypatch.setattr(memory, "_LARGE_BYTES", 1 << 10)
+    monkeypatch.setattr(memory, "_BLOCK_BYTES", 1 << 9)
     values = np.arange(1001 * 7).astype(dtype)
-    rows = stored.aligned((values.size + 1,), values.dtype)[1:].reshape(1001, 7)
+    rows = memory.aligned((values.size + 1,), values.dtype)[1:].reshape(1001, 7)
     rows[...] = values.reshape(rows.shape)
-    copy = stored.copied(rows)
+    copy = memory.copied(rows)
     assert np.array_equal(copy, rows) and not np.may_share_memory(copy, rows)
     assert jax.device_put(copy).unsafe_buffer_pointer() == copy.ctypes.data
-    assert stored.copied(copy) is copy
-    made, function = [], stored.copied
-    monkeypatch.setattr(stored, "copied", lambda leaf: made.append(function(leaf)) or made[-1])
+    assert memory.copied(copy) is copy
+    made, function = [], memory.copied
+    monkeypatch.setattr(memory, "copied", lambda leaf: made.append(function(leaf)) or made[-1])
     data = from_rows({"x": rows}, [1000, 1])
     assert data.examples["x"].unsafe_buffer_pointer() == made[0].ctypes.data
     monkeypatch.undo()
     rows[...] = 0
     assert np.array_equal(np.asarray(data.examples["x"]).reshape(-1), values)
-    assert stored.copied(rows) is rows  # as it is small, without the limits above
+    assert memory.copied(rows) is rows  # as it is small, without the limits above
 
 
 def test_only_large_arrays_of_numpy_are_copied_on_a_cpu(monkeypatch):
-    monkeypatch.setattr(stored, "_LARGE_BYTES", 1 << 10)
-    rows = stored.aligned((1025,), np.dtype(np.float32))[1:].reshape(512, 2)
+    monkeypatch.setattr(memory, "_LARGE_BYTES", 1 << 10)
+    rows = memory.aligned((1025,), np.dtype(np.float32))[1:].reshape(512, 2)
     rows[...] = 1
-    assert stored.copied(rows) is not rows
+    assert memory.copied(rows) is not rows
     others = rows[:2], jnp.asarray(rows), np.ma.masked_less(rows, 0)
-    assert all(stored.copied(other) is other for other in others)
+    assert all(memory.copied(other) is other for other in others)
     with pretend("cuda"):
-        assert stored.copied(rows) is rows
+        assert memory.copied(rows) is rows
 
 
 def test_memory_that_is_not_there_is_a_memory_error():
     with pytest.raises(MemoryError, match="GiB of memory are left"):
-        stored.aligned((1 << 47,), np.dtype(np.uint8))
+        memory.aligned((1 << 47,), np.dtype(np.uint8))
 
 
 def test_rows_on_the_host_are_placed_on_a_mesh_as_they_are():

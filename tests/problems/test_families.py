@@ -12,7 +12,7 @@ from fcojax.transforms import euclidean, zero
 from tests.problems.families import BUILDERS, NETWORKS, family, in_float64
 
 # Compiling a run takes seconds; one of each kind of params and of constraint is run by default.
-QUICK = ("least_squares", "pca", "mixture", "two_layer")
+QUICK = ("least_squares", "pca", "two_layer")
 SLOW = [name for name in NETWORKS if name not in QUICK]
 
 
@@ -21,7 +21,7 @@ def start(name):
 
 
 # Their layers compute in float32 whatever they are given.
-SINGLE = {"emnist_net", "resnet", "char_lstm", "char_gru", "transformer"}
+SINGLE = {"emnist_net", "char_lstm", "char_gru"}
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ def test_the_gradient_is_that_of_the_loss(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in BUILDERS],
+    BUILDERS,
 )
 def test_two_rounds_descend_in_float32(name):
     problem, client_lr, constraint = family(name)
@@ -106,10 +106,6 @@ def test_another_seed_draws_other_data():
         problems.synthetic_least_squares,
         problems.synthetic_logistic,
         problems.synthetic_softmax,
-        problems.synthetic_procrustes,
-        problems.portfolio,
-        problems.mixture,
-        problems.fused_signal,
     ):
         first, other = (generator(num_clients=2, seed=seed).train.examples for seed in (0, 1))
         field = next(iter(first))

@@ -96,15 +96,3 @@ def test_the_pattern_is_in_blobs():
     true = problems.brain_voxels(SMALL["grid"], 150)[pattern(problem)]
     gaps = np.abs(true[:, None] - true).sum(axis=2) + 99 * np.eye(len(true))
     assert (gaps.min(axis=1) == 1).all()  # every voxel touches another one
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_scans": 7}, "num_scans is 7"),
-        ({"num_blobs": 40}, "num_blobs is 40 for 15 voxels"),
-    ],
-)
-def test_impossible_numbers_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        problems.fmri_surrogate(**(SMALL | changes))

@@ -45,7 +45,7 @@ def test_entries_clients_and_runs_equal_a_loop(axis):
         assert place == next(r for k, r in enumerate(rounds) if (curve[k:] == curve[-1]).all())
 
 
-def test_what_never_changes_and_what_is_nan_at_the_end():
+def test_constant_patterns_are_identified_at_once_and_nan_never():
     assert identified([[16, 1.0], [16, np.nan]], [10, 20]).tolist() == [10, 20]
     with pytest.raises(ValueError, match=r"shape \(3,\) but there are 2 evaluations"):
         identified([1, 1], [1, 2, 3])

@@ -45,9 +45,8 @@ def test_poisson_is_least_at_the_count():
 
 def refused(make, data, message, validation=None):
     """In one line."""
-    with pytest.raises(ValueError, match=message) as error:
+    with pytest.raises(ValueError, match=message):
         make(data, validation)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from fcojax.transforms import l1, named, on_subtree
 QUICK = {"strengths": 3, "by": selection.bic(), "shrinkage": 1, "max_rounds": 500}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @parametrize_with_checks([SparseRegressor(**QUICK), SparseClassifier(**QUICK)])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
@@ -81,13 +81,3 @@ def test_cross_validation_by_site_around_a_pipeline():
     assert scores["test_score"].shape == (3,) and scores["test_score"].min() > 0.9
     left = [set(fitted[-1].selection_.ledger.by_client()) for fitted in scores["estimator"]]
     assert left == [{"b", "c"}, {"a", "c"}, {"a", "b"}]
-
-
-@pytest.mark.parametrize(
-    "groups, message",
-    [(np.zeros(3), "one id per row"), (np.full(90, np.nan), "missing id")],
-)
-def test_groups_that_are_refused(groups, message):
-    x, y, _ = rows()
-    with pytest.raises(ValueError, match=message):
-        SparseRegressor().fit(x, y, groups=groups)

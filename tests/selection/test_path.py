@@ -8,9 +8,10 @@ import pytest
 from sklearn.linear_model import Lasso, LogisticRegression
 
 import fcojax
-from fcojax import problems, uploads
+from fcojax import problems, robust, uploads
 from fcojax.algorithms import fed_dual_avg, fed_mid_osp
-from fcojax.problems.linear_models import half_square
+from fcojax.problems.linear_models import half_square, poisson_loss
+from fcojax.problems.logistic import logistic_loss
 from fcojax.selection.summary import usable_summary
 from fcojax.transforms import (
     elastic_net,
@@ -67,17 +68,8 @@ def test_lasso_path_and_ledger_against_scikit_learn():
     [
         ({"penalty": monotone()}, "no scale_max"),
         ({"strengths": [-1.0]}, "at least 0"),
-        ({"strengths": [np.inf, 0.1]}, r"strengths is \[inf, 0.1\]; pass finite numbers"),
-        ({"strengths": [0.1, np.nan]}, "finite numbers"),
-        ({"strengths": ["a"]}, "finite numbers"),
         ({"strengths": []}, "a list of them"),
-        ({"strengths": 0.1}, "a list of them"),
-        ({"tolerance": np.nan}, "tolerance is nan"),
-        ({"tolerance": -1.0}, "tolerance is -1.0"),
-        ({"tolerance": None}, "tolerance is None"),
-        ({"least": 2.0}, "least is 2.0"),
         ({"method": lambda loss: fcojax.algorithms.fed_avg(loss)}, "no penalty_scale"),
-        ({"problem": half_square}, "problem is"),
     ],
 )
 def test_refusals(arguments, message):
@@ -115,10 +107,7 @@ PATHS = {
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[] if name in ("elastic_net", "logistic") else pytest.mark.long)
-        for name in PATHS
-    ],
+    PATHS,
 )
 def test_models_are_optimal_and_the_first_strength_is_the_least_with_zeros(name):
     make, penalty = PATHS[name]
@@ -173,8 +162,8 @@ def pooled_answer(kind, x, y, scale):
 
 LOSSES = {
     "linear": half_square,
-    "logistic": problems.logistic_loss,
-    "poisson": problems.poisson_loss,
+    "logistic": logistic_loss,
+    "poisson": poisson_loss,
 }
 
 
@@ -212,7 +201,7 @@ def test_solve_reaches_the_pooled_optimum(kind, factory):
     "make",
     [
         pytest.param(problems.linear, id="bias"),
-        pytest.param(problems.least_squares, id="ridge", marks=pytest.mark.slow),
+        pytest.param(problems.least_squares, id="ridge"),
     ],
 )
 def test_second_moments_in_place_of_all_rows_give_the_same_path(make):
@@ -237,10 +226,15 @@ def test_two_entries_of_each_upload_with_feedback_give_the_same_models(choose):
     """The ledger counts them as they are encoded, and gradients of certificates as they are."""
     problem = problems.linear(population())
     given = {"strengths": 3, "least": 0.05, "tolerance": 1e-9}
-    uplink = uploads.ef21(uploads.top_k(2))
+    ef21 = uploads.ef21(uploads.top_k(2))
     plain, found = (
-        choose(problem, PENALTY, plan=fcojax.Plan(fcojax.local_steps(1), uplink=one), **given)
-        for one in (None, uplink)
+        choose(
+            problem,
+            PENALTY,
+            plan=fcojax.Plan(fcojax.local_steps(1), fcojax.everyone(), *one),
+            **given,
+        )
+        for one in ((), ef21)
     )
     paths = [getattr(each, "path", each) for each in (plain, found)]
     for leaf, wanted in zip(*(jax.tree.leaves(path.models) for path in paths), strict=True):
@@ -256,16 +250,16 @@ def test_two_entries_of_each_upload_with_feedback_give_the_same_models(choose):
 
 def test_a_summary_is_used_only_where_the_server_needs_nothing_but_gradients():
     problem, one_step = problems.least_squares(population()), fcojax.local_steps(1)
-    identity = fcojax.Uplink(
-        lambda _: (), lambda hparams, sent, kept, key: (sent, kept), lambda a: a
+    identity = fcojax.Codec(
+        lambda _: (), lambda hparams, sent, kept, *keys: (sent, kept), lambda a: a
     )
     assert usable_summary(problem, fcojax.Plan(one_step, client_chunk_size=2))
     for plan in (
         fcojax.Plan(fcojax.local_steps(2)),
         fcojax.Plan(fcojax.local_steps(1, 4)),
         fcojax.Plan(one_step, fcojax.dropout(fcojax.everyone(), 0.1)),
-        fcojax.Plan(one_step, uplink=identity),
-        fcojax.Plan(one_step, outliers=fcojax.norm_bound(1.0)),
+        fcojax.Plan(one_step, codec=identity),
+        fcojax.Plan(one_step, aggregator=robust.norm_bound(1.0)),
     ):
         assert not usable_summary(problem, plan)
     wide = fcojax.from_rows({"x": np.ones((3, 9)), "y": np.ones(3)}, [2, 1])
@@ -279,8 +273,7 @@ def test_the_summary_of_integer_features(num_rows):
     x, y = rng.integers(2, size=(num_rows, 4)), rng.normal(size=num_rows)
     first = num_rows - 15
     problem = problems.linear(fcojax.from_rows({"x": x, "y": y}, [first, 15], weights=[1.0, 0.0]))
-    loss, client = problem.summary
     model = {"bias": jnp.array(0.3), "kernel": jnp.array([1.0, -2.0, 0.0, 0.5])}
     expected = np.mean((x[:first] @ np.array([1.0, -2.0, 0.0, 0.5]) + 0.3 - y[:first]) ** 2) / 2
-    found = problems.population_loss(loss, model, client(problem.train))
+    found = problems.population_loss(problem.loss, model, problem.summary(problem.train))
     assert float(found) == pytest.approx(expected, rel=1e-12)

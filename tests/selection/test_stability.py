@@ -49,8 +49,3 @@ def test_frequencies_are_those_of_paths_on_the_parts(clients):
         "draws' start",
         "draws",
     ]
-
-
-def test_refusals():
-    with pytest.raises(ValueError, match="share is 1.0"):
-        selection.stability(problems.linear(population()), PENALTY, share=1.0)

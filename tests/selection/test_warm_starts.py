@@ -1,4 +1,4 @@
-"""Paths driven by dual averaging: what a warm start keeps, and what it saves."""
+"""Paths driven by dual averaging: what a warm start saves."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import pytest
 import fcojax
 from fcojax import problems
 from fcojax.algorithms import fed_dual_avg, fed_mid_osp
-from fcojax.transforms import elastic_net, euclidean, group_l2, l1, linf_ball, nuclear
+from fcojax.transforms import euclidean, l1
 
 
 def federation(seed=0, dim=24):
@@ -19,34 +19,13 @@ def federation(seed=0, dim=24):
     return problems.least_squares(fcojax.from_rows({"x": x, "y": y}, [30] * 4))
 
 
-PENALTIES = {
-    "l1": l1(),
-    "elastic_net": elastic_net(0.5),
-    "group_l2": group_l2(axis=1),
-    "nuclear": nuclear(),
-    "linf_ball": linf_ball(),
-}
-
-
-@pytest.mark.parametrize("name", PENALTIES)
-def test_a_restart_has_the_start_point_as_its_model_and_its_subgradients(name):
-    penalty, rng = PENALTIES[name], np.random.default_rng(0)
-    algorithm = fed_dual_avg(lambda w, rows: jnp.zeros(1), euclidean(penalty))
-    hparams = algorithm.hparams_type(client_lr=0.3, penalty_scale=0.8)
-    moved = jnp.asarray(rng.normal(size=(4, 3)))
-    point = penalty.prox(moved, 0.3, 0.8)
-    server = algorithm.restart(hparams, point, (moved - point) / 0.3, 50)
-    np.testing.assert_allclose(algorithm.model(hparams, server), point, atol=1e-12)
-    assert float(server.elapsed) == pytest.approx(15)
-
-
 def rates(problem, factory, scale=0.1):
     curvature = np.linalg.norm(np.asarray(problem.train.examples["x"]), 2) ** 2 / 120
     return factory.Hparams(client_lr=1 / curvature, server_lr=1.0, penalty_scale=scale)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seed", [0])
 @pytest.mark.parametrize("factory", [fed_dual_avg, fed_mid_osp])
 def test_a_warm_path_takes_at_most_half_the_rounds_of_cold_starts(factory, seed):
     problem = federation(seed)

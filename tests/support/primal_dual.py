@@ -36,8 +36,9 @@ def clients():
 
 @functools.cache
 def population(weights=None):
-    given = fcojax.from_clients(clients(), None if weights is None else np.array(weights))
-    return factored(quadratic, given, jnp.zeros(DIM))
+    with jax.ensure_compile_time_eval():  # a cache filled inside a jit would keep tracers
+        given = fcojax.from_clients(clients(), None if weights is None else np.array(weights))
+        return factored(quadratic, given, jnp.zeros(DIM))
 
 
 @functools.cache

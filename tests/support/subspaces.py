@@ -53,9 +53,11 @@ def start():
     return problem()[1]
 
 
-@functools.cache
+DATA = fcojax.from_clients(clients())  # when imported: a cache filled inside a jit keeps tracers
+
+
 def data():
-    return fcojax.from_clients(clients())
+    return DATA
 
 
 @functools.cache

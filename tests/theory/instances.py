@@ -53,10 +53,9 @@ def constants(name):
 def population(name):
     """The same clients for the engine."""
     seen = model(name)
-    return fcojax.from_clients(
-        [
-            {"a": a, "b": b, "ridge": np.full(len(b), seen.ridge)}
-            for a, b in zip(seen.features, seen.targets, strict=True)
-        ],
-        seen.weights,
-    )
+    clients = [
+        {"a": a, "b": b, "ridge": np.full(len(b), seen.ridge)}
+        for a, b in zip(seen.features, seen.targets, strict=True)
+    ]
+    with jax.ensure_compile_time_eval():  # a cache filled inside a jit would keep tracers
+        return fcojax.from_clients(clients, seen.weights)

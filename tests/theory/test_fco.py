@@ -131,9 +131,7 @@ def shadow(task, mirror, squared, rates, *, num_steps, num_rounds, look, seeds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "num_steps", [4, *(pytest.param(k, marks=pytest.mark.long) for k in (1, 16))]
-)
+@pytest.mark.parametrize("num_steps", [4, 16])
 def test_gap_is_below_lemma_4_4_and_theorem_4_3(num_steps):
     """For l1 and one Hessian, at 20 and at 100 rounds and three rates."""
     instance = common_hessian()
@@ -171,7 +169,7 @@ def test_gap_is_below_lemma_4_4_and_theorem_4_3(num_steps):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_steps", [4, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("num_steps", [4, 20])
 def test_gap_is_below_theorem_4_2(num_steps):
     """On the unit ball, where gradients are bounded; Hessians differ between clients."""
     instance = common_axes()
@@ -250,7 +248,7 @@ def test_averaging_models_on_the_ball_shrinks_them_and_averaging_duals_does_not(
     ("name", "psi"),
     [
         ("fed_dual_avg", "l1"),
-        pytest.param("fed_mid_osp", "l1", marks=pytest.mark.long),
+        ("fed_mid_osp", "l1"),
         # With an indicator, unlike l1, applying the prox twice a round changes nothing.
         ("fed_mid", "ball"),
     ],

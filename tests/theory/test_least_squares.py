@@ -12,7 +12,7 @@ import pytest
 import fcojax
 from fcojax.algorithms import fed_gd
 from fcojax.engine.grid import product
-from fcojax.theory import least_squares, linear_models
+from fcojax.theory import least_squares
 
 pytestmark = pytest.mark.gate
 
@@ -363,21 +363,3 @@ def test_beyond_two_over_the_smoothness_the_map_is_still_right():
     matrix, offset = direct(step_size, 4)
     np.testing.assert_allclose(exact.matrix, matrix, rtol=0, atol=1e-13)
     assert relative(exact.fixed_point, np.linalg.solve(np.eye(DIM) - matrix, offset)) < 1e-12
-
-
-REFUSED = {
-    "pass one below 2": lambda: least_squares.round_map(factored(), 0.1, 10**6),
-    "eigenvalue -1": lambda: least_squares.quadratic_clients([-np.eye(2)], [np.ones(2)]),
-    "slope of client 0": lambda: least_squares.quadratic_clients([np.diag([1.0, 0])], [np.ones(2)]),
-    "one target for each of its rows": lambda: least_squares.least_squares_clients(
-        [np.eye(2), np.eye(2)], np.ones(2), reading="sum"
-    ),
-    "features have shapes": lambda: linear_models.ridge_regression(np.eye(2), np.eye(2), ridge=1),
-    "weights is": lambda: least_squares.quadratic_clients([np.eye(2)], [np.ones(2)], np.ones(3)),
-}
-
-
-@pytest.mark.parametrize("message", REFUSED)
-def test_bad_input_is_refused(message):
-    with pytest.raises(ValueError, match=message):
-        REFUSED[message]()

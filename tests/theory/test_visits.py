@@ -40,16 +40,3 @@ def test_every_round_starts_at_the_model_of_the_run_and_steps_follow_the_gradien
         np.testing.assert_allclose(ends, servers[1:], rtol=1e-12)
     else:
         assert np.abs(moved - expected[:, :-1]).min(axis=-1).max() > 1e-3  # of some examples only
-
-
-def test_epochs_are_refused():
-    with pytest.raises(ValueError, match="work counts epochs"):
-        local_points(
-            sgd("ridge"),
-            RATES,
-            jnp.zeros(5),
-            instances.population("ridge"),
-            KEY,
-            num_rounds=1,
-            plan=fcojax.local_epochs(1),
-        )

@@ -21,15 +21,14 @@ INNER = {
     "l1": transforms.l1(),
     "elastic_net": transforms.elastic_net(0.5),
     "huber": transforms.huber(0.7),
-    "power": transforms.power(1.5),
+    "power": transforms.lp_power(1.5),
     "weighted_l1": transforms.weighted_l1(np.array([1.0, 0.0, 2.0, 0.5, 1.0, 3.0])),
     "l2": transforms.l2(),
     "l_inf": transforms.l_inf(),
     "group_l2": transforms.group_l2(labels=np.array([0, 0, 1, 1, 2, 2])),
     "sparse_group": transforms.sparse_group(0.4, labels=np.array([0, 0, 1, 1, 2, 2])),
-    "non_negative_l1": transforms.non_negative_l1(),
     "box": transforms.box(-0.3, 1.0),
-    "non_negative": transforms.non_negative(),
+    "orthant": transforms.box(0.0, np.inf),
     "linf_ball": transforms.linf_ball(),
     "l1_ball": transforms.l1_ball(),
     "l2_ball": transforms.l2_ball(),
@@ -113,7 +112,7 @@ def residuals(penalty, dtype, points, steps, scales):
 def mark(name):
     outer, inner = name.split(" of ")
     often = outer == "rotated" or inner in ("l1", "l2_ball")
-    return () if name in QUICK else pytest.mark.slow if often else pytest.mark.long
+    return () if name in QUICK else pytest.mark.slow if often else pytest.mark.slow
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

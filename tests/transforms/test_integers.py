@@ -17,7 +17,6 @@ SWAP = jnp.eye(4)[::-1]
 TRANSFORMS = {
     "affine": (transforms.affine(np.ones((1, 4)), np.ones(1)), VECTOR),
     "box": (transforms.box(-0.5, 1.5), VECTOR),
-    "burg": (transforms.burg(), POSITIVE),
     "conjugate": (transforms.conjugate(L1), VECTOR),
     "diagonal": (transforms.diagonal(jnp.array([0.5, 1.0, 2.0, 3.0]), L1), VECTOR),
     "elastic_net": (transforms.elastic_net(0.5), VECTOR),
@@ -29,12 +28,10 @@ TRANSFORMS = {
     "fused_lasso": (transforms.fused_lasso(0.5), VECTOR),
     "generalised_stiefel": (transforms.generalised_stiefel(2 * jnp.eye(3)), TALL),
     "grassmann": (transforms.grassmann(), TALL),
-    "grassmann_projector": (transforms.grassmann_projector(1), SQUARE),
     "grid_variation": (transforms.grid_variation(WHOLE), VECTOR),
     "group_l2": (transforms.group_l2(axis=1), TALL),
     "half_space": (transforms.half_space(np.arange(1.0, 5.0), 0.5), VECTOR),
     "huber": (transforms.huber(0.5), VECTOR),
-    "hypentropy": (transforms.hypentropy(0.5), VECTOR),
     "l0_ball": (transforms.l0_ball(2), VECTOR),
     "l1": (L1, VECTOR),
     "l1_ball": (transforms.l1_ball(), VECTOR),
@@ -45,18 +42,15 @@ TRANSFORMS = {
     "linf_ball": (transforms.linf_ball(), VECTOR),
     "mcp": (transforms.mcp(2.5), VECTOR),
     "monotone": (transforms.monotone(), VECTOR),
-    "non_negative": (transforms.non_negative(), VECTOR),
-    "non_negative_l1": (transforms.non_negative_l1(), VECTOR),
     "nuclear": (transforms.nuclear(), TALL),
     "nuclear_ball": (transforms.nuclear_ball(), TALL),
     "oblique": (transforms.oblique(), TALL),
-    "on_orthant": (transforms.on_orthant(L1), VECTOR),
     "on_subtree": (transforms.on_subtree(L1, transforms.named("a")), {"a": VECTOR, "b": TALL}),
     "orthogonal": (transforms.orthogonal(), SQUARE),
     "p_norm": (transforms.p_norm(1.5), VECTOR),
     "per_entry": (transforms.per_entry(transforms.l2()), VECTOR),
     "per_leaf": (transforms.per_leaf(L1), {"a": VECTOR, "b": TALL}),
-    "power": (transforms.power(1.5), VECTOR),
+    "lp_power": (transforms.lp_power(1.5), VECTOR),
     "precomposed": (transforms.precomposed(L1, jnp.flip, jnp.flip), VECTOR),
     "product_manifold": (
         transforms.product_manifold({"a": transforms.sphere(), "b": transforms.stiefel()}),
@@ -73,7 +67,7 @@ TRANSFORMS = {
     "scaled": (transforms.scaled(L1, 0.5), VECTOR),
     "side_by_side": (
         transforms.side_by_side(
-            transforms.named("a"), transforms.euclidean(L1), transforms.hypentropy(0.5)
+            transforms.named("a"), transforms.euclidean(L1), transforms.p_norm(1.5)
         ),
         {"a": VECTOR, "b": TALL},
     ),
@@ -122,7 +116,6 @@ FUNCTIONS = {
         VECTOR,
         VECTOR + 1,
     ),
-    "grid_variation_gap": (lambda x: transforms.grid_variation_gap(x, 0.7, 0.6, WHOLE), VECTOR),
     "l1_vertex": (lambda x: transforms.l1_vertex(x, 0.6), VECTOR),
     "moreau_envelope": (lambda x: transforms.moreau_envelope(L1)(x, 0.7, 0.6), VECTOR),
     "nuclear_vertex": (lambda x: transforms.nuclear_vertex(x, 0.6), SQUARE),
@@ -148,20 +141,21 @@ def test_the_tables_are_complete():
 
 
 def require_same(function, *points, rest=()):
-    """Requires of the program for integers to be the one that converts them to floats first."""
+    """Requires of the result for integers to be that for the same floats, or of them a refusal."""
     points = jax.tree.map(jnp.asarray, points)
+    floats = jax.tree.map(lambda leaf: leaf.astype(float), points)
+    try:
+        found = function(*points, *rest)
+    except (TypeError, ValueError):  # in JAX's words: such as that integers have no epsilon
+        return
+    for one, other in zip(
+        jax.tree.leaves(found), jax.tree.leaves(function(*floats, *rest)), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
-    def of_floats(*points):
-        return function(*jax.tree.map(lambda leaf: leaf.astype(float), points), *rest)
 
-    found = jax.make_jaxpr(lambda *points: function(*points, *rest))(*points)
-    assert str(found) == str(jax.make_jaxpr(of_floats)(*points))
-    assert {each.dtype for each in found.out_avals} == {np.dtype(float)}
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSFORMS)
-def test_integers_are_computed_in_floats(name):
+def test_integers_are_computed_in_floats_or_refused(name):
     made, point = TRANSFORMS[name]
     for field, (count, rest) in FIELDS[type(made)].items():
         function = getattr(made, field)
@@ -170,17 +164,26 @@ def test_integers_are_computed_in_floats(name):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_of_integers_compute_in_floats(name):
+def test_functions_of_integers_compute_in_floats_or_refuse(name):
     require_same(*FUNCTIONS[name])
 
 
-def test_python_numbers_and_booleans_are_points():
-    assert L1.prox(3, 1, 1).tolist() == 2.0
-    assert L1.prox({"a": 3.0, "b": np.array([True, False])}, 0.5, 1.0)["b"].tolist() == [0.5, 0.0]
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, (made, _) in TRANSFORMS.items()
+        if isinstance(made, Penalty | Mirror) and name not in ("zero", "on_subtree")  # identities
+    ],
+)
+def test_no_prox_refuses_integers(name):
+    made, point = TRANSFORMS[name]
+    prox = made.prox if isinstance(made, Penalty) else made.to_primal
+    found = prox(jax.tree.map(jnp.asarray, point), 0.7, 0.6)
+    assert all(leaf.dtype == float for leaf in jax.tree.leaves(found))
+
+
+def test_booleans_are_points():
+    point = {"a": np.array(3.0), "b": np.array([True, False])}
+    assert L1.prox(point, 0.5, 1.0)["b"].tolist() == [0.5, 0.0]
     assert L1.prox(v=np.array([3, -1]), step=np.array(1), scale=0.5).tolist() == [2.5, -0.5]
-
-
-def test_bytes_in_the_order_of_another_machine_are_the_same_numbers():
-    point = TALL + 0.5
-    for function in (transforms.l1_vertex, lambda x, _: transforms.fixed_rank(1).project(x)):
-        np.testing.assert_allclose(function(point.astype(">f8"), 1.0), function(point, 1.0))

@@ -152,13 +152,6 @@ def test_mirror_step_solves_its_problem(name):
     assert np.max(np.abs(found - judge(VECTOR))) <= TOLERANCE
 
 
-def test_burg_solves_its_problem():
-    z = -np.abs(VECTOR)
-    expected = mirror_step_of(lambda x: -cp.sum(cp.log(x)))(z)
-    found = transforms.burg().to_primal(jnp.asarray(z), STEP, SCALE)
-    assert np.max(np.abs(found - expected) / found) <= TOLERANCE
-
-
 def test_divergences_are_those_of_scipy():
     u, v = np.abs(VECTOR) + 0.1, WEIGHTS
     found = transforms.divergence(transforms.entropy(), jnp.asarray(u), jnp.asarray(v))

@@ -50,7 +50,7 @@ PROBLEMS = {
     ),
     "huber": (transforms.huber(0.8), lambda x: 0.5 * cvxpy.sum(cvxpy.huber(x, 0.8)), None),
     "power": (
-        transforms.power(2.5),
+        transforms.lp_power(2.5),
         lambda x: cvxpy.sum(cvxpy.power(cvxpy.abs(x), 2.5)),
         None,
     ),
@@ -74,7 +74,11 @@ PROBLEMS = {
         lambda x: cvxpy.norm1(cvxpy.diff(x, 3)),
         None,
     ),
-    "non_negative_l1": (transforms.non_negative_l1(), cvxpy.norm1, lambda x: [x >= 0]),
+    "l1 on the orthant": (
+        transforms.with_box(transforms.l1(), 0.0, np.inf),
+        cvxpy.norm1,
+        lambda x: [x >= 0],
+    ),
     "simplex": (transforms.simplex(), None, lambda x: [x >= 0, cvxpy.sum(x) == SCALE]),
     "l1_ball": (transforms.l1_ball(), None, lambda x: [cvxpy.norm1(x) <= SCALE]),
     "l2_ball": (transforms.l2_ball(), None, lambda x: [cvxpy.norm2(x) <= SCALE]),
@@ -198,7 +202,7 @@ def test_power_solves_its_equation_to_the_last_bits(p):
     """At sizes from 1e-6 to 1e6, against a bracketing root finder."""
     sizes = 10.0 ** np.linspace(-6, 6, 13)
     for strength in (1e-3, 1.0, 1e3):
-        ours = transforms.power(p).prox(jnp.asarray(sizes), 1.0, strength)
+        ours = transforms.lp_power(p).prox(jnp.asarray(sizes), 1.0, strength)
         for size, root in zip(sizes, np.asarray(ours), strict=True):
 
             def miss(u, size=size, strength=strength):

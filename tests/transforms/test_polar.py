@@ -8,7 +8,7 @@ import scipy.linalg
 
 from fcojax.transforms.manifolds.polar import METHODS, polar, special_polar
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 SHAPES = [(method, (20, 4)) for method in METHODS]
 SHAPES += [("gram", shape) for shape in [(6, 6), (30, 12), (5, 1)]]

@@ -27,6 +27,7 @@ def test_which_penalties_have_a_distance():
         "total_variation of rows",
         "fused_lasso",
         "grid_variation",
+        "l1 on the orthant",
         "monotone",
         "monotone columns",
         "trend_filter",

@@ -206,7 +206,7 @@ def test_depthwise_convolution_of_integers_is_exact():
     assert found.ravel().tolist() == [2 * (2**60 + 1)] * 2
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("number", NUMBERS[5:108])
 def test_equals_xla_over_a_grid_of_options(number):
     check_case(1 + number % 2, number)

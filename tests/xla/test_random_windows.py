@@ -106,7 +106,7 @@ RANDOM = {
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow, pytest.mark.long][seed >= 8] if seed else ())
+        pytest.param(name, marks=[pytest.mark.slow, pytest.mark.slow][seed >= 8] if seed else ())
         for name, (_, seed) in RANDOM.items()
     ],
 )

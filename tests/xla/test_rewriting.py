@@ -1,15 +1,18 @@
 """Convolutions and poolings of any origin: the same numbers, and none of XLA's own on a CPU."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from flax import linen, nnx
 from jax import lax
 
 import fcojax
 from fcojax.xla import rewriting, rules
+from fcojax.xla.jaxprs import SLOW_IN_LOOPS
 from fcojax.xla.rewriting import fast_inside_loops
 from tests.support.windows import normal, slow_primitives
 
@@ -171,52 +174,6 @@ def test_what_is_left_as_it_is():
     assert fast_inside_loops(lambda x, name: name)(x, "a word") == "a word"
 
 
-PICKS = {
-    "a label's score": lambda rows, labels: jnp.take_along_axis(rows, labels[:, None], 1),
-    "clipped": lambda rows, labels: jnp.take_along_axis(rows, labels[:, None], 1, mode="clip"),
-    "with a fill": lambda rows, labels: jnp.take_along_axis(
-        rows, labels[:, None], 1, mode="fill", fill_value=-2.0
-    ),
-    "of optax": optax.softmax_cross_entropy_with_integer_labels,
-    "of a column": lambda rows, labels: jnp.take(rows, labels[1], 1),
-    "row by row": jax.vmap(lambda row, label: row[label]),
-    "of a table": lambda rows, labels: jnp.take_along_axis(
-        rows.reshape(len(rows), 2, -1), jnp.tile(labels[:, None, None], (1, 2, 1)), 2
-    ),
-}
-
-
-@pytest.mark.parametrize("name", PICKS)
-def test_an_entry_of_each_row_is_a_sum_where_kernels_should_be_few(name):
-    """Within the row, counted from its end, and outside of it."""
-    pick, rows, labels = PICKS[name], normal(5, 4), jnp.array([0, 3, -1, 9, -7])
-
-    def slope(pick):
-        return jax.grad(lambda rows: jnp.nansum(pick(rows, labels) ** 2))(rows)
-
-    ours = fast_inside_loops(pick)
-    assert "gather[" in str(jax.make_jaxpr(ours)(rows, labels))
-    with rules.pretend("cuda"):
-        assert "gather[" not in str(jax.make_jaxpr(ours)(rows, labels))
-        np.testing.assert_array_equal(ours(rows, labels), pick(rows, labels))
-        np.testing.assert_array_equal(slope(ours), slope(pick))
-        few = jnp.array([3, 200], jnp.uint8)
-        np.testing.assert_array_equal(ours(normal(2, 500), few), pick(normal(2, 500), few))
-
-
-def test_other_gathers_are_left():
-    labels = jnp.array([1, 0])
-    with rules.pretend("cuda"):
-        for pick, rows in [
-            (lambda rows: rows[labels], normal(3, 4)),
-            (lambda rows: rows[:, labels], normal(3, 1)),
-            (lambda rows: jnp.take_along_axis(rows, labels[None], 0), normal(3, 2)),
-            (lambda rows: jnp.take_along_axis(rows, labels[:, None], 1), normal(2, 1025)),
-            (lambda rows: jnp.take_along_axis(rows, labels[:, None], 1), jnp.ones((2, 3), int)),
-        ]:
-            assert "gather[" in str(jax.make_jaxpr(fast_inside_loops(pick))(rows))
-
-
 def test_errors_and_programs_name_the_line_of_the_user():
     ours = fast_inside_loops(layer)
     with pytest.raises(ValueError, match="feature") as raised:
@@ -291,12 +248,13 @@ def test_layers_of_other_libraries(make):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_losses_and_observers_of_a_run_are_rewritten():
+@pytest.mark.parametrize("make", [of_linen, of_equinox, of_haiku])
+def test_losses_and_observers_of_a_run_are_rewritten(make):
     data = fcojax.from_rows({"x": normal(4, 8, 8, 3).astype(np.float32)}, [2, 2])
-    params, apply = of_linen(data.examples["x"])
+    params, apply = make(data.examples["x"])
 
     def loss(params, rows):
-        return jnp.mean(apply(params, rows["x"]) ** 2, axis=1)
+        return jnp.mean(apply(params, rows["x"]).reshape(len(rows["x"]), -1) ** 2, axis=1)
 
     def observe(hparams, model, context):
         return {"largest": jnp.max(apply(model, context))}
@@ -363,3 +321,26 @@ def test_a_convolution_and_a_scan_in_a_loss_on_a_mesh():
     for name, start in params.items():
         assert np.abs(theirs[name] - start).max() > 1e-2
         np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, atol=1e-6)
+
+
+def test_the_primitives_that_load_the_rewriting_are_those_that_it_exchanges():
+    x, kernel = normal(2, 6, 3), normal(3, 3, 4)
+    found = slow_primitives(lambda x: linen.max_pool(layer(x, kernel), (2,)), x)
+    assert found & SLOW_IN_LOOPS == SLOW_IN_LOOPS
+
+
+def test_a_loss_without_convolutions_loads_no_rewriting():
+    script = """if True:
+        import sys
+        import jax, numpy as np
+        import fcojax
+        from fcojax.algorithms import fed_dual_avg
+        from fcojax.transforms import euclidean, l1
+        data = fcojax.from_rows({"a": np.ones(4)}, [2, 2])
+        algorithm = fed_dual_avg(lambda w, rows: (w - rows["a"]) ** 2, euclidean(l1()))
+        hparams = fed_dual_avg.Hparams(client_lr=0.1)
+        plan = fcojax.local_steps(1)
+        fcojax.run(algorithm, hparams, np.zeros(()), data, jax.random.key(0), plan, num_rounds=1)
+        assert "fcojax.xla.convolution" not in sys.modules, "loaded"
+    """
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import networks, transforms
+from fcojax import transforms
 from fcojax.engine import randomness
 from fcojax.engine.client_loop import local_handle
-from fcojax.xla import rewriting, rules, stacking
+from fcojax.xla import loops, rules
 from tests.support import federations
 
 V = np.random.default_rng(0).standard_normal(5000)
@@ -35,7 +35,7 @@ def test_unrolling_the_usual_iterations_changes_nothing(name):
 @pytest.mark.parametrize("passes", [0, 3, 5, 9])
 def test_an_unrolled_loop_stops_at_the_same_iteration(passes):
     def count(limit):
-        return rules.loop(lambda n: n < limit, lambda n: n + 1, jnp.zeros((), int), passes)
+        return loops.loop(lambda n: n < limit, lambda n: n + 1, jnp.zeros((), int), passes)
 
     assert int(count(5)) == 5
     with rules.pretend("tpu"):
@@ -99,29 +99,7 @@ def test_few_kernels_compute_the_same_model_and_history(name, work):
         np.testing.assert_array_equal(found_history[name], history[name])
 
 
-@pytest.mark.parametrize("kind", ["cpu", "cuda"])
-def test_a_loop_returns_scalars_of_every_dtype_and_arrays(kind):
-    def body(carry, _):
-        return carry + 1, {
-            "integer": carry,
-            "real": carry.astype(float) / 2,
-            "fact": carry > 1,
-            "row": jnp.stack([carry] * 2),
-            "half": carry.astype(jnp.float16),
-            "key": jax.random.key(carry),
-        }
-
-    with rules.pretend(kind):
-        last, found = jax.jit(lambda: stacking.scan(body, jnp.int32(0), 3))()
-    assert int(last) == 3
-    assert found["integer"].tolist() == [0, 1, 2] and found["real"].tolist() == [0, 0.5, 1]
-    assert found["fact"].tolist() == [False, False, True] and found["half"].dtype == jnp.float16
-    assert found["row"].tolist() == [[0, 0], [1, 1], [2, 2]]
-    assert jax.random.key_data(found["key"]).shape == (3, 2)
-
-
-@pytest.mark.parametrize("kind", ["cpu", "cuda"])
-def test_a_loop_of_so_many_rounds_traces_one_and_stores_what_a_loop_does(kind):
+def test_a_loop_of_so_many_rounds_traces_one_and_stores_what_a_loop_does():
     traced = []
 
     def body(carry, _):
@@ -131,54 +109,14 @@ def test_a_loop_of_so_many_rounds_traces_one_and_stores_what_a_loop_does(kind):
         return (number + 1, jax.random.fold_in(key, number)), found
 
     def some(num):
-        return stacking.scan(body, (jnp.int32(1), jax.random.key(0)), 3, num)
+        return loops.scan_some(body, (jnp.int32(1), jax.random.key(0)), 3, num)
 
-    with rules.pretend(kind):
-        (last, key), found = jax.jit(some)(jnp.int32(2))
-        assert len(traced) == 1 and int(last) == 3
-        (_, same_key), each = stacking.scan(body, (jnp.int32(1), jax.random.key(0)), 2)
+    (last, key), found = jax.jit(some)(jnp.int32(2))
+    assert len(traced) == 1 and int(last) == 3
+    (_, same_key), each = loops.scan_some(body, (jnp.int32(1), jax.random.key(0)), 2, None)
     assert jnp.array_equal(jax.random.key_data(key), jax.random.key_data(same_key))
     for name, leaf in found.items():
         assert leaf[:2].tolist() == each[name].tolist() and not leaf[2].any()
-
-
-def test_scalars_of_32_bits_are_stored_together():
-    def rounds():
-        half = lambda n: n.astype(jnp.float32) / 2  # noqa: E731
-        return stacking.scan(lambda n, _: (n + 1, (n, half(n), n > 1, 3 * n)), jnp.int32(0), 4)
-
-    with rules.pretend("cuda"):
-        outputs, (_, found) = str(jax.make_jaxpr(rounds)()), rounds()
-    assert "u32[4,3]" in outputs and "bool[4,1]" in outputs
-    assert "[4,3]" not in str(jax.make_jaxpr(rounds)())
-    assert found[1].tolist() == [0, 0.5, 1, 1.5] and found[3].tolist() == [0, 3, 6, 9]
-    assert found[1].dtype == jnp.float32 and found[0].dtype == jnp.int32
-
-
-def test_scalars_that_a_loop_carries_follow_the_array_before_them():
-    def body(carry, _):
-        (grown,) = stacking.entrywise(lambda x: (jax.tree.map(lambda x: 3 * x + 1, x),), carry[0])
-        return (grown, carry[1] + 1, jax.random.fold_in(carry[2], carry[1])), ()
-
-    def loop():
-        floats = {"a": jnp.arange(6.0).reshape(2, 3), "b": jnp.zeros(()), "c": jnp.ones(())}
-        return stacking.scan(body, (floats, jnp.int32(4), jax.random.key(0)), 3)[0]
-
-    (floats, number, key), plain = loop(), str(jax.make_jaxpr(loop)())
-    with rules.pretend("cuda"):
-        (found, same_number, same_key), tied = loop(), str(jax.make_jaxpr(loop)())
-    jax.tree.map(np.testing.assert_array_equal, found, floats)
-    assert floats["b"] == 13 and number == same_number == 7
-    assert jnp.array_equal(jax.random.key_data(key), jax.random.key_data(same_key))
-    assert "[8]" in tied and "[8]" not in plain
-
-
-def test_trees_whose_scalars_lie_elsewhere_are_updated_as_they_are():
-    one, other = (jnp.ones(2), jnp.ones(())), (jnp.ones(2), jnp.ones((), jnp.float16))
-    with rules.pretend("cuda"):
-        added = lambda x, y: (jax.tree.map(lambda x, y: x + y.astype(x.dtype), x, y),)  # noqa: E731
-        found = stacking.entrywise(added, one, other)
-    assert found[0][0].tolist() == [2, 2] and found[0][1] == 2
 
 
 def test_cohorts_of_a_block_are_drawn_before_it_and_are_those_of_its_rounds(monkeypatch):
@@ -221,20 +159,6 @@ def test_steps_that_are_written_out_emit_what_a_loop_emits():
     assert expected[1][1].tolist() == [list(range(7))] * 5
 
 
-def test_arrays_that_are_joined_keep_their_entries():
-    small, half, large = jnp.arange(3.0), jnp.ones(2, jnp.float16), jnp.zeros(1 << 18)
-    assert [leaf.size for leaf in stacking.joined([small, half, large, small])] == [
-        3,
-        2,
-        1 << 18,
-        3,
-    ]
-    with rules.pretend("cuda"):
-        found = stacking.joined([small, half, large, small])
-    assert [leaf.size for leaf in found] == [6, 2, 1 << 18]
-    assert found[0].tolist() == [0, 1, 2] * 2 and found[1].dtype == jnp.float16
-
-
 def test_absent_clients_are_computed_and_masked_where_a_branch_would_wait():
     data = fcojax.from_clients(federations.clients())
     given = federations.algorithm("fed_avg"), federations.hparams("fed_avg"), federations.start()
@@ -247,20 +171,3 @@ def test_absent_clients_are_computed_and_masked_where_a_branch_would_wait():
     with rules.pretend("cuda"):
         assert "cond[" not in str(jax.make_jaxpr(model)(data))
         np.testing.assert_allclose(federations.as_vector(model(data)), expected, rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_a_networks_loss_is_the_same_without_a_gather():
-    rows = {"x": jnp.ones((4, 28, 28, 1), jnp.float32), "y": jnp.arange(4) % 3}
-    model = networks.emnist_net(num_classes=3, dropout_rates=(0.0, 0.0))
-    problem = networks.network(model, fcojax.from_rows(rows, [2, 2]), num_classes=3)
-    params = problem.init(jax.random.key(0))
-
-    def both():
-        return jax.value_and_grad(lambda params: problem.loss(params, rows).sum())(params)
-
-    expected = both()
-    with rules.pretend("cuda"), rewriting.as_written():
-        assert "scatter-add" not in str(jax.make_jaxpr(both)())
-        found = both()
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, expected)

@@ -16,12 +16,12 @@ def _study(title: str, kind: problem.Kind, **given: Any) -> Study:
         summarise=partial(rows.summarise, kind),
         figures=partial(figures.draw, kind),
         captions={
-            "curves": f"Each uplink at its best step: {shown}, over the kilobytes that all clients "
+            "curves": f"Each codec at its best step: {shown}, over the kilobytes that all clients "
             "have sent. Dashed: without feedback."
         },
         keys={
             Literal[*rows.METHODS]: "methods",
-            str: "uplinks alone[0+] data_dir",
+            str: "codecs alone[0+] data_dir",
             Count: "num_clients dim num_rounds eval_every own.num_examples own.num_steps "
             "own.batch_size own.filters[2] own.num_hidden",
             CountOrZero: "seeds data_seed num_true",

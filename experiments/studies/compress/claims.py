@@ -15,23 +15,23 @@ _TOP, _TIGHT = "top_k:0.1", 1e-6
 def exact(
     slow: str, fewer: float, config: Config, rows: list[Row], summary: Summary
 ) -> list[Claim]:
-    """Return claims for each method on a convex problem; none if the config lacks their uplinks.
+    """Return claims for each method on a convex problem; none if the config lacks their codecs.
 
     Args:
-      slow: an uplink that is not expected to arrive; empty for none.
-      fewer: how many times fewer bytes the best uplink is to send.
+      slow: a codec that is not expected to arrive; empty for none.
+      fewer: how many times fewer bytes the best codec is to send.
       config: the config.
       rows: not used.
       summary: the best points.
     """
-    if not {WHOLE, _TOP} <= set(config.uplinks) or _TOP not in config.alone:
+    if not {WHOLE, _TOP} <= set(config.codecs) or _TOP not in config.alone:
         return []
     if _TIGHT not in config.tolerances:
         return []
     found, but = [], f" but {slow}" if slow else ""
     for method in config.methods:
         text = METHODS[method].text
-        entries = {row["uplink"]: row for row in summary["best"] if row["method"] == text}
+        entries = {row["codec"]: row for row in summary["best"] if row["method"] == text}
         with_feedback = [
             entry for name, entry in entries.items() if not name.endswith(ALONE) and name != slow
         ]
@@ -46,7 +46,7 @@ def exact(
                 quick=False,
             ),
             _expected(
-                f"{text}: with feedback every uplink{but} ends at the solution (largest distance)",
+                f"{text}: with feedback every codec{but} ends at the solution (largest distance)",
                 max(ends),
                 _TIGHT,
                 False,
@@ -63,7 +63,7 @@ def exact(
                 False,
             ),
             _expected(
-                f"{text}: the best uplink sends fewer bytes to 1e-6 (ratio)", max(times), fewer
+                f"{text}: the best codec sends fewer bytes to 1e-6 (ratio)", max(times), fewer
             ),
         ]
         if slow in entries:
@@ -74,29 +74,29 @@ def exact(
 
 def network(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
     """Return claims for each method on a network; none if the config lacks what they need."""
-    if WHOLE not in config.uplinks:
+    if WHOLE not in config.codecs:
         return []
     found = []
     for method in config.methods:
         text = METHODS[method].text
-        entries = {row["uplink"]: row for row in summary["best"] if row["method"] == text}
+        entries = {row["codec"]: row for row in summary["best"] if row["method"] == text}
         errors = {
             name: np.array(
                 [
                     column(one, "error")[-1]
                     for one in by_seed(
-                        select(rows, part="curve", method=method, uplink=name)
+                        select(rows, part="curve", method=method, codec=name)
                     ).values()
                 ]
             )
-            for name in config.uplinks
+            for name in config.codecs
         }
-        worst = max(config.uplinks, key=lambda name: errors[name].mean())
+        worst = max(config.codecs, key=lambda name: errors[name].mean())
         near = f"{min(config.tolerances):g}"
-        fewer = max(entries[name][f"times fewer to {near}"] or 0.0 for name in config.uplinks)
+        fewer = max(entries[name][f"times fewer to {near}"] or 0.0 for name in config.codecs)
         found += [
             over_seeds(
-                f"{text}: with feedback every uplink ends as accurate as whole uploads, up to 0.1 "
+                f"{text}: with feedback every codec ends as accurate as whole uploads, up to 0.1 "
                 "(largest difference of the error)",
                 errors[worst] - errors[WHOLE],
                 0.1,
@@ -104,7 +104,7 @@ def network(config: Config, rows: list[Row], summary: Summary) -> list[Claim]:
                 source=False,
             ),
             _expected(
-                f"{text}: the best uplink sends fewer bytes to an error of {near} (ratio)",
+                f"{text}: the best codec sends fewer bytes to an error of {near} (ratio)",
                 fewer,
                 10.0,
             ),

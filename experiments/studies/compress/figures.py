@@ -36,7 +36,7 @@ def draw(
         for line, (measure, label) in enumerate(kind.measures.items()):
             axis = panels[line * number + place]
             for name in names(config):
-                curve = select(rows, part="curve", method=method, uplink=name)
+                curve = select(rows, part="curve", method=method, codec=name)
                 values = np.array([column(one, measure) for one in by_seed(curve).values()])
                 values = np.maximum(values, 1e-12) if measure == "distance" else values
                 colour = colours[name.removesuffix(ALONE)]
@@ -57,4 +57,4 @@ def draw(
             )
             if measure == "distance":
                 axis.set_ylim(1e-9, 10)
-    return [axes.finish(figure, directory / "curves.png", "At each uplink's best step", 3)]
+    return [axes.finish(figure, directory / "curves.png", "At each codec's best step", 3)]

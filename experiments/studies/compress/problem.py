@@ -24,7 +24,7 @@ from fcojax.problems import (
     softmax,
 )
 from fcojax.problems.least_squares import half_squared_error
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.reference import fista
 from fcojax.transforms import Penalty, l1, named, on_subtree
 from fcojax.types import Array, Params

@@ -1,4 +1,4 @@
-"""Rows and tables: every pair of a method and an uplink, at every step, and at its best."""
+"""Rows and tables: every pair of a method and a codec, at every step, and at its best."""
 
 import functools
 import math
@@ -14,7 +14,8 @@ from experiments.report.rows import Row, Summary, select
 from experiments.studies.compress.problem import Kind, Task
 from experiments.study import Config
 from fcojax import algorithms, uploads
-from fcojax.problems.problem import Loss
+from fcojax.extend import Uploads
+from fcojax.problems.losses import Loss
 from fcojax.transforms import Penalty, euclidean
 
 
@@ -49,8 +50,8 @@ _TRAFFIC = ("bytes_up", "bytes_down")
 
 
 def names(config: Config) -> list[str]:
-    """Return the uplinks by name; ``, alone`` marks those without feedback."""
-    return [*config.uplinks, *(name + ALONE for name in config.alone)]
+    """Return the codecs by name; ``, alone`` marks those without feedback."""
+    return [*config.codecs, *(name + ALONE for name in config.alone)]
 
 
 def study(kind: Kind, config: Config) -> Iterator[Row]:
@@ -65,7 +66,7 @@ def study(kind: Kind, config: Config) -> Iterator[Row]:
 def _pair(kind: Kind, config: Config, task: Task, method: str, name: str) -> Iterator[Row]:
     history = _run(config, task, method, name)
     mean = {key: history[key].mean(axis=1) for key in (*kind.measures, *_TRAFFIC)}
-    given = {"method": method, "uplink": name}
+    given = {"method": method, "codec": name}
     rows, (first, second) = [], kind.measures
     for place, factor in enumerate(config.step_factors):
         values, sent = mean[first][place], mean["bytes_up"][place]
@@ -106,7 +107,7 @@ def _run(config: Config, task: Task, method: str, name: str) -> dict[str, np.nda
         server_lr=[1.0],
         penalty_scale=[task.scale],
     )
-    plan = fcojax.Plan(work, uplink=_uplink(name, chosen.feedback))
+    plan = fcojax.Plan(work, fcojax.everyone(), *_uploads(name, chosen.feedback))
     _, history = fcojax.sweep(
         algorithm,
         grid,
@@ -126,9 +127,9 @@ def _run(config: Config, task: Task, method: str, name: str) -> dict[str, np.nda
 
 
 @functools.cache
-def _uplink(name: str, feedback: str) -> Any:
+def _uploads(name: str, feedback: str) -> Uploads:
     if name == WHOLE:
-        return None
+        return Uploads()
     remedy = "" if name.endswith(ALONE) else f",{feedback}"
     return uploads.from_text(name.removesuffix(ALONE) + remedy)
 
@@ -139,11 +140,11 @@ def summarise(kind: Kind, config: Config, rows: list[Row]) -> Summary:
     table = []
     for method in config.methods:
         points = select(rows, part="point", method=method, best=True)
-        whole = next((row for row in points if row["uplink"] == WHOLE), {})
+        whole = next((row for row in points if row["codec"] == WHOLE), {})
         for row in points:
             entry = {
                 "method": METHODS[method].text,
-                "uplink": row["uplink"],
+                "codec": row["codec"],
                 f"step{kind.step}": row["step_factor"],
             }
             for near in config.tolerances:

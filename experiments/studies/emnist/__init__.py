@@ -14,7 +14,7 @@ EXPERIMENT = Study(
     figures=figures.draw,
     keys={
         Literal[*rows.ALGORITHMS]: "algorithms",
-        Literal["softmax", "mlp", "cnn"]: "models",
+        Literal["softmax", "mlp", "cnn", "emnist_net"]: "models",
         Literal["l1", "l2"]: "constraints",
         Count: "num_clients dim cohort_size num_epochs batch_size eval_every criterion_rounds "
         "num_hidden cnn_filters cnn_hidden *.num_rounds",
@@ -26,12 +26,14 @@ EXPERIMENT = Study(
         str: "data_dir",
     },
     requires={
-        "data_dir, or models beside cnn": lambda own: own.data_dir or {*own.models} != {"cnn"},
+        "data_dir, or models beside cnn and emnist_net": lambda own: (
+            own.data_dir or {*own.models} - {"cnn", "emnist_net"}
+        ),
     }
     | {
         f"{model}.num_rounds that eval_every divides": lambda own, model=model: (
             own[model].num_rounds % own.eval_every == 0
         )
-        for model in ("softmax", "mlp", "cnn")
+        for model in ("softmax", "mlp", "cnn", "emnist_net")
     },
 )

@@ -15,7 +15,7 @@ from experiments.study import Config
 from fcojax import datasets
 from fcojax.problems import ClientData, partition
 from fcojax.problems.least_squares import half_squared_error
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.theory import least_squares, linear_models
 from fcojax.types import Array, PyTree
 

@@ -6,14 +6,13 @@ from typing import Literal
 import fcojax
 from experiments.report.plots import Panel
 from experiments.studies.fmri import claims, figures, problem
-from experiments.study import Sweep, on_kernel
-from fcojax.transforms import l1
+from experiments.study import Sweep
 from fcojax.types import Count, CountOrZero, NonNegative, Real
 
 EXPERIMENT = Sweep(
     title="Faces against houses: sparse logistic regression on fMRI scans",
     problem=problem.problem,
-    penalty=on_kernel(l1()),
+    penalty=problem.penalty,
     panels=(
         Panel("objective", r"objective $F + \psi$", log=True),
         Panel("accuracy", "accuracy on held-out scans"),
@@ -31,6 +30,7 @@ EXPERIMENT = Sweep(
         NonNegative: "cuts",
         Real: "start_scale",
         Literal["slice", "wholebrain_25mm"]: "view",
+        Literal["l1", "grid_variation"]: "penalty",
     },
     requires={
         "num_voxels within the grid": lambda own: own.num_voxels <= math.prod(own.grid),

@@ -10,6 +10,7 @@ from experiments.study import Config, from_config, one_client, with_support
 from fcojax import datasets
 from fcojax.algorithms import Work
 from fcojax.problems import ClientData, Problem, brain_voxels, fmri_surrogate, logistic
+from fcojax.transforms import Penalty, grid_variation, l1, named, on_subtree
 
 
 def _packed(config: Config) -> pathlib.Path:
@@ -60,6 +61,16 @@ def voxel_grid(config: Config) -> tuple[np.ndarray, tuple[int, ...]]:
     mask = nibabel.load(pathlib.Path(config.data_dir) / "haxby2001" / "mask.nii.gz")
     inside = np.asarray(mask.dataobj) != 0  # pyright: ignore[reportAttributeAccessIssue]
     return np.argwhere(inside), inside.shape
+
+
+def penalty(config: Config) -> Penalty:
+    """Return the l1 norm of the voxels' weights, or their total variation in space."""
+    if config.penalty == "l1":
+        return on_subtree(l1(), named("kernel"))
+    voxels, grid = voxel_grid(config)
+    mask = np.zeros(grid, bool)
+    mask[tuple(np.asarray(voxels).T)] = True
+    return on_subtree(grid_variation(mask), named("kernel"))
 
 
 def centralized(config: Config, problem: Problem) -> tuple[ClientData, Work]:

@@ -6,7 +6,7 @@ from fcojax.algorithms import Algorithm, Work, fed_dual_avg, fed_mid, fed_mid_os
 from fcojax.algorithms.base import takes
 from fcojax.algorithms.fed_dual_avg import FedDualAvgHparams
 from fcojax.problems import ClientData, Problem
-from fcojax.problems.problem import Loss
+from fcojax.problems.losses import Loss
 from fcojax.transforms.mirrors.mirror import Mirror
 
 

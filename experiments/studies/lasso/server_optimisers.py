@@ -3,7 +3,7 @@
 It passes minus the mean displacement as a gradient to an optimiser of the server's rate, which
 steps from the model of FedMiD and from the dual point of FedDualAvg. The prox keeps its weight, as
 if the optimiser were a gradient step: it is not in the metric of the optimiser, so that the limit
-is not the minimiser of F + psi, which is why ``fcojax.algorithms.fed_opt`` refuses it.
+is not the minimiser of F + psi, which is why ``fcojax.algorithms.fed_opt`` takes no penalty.
 """
 
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def with_optimiser(
         return algorithm.model(hparams, server.inner)
 
     return algorithm._replace(
-        init=init, broadcast=broadcast, server_update=server_update, model=model, restart=None
+        init=init, broadcast=broadcast, server_update=server_update, model=model
     )
 
 

@@ -100,8 +100,8 @@ def _algorithm(method: str, loss: Any) -> tuple[Any, Any]:
 
 @functools.cache
 def _plan(num_steps: int, clip: float) -> fcojax.Plan:
-    uplink = privacy.gaussian(lambda h: clip * num_steps * h.client_lr, lambda h: h.noise)
-    return fcojax.Plan(fcojax.local_steps(num_steps), uplink=uplink)
+    private = privacy.gaussian(lambda h: clip * num_steps * h.client_lr, lambda h: h.noise)
+    return fcojax.Plan(fcojax.local_steps(num_steps), aggregator=private)
 
 
 def _epsilons(config: Config, noise: float) -> dict[str, float]:

@@ -40,14 +40,16 @@ METHODS = {
     ),
     "composite_fl": Method("Composite FL", lambda loss: algorithms.composite_fl(loss, PENALTY)),
 }
-# (share that is trimmed) -> uplink.
-RULES: dict[str, Callable[[float], Any]] = {
-    "mean": lambda trimmed: None,
+# (share that is trimmed) -> aggregator.
+RULES: dict[str, Callable[[float], fcojax.Aggregator]] = {
+    "mean": lambda trimmed: fcojax.Aggregator(),
     "median": lambda trimmed: robust.averaged(robust.median()),
     "trimmed_mean": lambda trimmed: robust.averaged(robust.trimmed_mean(trimmed)),
-    "geometric_median": lambda trimmed: robust.averaged(
-        robust.geometric_median(), keep_uploads=True
-    ),
+    "geometric_median": lambda trimmed: robust.averaged(robust.geometric_median()),
+    "mean_around_median": lambda trimmed: robust.averaged(robust.mean_around_median(trimmed)),
+    "krum": lambda trimmed: robust.averaged(robust.krum(trimmed)),
+    "multi_krum": lambda trimmed: robust.averaged(robust.multi_krum(trimmed)),
+    "centred_clipping": lambda trimmed: robust.averaged(robust.centred_clipping(1.0)),
 }
 # The attack, and whether it sees what all clients were to send.
 ATTACKS = {
@@ -121,9 +123,9 @@ def _problem(config: Config, seed: int) -> Any:
 def _program(config: Config, loss: Any, method: str, rule: str, attack: str) -> tuple[Any, Any]:
     sent, sees_all = ATTACKS[attack]
     algorithm = attacks.attacked(METHODS[method].build(loss), range(config.num_bad), sent)
-    uplink = RULES[rule](config.trimmed)
-    uplink = attacks.seeing_all(sent, uplink) if sees_all else uplink
-    return algorithm, fcojax.Plan(fcojax.local_steps(config.num_steps), uplink=uplink)
+    work = fcojax.local_steps(config.num_steps)
+    plan = fcojax.Plan(work, aggregator=RULES[rule](config.trimmed))
+    return algorithm, attacks.seeing_all(sent, plan) if sees_all else plan
 
 
 def summarise(config: Config, rows: list[Row]) -> Summary:

@@ -11,6 +11,7 @@ from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.select.problem import Scaling, penalty, split, task
 from experiments.study import Config
 from fcojax import uploads
+from fcojax.extend import Uploads
 from fcojax.problems import Problem
 from fcojax.problems.clients import ids_of
 from fcojax.selection import Intervals, Selection, intervals
@@ -47,8 +48,8 @@ def study(config: Config) -> Iterator[Row]:
     sites = ids_of(problem.train).tolist()
     for name, size in zip(sites, np.asarray(problem.train.sizes).tolist(), strict=True):
         yield {"part": "site", "site": name, "examples": size}
-    uplink = None if config.uplink is None else uploads.from_text(config.uplink)
-    plan = fcojax.Plan(fcojax.local_steps(1), uplink=uplink)
+    sent = Uploads() if config.codec is None else uploads.from_text(config.codec)
+    plan = fcojax.Plan(fcojax.local_steps(1), fcojax.everyone(), *sent)
     found = fcojax.select(
         problem,
         penalty(config, names),

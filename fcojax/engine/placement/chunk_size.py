@@ -13,12 +13,12 @@ from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.engine import padding
-from fcojax.engine.client_loop import first_of_uplink, one_update
+from fcojax.engine.aggregator import SUM
+from fcojax.engine.first_uploads import first_uploads, one_update
 from fcojax.engine.grid import num_points as points_of
 from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.state import State, is_sweep, with_repeats
-from fcojax.engine.uploads.collect import WEIGHTED_SUM
 from fcojax.problems.clients import ClientData
 from fcojax.types import Count, Params, PyTree
 from fcojax.xla.jaxprs import bytes_of_results
@@ -68,10 +68,10 @@ def sized(
     if points is None:
         states = server, client
         residual, memory, collected = jax.eval_shape(
-            lambda: first_of_uplink(algorithm, plan, now, states, data)
+            lambda: first_uploads(algorithm, plan, now, states, data)
         )
         rows = data.num_clients * tree.num_bytes((client, residual))
-        if plan.uplink is not None and plan.uplink.collector is not WEIGHTED_SUM:
+        if plan.aggregator.collect is not SUM:
             rows += tree.num_bytes(collected)
         shards = data.num_sweep_shards
         all_points, all_seeds = with_repeats(data, num_points, num_seeds)

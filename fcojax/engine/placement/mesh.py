@@ -29,7 +29,7 @@ from fcojax.engine.placement.chunk_size import (
 )
 from fcojax.engine.plan import Plan, as_plan
 from fcojax.engine.validation import require_parts
-from fcojax.problems import stored
+from fcojax.problems import memory
 from fcojax.problems.clients import ClientData, require_one_device
 from fcojax.types import Count, Params, PyTree
 from fcojax.xla import rules
@@ -157,7 +157,7 @@ def _placed(data: ClientData, rows_of_shard: Callable[[int], np.ndarray]) -> jax
     }
     parts = []
     for shard in sorted(set(numbers.values())):
-        rows = stored.in_memory(rows_of_shard(shard))
+        rows = memory.in_memory(rows_of_shard(shard))
         owners = [device for device, number in numbers.items() if number == shard]
         parts += jax.block_until_ready([jax.device_put(rows, device) for device in owners])
     shape = (data.num_shards * len(rows), *rows.shape[1:])
@@ -169,7 +169,7 @@ def _padded_rows(leaf: np.ndarray, start: int, end: int, num_rows: int) -> np.nd
     if end - start == num_rows:
         return leaf[start:end]
     end = max(end, 1)
-    return stored.padded_rows(leaf, min(start, end - 1), end, num_rows)
+    return memory.padded_rows(leaf, min(start, end - 1), end, num_rows)
 
 
 def decomposes_on_a_cpu(program: jax.stages.Traced, fewest: int = 2) -> bool:

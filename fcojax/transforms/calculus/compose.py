@@ -14,27 +14,18 @@ import numpy as np
 from jax.core import Tracer
 
 from fcojax import tree
-from fcojax.arguments import validated
+from fcojax.factories import factory
 from fcojax.transforms.calculus.predicates import PathPredicate, split_leaves
-from fcojax.transforms.floats import transform
-from fcojax.transforms.penalty import (
-    Penalty,
-    cast_like,
-    entrywise,
-    indicator,
-    largest,
-    require_numbers,
-    require_same_shapes,
-    steps_like,
-)
-from fcojax.transforms.stable_norms import euclidean_norm, relative_rounding
+from fcojax.transforms.constraints.indicator import indicator, largest
+from fcojax.transforms.penalty import Penalty, steps_like
+from fcojax.transforms.shapes import require_numbers, require_same_shapes
+from fcojax.transforms.stable_norms import relative_rounding
 from fcojax.transforms.subdifferentials import distance_up_to_rounding
 from fcojax.transforms.thresholds import clipped
 from fcojax.types import Array, Positive, PyTree
 
 
-@transform
-@validated
+@factory
 def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
     """Apply a penalty to some of the leaves; the others are not penalised.
 
@@ -70,7 +61,9 @@ def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
 
     def distance(inner_distance, x, v, scale):
         slopes, rest, _ = split_leaves(v, touches)
-        return euclidean_norm([inner_distance(split_leaves(x, touches)[0], slopes, scale), *rest])
+        return tree.euclidean_norm(
+            [inner_distance(split_leaves(x, touches)[0], slopes, scale), *rest]
+        )
 
     changed = _changed(penalty, value, prox, scale_max, distance)
     inner_diagonal = penalty.diagonal_prox
@@ -86,8 +79,7 @@ def on_subtree(penalty: Penalty, touches: PathPredicate) -> Penalty:
     return changed._replace(diagonal_prox=diagonal_prox)
 
 
-@transform
-@validated
+@factory
 def per_leaf(penalty: Penalty) -> Penalty:
     r"""Apply a penalty to every leaf separately, :math:`\sum_l \psi(x_l; \lambda)`.
 
@@ -109,21 +101,23 @@ def per_leaf(penalty: Penalty) -> Penalty:
         return tree.total(jax.tree.map(lambda leaf: penalty.value(leaf, scale), x))
 
     def prox(v, step, scale):
-        return entrywise(lambda leaf, step: penalty.prox(leaf, step, scale), v, step)
+        def of_leaf(leaf, step):
+            return penalty.prox(leaf, step, scale)
+
+        return jax.tree.map(of_leaf, v, steps_like(v, step))
 
     inner = penalty.scale_max
     scale_max = None if inner is None else lambda gradient: largest(jax.tree.map(inner, gradient))
 
     def distance(inner_distance, x, v, scale):
-        return euclidean_norm(
+        return tree.euclidean_norm(
             jax.tree.map(lambda leaf, slope: inner_distance(leaf, slope, scale), x, v)
         )
 
     return _changed(penalty, value, prox, scale_max, distance)
 
 
-@transform
-@validated
+@factory
 def scaled(penalty: Penalty, factor: Positive) -> Penalty:
     r"""Multiply a penalty by a constant, :math:`c\, \psi(x; \lambda)`.
 
@@ -150,17 +144,16 @@ def scaled(penalty: Penalty, factor: Positive) -> Penalty:
         return penalty.prox(v, jax.tree.map(lambda each: each * factor, step), scale)
 
     inner = penalty.scale_max
-    scale_max = None if inner is None else lambda g: inner(tree.scale(1 / factor, g))
+    scale_max = None if inner is None else lambda g: inner(tree.scale(1 / factor, tree.floats(g)))
 
     def distance(inner_distance, x, v, scale):
-        unscaled = inner_distance(x, tree.scale(1 / factor, v), scale)
+        unscaled = inner_distance(x, tree.scale(1 / factor, tree.floats(v)), scale)
         return jnp.asarray(factor, unscaled.dtype) * unscaled
 
     return _changed(penalty, value, prox, scale_max, distance)
 
 
-@transform
-@validated
+@factory
 def translated(penalty: Penalty, shift: PyTree) -> Penalty:
     r"""Translate a penalty, :math:`\psi(x - b; \lambda)`, so that it shrinks towards b.
 
@@ -180,23 +173,23 @@ def translated(penalty: Penalty, shift: PyTree) -> Penalty:
 
     def value(x, scale):
         require_same_shapes(x, shift, "shift")
-        return penalty.value(tree.add_scaled(x, -1.0, shift), scale)
+        return penalty.value(tree.add_scaled(tree.floats(x), -1.0, shift), scale)
 
     def prox(v, step, scale):
         require_same_shapes(v, shift, "shift")
-        x = penalty.prox(tree.add_scaled(v, -1.0, shift), step, scale)
-        return tree.add_scaled(x, 1.0, shift)
+        x = penalty.prox(tree.add_scaled(tree.floats(v), -1.0, shift), step, scale)
+        return tree.cast_like(tree.add_scaled(x, 1.0, shift), v)
 
     def distance(inner_distance, x, v, scale):
-        size = euclidean_norm(x) + euclidean_norm(cast_like(shift, x))
+        x, v = tree.floats((x, v))
+        size = tree.euclidean_norm(x) + tree.euclidean_norm(tree.cast_like(shift, x))
         moved = tree.add_scaled(x, -1.0, shift)
         return distance_up_to_rounding(penalty.prox, inner_distance, moved, v, scale, size)
 
     return _changed(penalty, value, prox, None, distance)
 
 
-@transform
-@validated
+@factory
 def precomposed(
     penalty: Penalty, forward: Callable[[PyTree], PyTree], adjoint: Callable[[PyTree], PyTree]
 ) -> Penalty:
@@ -230,24 +223,24 @@ def precomposed(
         return tree.sub(v, adjoint(forward(v)))
 
     def prox(v, step, scale):
-        inside = adjoint(penalty.prox(forward(v), step, scale))
-        rest = outside(outside(v))  # the second removes rounding errors of the first
+        wide = tree.floats(v)
+        inside = adjoint(penalty.prox(forward(wide), step, scale))
+        rest = outside(outside(wide))  # the second removes rounding errors of the first
         # Rounding errors of v alone would hide the zeros of the result; derivatives are kept.
-        is_zero = euclidean_norm(rest) <= relative_rounding(v) * euclidean_norm(v)
+        is_zero = tree.euclidean_norm(rest) <= relative_rounding(wide) * tree.euclidean_norm(wide)
         rest = tree.where(is_zero, tree.sub(rest, jax.lax.stop_gradient(rest)), rest)
-        return tree.add(inside, rest)
+        return tree.cast_like(tree.add(inside, rest), v)
 
     def distance(inner_distance, x, v, scale):
         along = distance_up_to_rounding(
-            penalty.prox, inner_distance, forward(x), forward(v), scale, euclidean_norm(x)
+            penalty.prox, inner_distance, forward(x), forward(v), scale, tree.euclidean_norm(x)
         )
-        return euclidean_norm([along, outside(v)])
+        return tree.euclidean_norm([along, outside(v)])
 
     return _changed(penalty._replace(separable=False), value, prox, None, distance)
 
 
-@transform
-@validated
+@factory
 def rotated(penalty: Penalty, matrix: Array) -> Penalty:
     r"""Express a penalty in another orthonormal basis, :math:`\psi(Qx; \lambda)`.
 
@@ -272,13 +265,13 @@ def rotated(penalty: Penalty, matrix: Array) -> Penalty:
         )
 
     def forward(x):
-        return jax.tree.map(lambda leaf: matrix.astype(leaf.dtype) @ leaf, x)
+        return jax.tree.map(lambda leaf: matrix.astype(leaf.dtype) @ leaf, tree.floats(x))
 
     def adjoint(y):
-        return jax.tree.map(lambda leaf: matrix.T.astype(leaf.dtype) @ leaf, y)
+        return jax.tree.map(lambda leaf: matrix.T.astype(leaf.dtype) @ leaf, tree.floats(y))
 
     def prox(v, step, scale):
-        return adjoint(penalty.prox(forward(v), step, scale))
+        return tree.cast_like(adjoint(penalty.prox(forward(v), step, scale)), v)
 
     def value(x, scale):
         return penalty.value(forward(x), scale)
@@ -288,14 +281,13 @@ def rotated(penalty: Penalty, matrix: Array) -> Penalty:
 
     def distance(inner_distance, x, v, scale):
         return distance_up_to_rounding(
-            penalty.prox, inner_distance, forward(x), forward(v), scale, euclidean_norm(x)
+            penalty.prox, inner_distance, forward(x), forward(v), scale, tree.euclidean_norm(x)
         )
 
     return _changed(penalty._replace(separable=False), value, prox, scale_max, distance)
 
 
-@transform
-@validated
+@factory
 def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
     r"""Add a box constraint to a penalty, :math:`\psi(x; \lambda) + \chi\{a \le x \le b\}`.
 
@@ -350,7 +342,8 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
         return inner + indicator(largest(outside)).astype(inner.dtype)
 
     def prox(v, step, scale):
-        return jax.tree.map(clipped, penalty.prox(v, step, scale), *bounds(v))
+        moved = penalty.prox(v, step, scale)
+        return jax.tree.map(clipped, moved, *bounds(moved))
 
     return penalty._replace(value=value, prox=prox, scale_max=None, subdiff_distance=None)
 

@@ -13,14 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.transforms.floats import transform
-from fcojax.transforms.penalty import Penalty, cast_like, to_float32
+from fcojax.factories import factory
+from fcojax.transforms.penalty import Penalty
 from fcojax.types import Params, PyTree, Scalar
 
 
-@transform
-@validated
+@factory
 def conjugate(
     penalty: Penalty, value: Callable[[Params, Scalar], jax.Array] | None = None
 ) -> Penalty:
@@ -58,12 +56,13 @@ def conjugate(
         )
 
     def prox(v, step, scale):
-        single = to_float32(v)
+        single = tree.floats(v)
         step = jnp.maximum(step, float(_precision(single).tiny) ** 0.25)
         inner = penalty.prox(tree.scale(1 / step, single), 1 / step, scale)
-        return cast_like(tree.add_scaled(single, -step, inner), v)
+        return tree.cast_like(tree.add_scaled(single, -step, inner), v)
 
     def approximate_value(y, scale):
+        y = tree.floats(y)
         t = float(_precision(y).eps) ** -0.5
         x = penalty.prox(tree.scale(t, y), t, scale)
         return tree.vdot(x, y) - penalty.value(x, scale)
@@ -71,8 +70,7 @@ def conjugate(
     return Penalty(value or approximate_value, prox, None, True)
 
 
-@transform
-@validated
+@factory
 def moreau_envelope(penalty: Penalty) -> Callable[[Params, Scalar, PyTree], jax.Array]:
     r"""Return the Moreau envelope of psi, a smooth lower bound ``(v, step, scale) -> number``.
 
@@ -129,16 +127,16 @@ def moreau_envelope(penalty: Penalty) -> Callable[[Params, Scalar, PyTree], jax.
         by_step = -0.5 * rate**2 * square * step_dot.astype(square.dtype)
         return value, by_input + by_step + by_scale
 
-    def with_floats(v, step, scale):
+    def of_numbers(v, step, scale):
         if jnp.ndim(step):
             raise ValueError(f"step is an array of shape {jnp.shape(step)}; pass one number.")
         # JAX does not differentiate integers: convert them to weakly typed floats.
         step, scale = jax.tree.map(
             lambda number: number * 1.0 if isinstance(number, int) else number, (step, scale)
         )
-        return envelope(v, *jax.tree.map(jnp.asarray, (step, scale)))
+        return envelope(tree.floats(v), *jax.tree.map(jnp.asarray, (step, scale)))
 
-    return with_floats
+    return of_numbers
 
 
 def _precision(x: PyTree) -> Any:

@@ -5,14 +5,15 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
-from fcojax.transforms.floats import transform
-from fcojax.transforms.penalty import Penalty, largest
-from fcojax.transforms.stable_norms import euclidean_norm
+from fcojax import tree
+from fcojax.factories import factory
+from fcojax.transforms.constraints.indicator import largest
+from fcojax.transforms.penalty import Penalty
+from fcojax.transforms.shapes import flattened
 
 
-@transform
+@factory
 def on_entries(*parts: tuple[Penalty, Sequence[int] | np.ndarray]) -> Penalty:
     r"""Add penalties, each of some entries of a point, :math:`\sum_p \psi_p(x_p; \lambda)`.
 
@@ -37,7 +38,7 @@ def on_entries(*parts: tuple[Penalty, Sequence[int] | np.ndarray]) -> Penalty:
         raise ValueError(f"entry {twice[0]} is in two parts; pass it in one.")
 
     def pieces(x):
-        flat, unravel = ravel_pytree(x)
+        flat, unravel = flattened(x)
         if flat.size < times.size:
             raise ValueError(
                 f"on_entries has entry {times.size - 1} but the point {flat.size} entries; pass "
@@ -66,7 +67,7 @@ def on_entries(*parts: tuple[Penalty, Sequence[int] | np.ndarray]) -> Penalty:
         rest, slopes, _ = pieces(v)
         each = zip(distances, pieces(x)[1], slopes, strict=True)
         found = [distance(piece, slope, scale) for distance, piece, slope in each]
-        return euclidean_norm([*found, rest.at[np.concatenate(entries)].set(0)])
+        return tree.euclidean_norm([*found, rest.at[np.concatenate(entries)].set(0)])
 
     return Penalty(
         value,

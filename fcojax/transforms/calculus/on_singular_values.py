@@ -5,15 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.arguments import validated
+from fcojax.factories import factory
 from fcojax.transforms.calculus.compose import is_concrete
-from fcojax.transforms.floats import transform
-from fcojax.transforms.penalty import Penalty, checked, largest, strength
+from fcojax.transforms.constraints.indicator import largest
+from fcojax.transforms.penalty import Penalty, strength
 from fcojax.transforms.singular_values import SingularValueMap, apply_map, per_matrix, values_of
 
 
-@transform
-@validated
+@factory
 def on_singular_values(penalty: Penalty) -> Penalty:
     r"""Apply a penalty to the singular values of each matrix, :math:`\psi(\sigma(X); \lambda)`.
 
@@ -74,7 +73,7 @@ def on_singular_values(penalty: Penalty) -> Penalty:
     inner = penalty.scale_max
 
     least = None if inner is None else lambda g: largest(per_matrix(_NAME, of_values(inner), g))
-    return checked(_NAME, Penalty(value, prox, least, penalty.convex))
+    return Penalty(value, prox, least, penalty.convex)
 
 
 _NAME = "on_singular_values"

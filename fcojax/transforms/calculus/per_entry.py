@@ -9,15 +9,14 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.arguments import validated
+from fcojax.factories import factory
 from fcojax.transforms.calculus.compose import is_concrete
-from fcojax.transforms.floats import transform
-from fcojax.transforms.penalty import Penalty, entrywise, largest
-from fcojax.transforms.stable_norms import euclidean_norm
+from fcojax.transforms.constraints.indicator import largest
+from fcojax.transforms.penalty import Penalty, steps_like
 from fcojax.types import Params, PyTree, Scalar
 
 
-@transform
-@validated
+@factory
 def per_entry(penalty: Penalty) -> Penalty:
     r"""Apply a penalty to every entry separately, :math:`\sum_i \psi(x_i; \lambda)`.
 
@@ -45,11 +44,11 @@ def per_entry(penalty: Penalty) -> Penalty:
         def one_leaf(leaf, steps):
             if not leaf.size:
                 return leaf
-            steps = jnp.broadcast_to(jnp.asarray(steps, leaf.dtype), leaf.shape)
+            steps = jnp.broadcast_to(jnp.asarray(steps), leaf.shape)
             one_entry = jax.vmap(lambda entry, each: penalty.prox(entry, each, scale))
             return one_entry(leaf.ravel(), steps.ravel()).reshape(leaf.shape)
 
-        return entrywise(one_leaf, v, step)
+        return jax.tree.map(one_leaf, v, steps_like(v, step))
 
     def entries(x):
         return jax.tree.map(jnp.ravel, x)
@@ -60,7 +59,9 @@ def per_entry(penalty: Penalty) -> Penalty:
 
     def subdiff_distance(x, v, scale):
         each = cast(Callable, inner_distance)
-        return euclidean_norm(jax.tree.map(lambda a, b: each(a, b, scale), entries(x), entries(v)))
+        return tree.euclidean_norm(
+            jax.tree.map(lambda a, b: each(a, b, scale), entries(x), entries(v))
+        )
 
     distance = None if inner_distance is None else subdiff_distance
     return Penalty(value, prox, scale_max, penalty.convex, True, distance)

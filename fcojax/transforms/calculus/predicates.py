@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fcojax.memo import memoised
+from fcojax.factories import memoised
 from fcojax.types import PyTree
 
 PathPredicate = Callable[[tuple, jax.Array], bool]

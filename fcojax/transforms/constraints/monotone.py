@@ -11,15 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax.arguments import validated
+from fcojax import tree
+from fcojax.factories import factory
 from fcojax.transforms.blocks import along_axis, block_means, block_numbers, differences
-from fcojax.transforms.floats import transform
-from fcojax.transforms.penalty import Penalty, checked, indicator, largest, max_abs
+from fcojax.transforms.constraints.indicator import indicator, largest
+from fcojax.transforms.penalty import Penalty
 from fcojax.types import Array, Axis
 
 
-@transform
-@validated
+@factory
 def monotone(axis: Axis = -1) -> Penalty:
     r"""Return the cone :math:`\{x_1 \le x_2 \le \dots\}` of increasing signals along an axis.
 
@@ -49,13 +49,14 @@ def monotone(axis: Axis = -1) -> Penalty:
         def drop(leaf):
             return along_axis(lambda flat, begins: -differences(flat, begins), axis, leaf)
 
-        return indicator(largest(jax.tree.map(drop, x)), max_abs(x))
+        return indicator(largest(jax.tree.map(drop, x)), tree.max_abs(x))
 
     def prox(v, step, scale):
         del step, scale
-        return jax.tree.map(functools.partial(along_axis, isotonic, axis), v)
+        moved = jax.tree.map(functools.partial(along_axis, isotonic, axis), tree.floats(v))
+        return tree.cast_like(moved, v)
 
-    return checked("monotone", Penalty(value, prox))
+    return Penalty(value, prox)
 
 
 def isotonic(flat: Array, begins: Array | np.ndarray) -> Array:

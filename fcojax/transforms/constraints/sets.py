@@ -12,20 +12,12 @@ from jax.typing import ArrayLike
 from optax import projections
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.transforms.floats import transform
-from fcojax.transforms.penalty import (
-    Penalty,
-    checked,
-    indicator,
-    largest,
-    max_abs,
-    require_numbers,
-    require_same_shapes,
-    strength,
-)
-from fcojax.transforms.secular import ball_prox
-from fcojax.transforms.stable_norms import euclidean_norm, quotient
+from fcojax.factories import factory
+from fcojax.transforms.constraints.indicator import indicator, largest
+from fcojax.transforms.penalty import Penalty, strength
+from fcojax.transforms.secular import ball_prox, floats_with_steps
+from fcojax.transforms.shapes import flattened, require_numbers, require_same_shapes
+from fcojax.transforms.stable_norms import quotient
 from fcojax.transforms.subdifferentials import (
     bounds_interval,
     distance_to_intervals,
@@ -36,7 +28,7 @@ from fcojax.transforms.thresholds import clipped
 from fcojax.types import PyTree, Real
 
 
-@transform
+@factory
 def l2_ball() -> Penalty:
     r"""Return the ball :math:`\{|x|_2 \le r\}` over all leaves jointly, with r as ``scale``.
 
@@ -51,13 +43,14 @@ def l2_ball() -> Penalty:
     """
 
     def value(x, scale):
-        norm = euclidean_norm(x)
+        norm = tree.euclidean_norm(x)
         return indicator(norm - strength(scale, norm), scale)
 
     def prox(v, step, scale):
         # optax.projections.projection_l2_ball is NaN if the point and the radius are both 0.
         del step
-        norm = euclidean_norm(v)
+        wide = tree.floats(v)
+        norm = tree.euclidean_norm(wide)
         radius = strength(scale, norm)
         outside = ~(norm <= radius)  # true for NaN, so that NaN is returned
         size = jnp.where(outside, norm, 1.0)
@@ -68,21 +61,24 @@ def l2_ball() -> Penalty:
         second = jnp.where(tiny, radius, ratio)
         inside = jnp.where(radius > 0, 1.0, 0.0)
         first, second = (jnp.where(outside, factor, inside) for factor in (first, second))
-        return tree.scale(second, tree.scale(first, v))
+        return tree.cast_like(tree.scale(second, tree.scale(first, wide)), v)
 
     def subdiff_distance(x, v, scale):
-        norm = euclidean_norm(x)
+        x, v = tree.floats((x, v))
+        norm = tree.euclidean_norm(x)
         radius = strength(scale, norm)
         return jnp.where(radius > 0, distance_to_ray(v, x, is_on_sphere(norm, radius)), 0)
 
     def diagonal_prox(v, steps, scale):
-        return ball_prox(v, strength(scale, jax.tree.leaves(v)[0]), steps)
+        wide, steps = floats_with_steps(v, steps)
+        moved = ball_prox(wide, strength(scale, jax.tree.leaves(wide)[0]), steps)
+        return tree.cast_like(moved, v)
 
     functions = value, prox, None, True, False, subdiff_distance, diagonal_prox
-    return checked("l2_ball", Penalty(*functions))
+    return Penalty(*functions)
 
 
-@transform
+@factory
 def linf_ball() -> Penalty:
     r"""Return the cube :math:`\{|x_i| \le r\}`, with the radius r as ``scale``.
 
@@ -94,7 +90,7 @@ def linf_ball() -> Penalty:
     """
 
     def value(x, scale):
-        top = max_abs(x)
+        top = tree.max_abs(x)
         return indicator(top - strength(scale, top), scale)
 
     def prox(v, step, scale):
@@ -104,15 +100,15 @@ def linf_ball() -> Penalty:
             radius = jnp.broadcast_to(strength(scale, leaf), leaf.shape)
             return clipped(leaf, -radius, radius)
 
-        return jax.tree.map(clip, v)
+        return tree.cast_like(jax.tree.map(clip, tree.floats(v)), v)
 
     def subdiff_distance(x, v, scale):
         return distance_to_intervals(lambda leaf, r: bounds_interval(leaf, -r, r), x, v, scale)
 
-    return checked("linf_ball", Penalty(value, prox, None, True, True, subdiff_distance))
+    return Penalty(value, prox, None, True, True, subdiff_distance)
 
 
-@transform
+@factory
 def box(lower: PyTree, upper: PyTree) -> Penalty:
     r"""Return the box :math:`\{l_i \le x_i \le u_i\}`; ``scale`` has no effect.
 
@@ -158,47 +154,21 @@ def box(lower: PyTree, upper: PyTree) -> Penalty:
 
     def prox(v, step, scale):
         del step, scale
-        return jax.tree.map(clipped, v, *bounds(v))
+        wide = tree.floats(v)
+        return tree.cast_like(jax.tree.map(clipped, wide, *bounds(wide)), v)
 
     def subdiff_distance(x, v, scale):
         def interval(leaf, strength, low, high):
             del strength
             return bounds_interval(leaf, low, high)
 
+        x = tree.floats(x)
         return distance_to_intervals(interval, x, v, scale, *bounds(x))
 
-    return checked("box", Penalty(value, prox, None, True, True, subdiff_distance))
+    return Penalty(value, prox, None, True, True, subdiff_distance)
 
 
-@transform
-def non_negative() -> Penalty:
-    r"""Return the orthant :math:`\{x_i \ge 0\}`; ``scale`` has no effect.
-
-    .. math:: \mathrm{prox}(v)_i = \max(v_i, 0)
-
-    Example:
-      >>> non_negative().prox(jnp.array([3.0, -0.5]), step=1.0, scale=1.0).tolist()
-      [3.0, 0.0]
-    """
-
-    def value(x, scale):
-        del scale
-        return indicator(largest(jax.tree.map(jnp.negative, x)))
-
-    def prox(v, step, scale):
-        del step, scale
-        return projections.projection_non_negative(v)
-
-    def subdiff_distance(x, v, scale):
-        return distance_to_intervals(
-            lambda leaf, _: bounds_interval(leaf, 0.0, jnp.inf), x, v, scale
-        )
-
-    return checked("non_negative", Penalty(value, prox, None, True, True, subdiff_distance))
-
-
-@transform
-@validated
+@factory
 def half_space(normal: PyTree, offset: Real) -> Penalty:
     r"""Return the half-space :math:`\{\langle a, x \rangle \le b\}`; ``scale`` has no effect.
 
@@ -229,24 +199,27 @@ def half_space(normal: PyTree, offset: Real) -> Penalty:
 
     def value(x, scale):
         del scale
-        size = max_abs(x)
+        size = tree.max_abs(x)
         return indicator(tree.vdot(x, direction(x)) - offset, size + abs(offset))
 
     def prox(v, step, scale):
         del step, scale
-        return projections.projection_halfspace(v, direction(v), offset)
+        wide = tree.floats(v)
+        moved = projections.projection_halfspace(wide, direction(wide), offset)
+        return tree.cast_like(moved, v)
 
     def subdiff_distance(x, v, scale):
         del scale
-        size = max_abs(x)
+        x, v = tree.floats((x, v))
+        size = tree.max_abs(x)
         slack = offset - tree.vdot(x, direction(x))
         tolerance = np.sqrt(jnp.finfo(slack.dtype).eps) * (1 + size + abs(offset))
         return distance_to_ray(v, direction(x), slack <= tolerance)
 
-    return checked("half_space", Penalty(value, prox, subdiff_distance=subdiff_distance))
+    return Penalty(value, prox, subdiff_distance=subdiff_distance)
 
 
-@transform
+@factory
 def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
     r"""Return the affine set :math:`\{A x = b\}`, x being all leaves jointly.
 
@@ -290,21 +263,21 @@ def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
 
     def value(x, scale):
         del scale
-        flat = ravel_pytree(x)[0]
+        flat = ravel_pytree(x)[0]  # judged by the rounding errors of its own dtype
         size = jnp.max(jnp.abs(flat), initial=np.max(np.abs(levels), initial=0.0))
         return indicator(jnp.max(jnp.abs(residual(flat)), initial=0.0), size)
 
     def prox(v, step, scale):
         del step, scale
-        flat, unravel = ravel_pytree(v)
+        flat, unravel = flattened(v)
         for _ in range(2):  # the second corrects the rounding error for a v far from the set
             flat = flat - jnp.asarray(rows.T, flat.dtype) @ residual(flat)
         return unravel(flat)
 
     def subdiff_distance(x, v, scale):
         del x, scale
-        flat = ravel_pytree(v)[0]
+        flat = flattened(v)[0]
         inner = jnp.asarray(rows, flat.dtype)
-        return euclidean_norm(flat - inner.T @ (inner @ flat))
+        return tree.euclidean_norm(flat - inner.T @ (inner @ flat))
 
-    return checked("affine", Penalty(value, prox, subdiff_distance=subdiff_distance))
+    return Penalty(value, prox, subdiff_distance=subdiff_distance)

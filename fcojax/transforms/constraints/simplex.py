@@ -2,17 +2,18 @@
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
-from fcojax.transforms.floats import transform
-from fcojax.transforms.penalty import Penalty, checked, indicator, l1_norm, largest, strength
-from fcojax.transforms.stable_norms import euclidean_norm
+from fcojax.factories import factory
+from fcojax.transforms.constraints.indicator import indicator, largest
+from fcojax.transforms.penalties.l1 import l1_norm
+from fcojax.transforms.penalty import Penalty, strength
+from fcojax.transforms.shapes import flattened
 from fcojax.transforms.subdifferentials import distance_to_level, is_on_sphere
 from fcojax.transforms.thresholds import project_l1_ball, project_simplex
 
 
-@transform
+@factory
 def simplex() -> Penalty:
     r"""Return the simplex :math:`\{x \ge 0, \sum_i x_i = s\}` over all leaves, with s as ``scale``.
 
@@ -40,22 +41,22 @@ def simplex() -> Penalty:
 
     def prox(v, step, scale):
         del step
-        flat, unravel = ravel_pytree(v)
+        flat, unravel = flattened(v)
         if flat.size == 0:
             return v
         return unravel(project_simplex(flat, strength(scale, flat)))
 
     def subdiff_distance(x, v, scale):
-        flat, slope = ravel_pytree(x)[0], ravel_pytree(v)[0]
+        flat, slope = flattened(x)[0], flattened(v)[0]
         if flat.size == 0:
             return jnp.zeros(())
         active = flat > 0
         return jnp.where(jnp.any(active), distance_to_level(slope, active, -jnp.inf), 0)
 
-    return checked("simplex", Penalty(value, prox, subdiff_distance=subdiff_distance))
+    return Penalty(value, prox, subdiff_distance=subdiff_distance)
 
 
-@transform
+@factory
 def l1_ball() -> Penalty:
     r"""Return the ball :math:`\{|x|_1 \le r\}` over all leaves jointly, with r as ``scale``.
 
@@ -80,20 +81,20 @@ def l1_ball() -> Penalty:
 
     def prox(v, step, scale):
         del step
-        flat, unravel = ravel_pytree(v)
+        flat, unravel = flattened(v)
         if flat.size == 0:
             return v
         return unravel(project_l1_ball(flat, strength(scale, flat)))
 
     def subdiff_distance(x, v, scale):
-        flat, slope = ravel_pytree(x)[0], ravel_pytree(v)[0]
+        flat, slope = flattened(x)[0], flattened(v)[0]
         if flat.size == 0:
             return jnp.zeros(())
         norm, active = jnp.sum(jnp.abs(flat)), flat != 0
         radius = strength(scale, norm)
         signed = jnp.where(active, jnp.sign(flat) * slope, jnp.abs(slope))
         on_sphere = distance_to_level(signed, active, 0.0)
-        distance = jnp.where(is_on_sphere(norm, radius), on_sphere, euclidean_norm(slope))
+        distance = jnp.where(is_on_sphere(norm, radius), on_sphere, tree.euclidean_norm(slope))
         return jnp.where(radius > 0, distance, 0)
 
-    return checked("l1_ball", Penalty(value, prox, subdiff_distance=subdiff_distance))
+    return Penalty(value, prox, subdiff_distance=subdiff_distance)

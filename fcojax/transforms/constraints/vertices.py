@@ -9,17 +9,16 @@ Frank-Wolfe: projection-free sparse convex optimization, ICML 2013.
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 
+from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.transforms.floats import in_floats
 from fcojax.transforms.penalty import strength
+from fcojax.transforms.shapes import flattened
 from fcojax.transforms.singular_values import require_matrix
 from fcojax.types import NonNegative, Params
 from fcojax.xla.linalg import thin_svd
 
 
-@in_floats
 @validated
 def l1_vertex(g: Params, radius: NonNegative) -> Params:
     r"""Return the vertex :math:`-r\,\mathrm{sign}(g_j) e_j` of the l1 ball.
@@ -35,14 +34,13 @@ def l1_vertex(g: Params, radius: NonNegative) -> Params:
       >>> l1_vertex(jnp.array([1.0, -3.0, 2.0]), 0.5).tolist()
       [0.0, 0.5, 0.0]
     """
-    flat, unravel = ravel_pytree(g)
+    flat, unravel = flattened(g)
     steepest = jnp.argmax(jnp.abs(flat))
     sign = jnp.where(jnp.isnan(flat[steepest]), jnp.nan, jnp.where(flat[steepest] > 0, -1, 1))
     height = sign.astype(flat.dtype) * strength(radius, flat)
     return unravel(jnp.zeros_like(flat).at[steepest].set(height))
 
 
-@in_floats
 @validated
 def nuclear_vertex(g: Params, radius: NonNegative) -> Params:
     r"""Return the vertex :math:`-r u_1 w_1^T` of the nuclear ball, u_1 and w_1 singular vectors.
@@ -59,11 +57,12 @@ def nuclear_vertex(g: Params, radius: NonNegative) -> Params:
       Array([[ 0., -3.], [ 0.,  0.]], ...)
     """
 
-    def one(matrix):
+    def one(leaf):
+        matrix = tree.floats(leaf)
         require_matrix("nuclear_vertex", matrix)
         finite = jnp.all(jnp.isfinite(matrix))  # LAPACK prints a line for a matrix that is not
         left, _, right = thin_svd(jnp.where(finite, matrix, 0))
         vertex = -strength(radius, matrix) * left[:, :1] * right[:1]
-        return jnp.where(finite, vertex, jnp.nan)
+        return tree.cast_like(jnp.where(finite, vertex, jnp.nan), leaf)
 
     return jax.tree.map(one, g)

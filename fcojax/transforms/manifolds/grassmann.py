@@ -5,8 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from fcojax.arguments import validated
-from fcojax.transforms.floats import transform
+from fcojax.factories import factory
 from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.manifolds.polar import matmul, polar, polar_differential
 from fcojax.transforms.manifolds.stiefel import geodesic, log_by_halving
@@ -15,7 +14,7 @@ from fcojax.types import Array, Count
 from fcojax.xla import linalg
 
 
-@transform
+@factory
 def grassmann() -> Manifold:
     r"""Return the k-dimensional subspaces of :math:`R^d`, represented by orthonormal bases.
 
@@ -59,75 +58,7 @@ def grassmann() -> Manifold:
     )
 
 
-@transform
-@validated
-def grassmann_projector(rank: Count) -> Manifold:
-    r"""Return the subspaces of :math:`R^d` of dimension ``rank``, as (d, d) orthogonal projectors.
-
-    .. math:: P(y) = Q Q^T, \qquad P_p(v) = p s (I - p) + (I - p) s p, \quad s = \mathrm{sym}(v)
-
-    where the columns of Q are the leading eigenvectors of sym(y). If eigenvalues ``rank`` and
-    ``rank + 1`` are equal, there are several nearest points and one is returned. Norms are
-    :math:`\sqrt 2` times those of ``grassmann``. Meant for small d.
-
-    ``inverse_retract`` exists if all principal angles are below pi/4, ``log`` if they are below
-    pi/2; else the results are finite but meaningless.
-
-    Args:
-      rank: dimension of the subspaces.
-
-    Example:
-      >>> grassmann_projector(1).project(jnp.diag(jnp.array([0.1, 3.0]))).tolist()
-      [[0.0, 0.0], [0.0, 1.0]]
-
-    References:
-      Bendokat, Zimmermann and Absil, A Grassmann manifold handbook, 2024.
-    """
-
-    def project(y):
-        require_matrix("grassmann_projector", y, square=True, least=rank)
-        return top_eigenspace(0.5 * (y + y.T), rank)[0]
-
-    def to_tangent(p, v):
-        ps = matmul(p, 0.5 * (v + v.T))
-        crossing = ps - matmul(ps, p)
-        return crossing + crossing.T
-
-    def inverse_retract(p, q):
-        # With angles t, the crossing block of q is sin(2 t) / 2 and inner is cos(2 t) on p.
-        inner = matmul(matmul(p, 2 * q), p) + jnp.eye(p.shape[0], dtype=p.dtype) - 2 * p
-        crossing = matmul(q, p) - matmul(p, matmul(q, p))
-        slope = _solve_right(crossing, inner)
-        return to_tangent(p, slope + slope.T)
-
-    def exp(p, tangent):
-        rotation = jax.scipy.linalg.expm(matmul(tangent, p) - matmul(p, tangent))
-        return project(matmul(matmul(rotation, p), rotation.T))
-
-    def log(p, q):
-        # (2q - I)(2p - I) is the rotation by twice the angles between the subspaces.
-        eye = jnp.eye(p.shape[0], dtype=p.dtype)
-        log_rotation = 0.5 * log_by_halving(eye, matmul(2 * q - eye, 2 * p - eye), _skew_part)
-        return to_tangent(p, matmul(log_rotation, p) - matmul(p, log_rotation))
-
-    def random_point(like, key):
-        basis = polar(jax.random.normal(key, (like.shape[0], rank), like.dtype))
-        return matmul(basis, basis.T)
-
-    return Manifold(
-        project=project,
-        to_tangent=to_tangent,
-        retract=lambda p, u: project(p + u),
-        random_point=random_point,
-        reach=0.5**0.5,
-        inverse_retract=inverse_retract,
-        exp=exp,
-        log=log,
-    )
-
-
-@transform
-@validated
+@factory
 def fixed_rank(rank: Count) -> Manifold:
     r"""Return the (m, n) matrices of rank ``rank`` (experimental), neither compact nor closed.
 

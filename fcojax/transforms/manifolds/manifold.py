@@ -11,9 +11,8 @@ import jax
 
 from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.transforms.floats import in_floats, transform
-from fcojax.transforms.penalty import max_abs, require_same_shapes
-from fcojax.transforms.stable_norms import euclidean_norm, safe_sqrt, safe_unit
+from fcojax.factories import factory
+from fcojax.transforms.shapes import require_same_shapes
 from fcojax.types import Array, Key, Params, PyTree
 
 
@@ -107,7 +106,6 @@ def transport(manifold: Manifold, x: Params, y: Params, tangent: Params) -> Para
     return manifold.to_tangent(y, tangent)
 
 
-@in_floats
 def ambient_norm(manifold: Manifold, v: Params) -> Array:
     """Return the norm of v in the ambient inner product, with gradient 0 at 0.
 
@@ -122,13 +120,12 @@ def ambient_norm(manifold: Manifold, v: Params) -> Array:
       6.0
     """
     if manifold.metric is None:
-        return euclidean_norm(v)
-    unit = safe_unit(max_abs(v))
+        return tree.euclidean_norm(v)
+    unit = tree.safe_unit(tree.max_abs(v))
     ratios = tree.scale(1 / unit, v)
-    return unit * safe_sqrt(tree.vdot(ratios, manifold.metric(ratios)))
+    return unit * tree.safe_sqrt(tree.vdot(ratios, manifold.metric(ratios)))
 
 
-@in_floats
 @validated
 def distance(manifold: Manifold, y: Params) -> Array:
     """Return the distance of y to the manifold, ``|y - project(y)|``, with gradient 0 on it.
@@ -151,7 +148,7 @@ def projected_normal(project: Callable[[Array], Array]) -> Callable[[PyTree, Key
     return lambda like, key: project(jax.random.normal(key, like.shape, like.dtype))
 
 
-@transform
+@factory
 def flat() -> Manifold:
     """Return the Euclidean space of any pytree, as a manifold without constraint.
 
@@ -188,7 +185,7 @@ def flat() -> Manifold:
     )
 
 
-@transform
+@factory
 def product_manifold(manifolds: PyTree) -> Manifold:
     """Return the product of a pytree of manifolds, whose points are pytrees.
 

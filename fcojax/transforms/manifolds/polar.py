@@ -13,11 +13,11 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from fcojax import tree
 from fcojax.arguments import validated
-from fcojax.transforms.floats import in_floats
 from fcojax.types import Array, Scalar
 from fcojax.xla.linalg import symmetric_eigh, thin_svd
-from fcojax.xla.rules import loop
+from fcojax.xla.loops import loop
 
 Step = Callable[[Array, Array], tuple[Array, Array]]
 Method = Literal["gram", "eigh", "newton_schulz", "polar_express", "svd", "qdwh"]
@@ -42,7 +42,6 @@ _POLAR_EXPRESS = (
 )
 
 
-@in_floats
 @validated
 def polar(y: Array, method: Method | None = None) -> Array:
     r"""Return the matrix with orthonormal columns nearest to ``y``, of shape (d, k) with d >= k.
@@ -84,7 +83,6 @@ def polar(y: Array, method: Method | None = None) -> Array:
     return _orthonormal(y, method or default_method(), False)
 
 
-@in_floats
 @validated
 def special_polar(y: Array, method: Method | None = None) -> Array:
     r"""Return the rotation (orthogonal, determinant 1) nearest to the square matrix ``y``.
@@ -108,9 +106,8 @@ def special_polar(y: Array, method: Method | None = None) -> Array:
 def default_method() -> Method:
     """Return the fastest method measured on a CPU.
 
-    Median milliseconds of ``python -m benchmarks.stiefel --methods all`` in float32, 2-core x86
-    CPU, 2026-11-21; "near" is 0.05 off the manifold, "normal" a Gaussian matrix; numpy and jax
-    stand for their SVD with the product:
+    Median milliseconds in float32 on a 2-core x86 CPU, 2026-11-21; "near" is 0.05 off the
+    manifold, "normal" a Gaussian matrix; numpy and jax stand for their SVD with the product:
 
     ==================== ===== ===== ====== ======= ===== ===== ===== =====
     batch x d x k        gram  eigh  newton express svd   qdwh  numpy jax
@@ -136,13 +133,13 @@ def _orthonormal(y, method, special):
             f"the matrix has shape {y.shape}; pass one with at least as many rows as columns, or "
             "use vmap over leading axes."
         )
-    wide = _widen(y)
+    wide = tree.floats(y)
     if wide.size == 0:
         return y
     x = METHODS[method](wide)
     if special:
         x = _fix_where(jnp.linalg.slogdet(x, method="qr")[0] < 0, _nearest_rotation, wide, x)
-    return x.astype(y.dtype)
+    return tree.cast_like(x, y)
 
 
 @_orthonormal.defjvp
@@ -151,12 +148,7 @@ def _orthonormal_jvp(method, special, primals, tangents):
     x = _orthonormal(y, method, special)
     if y.size == 0:
         return x, dy
-    return x, polar_differential(_widen(x), _widen(y), _widen(dy)).astype(x.dtype)
-
-
-def _widen(matrix):
-    """Half precision as float32, for which decompositions exist."""
-    return matrix.astype(jnp.float32) if jnp.finfo(matrix.dtype).bits < 32 else matrix
+    return x, polar_differential(tree.floats(x), tree.floats(y), tree.floats(dy)).astype(x.dtype)
 
 
 def polar_differential(x: Array, y: Array, dy: Array) -> Array:

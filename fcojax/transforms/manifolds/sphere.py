@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from fcojax.transforms.floats import transform
+from fcojax import tree
+from fcojax.factories import factory
 from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
-from fcojax.transforms.penalty import to_float32
 from fcojax.transforms.singular_values import require_matrix
 from fcojax.types import Array
 
@@ -14,7 +14,7 @@ from fcojax.types import Array
 _SMALL = 1e-3
 
 
-@transform
+@factory
 def sphere() -> Manifold:
     r"""Return the unit sphere, :math:`\{x : |x| = 1\}`, of an array of any shape as one vector.
 
@@ -36,7 +36,7 @@ def sphere() -> Manifold:
     return _unit_vectors(axis=None)
 
 
-@transform
+@factory
 def oblique() -> Manifold:
     r"""Return the oblique manifold of (d, k) matrices with columns of norm 1, a product of spheres.
 
@@ -100,7 +100,7 @@ def _normalise(y: Array, axis: int | None) -> Array:
     """``y`` over its norm, or the first unit vector if it is zero; sums are at least in float32."""
     if axis is not None:
         require_matrix("oblique", y, least=1)
-    wide = to_float32(y)
+    wide = tree.floats(y)
     # Dividing by the largest entry prevents overflow and underflow of squares. The result does not
     # depend on the divisor, so derivatives treat it as a constant.
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(wide), axis=axis, keepdims=True))
@@ -109,7 +109,7 @@ def _normalise(y: Array, axis: int | None) -> Array:
     first = (flat_index == 0) if axis is None else (flat_index < y.shape[1])
     scaled = jnp.where(zero, first.astype(wide.dtype), wide / jnp.where(zero, 1, largest))
     unit = scaled / jnp.sqrt(jnp.sum(scaled * scaled, axis=axis, keepdims=True))
-    return unit.astype(y.dtype)
+    return tree.cast_like(unit, y)
 
 
 def _polynomial(t: Array, *coefficients: float) -> Array:

@@ -1,6 +1,7 @@
 """Matrices with orthonormal columns: Stiefel manifolds, the orthogonal and rotation groups."""
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 import jax
@@ -8,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from fcojax.arguments import validated
-from fcojax.transforms.floats import transform
+from fcojax import tree
+from fcojax.factories import factory
 from fcojax.transforms.manifolds.manifold import Manifold, projected_normal
 from fcojax.transforms.manifolds.polar import Method, matmul, polar, special_polar
 from fcojax.transforms.singular_values import require_matrix
@@ -25,8 +26,7 @@ _NUM_HALVINGS = 4
 _NUM_TERMS = 12
 
 
-@transform
-@validated
+@factory
 def stiefel(
     *,
     retraction: Literal["polar", "qr"] = "polar",
@@ -79,7 +79,7 @@ def stiefel(
     )
 
 
-@transform
+@factory
 def generalised_stiefel(metric: Array) -> Manifold:
     r"""Return the matrices with :math:`x^T B x = I`, in the inner product of a positive definite B.
 
@@ -107,13 +107,16 @@ def generalised_stiefel(metric: Array) -> Manifold:
     lower = jnp.linalg.cholesky(jnp.asarray(metric))
 
     def to_frame(x):
+        x = tree.floats(x)
         return matmul(lower.T.astype(x.dtype), x)
 
     def solve(z, trans):
         return jax.scipy.linalg.solve_triangular(lower.astype(z.dtype), z, trans=trans, lower=True)
 
     def in_frame(function):
-        return lambda *points: solve(function(*map(to_frame, points)), "T")
+        return lambda *points: tree.cast_like(
+            solve(function(*map(to_frame, points)), "T"), points[0]
+        )
 
     frame = stiefel()
     return Manifold(
@@ -124,12 +127,12 @@ def generalised_stiefel(metric: Array) -> Manifold:
         reach=1.0,
         inverse_retract=in_frame(frame.inverse_retract),
         exp=in_frame(frame.exp),
-        riesz=lambda gradient: solve(solve(gradient, "N"), "T"),
-        metric=lambda v: matmul(lower.astype(v.dtype), to_frame(v)),
+        riesz=lambda gradient: solve(solve(tree.floats(gradient), "N"), "T"),
+        metric=lambda v: matmul(lower.astype(to_frame(v).dtype), to_frame(v)),
     )
 
 
-@transform
+@factory
 def orthogonal() -> Manifold:
     r"""Return the orthogonal group O(d) of (d, d) matrices, the square Stiefel manifold.
 
@@ -164,7 +167,7 @@ def orthogonal() -> Manifold:
     )
 
 
-@transform
+@factory
 def rotation() -> Manifold:
     r"""Return the rotation group SO(d) of orthogonal matrices with determinant 1.
 
@@ -198,7 +201,7 @@ def geodesic(x: Array, tangent: Array) -> Array:
     return matmul(x, column[:k]) + matmul(tangent, column[k:])
 
 
-def log_by_halving(x: Array, y: Array, chord) -> Array:
+def log_by_halving(x: Array, y: Array, chord: Callable[[Array, Array], Array]) -> Array:
     r"""Return the logarithm on a manifold in which ``polar(x + y)`` is the midpoint of x and y.
 
     If all angles t between x and y are small, ``chord(x, y)`` is a tangent N with singular values

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.transforms.floats import transform
+from fcojax.factories import factory
 from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.transforms.penalties.l1 import l1
 from fcojax.types import Numbers, Params
@@ -18,8 +17,7 @@ Exponent = Annotated[
 ]
 
 
-@transform
-@validated
+@factory
 def p_norm(p: Exponent) -> Mirror:
     r"""Return the squared p-norm, :math:`h(x) = \frac12 \|x\|_p^2`, with l1.
 

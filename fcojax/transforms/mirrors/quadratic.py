@@ -8,21 +8,19 @@ with a separable penalty, and for a full Q with the squared norm.
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
-from fcojax.arguments import validated
+from fcojax.factories import factory
 from fcojax.transforms.calculus.compose import is_concrete
 from fcojax.transforms.calculus.per_entry import prox_per_entry
-from fcojax.transforms.floats import transform
-from fcojax.transforms.mirrors.mirror import Mirror, checked
+from fcojax.transforms.mirrors.mirror import Mirror
 from fcojax.transforms.penalties.separable import l2_squared
-from fcojax.transforms.penalty import Penalty, require_numbers
+from fcojax.transforms.penalty import Penalty, strength
+from fcojax.transforms.shapes import flattened, require_numbers
 from fcojax.types import Array, PyTree
 
 
-@transform
-@validated
+@factory
 def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
     r"""Return a diagonal metric, :math:`h(x) = \frac12 \sum_i q_i x_i^2`, with a separable penalty.
 
@@ -68,19 +66,22 @@ def diagonal(weights: PyTree, penalty: Penalty) -> Mirror:
         return jax.tree.map(one_leaf, x, weights)
 
     def to_dual(x):
+        x = tree.floats(x)
         return jax.tree.map(jnp.multiply, broadcast(x), x)
 
     def from_dual(z):
+        z = tree.floats(z)
         return jax.tree.map(jnp.divide, z, broadcast(z))
 
     def to_primal(z, step, scale):
+        z = tree.floats(z)
         steps = jax.tree.map(lambda q: jnp.asarray(step, q.dtype) / q, broadcast(z))
         return prox(from_dual(z), steps, scale)
 
     return Mirror(lambda x: 0.5 * tree.vdot(x, to_dual(x)), to_dual, from_dual, to_primal, penalty)
 
 
-@transform
+@factory
 def quadratic(matrix: Array) -> Mirror:
     r"""Return a full metric, :math:`h(x) = \frac12 x^T Q x`, with the squared norm.
 
@@ -113,7 +114,7 @@ def quadratic(matrix: Array) -> Mirror:
 
     def spectral(x, function):
         """``V function(eigenvalues, V^T x)``, as a pytree like x."""
-        flat, unravel = ravel_pytree(x)
+        flat, unravel = flattened(x)
         axes = basis.astype(flat.dtype)
         return unravel(axes @ function(curvatures.astype(flat.dtype), axes.T @ flat))
 
@@ -122,15 +123,14 @@ def quadratic(matrix: Array) -> Mirror:
 
     def to_primal(z, step, scale):
         def shrink(q, y):
-            return y / (q + 2 * jnp.asarray(step, y.dtype) * jnp.asarray(scale, y.dtype))
+            return y / (q + 2 * strength(step, y) * strength(scale, y))
 
         return spectral(z, shrink)
 
-    mirror = Mirror(
+    return Mirror(
         potential=lambda x: 0.5 * tree.vdot(x, to_dual(x)),
         to_dual=to_dual,
         from_dual=lambda z: spectral(z, lambda q, y: y / q),
         to_primal=to_primal,
         penalty=l2_squared(),
     )
-    return checked("quadratic", mirror)

@@ -3,8 +3,7 @@ r"""Total variation on grids of two, three or more dimensions, by ascent of the 
 .. math:: \min_x s |D x|_1 + |x - v|^2 / 2 = \max_{|u_e| \le s} |v|^2 / 2 - |v - D^T u|^2 / 2
 
 D has a row for each pair of neighbours, and :math:`|D|^2 \le 4 d` on a grid of d dimensions. A
-feasible u gives the point :math:`x = v - D^T u` and its duality gap
-:math:`s |D x|_1 - \langle u, D x \rangle`, which bounds half the squared distance to the solution.
+feasible u gives the point :math:`x = v - D^T u`.
 
 References: Chambolle, 2004; Beck and Teboulle, Fast gradient-based algorithms for constrained total
 variation image denoising and deblurring problems, 2009; O'Donoghue and Candes, 2015, for restarts.
@@ -16,24 +15,21 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.transforms.floats import in_floats, transform
-from fcojax.transforms.penalty import Penalty, checked, times_scale, to_float32, weight
-from fcojax.types import Array, Count, Params, Scalar
+from fcojax.factories import factory
+from fcojax.transforms.penalty import Penalty, times_scale, weight
+from fcojax.types import Array, Count
 
 
-@transform
-@validated
+@factory
 def grid_variation(mask: ArrayLike, num_steps: Count = 100) -> Penalty:
     r"""Return the total variation of images and volumes, or of the part of them in a mask.
 
     .. math:: \psi(x) = \lambda \sum_{i \sim j} |x_i - x_j|
 
     over pairs of neighbouring cells of a grid that are both in the mask. The prox takes a fixed
-    number of accelerated steps of its dual, so that it is not exact: ``grid_variation_gap`` is a
-    bound of its error. Entries of a block that would be equal are nearly so, and the derivative is
-    that of the steps. The sum of v over a connected part of the mask is kept. ``total_variation``
-    is exact along one axis.
+    number of accelerated steps of its dual, so that it is not exact. Entries of a block that would
+    be equal are nearly so, and the derivative is that of the steps. The sum of v over a connected
+    part of the mask is kept. ``total_variation`` is exact along one axis.
 
     Args:
       mask: booleans, true for the cells of the grid that have an entry. The first axis of a leaf
@@ -56,45 +52,16 @@ def grid_variation(mask: ArrayLike, num_steps: Count = 100) -> Penalty:
         def total(leaf):
             return jnp.sum(jnp.abs(_jumps(_on_grid(leaf, inside), inside)))
 
-        return times_scale(scale, tree.total(jax.tree.map(total, x)))
+        return times_scale(scale, tree.total(jax.tree.map(total, tree.floats(x))))
 
     def prox(v, step, scale):
         def denoise(leaf):
-            solved, _ = _solved(leaf, weight(step, scale, leaf), inside, num_steps)
+            solved = _solved(leaf, weight(step, scale, leaf), inside, num_steps)
             return solved[np.nonzero(inside)].reshape(leaf.shape)
 
-        return jax.tree.map(denoise, v)
+        return tree.cast_like(jax.tree.map(denoise, tree.floats(v)), v)
 
-    return checked("grid_variation", Penalty(value, prox))
-
-
-def grid_variation_gap(
-    v: Params, step: Scalar, scale: Scalar, mask: ArrayLike, num_steps: int = 100
-) -> Array:
-    r"""Return the duality gap of the point that the prox of ``grid_variation`` returns.
-
-    The prox x and the exact one, x', have
-    :math:`|x - x'|^2 / 2 \le \mathrm{gap}`. The objective of the prox,
-    :math:`t \psi(x) + |x - v|^2 / 2`, is above its minimum by at most the gap.
-
-    Args:
-      v: the point, as for the prox.
-      step: the step t.
-      scale: the strength.
-      mask: the mask of the penalty.
-      num_steps: its number of steps.
-
-    Example:
-      >>> image = jnp.array([[0.0, 0.0, 4.0], [0.0, 1.0, 4.0]])
-      >>> bool(grid_variation_gap(image, 0.5, 1.0, np.ones((2, 3), bool)) < 1e-5)
-      True
-    """
-    inside = _checked(mask)
-
-    def gap(leaf):
-        return _solved(leaf, weight(step, scale, leaf), inside, num_steps)[1]
-
-    return tree.total(jax.tree.map(gap, in_floats(to_float32)(v)))
+    return Penalty(value, prox)
 
 
 def _checked(mask: ArrayLike) -> np.ndarray:
@@ -138,10 +105,8 @@ def _spread(dual: Array) -> Array:
     )
 
 
-def _solved(
-    leaf: Array, strength: Array, inside: np.ndarray, num_steps: int
-) -> tuple[Array, Array]:
-    """Return the image after these steps and its duality gap."""
+def _solved(leaf: Array, strength: Array, inside: np.ndarray, num_steps: int) -> Array:
+    """Return the image after these steps."""
     v = _on_grid(leaf, inside)
     # Images are constant from here on; larger strengths overflow.
     strength = jnp.minimum(strength, 1 + 2 * jnp.nansum(jnp.abs(v)))
@@ -159,6 +124,4 @@ def _solved(
     zero = _jumps(v, inside) * 0
     start = zero, zero, jnp.ones((), v.dtype)
     dual, _, _ = jax.lax.fori_loop(0, num_steps, ascend, start)
-    solved = v - _spread(dual)
-    jumps = _jumps(solved, inside)
-    return solved, strength * jnp.sum(jnp.abs(jumps)) - jnp.vdot(dual, jumps)
+    return v - _spread(dual)

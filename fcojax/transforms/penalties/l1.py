@@ -1,25 +1,15 @@
-"""No penalty, and the l1 norm."""
+"""No penalty, the l1 norm, and soft thresholding."""
 
 import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.transforms.floats import transform
-from fcojax.transforms.penalty import (
-    Penalty,
-    checked,
-    entrywise,
-    l1_norm,
-    max_abs,
-    times_scale,
-    weight,
-)
-from fcojax.transforms.stable_norms import euclidean_norm
-from fcojax.transforms.subdifferentials import absolute_value_interval, distance_to_intervals
-from fcojax.transforms.thresholds import soft_threshold
+from fcojax.factories import factory
+from fcojax.transforms.penalty import Penalty, entrywise, strength, times_scale
+from fcojax.types import Array, PyTree, Scalar
 
 
-@transform
+@factory
 def zero() -> Penalty:
     """Return the zero penalty, whose prox is the identity.
 
@@ -38,12 +28,12 @@ def zero() -> Penalty:
 
     def subdiff_distance(x, v, scale):
         del x, scale
-        return euclidean_norm(v)
+        return tree.euclidean_norm(tree.floats(v))
 
-    return checked("zero", Penalty(value, prox, None, True, True, subdiff_distance))
+    return Penalty(value, prox, None, True, True, subdiff_distance)
 
 
-@transform
+@factory
 def l1() -> Penalty:
     r"""Return the l1 norm, :math:`\psi(x) = \lambda \sum_i |x_i|`, with lambda as ``scale``.
 
@@ -65,16 +55,57 @@ def l1() -> Penalty:
     def value(x, scale):
         return times_scale(scale, l1_norm(x))
 
+    def shrink(leaf, step, scale):
+        return soft_threshold(leaf, step * scale)
+
     def prox(v, step, scale):
-        def shrink(leaf, step):
-            return soft_threshold(leaf, weight(step, scale, leaf))
-
-        return entrywise(shrink, v, step)
-
-    def scale_max(gradient):
-        return max_abs(gradient)
+        return entrywise(shrink, v, step, scale)
 
     def subdiff_distance(x, v, scale):
-        return distance_to_intervals(absolute_value_interval, x, v, scale)
+        # The subdifferential is the interval [-scale, scale] at zero, and one point elsewhere.
+        def excess(leaf, slope):
+            level = strength(scale, leaf)
+            from_point = slope - level * jnp.sign(leaf)
+            return jnp.where(leaf == 0, soft_threshold(slope, level), from_point)
 
-    return checked("l1", Penalty(value, prox, scale_max, True, True, subdiff_distance))
+        return tree.euclidean_norm(jax.tree.map(excess, tree.floats(x), tree.floats(v)))
+
+    return Penalty(value, prox, tree.max_abs, True, True, subdiff_distance)
+
+
+def l1_norm(x: PyTree) -> Array:
+    """Return the sum of the absolute values over all leaves."""
+    return tree.total(jax.tree.map(lambda leaf: jnp.sum(jnp.abs(leaf)), x))
+
+
+def soft_threshold(v: Array, threshold: Scalar) -> Array:
+    """Return ``sign(v) * max(|v| - threshold, 0)``, with exact zeros.
+
+    The derivative is 0 wherever the result is 0, also at ``|v| == threshold > 0``; for a threshold
+    of 0 it is 1 everywhere.
+
+    Args:
+      v: any array.
+      threshold: a number of at least 0, or an array that broadcasts against v.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> fcojax.transforms.soft_threshold(jnp.array([3.0, -0.5, -2.0]), 1.0).tolist()
+      [2.0, 0.0, -1.0]
+    """
+    dtype = jnp.result_type(v, float)  # of v, unless it has integers
+    return _soft(jnp.asarray(v, dtype), jnp.asarray(threshold, dtype))
+
+
+@jax.custom_jvp
+def _soft(v, threshold):
+    return v - jnp.clip(v, -threshold, threshold)
+
+
+@_soft.defjvp
+def _soft_jvp(primals, tangents):
+    # The derivative of clip at a kink is a half in JAX; the law needs that of the zero side.
+    v, threshold = primals
+    v_dot, threshold_dot = tangents
+    outside = (jnp.abs(v) > threshold) | (threshold == 0)
+    return _soft(v, threshold), jnp.where(outside, v_dot - jnp.sign(v) * threshold_dot, 0.0)

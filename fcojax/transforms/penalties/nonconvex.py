@@ -9,20 +9,18 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.transforms.floats import transform
-from fcojax.transforms.penalty import Penalty, checked, entrywise, max_abs, strength
-from fcojax.transforms.thresholds import soft_threshold
+from fcojax.factories import factory
+from fcojax.transforms.penalties.l1 import soft_threshold
+from fcojax.transforms.penalty import Penalty, entrywise, strength
+from fcojax.transforms.shapes import flattened
 from fcojax.types import CountOrZero, Numbers, Positive
 
 AboveTwo = Annotated[float, Numbers("a finite number above 2", lambda values: values > 2)]
 
 
-@transform
-@validated
+@factory
 def mcp(reach: Positive) -> Penalty:
     r"""Return the minimax concave penalty (MCP), constant beyond :math:`\gamma \lambda`.
 
@@ -60,8 +58,7 @@ def mcp(reach: Positive) -> Penalty:
         return tree.total(jax.tree.map(one, x))
 
     def prox(v, step, scale):
-        def shrink(leaf, step):
-            step, level = strength(step, leaf), strength(scale, leaf)
+        def shrink(leaf, step, level):
             size = jnp.abs(leaf)
             continuous = step < reach
             curvature = jnp.where(continuous, 1 - step / reach, 1.0)
@@ -74,16 +71,12 @@ def mcp(reach: Positive) -> Penalty:
             kept = (size > threshold) | (level == 0)
             return jnp.where(continuous, firm, jnp.where(kept, leaf, 0.0))
 
-        return entrywise(shrink, v, step)
+        return entrywise(shrink, v, step, scale)
 
-    def scale_max(gradient):
-        return max_abs(gradient)
-
-    return checked("mcp", Penalty(value, prox, scale_max, convex=False, separable=True))
+    return Penalty(value, prox, tree.max_abs, convex=False, separable=True)
 
 
-@transform
-@validated
+@factory
 def scad(reach: AboveTwo) -> Penalty:
     r"""Return the smoothly clipped absolute deviation (SCAD), constant beyond :math:`a \lambda`.
 
@@ -122,8 +115,7 @@ def scad(reach: AboveTwo) -> Penalty:
         return tree.total(jax.tree.map(one, x))
 
     def prox(v, step, scale):
-        def shrink(leaf, step):
-            step, level = strength(step, leaf), strength(scale, leaf)
+        def shrink(leaf, step, level):
             size = jnp.abs(leaf)
             soft = soft_threshold(leaf, step * level)
             continuous = step < reach - 1
@@ -142,16 +134,12 @@ def scad(reach: AboveTwo) -> Penalty:
             )
             return jnp.where(continuous, firm, jnp.where(size <= jump * level, soft, leaf))
 
-        return entrywise(shrink, v, step)
+        return entrywise(shrink, v, step, scale)
 
-    def scale_max(gradient):
-        return max_abs(gradient)
-
-    return checked("scad", Penalty(value, prox, scale_max, convex=False, separable=True))
+    return Penalty(value, prox, tree.max_abs, convex=False, separable=True)
 
 
-@transform
-@validated
+@factory
 def l0_ball(num_nonzero: CountOrZero) -> Penalty:
     r"""Return the set of vectors with at most k nonzero entries, over all leaves jointly.
 
@@ -179,10 +167,10 @@ def l0_ball(num_nonzero: CountOrZero) -> Penalty:
 
     def prox(v, step, scale):
         del step, scale
-        flat, unravel = ravel_pytree(v)
+        flat, unravel = flattened(v)
         if num_nonzero >= flat.size:
             return v
         _, kept = jax.lax.top_k(jnp.abs(flat), num_nonzero)
         return unravel(jnp.zeros_like(flat).at[kept].set(flat[kept]))
 
-    return checked("l0_ball", Penalty(value, prox, convex=False))
+    return Penalty(value, prox, convex=False)

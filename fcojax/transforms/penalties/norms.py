@@ -5,33 +5,19 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.transforms.floats import transform
+from fcojax.factories import factory
+from fcojax.transforms.bisection import least_scale
+from fcojax.transforms.constraints.indicator import largest
+from fcojax.transforms.penalties.l1 import l1_norm, soft_threshold
 from fcojax.transforms.penalties.separable import Fraction
-from fcojax.transforms.penalty import (
-    Penalty,
-    checked,
-    l1_norm,
-    largest,
-    least_scale,
-    max_abs,
-    require_same_shapes,
-    strength,
-    times_scale,
-    weight,
-)
-from fcojax.transforms.secular import norm_prox
-from fcojax.transforms.stable_norms import (
-    euclidean_norm,
-    norms_along_axis,
-    norms_by_label,
-    quotient,
-)
+from fcojax.transforms.penalty import Penalty, strength, times_scale, weight
+from fcojax.transforms.secular import floats_with_steps, norm_prox
+from fcojax.transforms.shapes import flattened, require_same_shapes
+from fcojax.transforms.stable_norms import norms_along_axis, norms_by_label, quotient
 from fcojax.transforms.subdifferentials import distance_to_max_norm
-from fcojax.transforms.thresholds import l1_ball_residual, soft_threshold
+from fcojax.transforms.thresholds import l1_ball_residual
 from fcojax.types import Array, PyTree, Scalar
 
 
@@ -42,7 +28,7 @@ def shrink_factor(norm: Array, threshold: Array) -> Array:
     return jnp.where(outside, kept, jnp.where(threshold > 0, 0.0, 1.0))
 
 
-@transform
+@factory
 def l2() -> Penalty:
     r"""Return the Euclidean norm over all leaves jointly, :math:`\psi(x) = \lambda |x|_2`.
 
@@ -60,30 +46,37 @@ def l2() -> Penalty:
     """
 
     def value(x, scale):
-        return times_scale(scale, euclidean_norm(x))
+        return times_scale(scale, tree.euclidean_norm(x))
 
     def prox(v, step, scale):
-        norm = euclidean_norm(v)
-        return tree.scale(shrink_factor(norm, weight(step, scale, norm)), v)
+        wide = tree.floats(v)
+        norm = tree.euclidean_norm(wide)
+        moved = tree.scale(shrink_factor(norm, weight(step, scale, norm)), wide)
+        return tree.cast_like(moved, v)
+
+    def scale_max(gradient):
+        return tree.euclidean_norm(tree.floats(gradient))
 
     def subdiff_distance(x, v, scale):
-        size = euclidean_norm(x)
+        x, v = tree.floats((x, v))
+        size = tree.euclidean_norm(x)
         threshold = strength(scale, size)
         unit = tree.scale(threshold / jnp.where(size > 0, size, 1), x)
         return jnp.where(
             size > 0,
-            euclidean_norm(tree.sub(v, unit)),
-            jnp.maximum(euclidean_norm(v) - threshold, 0),
+            tree.euclidean_norm(tree.sub(v, unit)),
+            jnp.maximum(tree.euclidean_norm(v) - threshold, 0),
         )
 
     def diagonal_prox(v, steps, scale):
-        return norm_prox(v, tree.scale(scale, steps))
+        wide, steps = floats_with_steps(v, steps)
+        return tree.cast_like(norm_prox(wide, tree.scale(scale, steps)), v)
 
-    functions = value, prox, euclidean_norm, True, False, subdiff_distance, diagonal_prox
-    return checked("l2", Penalty(*functions))
+    functions = value, prox, scale_max, True, False, subdiff_distance, diagonal_prox
+    return Penalty(*functions)
 
 
-@transform
+@factory
 def l_inf() -> Penalty:
     r"""Return the largest absolute entry over all leaves, :math:`\psi(x) = \lambda \max_i |x_i|`.
 
@@ -104,10 +97,10 @@ def l_inf() -> Penalty:
     """
 
     def value(x, scale):
-        return times_scale(scale, max_abs(x))
+        return times_scale(scale, tree.max_abs(x))
 
     def prox(v, step, scale):
-        flat, unravel = ravel_pytree(v)
+        flat, unravel = flattened(v)
         if flat.size == 0:
             return v
         return unravel(l1_ball_residual(flat, weight(step, scale, flat)))
@@ -116,12 +109,12 @@ def l_inf() -> Penalty:
         return l1_norm(gradient)
 
     def subdiff_distance(x, v, scale):
-        flat, slope = ravel_pytree(x)[0], ravel_pytree(v)[0]
+        flat, slope = flattened(x)[0], flattened(v)[0]
         if flat.size == 0:
             return jnp.zeros(())
         return distance_to_max_norm(flat, slope, strength(scale, flat))
 
-    return checked("l_inf", Penalty(value, prox, scale_max, subdiff_distance=subdiff_distance))
+    return Penalty(value, prox, scale_max, subdiff_distance=subdiff_distance)
 
 
 class Groups(NamedTuple):
@@ -152,6 +145,7 @@ class Groups(NamedTuple):
 
     def subdiff_distance(self, x: PyTree, v: PyTree, scale: Scalar) -> Array:
         """Return the distance of v from the subdifferential of the sum of the norms at x."""
+        x, v = tree.floats((x, v))
         sizes = self.norms(x)
         factors = jax.tree.map(
             lambda size: strength(scale, size) / jnp.where(size > 0, size, 1), sizes
@@ -163,7 +157,7 @@ class Groups(NamedTuple):
             excess = jnp.maximum(at_zero - strength(scale, size), 0)
             return jnp.where(size > 0, nonzero, excess)
 
-        return euclidean_norm(jax.tree.map(group_distance, sizes, nonzero, at_zero))
+        return tree.euclidean_norm(jax.tree.map(group_distance, sizes, nonzero, at_zero))
 
 
 def grouped(axis: int | tuple[int, ...] | None, labels: PyTree) -> Groups:
@@ -186,7 +180,7 @@ def grouped(axis: int | tuple[int, ...] | None, labels: PyTree) -> Groups:
     return Groups(None, labels, max((int(label.max()) + 1 for label in leaves), default=0))
 
 
-@transform
+@factory
 def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None) -> Penalty:
     r"""Return the group lasso, :math:`\psi(x) = \lambda \sum_g |x_g|_2`, for disjoint groups.
 
@@ -226,26 +220,28 @@ def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
         return times_scale(scale, tree.total(jax.tree.map(jnp.sum, groups.norms(x))))
 
     def prox(v, step, scale):
+        wide = tree.floats(v)
         factors = jax.tree.map(
             lambda norm: shrink_factor(
                 norm, jnp.broadcast_to(weight(step, scale, norm), norm.shape)
             ),
-            groups.norms(v),
+            groups.norms(wide),
         )
-        return groups.scale(factors, v)
+        return tree.cast_like(groups.scale(factors, wide), v)
 
     def scale_max(gradient):
-        return largest(groups.norms(gradient))
+        return largest(groups.norms(tree.floats(gradient)))
 
     def diagonal_prox(v, steps, scale):
-        return norm_prox(v, tree.scale(scale, steps), groups.norms, groups.scale)
+        wide, steps = floats_with_steps(v, steps)
+        moved = norm_prox(wide, tree.scale(scale, steps), groups.norms, groups.scale)
+        return tree.cast_like(moved, v)
 
     functions = value, prox, scale_max, True, False, groups.subdiff_distance, diagonal_prox
-    return checked("group_l2", Penalty(*functions))
+    return Penalty(*functions)
 
 
-@transform
-@validated
+@factory
 def sparse_group(
     l1_fraction: Fraction, *, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
 ) -> Penalty:
@@ -285,17 +281,20 @@ def sparse_group(
             threshold = (1 - l1_fraction) * weight(step, scale, norm)
             return shrink_factor(norm, jnp.broadcast_to(threshold, norm.shape))
 
-        sparse = jax.tree.map(soft, v)
-        return groups.scale(jax.tree.map(factor, groups.norms(sparse)), sparse)
+        sparse = jax.tree.map(soft, tree.floats(v))
+        moved = groups.scale(jax.tree.map(factor, groups.norms(sparse)), sparse)
+        return tree.cast_like(moved, v)
 
     def scale_max(gradient):
+        gradient = tree.floats(gradient)
+
         def stays_zero(scale):
             sparse = jax.tree.map(lambda g: soft_threshold(g, l1_fraction * scale), gradient)
             return largest(groups.norms(sparse)) <= (1 - l1_fraction) * scale
 
         # At this scale one of the norms suffices; its fraction of at least 1/2 bounds the interval.
         if l1_fraction >= 0.5:
-            high = max_abs(gradient) / l1_fraction
+            high = tree.max_abs(gradient) / l1_fraction
         else:
             high = largest(groups.norms(gradient)) / (1 - l1_fraction)
         return least_scale(stays_zero, high)
@@ -306,13 +305,15 @@ def sparse_group(
             kept = slope - share * jnp.sign(leaf)
             return jnp.where(leaf == 0, soft_threshold(slope, share), kept)
 
-        rest = jax.tree.map(sparse, x, v)
+        rest = jax.tree.map(sparse, tree.floats(x), tree.floats(v))
         return groups.subdiff_distance(x, rest, (1 - l1_fraction) * scale)
 
     def diagonal_prox(v, steps, scale):
-        sparse = jax.tree.map(soft_threshold, v, tree.scale(l1_fraction * scale, steps))
+        wide, steps = floats_with_steps(v, steps)
+        sparse = jax.tree.map(soft_threshold, wide, tree.scale(l1_fraction * scale, steps))
         thresholds = tree.scale((1 - l1_fraction) * scale, steps)
-        return norm_prox(sparse, thresholds, groups.norms, groups.scale)
+        moved = norm_prox(sparse, thresholds, groups.norms, groups.scale)
+        return tree.cast_like(moved, v)
 
     functions = value, prox, scale_max, True, False, subdiff_distance, diagonal_prox
-    return checked("sparse_group", Penalty(*functions))
+    return Penalty(*functions)

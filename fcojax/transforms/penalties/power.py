@@ -13,18 +13,16 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.transforms.floats import transform
-from fcojax.transforms.penalty import Penalty, checked, entrywise, times_scale, weight
+from fcojax.factories import factory
+from fcojax.transforms.penalty import Penalty, entrywise, times_scale
 from fcojax.transforms.subdifferentials import distance_to_intervals
 from fcojax.types import Numbers
 
 AboveOne = Annotated[float, Numbers("a finite number above 1", lambda values: values > 1)]
 
 
-@transform
-@validated
-def power(p: AboveOne) -> Penalty:
+@factory
+def lp_power(p: AboveOne) -> Penalty:
     r"""Return the power p of the absolute value, :math:`\psi(x) = \lambda \sum_i |x_i|^p`.
 
     .. math:: \mathrm{prox}(v)_i = \mathrm{sign}(v_i) u, \quad u + t \lambda p u^{p - 1} = |v_i|
@@ -37,7 +35,7 @@ def power(p: AboveOne) -> Penalty:
       p: the exponent, above 1; use ``l1()`` for 1.
 
     Example:
-      >>> power(3).prox(jnp.array([4.0, -4.0]), step=1.0, scale=1.0).tolist()
+      >>> lp_power(3).prox(jnp.array([4.0, -4.0]), step=1.0, scale=1.0).tolist()
       [1.0, -1.0]
 
     References:
@@ -52,13 +50,12 @@ def power(p: AboveOne) -> Penalty:
         )
 
     def prox(v, step, scale):
-        def shrink(leaf, step):
-            strength = weight(step, scale, leaf)
+        def shrink(leaf, step, scale):
             if p == 2.0:
-                return leaf / (1 + 2 * strength)
-            return _shrunk(p, leaf, strength)
+                return leaf / (1 + 2 * (step * scale))
+            return _shrunk(p, leaf, step * scale)
 
-        return entrywise(shrink, v, step)
+        return entrywise(shrink, v, step, scale)
 
     def subdiff_distance(x, v, scale):
         def slope(leaf, strength):
@@ -66,7 +63,7 @@ def power(p: AboveOne) -> Penalty:
 
         return distance_to_intervals(slope, x, v, scale)
 
-    return checked("power", Penalty(value, prox, None, True, True, subdiff_distance))
+    return Penalty(value, prox, None, True, True, subdiff_distance)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))

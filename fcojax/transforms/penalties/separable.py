@@ -1,6 +1,6 @@
-"""Separable penalties other than the l1 norm: weighted l1, squared l2, Huber, on an orthant.
+"""Separable penalties other than the l1 norm: weighted l1, squared l2, elastic net, Huber.
 
-Each prox is one elementwise pass. See ``power`` and ``nonconvex`` for more.
+Each prox is one elementwise pass. See ``lp_power`` and ``nonconvex`` for more.
 """
 
 from typing import Annotated
@@ -10,23 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.transforms.floats import transform
-from fcojax.transforms.penalties.l1 import l1
-from fcojax.transforms.penalty import (
-    Penalty,
-    checked,
-    entrywise,
-    indicator,
-    largest,
-    max_abs,
-    require_numbers,
-    require_same_shapes,
-    times_scale,
-    weight,
-)
+from fcojax.factories import factory
+from fcojax.transforms.calculus.moreau import moreau_envelope
+from fcojax.transforms.constraints.indicator import largest
+from fcojax.transforms.penalties.l1 import l1, soft_threshold
+from fcojax.transforms.penalty import Penalty, entrywise, times_scale
+from fcojax.transforms.shapes import require_numbers, require_same_shapes
 from fcojax.transforms.subdifferentials import absolute_value_interval, distance_to_intervals
-from fcojax.transforms.thresholds import soft_threshold
 from fcojax.types import Numbers, Positive, PyTree
 
 Fraction = Annotated[
@@ -34,7 +24,7 @@ Fraction = Annotated[
 ]
 
 
-@transform
+@factory
 def weighted_l1(weights: PyTree) -> Penalty:
     r"""Return the weighted l1 norm, :math:`\psi(x) = \lambda \sum_i w_i |x_i|`.
 
@@ -60,23 +50,25 @@ def weighted_l1(weights: PyTree) -> Penalty:
 
     def value(x, scale):
         require_same_shapes(x, weights, "the weights of weighted_l1")
-        sums = jax.tree.map(lambda a, w: jnp.sum(jnp.asarray(w, a.dtype) * jnp.abs(a)), x, weights)
+        sums = jax.tree.map(
+            lambda a, w: jnp.sum(jnp.asarray(w, a.dtype) * jnp.abs(a)), tree.floats(x), weights
+        )
         return times_scale(scale, tree.total(sums))
 
     def prox(v, step, scale):
         require_same_shapes(v, weights, "the weights of weighted_l1")
 
-        def shrink(leaf, step, w):
-            return soft_threshold(leaf, weight(step, scale, leaf) * jnp.asarray(w, leaf.dtype))
+        def shrink(leaf, step, scale, w):
+            return soft_threshold(leaf, step * scale * jnp.asarray(w, leaf.dtype))
 
-        return entrywise(shrink, v, step, weights)
+        return entrywise(shrink, v, step, scale, weights)
 
     def scale_max(gradient):
         def ratio(g, w):
             w = jnp.asarray(w, g.dtype)
             return jnp.where(g == 0, 0.0, jnp.abs(g) / w)
 
-        return largest(jax.tree.map(ratio, gradient, weights))
+        return largest(jax.tree.map(ratio, tree.floats(gradient), weights))
 
     def subdiff_distance(x, v, scale):
         def interval(leaf, strength, w):
@@ -85,10 +77,10 @@ def weighted_l1(weights: PyTree) -> Penalty:
         require_same_shapes(x, weights, "the weights of weighted_l1")
         return distance_to_intervals(interval, x, v, scale, weights)
 
-    return checked("weighted_l1", Penalty(value, prox, scale_max, True, True, subdiff_distance))
+    return Penalty(value, prox, scale_max, True, True, subdiff_distance)
 
 
-@transform
+@factory
 def l2_squared() -> Penalty:
     r"""Return the squared l2 norm, :math:`\psi(x) = \lambda \sum_i x_i^2`, without a factor 1/2.
 
@@ -105,16 +97,15 @@ def l2_squared() -> Penalty:
         return times_scale(scale, tree.vdot(x, x))
 
     def prox(v, step, scale):
-        return entrywise(lambda leaf, step: leaf / (1 + 2 * weight(step, scale, leaf)), v, step)
+        return entrywise(lambda leaf, step, scale: leaf / (1 + 2 * (step * scale)), v, step, scale)
 
     def subdiff_distance(x, v, scale):
         return distance_to_intervals(lambda leaf, s: (2 * s * leaf,) * 2, x, v, scale)
 
-    return checked("l2_squared", Penalty(value, prox, None, True, True, subdiff_distance))
+    return Penalty(value, prox, None, True, True, subdiff_distance)
 
 
-@transform
-@validated
+@factory
 def elastic_net(l1_fraction: Fraction) -> Penalty:
     r"""Return the elastic net, :math:`\psi(x) = \lambda (r |x|_1 + (1 - r) |x|_2^2)`.
 
@@ -142,15 +133,15 @@ def elastic_net(l1_fraction: Fraction) -> Penalty:
         )
 
     def prox(v, step, scale):
-        def shrink(leaf, step):
-            strength = weight(step, scale, leaf)
-            denominator = 1 + 2 * (1 - l1_fraction) * strength
-            return soft_threshold(leaf, l1_fraction * strength) / denominator
+        def shrink(leaf, step, scale):
+            weight = step * scale
+            denominator = 1 + 2 * (1 - l1_fraction) * weight
+            return soft_threshold(leaf, l1_fraction * weight) / denominator
 
-        return entrywise(shrink, v, step)
+        return entrywise(shrink, v, step, scale)
 
     def scale_max(gradient):
-        return max_abs(gradient) / l1_fraction
+        return tree.max_abs(gradient) / l1_fraction
 
     def subdiff_distance(x, v, scale):
         def interval(leaf, strength):
@@ -161,11 +152,10 @@ def elastic_net(l1_fraction: Fraction) -> Penalty:
         return distance_to_intervals(interval, x, v, scale)
 
     least_scale = scale_max if l1_fraction > 0 else None
-    return checked("elastic_net", Penalty(value, prox, least_scale, True, True, subdiff_distance))
+    return Penalty(value, prox, least_scale, True, True, subdiff_distance)
 
 
-@transform
-@validated
+@factory
 def huber(knee: Positive) -> Penalty:
     r"""Return the Huber function, quadratic up to :math:`\delta` and linear beyond.
 
@@ -192,87 +182,23 @@ def huber(knee: Positive) -> Penalty:
     References:
       Huber, Robust estimation of a location parameter, 1964.
     """
+    envelope = moreau_envelope(l1())
 
     def value(x, scale):
-        def one(leaf):
-            inner = jnp.clip(leaf, -knee, knee)
-            return jnp.sum(inner * (leaf - 0.5 * inner))
-
-        return times_scale(scale, tree.total(jax.tree.map(one, x)))
+        return times_scale(scale, envelope(x, 1.0, knee))
 
     def prox(v, step, scale):
-        def shrink(leaf, step):
-            strength = weight(step, scale, leaf)
-            denominator = 1 + strength
-            linear = leaf - strength * knee * jnp.sign(leaf)
+        def shrink(leaf, step, scale):
+            weight = step * scale
+            denominator = 1 + weight
+            linear = leaf - weight * knee * jnp.sign(leaf)
             return jnp.where(jnp.abs(leaf) <= knee * denominator, leaf / denominator, linear)
 
-        return entrywise(shrink, v, step)
+        return entrywise(shrink, v, step, scale)
 
     def subdiff_distance(x, v, scale):
         return distance_to_intervals(
             lambda leaf, s: (s * jnp.clip(leaf, -knee, knee),) * 2, x, v, scale
         )
 
-    return checked("huber", Penalty(value, prox, None, True, True, subdiff_distance))
-
-
-@transform
-@validated
-def on_orthant(penalty: Penalty) -> Penalty:
-    r"""Add the constraint :math:`x \ge 0` to a penalty that depends on :math:`|x|` only.
-
-    .. math:: \mathrm{prox}(v) = \mathrm{prox}_\psi(\max(v, 0))
-
-    This holds if psi is a nondecreasing function of the absolute values of the entries: l1,
-    weighted_l1, l2_squared, elastic_net, huber, power, l2, l_inf, group_l2, sparse_group, mcp,
-    scad. It does not hold for total_variation, or any other penalty that depends on signs.
-
-    Args:
-      penalty: psi.
-
-    Example:
-      >>> on_orthant(l1()).prox(jnp.array([3.0, -3.0]), step=1.0, scale=1.0).tolist()
-      [2.0, 0.0]
-    """
-
-    def value(x, scale):
-        below = largest(jax.tree.map(jnp.negative, x))
-        return penalty.value(x, scale) + indicator(below)
-
-    def prox(v, step, scale):
-        return penalty.prox(jax.tree.map(jax.nn.relu, v), step, scale)
-
-    inner, inner_distance = penalty.scale_max, penalty.subdiff_distance
-
-    def scale_max(gradient):
-        assert inner is not None
-        return inner(jax.tree.map(lambda g: -jax.nn.relu(-g), gradient))
-
-    def subdiff_distance(x, v, scale):
-        assert inner_distance is not None
-        # At zero the normal cone adds all negative numbers, and psi is symmetric.
-        inwards = jax.tree.map(lambda a, b: jnp.where(a == 0, jax.nn.relu(b), b), x, v)
-        outside = largest(jax.tree.map(jnp.negative, x)) > 0
-        return jnp.where(outside, jnp.inf, inner_distance(x, inwards, scale))
-
-    return penalty._replace(
-        value=value,
-        prox=prox,
-        scale_max=None if inner is None else scale_max,
-        subdiff_distance=None if inner_distance is None else subdiff_distance,
-        diagonal_prox=None,
-    )
-
-
-@transform
-def non_negative_l1() -> Penalty:
-    r"""Return the l1 norm on the orthant, :math:`\lambda \sum_i x_i` for :math:`x \ge 0`.
-
-    .. math:: \mathrm{prox}(v)_i = \max(v_i - t \lambda, 0)
-
-    Example:
-      >>> non_negative_l1().prox(jnp.array([3.0, 0.5, -3.0]), step=1.0, scale=1.0).tolist()
-      [2.0, 0.0, 0.0]
-    """
-    return on_orthant(l1())
+    return Penalty(value, prox, None, True, True, subdiff_distance)

@@ -1,24 +1,18 @@
 """The sorted l1 norm, by isotonic regression of the sorted magnitudes."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
+from fcojax import tree
+from fcojax.factories import factory
 from fcojax.transforms.constraints.monotone import isotonic, monotone
-from fcojax.transforms.floats import transform
-from fcojax.transforms.penalty import (
-    Penalty,
-    checked,
-    require_numbers,
-    strength,
-    times_scale,
-    weight,
-)
-from fcojax.transforms.stable_norms import euclidean_norm
+from fcojax.transforms.penalty import Penalty, strength, times_scale, weight
+from fcojax.transforms.shapes import flattened, require_numbers
 from fcojax.types import Array
 
 
-@transform
+@factory
 def slope(weights: Array) -> Penalty:
     r"""Return the sorted l1 norm, :math:`\psi(x) = \lambda \sum_i w_i |x|_{(i)}`.
 
@@ -52,7 +46,7 @@ def slope(weights: Array) -> Penalty:
         raise ValueError("the weights of slope increase somewhere; pass them in decreasing order.")
 
     def sized(x):
-        flat, unravel = ravel_pytree(x)
+        flat, unravel = flattened(x)
         if flat.size != levels.size:
             raise ValueError(
                 f"slope has {levels.size} weights for {flat.size} entries; pass one for each."
@@ -67,9 +61,12 @@ def slope(weights: Array) -> Penalty:
         flat, unravel, w = sized(v)
         order = jnp.argsort(jnp.abs(flat), descending=True)
         sign = jnp.where(flat < 0, -1.0, 1.0).astype(flat.dtype)  # at 0 the derivative is one-sided
-        lowered = (sign * flat)[order] - weight(step, scale, flat) * w
+        shift, size = weight(step, scale, flat), (sign * flat)[order]
+        # Without a penalty ties are no blocks: the derivative in v is then the identity.
+        fixed = jax.lax.stop_gradient(size)
+        lowered = jnp.where(shift > 0, size, fixed) - shift * w
         level = -monotone().prox(-lowered, 0.0, 0.0)
-        moved = jnp.where(level > 0, level, 0)
+        moved = jnp.where(level > 0, level, 0) + jnp.where(shift > 0, 0, size - fixed)
         return unravel(sign * jnp.zeros_like(flat).at[order].set(moved))
 
     def scale_max(gradient):
@@ -79,13 +76,11 @@ def slope(weights: Array) -> Penalty:
     def subdiff_distance(x, v, scale):
         # Within equal magnitudes the subdifferential is the hull of the permutations of weights.
         flat, _, w = sized(x)
-        signed = jnp.where(
-            flat == 0, jnp.abs(ravel_pytree(v)[0]), jnp.sign(flat) * ravel_pytree(v)[0]
-        )
+        signed = jnp.where(flat == 0, jnp.abs(flattened(v)[0]), jnp.sign(flat) * flattened(v)[0])
         order = jnp.lexsort((-signed, -jnp.abs(flat)))
         size = jnp.abs(flat)[order]
         begins = jnp.concatenate([jnp.ones(1, bool), size[1:] != size[:-1]])
         rest = -isotonic(strength(scale, flat) * w - signed[order], begins)
-        return euclidean_norm(jnp.where(size == 0, jnp.maximum(rest, 0), rest))
+        return tree.euclidean_norm(jnp.where(size == 0, jnp.maximum(rest, 0), rest))
 
-    return checked("slope", Penalty(value, prox, scale_max, subdiff_distance=subdiff_distance))
+    return Penalty(value, prox, scale_max, subdiff_distance=subdiff_distance)

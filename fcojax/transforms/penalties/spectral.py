@@ -13,18 +13,10 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.transforms.floats import transform
-from fcojax.transforms.penalty import (
-    Penalty,
-    checked,
-    indicator,
-    largest,
-    strength,
-    times_scale,
-    to_float32,
-    weight,
-)
+from fcojax.factories import factory
+from fcojax.transforms.constraints.indicator import indicator, largest
+from fcojax.transforms.penalties.l1 import soft_threshold
+from fcojax.transforms.penalty import Penalty, strength, times_scale, weight
 from fcojax.transforms.singular_values import (
     SingularValueMap,
     apply_map,
@@ -33,14 +25,13 @@ from fcojax.transforms.singular_values import (
     require_matrix,
     values_of,
 )
-from fcojax.transforms.stable_norms import euclidean_norm
 from fcojax.transforms.subdifferentials import distance_to_nuclear
-from fcojax.transforms.thresholds import clipped, project_l1_ball, soft_threshold
-from fcojax.types import Array, CountOrZero
+from fcojax.transforms.thresholds import clipped, project_l1_ball
+from fcojax.types import Array, CountOrZero, PyTree
 from fcojax.xla.linalg import symmetric_eigh
 
 
-@transform
+@factory
 def nuclear() -> Penalty:
     r"""Return the nuclear norm, :math:`\psi(X) = \lambda \sum_i \sigma_i(X)`.
 
@@ -85,12 +76,12 @@ def nuclear() -> Penalty:
             )(pairs.reshape(shape))
 
         per_matrix("nuclear", lambda matrix: matrix, x)
-        return euclidean_norm(jax.tree.map(one_leaf, x, v))
+        return tree.euclidean_norm(jax.tree.map(one_leaf, tree.floats(x), tree.floats(v)))
 
-    return checked("nuclear", Penalty(value, prox, scale_max, subdiff_distance=subdiff_distance))
+    return Penalty(value, prox, scale_max, subdiff_distance=subdiff_distance)
 
 
-@transform
+@factory
 def nuclear_ball() -> Penalty:
     r"""Return the ball :math:`\{\|X\|_* \le r\}` of the nuclear norm, with r as ``scale``.
 
@@ -107,7 +98,7 @@ def nuclear_ball() -> Penalty:
     return _ball("nuclear_ball", jnp.sum, _TO_BALL)
 
 
-@transform
+@factory
 def spectral_ball() -> Penalty:
     r"""Return the ball :math:`\{\sigma_1(X) \le r\}` of the spectral norm, with r as ``scale``.
 
@@ -123,8 +114,7 @@ def spectral_ball() -> Penalty:
     return _ball("spectral_ball", jnp.max, _CUT)
 
 
-@transform
-@validated
+@factory
 def rank_ball(k: CountOrZero) -> Penalty:
     r"""Return the set of matrices of rank at most k, which is not convex.
 
@@ -149,12 +139,12 @@ def rank_ball(k: CountOrZero) -> Penalty:
     def value(x, scale):
         del scale
 
-        def excess(matrix):
+        def excess_and_size(matrix):
             values = values_of(matrix)
             next_value = values[k] if k < values.size else jnp.zeros((), matrix.dtype)
-            return indicator(next_value, values[0])
+            return jnp.stack([next_value, values[0]])
 
-        return largest(per_matrix("rank_ball", excess, x))
+        return _indicator_of_each(per_matrix("rank_ball", excess_and_size, x))
 
     def prox(v, step, scale):
         del step, scale
@@ -166,10 +156,10 @@ def rank_ball(k: CountOrZero) -> Penalty:
 
         return per_matrix("rank_ball", one_matrix, v)
 
-    return checked("rank_ball", Penalty(value, prox, convex=False))
+    return Penalty(value, prox, convex=False)
 
 
-@transform
+@factory
 def psd() -> Penalty:
     r"""Return the cone of symmetric positive semidefinite matrices.
 
@@ -192,12 +182,12 @@ def psd() -> Penalty:
 
         def one_matrix(matrix):
             require_matrix("psd", matrix, square=True)
-            eigenvalues = jnp.linalg.eigvalsh(to_float32(matrix)).astype(matrix.dtype)
+            eigenvalues = jnp.linalg.eigvalsh(matrix)
             skew = jnp.max(jnp.abs(matrix - matrix.T))
             violation = jnp.maximum(skew, -eigenvalues[0])
-            return indicator(violation, jnp.max(jnp.abs(eigenvalues)))
+            return jnp.stack([violation, jnp.max(jnp.abs(eigenvalues))])
 
-        return largest(per_matrix("psd", one_matrix, x))
+        return _indicator_of_each(per_matrix("psd", one_matrix, x))
 
     def prox(v, step, scale):
         del step, scale
@@ -208,7 +198,12 @@ def psd() -> Penalty:
 
         return per_matrix("psd", one_matrix, v)
 
-    return checked("psd", Penalty(value, prox))
+    return Penalty(value, prox)
+
+
+def _indicator_of_each(pairs: PyTree) -> Array:
+    """Return the indicator of pairs (violation, size), with the tolerance of the point's dtype."""
+    return largest(jax.tree.map(lambda pair: indicator(pair[..., :1], pair[..., 1:]), pairs))
 
 
 def _ball(name: str, norm: Callable[[Array], Array], rule: SingularValueMap) -> Penalty:
@@ -224,7 +219,7 @@ def _ball(name: str, norm: Callable[[Array], Array], rule: SingularValueMap) -> 
         del step
         return per_matrix(name, lambda matrix: apply_map(rule, matrix, strength(scale, matrix)), v)
 
-    return checked(name, Penalty(value, prox))
+    return Penalty(value, prox)
 
 
 _SHRINK = SingularValueMap(soft_threshold, lambda values, new, number: (new > 0) | (number == 0))

@@ -17,25 +17,16 @@ import jax
 import jax.numpy as jnp
 
 from fcojax import tree
-from fcojax.arguments import validated
+from fcojax.factories import factory
+from fcojax.transforms.bisection import least_scale
 from fcojax.transforms.blocks import along_axis, block_means, block_numbers, differences
-from fcojax.transforms.floats import transform
+from fcojax.transforms.penalties.l1 import l1_norm, soft_threshold
 from fcojax.transforms.penalties.separable import Fraction
-from fcojax.transforms.penalty import (
-    Penalty,
-    checked,
-    l1_norm,
-    least_scale,
-    max_abs,
-    times_scale,
-    weight,
-)
-from fcojax.transforms.thresholds import soft_threshold
+from fcojax.transforms.penalty import Penalty, times_scale, weight
 from fcojax.types import Array, Axis
 
 
-@transform
-@validated
+@factory
 def total_variation(axis: Axis = -1) -> Penalty:
     r"""Return the total variation along an axis, :math:`\lambda \sum_i |x_{i+1} - x_i|`.
 
@@ -63,13 +54,12 @@ def total_variation(axis: Axis = -1) -> Penalty:
             strength = weight(step, scale, leaf)
             return along_axis(functools.partial(_denoised, strength=strength), axis, leaf)
 
-        return jax.tree.map(denoise, v)
+        return tree.cast_like(jax.tree.map(denoise, tree.floats(v)), v)
 
-    return checked("total_variation", Penalty(functools.partial(_variation, axis), prox))
+    return Penalty(functools.partial(_variation, axis), prox)
 
 
-@transform
-@validated
+@factory
 def fused_lasso(l1_fraction: Fraction, axis: Axis = -1) -> Penalty:
     r"""Return the fused lasso, total variation plus l1, for sparse piecewise constant signals.
 
@@ -103,19 +93,22 @@ def fused_lasso(l1_fraction: Fraction, axis: Axis = -1) -> Penalty:
         )
 
     def prox(v, step, scale):
-        smooth = variation.prox(v, (1 - l1_fraction) * step, scale)
-        return jax.tree.map(
+        smooth = variation.prox(tree.floats(v), (1 - l1_fraction) * step, scale)
+        moved = jax.tree.map(
             lambda leaf: soft_threshold(leaf, weight(l1_fraction * step, scale, leaf)), smooth
         )
+        return tree.cast_like(moved, v)
 
     def scale_max(gradient):
+        gradient = tree.floats(gradient)
+
         def stays_zero(scale):
             smooth = variation.prox(gradient, 1 - l1_fraction, scale)
-            return max_abs(smooth) <= l1_fraction * scale
+            return tree.max_abs(smooth) <= l1_fraction * scale
 
-        return least_scale(stays_zero, max_abs(gradient) / l1_fraction)
+        return least_scale(stays_zero, tree.max_abs(gradient) / l1_fraction)
 
-    return checked("fused_lasso", Penalty(value, prox, scale_max if l1_fraction > 0 else None))
+    return Penalty(value, prox, scale_max if l1_fraction > 0 else None)
 
 
 def _variation(axis, x, scale):

@@ -18,17 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fcojax import tree
-from fcojax.arguments import validated
-from fcojax.transforms.floats import transform
-from fcojax.transforms.penalty import (
-    Penalty,
-    checked,
-    l1_norm,
-    largest,
-    max_abs,
-    times_scale,
-    weight,
-)
+from fcojax.factories import factory
+from fcojax.transforms.constraints.indicator import largest
+from fcojax.transforms.penalties.l1 import l1_norm
+from fcojax.transforms.penalty import Penalty, times_scale, weight
 from fcojax.types import Array, Axis, Count
 from fcojax.xla import linalg
 
@@ -42,8 +35,7 @@ class _Differences(NamedTuple):
     gram: Array
 
 
-@transform
-@validated
+@factory
 def trend_filter(degree: Count = 1, axis: Axis = -1) -> Penalty:
     r"""Return the penalty of trend filtering, :math:`\lambda |D^{(k + 1)} x|_1` along an axis.
 
@@ -63,7 +55,7 @@ def trend_filter(degree: Count = 1, axis: Axis = -1) -> Penalty:
     Example:
       >>> kink = jnp.array([0.0, 1.0, 3.0])
       >>> trend_filter().prox(kink, step=1.0, scale=0.125).round(3).tolist()
-      [-0.125, 1.25, 2.875]
+      [-0.125, 1.25, 2.875...]
 
     References:
       Kim, Koh, Boyd and Gorinevsky, l1 trend filtering, 2009; Tibshirani, Adaptive piecewise
@@ -87,7 +79,7 @@ def trend_filter(degree: Count = 1, axis: Axis = -1) -> Penalty:
             sums = of_signals(lambda flat, differences: l1_norm(differences.matrix @ flat), leaf)
             return jnp.zeros((), leaf.dtype) if sums is None else jnp.sum(sums)
 
-        return times_scale(scale, tree.total(jax.tree.map(one, x)))
+        return times_scale(scale, tree.total(jax.tree.map(one, tree.floats(x))))
 
     def prox(v, step, scale):
         def one(leaf):
@@ -95,16 +87,18 @@ def trend_filter(degree: Count = 1, axis: Axis = -1) -> Penalty:
             moved = of_signals(denoise, leaf)
             return leaf if moved is None else moved
 
-        return jax.tree.map(one, v)
+        return tree.cast_like(jax.tree.map(one, tree.floats(v)), v)
 
     def scale_max(gradient):
         def one(leaf):
-            bounds = of_signals(lambda flat, differences: max_abs(_free(flat, differences)), leaf)
+            bounds = of_signals(
+                lambda flat, differences: tree.max_abs(_free(flat, differences)), leaf
+            )
             return jnp.zeros((), leaf.dtype) if bounds is None else bounds
 
-        return largest(jax.tree.map(one, gradient))
+        return largest(jax.tree.map(one, tree.floats(gradient)))
 
-    return checked("trend_filter", Penalty(value, prox, scale_max))
+    return Penalty(value, prox, scale_max)
 
 
 def _free(flat: Array, differences: _Differences) -> Array:
@@ -113,10 +107,18 @@ def _free(flat: Array, differences: _Differences) -> Array:
 
 
 def _denoised(flat: Array, differences: _Differences, bound: Array) -> Array:
+    # The prox of a multiple is the multiple, and near 1 squares neither overflow nor underflow.
+    unit = tree.safe_unit(tree.max_abs(flat))
+    flat, bound = flat / unit, bound / unit
     # Beyond its dual point the signal is a polynomial; larger bounds overflow.
-    bound = jnp.minimum(bound, 1 + 2 * max_abs(jax.lax.stop_gradient(_free(flat, differences))))
-    fixed = jax.lax.stop_gradient(flat), jax.lax.stop_gradient(bound)
-    return flat - _dual(flat, bound, differences, _sides(*fixed, differences)) @ differences.matrix
+    bound = jnp.minimum(
+        bound, 1 + 2 * tree.max_abs(jax.lax.stop_gradient(_free(flat, differences)))
+    )
+    fixed, level = jax.lax.stop_gradient(flat), jax.lax.stop_gradient(bound)
+    # With a bound of 0 the dual is 0 for every v: the derivative in v is the identity.
+    inner = jnp.where(bound > 0, flat, fixed)
+    dual = _dual(inner, bound, differences, _sides(fixed, level, differences))
+    return unit * (inner - dual @ differences.matrix + jnp.where(bound > 0, 0, flat - fixed))
 
 
 def _dual(flat: Array, bound: Array, differences: _Differences, side: Array) -> Array:

@@ -3,8 +3,6 @@
 import html.parser
 import json
 import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -137,45 +135,3 @@ def test_the_page_is_one_file_and_escapes_what_a_user_wrote(written):
     assert [label.strip() for label in reader.labels][1] == f"{NASTY} (lr = 2)"
     boxes = [attrs for tag, attrs in reader.tags if tag == "input"]
     assert len(boxes) == 3 and {box["type"] for box in boxes} == {"checkbox"}
-
-
-# What a reader does, and what the page shows then, one JSON list.
-ACTIONS = """
-const chart = document.querySelectorAll(".chart")[0], picture = chart.querySelector("svg");
-const seen = [], shown = chart.querySelector("output"), box = picture.getBoundingClientRect();
-const look = () => seen.push(shown.hidden ? null : [...shown.children].map(r => r.textContent));
-const point = round => picture.dispatchEvent(new PointerEvent("pointermove", {
-  clientX: box.left + box.width * (62 + 446 * (round - 1) / 39) / 520 }));
-const press = key => picture.dispatchEvent(new KeyboardEvent("keydown", { key, cancelable: true }));
-const click = curve => document.querySelectorAll("input")[curve].click();
-look(); point(13); look(); click(0); look();
-seen.push([...document.querySelectorAll("g[data-curve='0']")].map(g => g.style.display));
-click(0); press("ArrowRight"); look(); press("Home"); look(); press("Escape"); look();
-document.body.setAttribute("data-seen", JSON.stringify(seen));
-"""
-
-
-@pytest.mark.slow
-def test_curves_can_be_read_and_switched_off_in_a_browser(written, tmp_path):
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("there is no browser; install chromium")
-    text = written.read_text("utf-8")
-    written.write_text(text.replace("</body>", f"<script>{ACTIONS}</script></body>"), "utf-8")
-    command = [
-        browser,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--user-data-dir={tmp_path / 'x'}",
-        "--dump-dom",
-        written.as_uri(),
-    ]
-    dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout
-    seen = json.loads(html.unescape(re.search(r'data-seen="([^"]*)"', dom)[1]))
-    first, second = "FedAvg (lr = 1)", f"{NASTY} (lr = 2)"
-    at_10 = [f"10: {first} 0.15 (0.1 to 0.2)", f"10: {second} 0.3 (0.2 to 0.4)"]
-    assert seen[:3] == [None, at_10, at_10[1:]]
-    assert seen[3] == ["none"] * 3
-    assert seen[4][0] == f"20: {first} 0.075 (0.05 to 0.1)"
-    assert seen[5][0] == f"1: {first} 1.5 (1 to 2)" and seen[6] is None

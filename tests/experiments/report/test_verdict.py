@@ -22,7 +22,7 @@ def curve(*values):
         ((5.0, 1.0, 1.0, 1.0, 1.0), 0.5, "STALLED", 40),
     ],
 )
-def test_verdicts(values, optimum, status, bad_round):
+def test_a_run_has_the_verdict_of_its_curve(values, optimum, status, bad_round):
     found = verdict(*curve(*values), optimum)
     assert (found.status, found.round) == (Status[status], bad_round)
     assert str(bad_round) in found.sentence

@@ -15,7 +15,7 @@ def quick_config():
     return config
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_quick_run_is_feasible_and_draws_its_figure(found, tmp_path):
     study, config, rows, summary = found
     claims = study.claims(config, rows, summary)
@@ -29,7 +29,7 @@ def test_a_quick_run_is_feasible_and_draws_its_figure(found, tmp_path):
     assert drawn.stat().st_size > 20_000
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_best_point_has_the_least_loss_over_the_last_evaluations(found):
     _, config, rows, _ = found
     setting = {"model": "softmax", "constraint": "l1", "radius": 100.0, "algorithm": "fed_mid"}
@@ -41,7 +41,7 @@ def test_the_best_point_has_the_least_loss_over_the_last_evaluations(found):
     assert {row["round"] for row in curve} == {10, 20, 30, 40}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("constraint", ["l1", "l2"])
 def test_the_violation_is_the_relative_excess_of_a_norm(constraint):
     config = quick_config()
@@ -63,9 +63,3 @@ def test_the_first_writers_are_read_with_all_their_digits():
     half = problem._first_writers(pooled, 0.5)
     assert half.client.tolist() == [3, 5, 3] and half.examples["x"].tolist() == [1, 3, 4]
     assert problem._first_writers(pooled, 0.01).client.tolist() == [3, 3]
-
-
-def test_convolutions_need_images():
-    config = quick_config()
-    with pytest.raises(ValueError, match="needs images of 28 x 28, not 20 features"):
-        problem.task(config, problem.data(config), "cnn", "l1")

@@ -4,7 +4,7 @@ import pytest
 from experiments.report.rows import column, select
 from tests.experiments.studies.quick_studies import draw_figures
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 
 def test_all_claims_hold_on_a_quick_run(found):

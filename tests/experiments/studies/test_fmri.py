@@ -61,11 +61,3 @@ def test_the_weights_are_drawn_on_the_grid(tmp_path):
     assert drawn.name == "weights.png"
     assert drawn.stat().st_size > 10_000
     assert sweep.figures(config, [], {"algorithms": {}}, tmp_path / "figures") == []
-
-
-@pytest.mark.parametrize("session", [-1, 4])
-def test_an_unknown_session_is_an_error(session):
-    sweep, config = quick_config("fmri")
-    config.sessions, config.local_client = (4, 4), session
-    with pytest.raises(ValueError, match=f"local_client is {session}; pass one of the 4 sessions"):
-        sweep.plans["local"](config, sweep.problem(config))

@@ -2,7 +2,7 @@ import pytest
 
 from tests.experiments.studies.quick_studies import draw_figures
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.slow
 
 
 def test_all_claims_hold_on_a_quick_run(found):

@@ -42,7 +42,7 @@ def test_claims_are_about_all_seeds_and_pair_them():
     assert {claim.decided for claim in (rank, gap)} == {True}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_averaging_in_the_primal_is_dense_and_in_the_dual_is_not(tmp_path):
     study, config, rows, summary = quick_study("saddle", tmp_path)
     for num_steps in (1, 10):

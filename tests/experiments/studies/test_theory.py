@@ -35,7 +35,7 @@ def test_the_divergence_and_the_optimum_on_the_simplex():
     assert known["l1"].constants[1:] == known["p_norm"].constants[1:]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_all_claims_hold_on_a_quick_run(found):
     study, *rest = found
     claims = study.claims(*rest)
@@ -47,7 +47,7 @@ def test_all_claims_hold_on_a_quick_run(found):
     assert not any(claim.quick for claim in claims)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_figures_are_drawn(found, tmp_path):
     assert draw_figures(found, tmp_path) == [
         "bounds.png",
@@ -57,7 +57,7 @@ def test_the_figures_are_drawn(found, tmp_path):
     ]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_distance_of_duals_is_proportional_to_the_rate(found):
     """The distance is proportional to first order; the rows have its square."""
     _, config, rows, _ = found
@@ -67,7 +67,7 @@ def test_the_distance_of_duals_is_proportional_to_the_rate(found):
         assert squares[0.1] / squares[0.01] == pytest.approx(100, rel=0.2)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_supports_of_all_models_are_watched(found):
     """A support that the last look changes is not final."""
     _, config, _, summary = found
@@ -80,7 +80,7 @@ def test_supports_of_all_models_are_watched(found):
         assert all(look < config.sparsity_rounds for look in settled)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_no_model_leaves_the_ball(found):
     _, _, rows, _ = found
     norms = column(select(rows, part="curse"), "norm")

@@ -1,0 +1,315 @@
+"""One mean of the uploads of a round: what of each client is collected, the sums, and their end."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.algorithms.base import ClientResult
+from fcojax.arguments import shown
+from fcojax.engine.aggregator import SUM, Aggregator, Change, Codec, RoundWeights, mean_of, split
+from fcojax.types import Array, Key, PyTree
+
+
+def opened(upload: PyTree) -> tuple[PyTree, list, Callable[[list, list], PyTree]]:
+    """Do as ``split`` does for what the server receives, where a ``Change`` stays one."""
+    if isinstance(upload, Change):
+        payload, public, join = split(upload.value)
+        return Change(payload), public, join
+    return split(upload)
+
+
+def decoded_upload(
+    codec: Codec, encoded: PyTree, payload: list, public: list, join: Callable
+) -> PyTree:
+    """Return an upload as the server decodes it, all of it a ``Change`` if the codec sends one.
+
+    Args:
+      codec: the codec.
+      encoded: what was sent.
+      payload: the payload before it was encoded, or its shapes.
+      public: the public parts.
+      join: from ``split``.
+    """
+    decoded = codec.decode(encoded)
+    changes = isinstance(decoded, Change)
+    value = decoded.value if changes else decoded
+    require_same_form("decode of the codec", payload, value, "payload")
+    joined = join(value, public)
+    return Change(joined) if changes else joined
+
+
+class Received(NamedTuple):
+    """What the server collects of one client, or of several along a leading axis."""
+
+    term: PyTree
+    public: list
+    metrics: dict[str, Array]
+    keep: Array | None
+
+
+def received(
+    aggregator: Aggregator, hparams: PyTree, memory: PyTree, result: ClientResult
+) -> Received:
+    """Return what is collected of one client, whose upload is as the server decoded it."""
+    payload, public, _ = opened(result.upload)
+    term = aggregator.term(hparams, payload, memory)
+    metrics = merged(result.metrics, term.metrics, "client_update of the algorithm")
+    return Received(term.value, public, metrics, term.keep)
+
+
+class Tally(NamedTuple):
+    """Sums over the clients of a round so far.
+
+    Attributes:
+      collected: terms as the aggregator collects them, and the sums of public parts and of metrics,
+        each times its client's weight.
+      weight: the weights of counted clients.
+      participants: number of clients that worked.
+      dropped: number of those whose results are not finite.
+      lost: number of those whose finite upload did not arrive.
+      left_out: number of those whose upload arrived and that the aggregator left out.
+    """
+
+    collected: tuple[PyTree, list, dict]
+    weight: Array
+    participants: Array
+    dropped: Array
+    lost: Array
+    left_out: Array
+
+
+def empty_tally(aggregator: Aggregator, shapes: Received, num_places: int, dtype: Any) -> Tally:
+    """Return the tally before the first client.
+
+    Args:
+      aggregator: the aggregator.
+      shapes: of one client.
+      num_places: places in a cohort.
+      dtype: of weights.
+    """
+    collected = (
+        aggregator.collect.start(shapes.term, num_places),
+        SUM.start(shapes.public, num_places),
+        SUM.start(shapes.metrics, num_places),
+    )
+    zero = jnp.zeros((), jnp.int32)
+    return Tally(collected, jnp.zeros((), dtype), zero, zero, zero, zero)
+
+
+def added(
+    aggregator: Aggregator,
+    tally: Tally,
+    clients: Received,
+    finite: Array,
+    arrives: Array | None,
+    weights: Array,
+    places: Array,
+) -> tuple[Tally, Array]:
+    """Return the tally with one more chunk in it, and which of its clients are counted.
+
+    Args:
+      aggregator: the aggregator.
+      tally: the tally so far.
+      clients: what is collected of each.
+      finite: whether each result is finite.
+      arrives: whether each upload arrives; ``None`` if all do.
+      weights: weight of each client, 0 if it is absent.
+      places: place of each client in the draw.
+    """
+    present = weights > 0
+    sound = present & finite
+    arrived = sound if arrives is None else sound & arrives
+    counted = arrived if clients.keep is None else arrived & clients.keep.astype(bool)
+    weights = jnp.where(counted, weights, 0)
+    terms, public, metrics = tally.collected
+    collected = (
+        aggregator.collect.add(terms, clients.term, weights, places),
+        SUM.add(public, clients.public, weights, places),
+        SUM.add(metrics, clients.metrics, weights, places),
+    )
+
+    def count(which):
+        return jnp.sum(which, dtype=jnp.int32)
+
+    after = Tally(
+        collected,
+        weight=tally.weight + jnp.sum(weights),
+        participants=tally.participants + count(present),
+        dropped=tally.dropped + count(present & ~finite),
+        lost=tally.lost + count(sound & ~arrived),
+        left_out=tally.left_out + count(arrived & ~counted),
+    )
+    return after, counted
+
+
+class Population(NamedTuple):
+    """Sums of weights behind a round: of its cohort, of all, of a cohort on average; the largest.
+
+    Weights of a tally are shares of ``cohort``, so that no sum of finite uploads overflows.
+    """
+
+    cohort: Array
+    all: Array
+    expected: Array
+    largest: Array
+
+
+class RoundResult(NamedTuple):
+    """What the server has of a round, for its step.
+
+    Attributes:
+      upload: the mean upload.
+      fraction: the share of the population's weight behind it.
+      step: whether the server steps.
+      memory: the aggregator's, for the next round.
+      metrics: means over the counted clients.
+      counts: numbers of clients, by name.
+    """
+
+    upload: PyTree
+    fraction: Array
+    step: Array
+    memory: PyTree
+    metrics: dict[str, Array]
+    counts: dict[str, Array]
+
+
+def concluded(
+    aggregator: Aggregator,
+    hparams: PyTree,
+    tally: Tally,
+    population: Population,
+    shapes: ClientResult,
+    memory: PyTree,
+    key: Key,
+    public_if_empty: list | None = None,
+) -> RoundResult:
+    """Return what the server has of a round, from the sums over its clients.
+
+    Args:
+      aggregator: the aggregator.
+      hparams: the hyperparameters.
+      tally: the sums.
+      population: weights behind them.
+      shapes: of one client's result.
+      memory: the aggregator's.
+      key: of the aggregator in this round.
+      public_if_empty: the public parts in a round in which no client counts; zeros by default.
+    """
+    payload, _, join = opened(shapes.upload)
+    terms, public, metrics = tally.collected
+    arrived = tally.participants - tally.dropped - tally.lost
+    weights = RoundWeights(
+        share=tally.weight,
+        cohort_weight=population.cohort,
+        population_weight=population.all,
+        count=arrived - tally.left_out,
+        arrived=arrived,
+        expected_weight=population.expected,
+        largest=population.largest,
+    )
+    found = aggregator.finish(hparams, terms, weights, memory, key)
+    one = jax.eval_shape(functools.partial(received, aggregator, hparams, memory), shapes)
+    payload = payload.value if isinstance(payload, Change) else payload
+    sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, tree.mean_dtype(leaf.dtype)), payload)
+    require_same_form("finish of the aggregator", sums, found.mean, "mean")
+    require_same_form("finish of the aggregator", memory, found.memory, "memory")
+    public = mean_of(public, weights)
+    if public_if_empty is not None:
+        public = jax.tree.map(
+            lambda a, b: jnp.where(weights.count > 0, a, b.astype(a.dtype)), public, public_if_empty
+        )
+    upload = shapes.upload.value if isinstance(shapes.upload, Change) else shapes.upload
+    counts = {"participants": tally.participants, "dropped": tally.dropped, "lost": tally.lost}
+    if one.keep is not None:
+        counts["left_out"] = tally.left_out
+    return RoundResult(
+        tree.cast_means(join(found.mean, public), upload),
+        weights.fraction if found.fraction is None else found.fraction,
+        found.step,
+        found.memory,
+        tree.cast_means(mean_of(metrics, weights), one.metrics),
+        counts,
+    )
+
+
+def aggregate(
+    aggregator: Aggregator,
+    hparams: PyTree,
+    results: ClientResult,
+    weights: Array,
+    population: Population,
+    memory: PyTree,
+    key: Key,
+    finite: Array,
+    arrives: Array | None = None,
+) -> tuple[RoundResult, Array]:
+    """Return what the server has of a round, from what came from each client.
+
+    ``run`` does the same chunk by chunk; this is for a server whose uploads come over a wire.
+
+    Args:
+      aggregator: that of the plan.
+      hparams: the hyperparameters of the round.
+      results: with a leading axis of clients; uploads as the codec decoded them. States are not
+        read.
+      weights: p_m of each client, 0 where it is absent.
+      population: weights behind the round.
+      memory: the aggregator's.
+      key: of the aggregator in this round.
+      finite: whether each result is finite.
+      arrives: whether each upload arrived; ``None`` if all did.
+
+    Returns:
+      The result, and which clients are counted.
+    """
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), results)
+    clients = jax.vmap(lambda one: received(aggregator, hparams, memory, one))(results)
+    first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), clients)
+    shares = weights / jnp.where(population.cohort > 0, population.cohort, 1)
+    places = jnp.arange(weights.shape[0], dtype=jnp.int32)
+    tally = empty_tally(aggregator, first, weights.shape[0], shares.dtype)
+    tally, counted = added(aggregator, tally, clients, finite, arrives, shares, places)
+    found = concluded(aggregator, hparams, tally, population, shapes, memory, key)
+    return found, counted
+
+
+def require_same_form(function: str, before: PyTree, after: PyTree, noun: str = "state") -> None:
+    """Raise ``ValueError`` unless a result has the structure, shapes and dtypes of an argument.
+
+    Args:
+      function: name of the function that returned it.
+      before: the argument.
+      after: the result.
+      noun: what both are.
+    """
+    expected, found = (
+        jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", state)
+        for state in (before, after)
+    )
+    if jax.tree.flatten(expected) != jax.tree.flatten(found):
+        raise ValueError(
+            f"{function} returned a {noun} of another form, {shown(found)}, than it was given, "
+            f"{shown(expected)}; return one of the same structure, shapes and dtypes."
+        )
+
+
+def merged(theirs: dict[str, Array], ours: dict[str, Array], function: str) -> dict[str, Array]:
+    """Merge the user's measures with the engine's; raise ``ValueError`` for a name in both.
+
+    Args:
+      theirs: measures that the user's function returned.
+      ours: the engine's.
+      function: name of the user's function.
+    """
+    taken = sorted(set(theirs) & set(ours))
+    if taken:
+        raise ValueError(
+            f"{function} returns a measure called {taken[0]}, which the engine counts itself; "
+            "choose another name."
+        )
+    return theirs | ours

@@ -1,0 +1,336 @@
+"""What clients send and what the server makes of it: codecs and aggregators.
+
+A codec encodes the upload of each client; an aggregator makes one mean of the uploads of a round.
+Algorithms know neither. Parts of an upload that are wrapped in ``Public`` bypass both.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import tree
+from fcojax.algorithms.base import Public
+from fcojax.types import Array, Key, ManyArrays, PyTree, Scalar
+
+
+class RoundWeights(NamedTuple):
+    """Weights of the clients of a round, for aggregators with a denominator of their own.
+
+    Attributes:
+      share: the weight of the counted clients, as a share of the cohort's; 0 if none counts.
+      cohort_weight: the sum of the weights p_m over the cohort, counted or not.
+      population_weight: the same over all clients.
+      count: number of counted clients.
+      arrived: number of clients whose finite upload arrived, counted or not.
+      expected_weight: the mean of the cohort's weight over many rounds, as the sampler has it.
+      largest: the largest weight of a client of the population.
+    """
+
+    share: Array
+    cohort_weight: Array
+    population_weight: Array
+    count: Array
+    arrived: Array
+    expected_weight: Array
+    largest: Array
+
+    @property
+    def fraction(self) -> Array:
+        """The share of the population's weight that the counted clients have."""
+        return self.share * (self.cohort_weight / self.population_weight)
+
+
+class Change(NamedTuple):
+    """What a codec decodes to if the server keeps an estimate of the upload, and this corrects it.
+
+    Only an aggregator with ``takes_changes`` has it; any other would take the mean of corrections
+    for the mean of uploads, and is refused.
+    """
+
+    value: PyTree
+
+
+class Term(NamedTuple):
+    """One client's contribution to a round.
+
+    Attributes:
+      value: what the collector gathers.
+      keep: 0 leaves the client out of the round: it keeps its state, and is counted in
+        ``history["left_out"]``; ``None`` for aggregators that never do.
+      metrics: scalars for the history, averaged as the clients' metrics are.
+    """
+
+    value: PyTree
+    keep: Array | None = None
+    metrics: dict[str, Array] = {}
+
+
+class Aggregate(NamedTuple):
+    """What an aggregator makes of a round.
+
+    Attributes:
+      mean: the mean payload that the algorithm receives.
+      fraction: the share of the population's weight behind it, which ``server_update`` receives;
+        ``None`` if the mean is an estimate over all clients, whoever took part. An algorithm whose
+        server adds up uploads in proportion to ``fraction`` is then refused.
+      memory: for the next round; kept also where no client counts or the server's step is refused,
+        as clients keep their residuals then too.
+      step: whether the server steps.
+    """
+
+    mean: PyTree
+    fraction: Array | None
+    memory: PyTree
+    step: Array
+
+
+class Noise(NamedTuple):
+    """What is known of the noise of an aggregator, for accounts of privacy.
+
+    Attributes:
+      multiplier: deviation of the noise over the largest contribution of one client, a number or a
+        function of the hyperparameters.
+      bands: coefficients of noise that is correlated across rounds.
+      allowance: ``(cohort, runs, num_clients) -> Allowance``, given the hyperparameters of each
+        run, in lists of those with the same cohorts, as the points of one seed; ``None`` for any
+        number of rounds. It is asked on the host before the first round.
+    """
+
+    multiplier: Any
+    bands: tuple[float, ...] = (1.0,)
+    allowance: Callable[[Any, list, int], "Allowance"] | None = None
+
+
+class Allowance(NamedTuple):
+    """How many rounds each run may have, and what they use up, to continue a sentence."""
+
+    rounds: int
+    detail: str
+
+
+class Collector(NamedTuple):
+    """How the clients of a round are gathered, chunk by chunk; results of devices are added up.
+
+    So chunks and devices mean the same to a rule that needs the whole cohort as to a sum.
+
+    Attributes:
+      start: ``(shapes, num_places) -> collected``: before the first client, given the shapes of one
+        client's term and the number of places in a cohort.
+      add: ``(collected, terms, weights, places) -> collected``: with one chunk more, where
+        ``terms`` has a leading axis of clients. A client that does not count has the weight 0, and
+        its term may be anything, also NaN.
+    """
+
+    start: Callable[[PyTree, int], PyTree]
+    add: Callable[[PyTree, PyTree, Array, Array], PyTree]
+
+
+class Stacked(NamedTuple):
+    """All terms of one round, in the order of its draw.
+
+    Attributes:
+      terms: with a leading axis of places; zeros where no client counts.
+      shares: weight of each place, as a share of the cohort's; 0 where no client counts.
+    """
+
+    terms: PyTree
+    shares: Array
+
+
+def _no_sum(shapes: PyTree, num_places: int) -> PyTree:
+    del num_places
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, tree.mean_dtype(leaf.dtype)), shapes)
+
+
+def _add_to_sum(total: PyTree, terms: PyTree, weights: Array, places: Array) -> PyTree:
+    del places
+
+    def accumulate(sum_, leaf):
+        counted = _column(weights, leaf) > 0
+        masked = jnp.where(counted, leaf.astype(sum_.dtype), 0)  # zero times NaN is NaN
+        return sum_ + jnp.sum(_column(weights.astype(sum_.dtype), leaf) * masked, axis=0)
+
+    return jax.tree.map(accumulate, total, terms)
+
+
+def _no_rows(shapes: PyTree, num_places: int) -> Stacked:
+    rows = jax.tree.map(
+        lambda leaf: jnp.zeros((num_places, *leaf.shape), tree.mean_dtype(leaf.dtype)), shapes
+    )
+    return Stacked(rows, jnp.zeros(num_places, jnp.result_type(float)))
+
+
+def _add_rows(stacked: Stacked, terms: PyTree, weights: Array, places: Array) -> Stacked:
+    # Writes beyond the last place are dropped.
+    places = jnp.where(weights > 0, places, stacked.shares.shape[0])
+
+    def write(rows, leaf):
+        return rows.at[places].set(leaf.astype(rows.dtype), mode="drop")
+
+    return jax.tree.map(write, stacked, Stacked(terms, weights))
+
+
+def _column(weights: Array, like: Array) -> Array:
+    return weights.reshape(-1, *(1,) * (like.ndim - 1))
+
+
+SUM = Collector(_no_sum, _add_to_sum)
+STACK = Collector(_no_rows, _add_rows)
+
+
+def bytes_of_all(hparams: Any, encoded: PyTree) -> int:
+    """Return the bytes of all arrays of an encoded payload."""
+    del hparams
+    return tree.num_bytes(encoded)
+
+
+class Codec(NamedTuple):
+    """What a client sends, and how many bytes that is; numbers are passed as ``hparams``.
+
+    A payload is the list of the arrays of an upload that are not ``Public``.
+
+    Attributes:
+      init: ``(payload) -> residual``: the first state of one client's encoder, given zeros in the
+        form of its payload. Like a client's state, it is unchanged if an upload is lost.
+      encode: ``(hparams, payload, residual, client_key, round_key) -> (encoded, residual)`` for one
+        client; from ``round_key`` all clients and the server draw the same, such as a coin.
+      decode: ``(encoded) -> payload``, or a ``Change`` of one.
+      num_bytes: ``(hparams, encoded) -> bytes``, by default those of all arrays. Some may be known
+        to the server, such as what is drawn from a key. It may depend on shapes, on ``hparams`` and
+        on what is drawn from the round's key, not on the payload.
+      feeds_back: whether a residual is added to later uploads. An algorithm whose uploads mean
+        something else in the next round is then refused.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp
+      >>> def cast_to(dtype):
+      ...     return lambda payload: jax.tree.map(lambda leaf: leaf.astype(dtype), payload)
+      >>> halves = fcojax.Codec(
+      ...     init=lambda payload: (),
+      ...     encode=lambda hparams, payload, kept, *keys: (cast_to(jnp.float16)(payload), kept),
+      ...     decode=cast_to(jnp.float32))
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), codec=halves)
+      >>> encoded, _ = halves.encode(None, [jnp.array([1.0, 2.0, 3.0])], (), None, None)
+      >>> encoded[0].nbytes
+      6
+    """
+
+    init: Callable[[ManyArrays], PyTree]
+    encode: Callable[..., tuple[PyTree, PyTree]]
+    decode: Callable[[Any], PyTree]
+    num_bytes: Callable[[Any, PyTree], Scalar] = bytes_of_all
+    feeds_back: bool = False
+
+    example = "uploads.compressed(...)"
+
+
+def no_memory(payload: PyTree) -> tuple:
+    """Return the memory of an aggregator that keeps none."""
+    del payload
+    return ()
+
+
+def whole(hparams: Any, payload: PyTree, memory: PyTree) -> Term:
+    """Return the payload as it is."""
+    del hparams, memory
+    return Term(payload)
+
+
+def weighted_mean(
+    hparams: Any, total: PyTree, weights: RoundWeights, memory: PyTree, key: Key
+) -> Aggregate:
+    """Return the weighted mean over the counted clients, from their sum."""
+    del hparams, key
+    return Aggregate(
+        mean_of(total, weights), fraction=weights.fraction, memory=memory, step=weights.count > 0
+    )
+
+
+def mean_of(total: PyTree, weights: RoundWeights) -> PyTree:
+    """Return a sum of clients, each times its share of the cohort's weight, as their mean."""
+    return tree.scale(1 / jnp.where(weights.share > 0, weights.share, 1), total)
+
+
+class Aggregator(NamedTuple):
+    """What the server makes of the uploads of a round; numbers are passed as ``hparams``.
+
+    Attributes:
+      init: ``(payload) -> memory``: what the server keeps before the first round, given zeros in
+        the form of what a codec decodes to.
+      term: ``(hparams, payload, memory) -> Term`` for one client.
+      collect: ``SUM`` of the terms, each times its client's share of the cohort's weight; or
+        ``STACK``, which takes the memory of all terms of a round, for rules that need all at once.
+      finish: ``(hparams, collected, weights, memory, key) -> Aggregate``. With ``noisy`` the key
+        differs between all hyperparameters; otherwise the points of a sweep share it.
+      noisy: whether it adds noise for privacy. Selection gives folds noise of their own and refuses
+        a refit without noise, and accounts refuse noise that they do not know.
+      noise: what accounts know of the noise.
+      takes_changes: whether payloads are a ``Change`` each, which codecs such as that of
+        ``uploads.ef21`` decode to.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> def signs(hparams, payload, memory):
+      ...     return fcojax.extend.Term(jax.tree.map(jnp.sign, payload))
+      >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 900.0)])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=fcojax.Aggregator(term=signs))
+      >>> model, _ = fcojax.run(
+      ...     fed_avg, fed_avg.hparams_type(), jnp.array(0.0), data, jax.random.key(0), plan,
+      ...     num_rounds=1)
+      >>> float(model)
+      1.0
+    """
+
+    init: Callable[[ManyArrays], PyTree] = no_memory
+    term: Callable[[Any, PyTree, PyTree], Term] = whole
+    collect: Collector = SUM
+    finish: Callable[[Any, PyTree, RoundWeights, PyTree, Key], Aggregate] = weighted_mean
+    noisy: bool = False
+    noise: Noise | None = None
+    takes_changes: bool = False
+
+    example = "robust.averaged(...)"
+
+
+MEAN = Aggregator()
+
+
+class Uploads(NamedTuple):
+    """A codec and the aggregator that it needs, in the order of ``Plan``'s fields.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax import uploads
+      >>> plan = fcojax.Plan(
+      ...     fcojax.local_steps(1), fcojax.everyone(), *uploads.ef21(uploads.top_k(0.1)))
+      >>> plan.codec.feeds_back
+      True
+    """
+
+    codec: Codec | None = None
+    aggregator: Aggregator = MEAN
+
+    example = "uploads.ef21(...)"
+
+
+def split(upload: PyTree) -> tuple[list, list, Callable[[list, list], PyTree]]:
+    """Return the private and the public parts of an upload, and a function that joins them."""
+    parts, structure = jax.tree.flatten(upload, is_leaf=_is_public)
+    public = [_is_public(part) for part in parts]
+
+    def join(private: list, shared: list) -> PyTree:
+        sources = {False: iter(private), True: iter(shared)}
+        return jax.tree.unflatten(structure, [next(sources[kind]) for kind in public])
+
+    return (
+        [part for part, kind in zip(parts, public, strict=True) if not kind],
+        [part for part, kind in zip(parts, public, strict=True) if kind],
+        join,
+    )
+
+
+def _is_public(part: Any) -> bool:
+    return isinstance(part, Public)

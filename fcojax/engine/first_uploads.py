@@ -1,0 +1,196 @@
+"""What codec and aggregator keep before the first round, and whether an algorithm can have them."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax.algorithms.base import Algorithm, ClientResult
+from fcojax.engine.aggregation import received
+from fcojax.engine.aggregator import MEAN, Change, Codec, RoundWeights, split
+from fcojax.engine.client_loop import local_handle, through_codec
+from fcojax.engine.plan import Plan
+from fcojax.problems.clients import ClientData
+from fcojax.types import PyTree
+from fcojax.xla.jaxprs import depend_on_first
+
+
+class FirstUploads(NamedTuple):
+    """Before any upload: one client's residual, the server's memory, and what it collects."""
+
+    residual: PyTree = ()
+    memory: PyTree = ()
+    collected: PyTree = ()
+
+
+def one_update(
+    algorithm: Algorithm, plan: Plan, hparams: PyTree, server: PyTree, client: PyTree, data: Any
+) -> ClientResult:
+    """Return the result of the first client's work in the first round, for its shapes."""
+    return _update_of(algorithm, plan, hparams, server, client, data, jnp.zeros((), jnp.int32))
+
+
+def _update_of(algorithm, plan, hparams, server, client, data, index) -> ClientResult:
+    key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)
+    local = local_handle(data.local(), plan.work, key, zero, index, index)
+    message = algorithm.broadcast(hparams, server)
+    return algorithm.client_update(hparams, message, client, local, key)
+
+
+def first_uploads(
+    algorithm: Algorithm, plan: Plan, hparams: PyTree, states: tuple, data: ClientData
+) -> FirstUploads:
+    """Return what is kept; raise ``ValueError`` if algorithm, codec and aggregator do not fit.
+
+    Args:
+      algorithm: the algorithm.
+      plan: how rounds are driven.
+      hparams: the hyperparameters of the first round.
+      states: the first states of the server and of a client.
+      data: the clients.
+    """
+    if plan.codec is None and plan.aggregator is MEAN:
+        return FirstUploads()
+    server, client = states
+    update = functools.partial(one_update, algorithm, plan)
+    result = jax.eval_shape(update, hparams, server, client, data)
+    if plan.aggregator.noisy:
+        _require_equal_public_parts(algorithm, plan, hparams, states, data)
+    residual, memory, one = kept_for(plan, hparams, result)
+    require_fitting(algorithm, plan, hparams, server, result, memory)
+    collected = plan.aggregator.collect.start(one.term, plan.cohort.size(data.num_clients))
+    return FirstUploads(residual, memory, collected)
+
+
+def kept_for(plan: Plan, hparams: PyTree, result: ClientResult) -> tuple[PyTree, PyTree, Any]:
+    """Return one client's residual, the server's memory, and the shapes of what it collects.
+
+    Args:
+      plan: how rounds are driven.
+      hparams: the hyperparameters of the first round.
+      result: the shapes of one client's result.
+    """
+    zeros = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in split(result.upload)[0]]
+    residual, key = (), jax.random.key(0)
+    if plan.codec is not None:
+        residual = plan.codec.init(zeros)
+        # A k beyond the number of entries is refused here.
+        through = functools.partial(through_codec, plan.codec)
+        upload, _ = jax.eval_shape(through, hparams, result.upload, residual, key, key)
+        result = result._replace(upload=upload)
+        _require_known_size(plan.codec, hparams, zeros, residual)
+    is_change = isinstance(result.upload, Change)
+    if is_change != plan.aggregator.takes_changes:
+        raise ValueError(
+            "codec and aggregator do not belong together, as the one sends corrections of an "
+            "estimate and the other takes whole uploads, or the reverse; pass both of "
+            "uploads.ef21(...), as in Plan(work, cohort, *uploads.ef21(...)), or neither."
+        )
+    memory = plan.aggregator.init(Change(zeros) if is_change else zeros)
+    one = jax.eval_shape(functools.partial(received, plan.aggregator), hparams, memory, result)
+    return residual, memory, one
+
+
+def require_fitting(
+    algorithm: Algorithm,
+    plan: Plan,
+    hparams: PyTree,
+    server: PyTree,
+    result: ClientResult,
+    memory: PyTree,
+) -> None:
+    """Raise ``ValueError`` if an algorithm cannot have the codec or the aggregator of a plan.
+
+    An estimate of the mean over all clients is wrong where the server's step depends on
+    ``fraction``, as sums of uploads do.
+
+    Args:
+      algorithm: the algorithm.
+      plan: how rounds are driven.
+      hparams: its hyperparameters.
+      server: the server's state, or its shapes.
+      result: the shapes of one client's result, before the codec.
+      memory: what the aggregator keeps.
+    """
+    codec = plan.codec
+    if codec is not None and codec.feeds_back and algorithm.codecs != "any":
+        raise ValueError(
+            "the codec adds what it left out of an upload to later ones, which mean another thing "
+            "in this algorithm; pass a codec without feedback, such as uploads.compressed(...)."
+        )
+    _, _, one = kept_for(plan, hparams, result)
+    if one.keep is not None and algorithm.needs_everyone:
+        raise ValueError(
+            "the aggregator can leave clients out, but this algorithm averages the states of all "
+            "clients and needs each of them in every round; pass another aggregator."
+        )
+    found = jax.eval_shape(functools.partial(_finished, plan, hparams, memory), one.term)
+    if found.fraction is None and reads_fraction(algorithm, hparams, server, result.upload):
+        raise ValueError(
+            "the algorithm's server adds up its uploads, in proportion to fraction, and the "
+            "aggregator returns an estimate of the mean over all clients; pass one that returns "
+            "what was sent, such as the codec uploads.ef14(...), which keeps sums."
+        )
+
+
+def reads_fraction(algorithm: Algorithm, hparams: PyTree, server: PyTree, upload: PyTree) -> bool:
+    """Return whether the server's step depends on ``fraction``.
+
+    Args:
+      algorithm: the algorithm.
+      hparams: its hyperparameters.
+      server: the server's state, or its shapes.
+      upload: a mean upload, or its shapes.
+    """
+
+    def step(fraction, hparams, server, upload):
+        return algorithm.server_update(hparams, server, upload, fraction, jax.random.key(0))
+
+    fraction = jax.ShapeDtypeStruct((), jnp.result_type(float))
+    return any(depend_on_first(step, fraction, hparams, server, upload))
+
+
+def _finished(plan: Plan, hparams: PyTree, memory: PyTree, term: PyTree) -> Any:
+    """Return what the aggregator makes of a round in which no client counts."""
+    one, zero = jnp.ones(()), jnp.zeros((), jnp.int32)
+    weights = RoundWeights(0 * one, one, one, zero, zero, one, one)
+    shapes = jax.eval_shape(lambda: term)
+    collected = plan.aggregator.collect.start(shapes, 1)
+    return plan.aggregator.finish(hparams, collected, weights, memory, jax.random.key(0))
+
+
+def _require_equal_public_parts(algorithm, plan, hparams, states, data) -> None:
+    """Raise ``ValueError`` if public parts could tell clients apart.
+
+    They pass without noise. A step count that differs between clients tells who took part as
+    surely as one that depends on the data.
+    """
+    server, client = states
+
+    def public(seen, hparams, server):
+        client, data, index = seen
+        result = _update_of(algorithm, plan, hparams, server, client, data, index)
+        return split(result.upload)[1]
+
+    seen = client, data, jnp.zeros((), jnp.int32)
+    if any(depend_on_first(public, seen, hparams, server)):
+        raise ValueError(
+            "the aggregator adds noise, but Public parts of this algorithm's upload depend on the "
+            "client or its data and pass without it; pass equal work to all clients, as "
+            "local_steps(10) does, or an algorithm without such parts."
+        )
+
+
+def _require_known_size(codec: Codec, hparams: PyTree, payload: list, residual: PyTree) -> None:
+    """Raise ``ValueError`` if the bytes of an upload depend on what is in it."""
+
+    def num_bytes(given, hparams, round_key):
+        encoded, _ = codec.encode(hparams, *given, jax.random.key(0), round_key)
+        return jnp.asarray(codec.num_bytes(hparams, encoded))
+
+    if any(depend_on_first(num_bytes, (payload, residual), hparams, jax.random.key(0))):
+        raise ValueError(
+            "num_bytes of the codec depends on the payload, and bytes are counted once a round for "
+            "all clients; let it depend on shapes, hparams and the round's key alone."
+        )

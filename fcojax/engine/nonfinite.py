@@ -1,0 +1,88 @@
+"""Exclude clients with non-finite results from the mean, and from every derivative of the run.
+
+A mask keeps NaN out of values, but not out of reverse mode, where a zero cotangent meets the
+client's infinite Jacobian. So the derivative is gated at the client's inputs: an excluded client
+has zero derivative with respect to all inputs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+
+from fcojax import tree
+from fcojax.types import Array, PyTree
+
+
+def guarded(
+    function: Callable[..., Any], judged: Callable[[Any], PyTree]
+) -> Callable[..., tuple[Any, Array]]:
+    """Return the function with a second result: whether its first one is finite.
+
+    Args:
+      function: any function; it must not close over anything that is being differentiated.
+      judged: selects the part of the result that has to be finite.
+
+    Where that is not finite, all derivatives of the result are zero, in forward and in reverse
+    mode.
+
+    Example:
+      >>> half = guarded(lambda x: jnp.sqrt(x), lambda root: root)
+      >>> jax.grad(lambda x: jnp.where(*half(x)[::-1], 0.0))(-1.0).item()
+      0.0
+    """
+
+    def with_verdict(*args):
+        return judge(function(*args))
+
+    def judge(result):
+        leaves = [
+            jnp.asarray(leaf)
+            for leaf in jax.tree.leaves(judged(result))
+            if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+        ]
+        finite = tree.all_finite(leaves)
+        # A no-op that lets every part of the result depend on the verdict, as the derivatives do.
+        # Where vmap maps the one and not the other, jax cannot transpose the rule below.
+        return tree.where(finite, result, result), finite
+
+    call = jax.custom_jvp(with_verdict)
+
+    def derivative(primals, tangents):
+        leaves, structure = jax.tree.flatten(primals)
+        moving = [not isinstance(tangent, SymbolicZero) for tangent in jax.tree.leaves(tangents)]
+
+        def of_moving(*given):
+            source = iter(given)
+            filled = [
+                next(source) if moves else leaf for leaf, moves in zip(leaves, moving, strict=True)
+            ]
+            return function(*jax.tree.unflatten(structure, filled))
+
+        def pick(everything):
+            return [
+                x for x, moves in zip(jax.tree.leaves(everything), moving, strict=True) if moves
+            ]
+
+        result, pushforward = jax.linearize(of_moving, *pick(primals))
+        result, finite = judge(result)
+        moved = pushforward(*_where_real(finite, pick(tangents)))
+        no_tangent = np.zeros(jnp.shape(finite), jax.dtypes.float0)
+        return (result, finite), (_where_real(finite, moved), no_tangent)
+
+    call.defjvp(derivative, symbolic_zeros=True)  # pyright: ignore[reportArgumentType]: float0
+    return call
+
+
+def _where_real(condition: Array, tangents: PyTree) -> PyTree:
+    """The tangents where the condition holds, else zero; integers have none and are passed on."""
+
+    def gate(tangent):
+        if tangent.dtype == jax.dtypes.float0:
+            return tangent
+        return jnp.where(condition, tangent, jnp.zeros_like(tangent))
+
+    return jax.tree.map(gate, tangents)

@@ -1,1 +1,0 @@
-"""Which uploads count in the mean, and how they are encoded."""

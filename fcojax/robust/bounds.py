@@ -1,0 +1,105 @@
+"""Bounds on the norms of uploads: clients beyond them are left out of the round.
+
+A bound on the norm is a decision about one client. A quantile of the cohort is not: the clients of
+a round pass in chunks and on several devices, and their norms are never together in one place. So
+the bound follows a quantile from round to round, by the share of uploads beyond it.
+
+Andrew, Thakkar, McMahan and Ramaswamy, "Differentially private learning with adaptive clipping",
+NeurIPS 2021, section 3. They clip what is beyond the bound and add noise to the share; here it is
+left out. ``privacy.adaptive_clip`` does as they do.
+"""
+
+import jax.numpy as jnp
+
+from fcojax import Aggregator, tree
+from fcojax.extend import Aggregate, Term, factory, mean_of
+from fcojax.types import Array, Positive, Scalar, Share
+
+
+@factory
+def norm_bound(bound: Positive) -> Aggregator:
+    """Return the aggregator that leaves out clients whose upload has a norm above a bound.
+
+    The norm is that of the decoded upload without its ``Public`` parts. A client that is left out
+    keeps the state that it had before the round, and is counted in ``history["left_out"]``.
+
+    Args:
+      bound: the largest Euclidean norm of an upload that counts.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 1e6)])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=norm_bound(10.0))
+      >>> model, history = fcojax.run(
+      ...     fed_avg, fed_avg.hparams_type(client_lr=0.5), jnp.array(0.0), data,
+      ...     jax.random.key(0), plan, num_rounds=60)
+      >>> round(float(model), 3), int(history["left_out"][0])
+      (1.5, 1)
+    """
+    return Aggregator(term=lambda hparams, payload, memory: _within(payload, bound))
+
+
+@factory
+def norm_quantile(quantile: Share, start: Positive, rate: Positive = 0.2) -> Aggregator:
+    r"""Return the aggregator that leaves out norms above a running quantile of all norms.
+
+    .. math:: C_{r+1} = C_r \exp(-\eta (b_r - q)), \qquad b_r \text{ the share of norms} \le C_r
+
+    so that in the long run a share q of the uploads is within the bound. It is ``state.memory``.
+
+    Args:
+      quantile: q; with 1 the bound can only grow.
+      start: the bound of the first round, of the size of a typical upload. One that is too large
+        by a factor f takes about ``log(f) / (rate * (1 - quantile))`` rounds to come down; one that
+        is too small takes ``log(f) / (rate * quantile)``, and until then no client counts.
+      rate: eta; the paper's is 0.2.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 1e6)])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=norm_quantile(0.6, start=10.0))
+      >>> _, history = fcojax.run(
+      ...     fed_avg, fed_avg.hparams_type(client_lr=0.5), jnp.array(0.0), data,
+      ...     jax.random.key(0), plan, num_rounds=3)
+      >>> history["left_out"].tolist()
+      [1, 1, 1]
+    """
+
+    def finish(hparams, total, weights, bound, key):
+        arrived = jnp.maximum(weights.arrived, 1).astype(bound.dtype)
+        within = weights.count.astype(bound.dtype) / arrived
+        following = jnp.where(
+            weights.arrived > 0, follow_quantile(bound, within, quantile, rate), bound
+        )
+        mean = mean_of(total, weights)
+        return Aggregate(mean, weights.fraction, following, step=weights.count > 0)
+
+    return Aggregator(
+        init=lambda payload: jnp.asarray(start, jnp.result_type(float)),
+        term=lambda hparams, payload, bound: _within(payload, bound),
+        finish=finish,
+    )
+
+
+def follow_quantile(bound: Array, within: Array, quantile: Scalar, rate: Scalar) -> Array:
+    r"""Return :math:`C \exp(-\eta (b - q))`, the bound of the next round.
+
+    Args:
+      bound: C, that of this round.
+      within: b, the share of norms within it.
+      quantile: q, the share that should be.
+      rate: :math:`\eta`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> round(float(follow_quantile(jnp.array(1.0), jnp.array(0.8), 0.9, 0.2)), 3)
+      1.02
+    """
+    return bound * jnp.exp(-rate * (within - quantile)).astype(bound.dtype)
+
+
+def _within(payload: list, bound: Scalar) -> Term:
+    norm = tree.norm(payload)
+    return Term(payload, keep=norm <= jnp.asarray(bound, norm.dtype))

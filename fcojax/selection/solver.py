@@ -1,0 +1,244 @@
+"""The solves of a path as one contract, and paths over it.
+
+A ``Solver`` solves for one strength from a start. Over clients in arrays its functions are traced,
+and the loops of ``TRACED`` make one program of a path. Over real sites each solve is a run of its
+own, and the loops of ``ON_HOST`` call the same functions from Python.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fcojax import Plan, tree
+from fcojax.extend import Outcome
+from fcojax.transforms import Penalty
+from fcojax.types import Array, Key, Params, PyTree
+
+# Folded into the key of a path; strengths have the indices from 0.
+_NULL, _FOLD = 0x6E756C6C, 0x666F6C64
+
+
+class Fits(NamedTuple):
+    """Models, objectives and outcomes, of one solve or with a leading axis of strengths."""
+
+    models: Params
+    objective: Array
+    outcome: Outcome
+
+
+class Start(NamedTuple):
+    """The last two models with their strengths; the curvature and its direction if needed."""
+
+    model: Params
+    strength: Array
+    earlier: tuple[Params, Array]
+    curvature: tuple = ()
+
+
+class Solver(NamedTuple):
+    """How a path solves for a strength, whoever holds the data.
+
+    Attributes:
+      penalty: psi.
+      num_clients: number of clients or sites.
+      gradient: ``(params) -> (loss, gradient)`` of F.
+      begin: ``(params, key) -> Start``: where the first solve of a path starts.
+      solve: ``(start, strength, key, tolerance) -> (start, fit)``: the next start, and the fit.
+    """
+
+    penalty: Penalty
+    num_clients: int
+    gradient: Callable[[Params], tuple[Array, Params]]
+    begin: Callable[[Params, Key], Start]
+    solve: Callable[[Start, Array, Key, Array], tuple[Start, Fits]]
+
+
+class Loops(NamedTuple):
+    """``scan`` and ``while_loop``, with the arguments of ``jax.lax``'s."""
+
+    scan: Callable
+    while_loop: Callable
+
+
+def _scan(step: Callable, carry: PyTree, inputs: PyTree) -> tuple[PyTree, PyTree]:
+    found = []
+    for index in range(jax.tree.leaves(inputs)[0].shape[0]):
+        carry, one = step(carry, jax.tree.map(lambda leaf, i=index: leaf[i], inputs))
+        found.append(one)
+    return carry, jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+
+
+def _while_loop(goes_on: Callable, step: Callable, carry: PyTree) -> PyTree:
+    while goes_on(carry):
+        carry = step(carry)
+    return carry
+
+
+TRACED = Loops(jax.lax.scan, jax.lax.while_loop)
+ON_HOST = Loops(_scan, _while_loop)
+
+
+class Null(NamedTuple):
+    """The model at a strength beyond all others, and the least strength at which it is optimal."""
+
+    model: Params
+    outcome: Outcome
+    first: Array
+    gradient: Params
+    loss: Array
+
+
+class SolvedPath(NamedTuple):
+    """Strengths and fits, the outcome of the null model, and the unit of the tolerance."""
+
+    strengths: Array
+    fits: Fits
+    null_outcome: Outcome
+    unit: Array
+
+
+def null_model(solver: Solver, params: Params, key: Key, tolerance: Any) -> Null:
+    """Solve for the parameters that the penalty leaves free.
+
+    Args:
+      solver: whose penalty has a ``scale_max``.
+      params: the start point.
+      key: of the path.
+      tolerance: in units of the first strength.
+    """
+    scale_max = solver.penalty.scale_max
+    assert scale_max is not None
+    guess = scale_max(solver.gradient(params)[1])
+    own = jax.random.fold_in(key, _NULL)  # a key that no strength of the path has
+    strength, first_key = beyond_all(guess.dtype), jax.random.fold_in(own, 0)
+    _, fit = solver.solve(solver.begin(params, own), strength, first_key, tolerance * guess)
+    loss, gradient = solver.gradient(fit.models)
+    return Null(fit.models, fit.outcome, scale_max(gradient), gradient, loss)
+
+
+def solve_path(
+    solver: Solver,
+    loops: Loops,
+    params: Params,
+    key: Key,
+    grid: Any,
+    relative: bool,
+    tolerance: Any,
+    unit: Any = None,
+) -> SolvedPath:
+    """Compute the first strength from the null model, then the path.
+
+    The null model gives the least strength at which it is optimal, the first one of a relative
+    grid. A penalty without ``scale_max`` has no such strength: then the path starts at ``params``,
+    and the grid must not be relative.
+
+    Args:
+      solver: solves for one strength.
+      loops: ``TRACED`` or ``ON_HOST``.
+      params: the start point.
+      key: PRNG key.
+      grid: the strengths, or their ratios to the first one.
+      relative: whether they are ratios.
+      tolerance: on the violation, in units of ``unit``.
+      unit: ``None`` for the first strength, or the largest of those that are given.
+    """
+    if solver.penalty.scale_max is None:
+        start, first = params, jnp.ones((), jax.tree.leaves(params)[0].dtype)
+        null_outcome = _no_solve(first, solver.num_clients)
+    else:
+        null = null_model(solver, params, key, tolerance)
+        start, null_outcome, first = null.model, null.outcome, null.first
+    strengths = jnp.asarray(grid, first.dtype) * (first if relative else 1)
+    if unit is None:
+        tiny = jnp.finfo(first.dtype).tiny
+        unit = first if relative else jnp.maximum(jnp.max(strengths), tiny)
+    fits = warm_started(solver, loops, start, strengths, key, tolerance * unit)
+    return SolvedPath(strengths, fits, null_outcome, unit)
+
+
+def warm_started(
+    solver: Solver, loops: Loops, params: Params, strengths: Array, key: Key, tolerance: Any
+) -> Fits:
+    """Solve for one strength after the other, each from the models of those before."""
+
+    def solve_next(start, inputs):
+        index, strength = inputs
+        return solver.solve(start, strength, jax.random.fold_in(key, index), tolerance)
+
+    index = jnp.arange(strengths.shape[0], dtype=jnp.int32)
+    return loops.scan(solve_next, solver.begin(params, key), (index, strengths))[1]
+
+
+def first_start(params: Params, curvature: tuple = ()) -> Start:
+    """Return a start with no model before it."""
+    nowhere = beyond_all(tree.norm(params).dtype)
+    return Start(params, nowhere, (params, nowhere), curvature)
+
+
+def next_start(start: Start, model: Params, strength: Array, is_sound: Any) -> Start:
+    """Return the start after a solve.
+
+    Args:
+      start: that of the solve.
+      model: what it found.
+      strength: for which.
+      is_sound: whether it is finite and did not diverge; one that did would spoil all after it.
+    """
+    last = tree.where(is_sound, model, start.model)
+    strength = jnp.asarray(strength, start.strength.dtype)
+    return start._replace(model=last, strength=strength, earlier=(start.model, start.strength))
+
+
+def ahead(start: Start, strength: Array) -> Params:
+    """Extrapolate linearly from the last two models, by at most their distance.
+
+    Zeros stay, and an entry that would change its sign becomes one.
+    """
+    earlier, before = start.earlier
+    gap = start.strength - before
+    share = (strength - start.strength) / jnp.where(gap == 0, 1, gap)
+    share = jnp.where(gap == 0, 0, jnp.clip(share, -1, 1))
+
+    def one(w, old):
+        moved = w + share.astype(w.dtype) * (w - old)
+        return jnp.where(moved * w > 0, moved, 0)
+
+    return jax.tree.map(one, start.model, earlier)
+
+
+def key_of_fold(plan: Plan, key: Key, fold: Array | int) -> Key:
+    """Return the key of a path on part of the data.
+
+    Paths have the same cohorts, which is best for comparing them, but with noise keys of their own:
+    the difference of two releases with the same noise has none.
+    """
+    if not plan.aggregator.noisy:
+        return key
+    return jax.random.fold_in(jax.random.fold_in(key, _FOLD), fold)
+
+
+def beyond_all(dtype: Any) -> Array:
+    """Return a strength at which every parameter that is penalised is zero."""
+    return jnp.asarray(jnp.finfo(dtype).max ** 0.25, dtype)
+
+
+def cast_like(number: Array, other: Array) -> Array:
+    """Return a number in the dtype of another."""
+    return number.astype(jnp.asarray(other).dtype)
+
+
+def _no_solve(zero: Array, num_clients: int) -> Outcome:
+    """Return the outcome of a solve that is skipped."""
+    none, no, sent = jnp.zeros((), jnp.int32), jnp.zeros((), bool), jnp.zeros(num_clients)
+    return Outcome(
+        violation=jnp.zeros_like(zero),
+        rounds=none,
+        checks=none,
+        solved=~no,
+        diverged=no,
+        bytes_down=sent,
+        bytes_up=sent,
+        spent=no,
+    )

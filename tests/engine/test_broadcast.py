@@ -1,0 +1,116 @@
+"""Compressed broadcasts: exact solutions, bytes, special cases, and what does not fit.
+
+The heterogeneous lasso is that of ``test_heterogeneous_lasso``: eight clients in 20 dimensions.
+That sweeps, streams, chunks and parts of runs agree is in ``test_crossed_links``.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import algorithms, uploads
+from fcojax.problems import factored_loss, population_loss
+from fcojax.transforms import euclidean, l1
+from tests.laws.test_heterogeneous_lasso import HALF_LOST, K, corrected, distance, task
+from tests.support import federations
+
+KEY = jax.random.key(3)
+TOP = uploads.top_k(2)
+LOSSY = fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3)
+plain_l1 = l1()
+
+
+@functools.cache
+def data():
+    return fcojax.from_clients(federations.clients(), weights=(1.0, 2.0, 0.5, 3.0, 1.5))
+
+
+def advanced(algorithm, cohort=LOSSY, num_rounds=6, data=data):
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), cohort)
+    hparams = algorithm.hparams_type(client_lr=0.02)
+    state = fcojax.start(algorithm, hparams, federations.start(), data(), KEY, plan)
+    state, history = fcojax.advance(algorithm, hparams, state, data(), plan, num_rounds=num_rounds)
+    return federations.as_vector(fcojax.read_model(algorithm, hparams, state)), history
+
+
+def ended(algorithm, num_steps=1, cohort=None, compressor=TOP, num_rounds=4000, **rates):
+    chosen = uploads.compressed_broadcast(algorithm, compressor)
+    rates = {"client_lr": 0.5 / task().smoothness} | rates
+    plan = fcojax.Plan(fcojax.local_steps(num_steps), cohort or fcojax.everyone())
+    model, _ = fcojax.run(
+        chosen,
+        chosen.hparams_type(**rates),
+        jnp.zeros(20),
+        task().data,
+        KEY,
+        plan,
+        num_rounds=num_rounds,
+        eval_every=num_rounds,
+    )
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg"])
+def test_one_step_of_all_ends_where_the_gradient_vanishes(name):
+    """From 2 of 20 entries; the clients' own solutions are far apart."""
+    geometry = (euclidean(fcojax.transforms.zero()),) if name == "fed_dual_avg" else ()
+    model = ended(getattr(algorithms, name)(factored_loss, *geometry))
+    slope = jax.grad(lambda w: population_loss(factored_loss, w, task().data))(model)
+    assert np.linalg.norm(model) > 0.1 and np.linalg.norm(slope) < 1e-8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cohort", [fcojax.everyone(), HALF_LOST], ids=["everyone", "half, lost"])
+def test_corrected_local_steps_are_exact(cohort):
+    """SCAFFOLD on the smooth part, and a composite method at the solution of the lasso."""
+    safe = corrected()["client_lr"] / 2
+    model = ended(algorithms.scaffold(factored_loss), K, cohort, client_lr=safe)
+    slope = jax.grad(lambda w: population_loss(factored_loss, w, task().data))(model)
+    assert np.linalg.norm(slope) < 1e-8
+    composite = algorithms.composite_fl(factored_loss, plain_l1)
+    found = ended(composite, K, cohort, client_lr=safe, penalty_scale=task().scale)
+    assert distance(found) < 1e-10
+
+
+@pytest.mark.slow
+def test_a_prox_of_the_estimate_ends_at_the_solution_of_the_lasso():
+    chosen = algorithms.fed_mid_osp(factored_loss, euclidean(plain_l1))
+    assert distance(ended(chosen, penalty_scale=task().scale)) < 1e-10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compressor", [uploads.identity(), uploads.top_k(1.0)])
+def test_all_entries_are_the_plain_run(compressor):
+    for name in ("fed_avg", "fed_dual_avg"):
+        chosen = federations.algorithm(name)
+        found, _ = advanced(uploads.compressed_broadcast(chosen, compressor))
+        np.testing.assert_allclose(found, advanced(chosen)[0], rtol=1e-11, atol=1e-13)
+
+
+def test_bytes_are_those_of_a_broadcast_to_all_clients():
+    """The encoded dual, and the sum of step sizes as it is."""
+    cohort, chosen = fcojax.uniform_cohort(cohort_size=2), federations.algorithm("fed_dual_avg")
+    _, plain = advanced(chosen, cohort, 1)
+    _, history = advanced(uploads.compressed_broadcast(chosen, TOP), cohort, 1)
+    bias, others = 8, plain["bytes_down"][0] / 2 - 5 * 8  # single numbers travel as they are
+    encoded = uploads.facts(TOP, jnp.zeros(federations.DIM)).num_bytes
+    assert int(history["bytes_down"][0]) == 5 * (encoded + bias + others)
+    assert history["bytes_up"][0] == plain["bytes_up"][0]
+
+
+@pytest.mark.parametrize(
+    ("compressor", "sentence"),
+    [
+        (uploads.rand_k(2), r"pass contractive\(rand_k\(2\)\)"),
+        (uploads.top_k(lambda h: h.share), "depends on the hyperparameters"),
+        (uploads.top_k(6), "k is 6"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_a_sentence(compressor, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        advanced(uploads.compressed_broadcast(federations.algorithm("fed_avg"), compressor))

@@ -1,0 +1,68 @@
+"""The run that ``tests.experiments.survival`` kills: client state, sampling, losses and an uplink.
+
+A lasso by FedDyn and FedAvg whose uploads are signs and one size, with error feedback.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from experiments.config.keys import sweep_config
+from experiments.studies import lasso
+from fcojax import Uplink
+
+
+def _zeros(payload):
+    return payload
+
+
+def _signs(hparams, payload, residual, key):
+    """Signs and the mean size; the next upload makes up for what they miss."""
+    del hparams, key
+    wanted = jax.tree.map(jnp.add, payload, residual)
+    encoded = [(jnp.sign(leaf).astype(jnp.int8), jnp.mean(jnp.abs(leaf))) for leaf in wanted]
+    return encoded, jax.tree.map(jnp.subtract, wanted, _decoded(encoded))
+
+
+def _decoded(encoded):
+    return [sign.astype(size.dtype) * size for sign, size in encoded]
+
+
+SIGNS = Uplink(_zeros, _signs, _decoded)
+EXPERIMENT = lasso.EXPERIMENT._replace(uplink=lambda config: SIGNS)
+
+
+def get_config():
+    """Everything that can be set with --config.KEY=VALUE."""
+    return sweep_config(
+        algorithms=("fed_dyn", "fed_avg"),
+        client_lr=(0.003, 0.01, 0.03),
+        server_lr=(1.0,),
+        penalty_scale=(0.5,),
+        strength="typed",
+        num_rounds=8000,
+        eval_every=20,
+        seeds=(0, 1),
+        cohort_size=6,
+        dropout_probability=0.2,
+        num_steps=5,
+        batch_size=8,
+        point_chunk_size=2,
+        criterion="objective",
+        criterion_rounds=200,
+        num_clients=16,
+        num_examples=32,
+        num_validation=8,
+        dim=64,
+        num_true=16,
+        mean_scale=0.1,
+        correlation=0.0,
+        bias_scale=1.0,
+        noise_scale=1.0,
+        cuts=(1e-2,),
+    )
+
+
+def quick(config):
+    """Shrinks the run to a few seconds."""
+    config.num_rounds = 300
+    config.seeds = (0,)

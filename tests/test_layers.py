@@ -1,0 +1,163 @@
+"""Which room may import which: ground, the paper, the loop, the seam, satellites.
+
+A module imports from its own room and from rooms above it. Satellites, the launcher and the
+benchmarks build on what users see: ``fcojax``, its public packages, and ``fcojax.extend``.
+"""
+
+import ast
+import functools
+import graphlib
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+GROUND = ("types", "tree", "arguments", "factories", "memo", "xla", "shuffle")
+PAPER = ("transforms", "problems", "algorithms")
+LOOP = ("engine", "grid", "devices")
+SEAM = ("extend",)
+CORE = GROUND + PAPER + LOOP + SEAM  # top to bottom
+SATELLITES = (  # top to bottom
+    "reference",
+    "safetensors",
+    "uploads",
+    "robust",
+    "attacks",
+    "privacy",
+    "rows",
+    "selection",
+    "flower",
+    "theory",
+    "check",
+    "networks",
+    "datasets",
+    "estimators",
+)
+# What satellites may import of the core: the packages that users see, and the seam.
+OPEN = {"fcojax"} | {
+    f"fcojax.{room}" for room in ("types", "tree", "grid", "devices", "extend", *PAPER)
+}
+SOURCES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for folder in ("fcojax", "experiments", "benchmarks", "configs")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
+# The package itself, its command, and the launcher's names for users: all that they name.
+ENTRANCES = {"", "__main__"}
+# Rooms of the core that the launcher, configs and benchmarks never import.
+PRIVATE = ("engine", "xla", "memo", "factories", "arguments", "shuffle")
+# What a room still imports beyond its floor; each entry goes with the port of its room.
+ALLOWED_UNTIL_PORTED = {
+    "experiments": """
+        arguments engine.compaction engine.debugging engine.grid engine.optimality
+        engine.participation.samplers engine.placement.chunk_size engine.placement.mesh
+        engine.plan engine.program engine.state engine.status engine.stepper
+        engine.stream engine.sweep engine.tuning engine.validation memo shuffle
+        xla.rules
+    """,
+}
+
+
+@functools.cache
+def exported_functions(package):
+    """The submodules of a package whose names stand for a function of theirs in the package."""
+    tree = ast.parse(SOURCES[package].read_text("utf-8")) if package in SOURCES else ast.Module([])
+    taken = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    names = {(node.module, f"{package}.{alias.name}") for node in taken for alias in node.names}
+    return {name for source, name in names if source == name}
+
+
+def imports(module):
+    """The modules that a module imports, also inside functions, but not for a type checker."""
+    tree = ast.parse(SOURCES[module].read_text("utf-8"))
+    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.If)]
+    typing = [n for n in blocks if "TYPE_CHECKING" in ast.unparse(n.test)]
+    unread = {id(node) for block in typing for node in ast.walk(block)}
+    for node in ast.walk(tree):
+        if id(node) in unread:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            # A submodule is needed in place of the package that it is taken from, but not where
+            # the package exports a function of the same name, as ``algorithms.fed_dual_avg``.
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            names -= exported_functions(node.module)
+            yield from names & SOURCES.keys()
+            if {f"{node.module}.{alias.name}" for alias in node.names} - (names & SOURCES.keys()):
+                yield node.module
+
+
+def room(module):
+    """``problems`` of ``fcojax.problems.lasso``, ``experiments`` of all of the launcher."""
+    top, *below = module.split(".")
+    return (below[0] if below else "") if top == "fcojax" else top
+
+
+def is_allowed(own, other):
+    """Whether a module of the room ``own`` may import the module ``other``."""
+    top, its = other.split(".")[0], room(other)
+    if top not in ("fcojax", "experiments", "benchmarks", "configs") or own == its:
+        return True
+    if own == "engine" and its == "algorithms":  # the five functions and local work, no method
+        return other.removeprefix("fcojax.algorithms.") in ("base", "local", "work")
+    if own in CORE:
+        return its in CORE and CORE.index(its) < CORE.index(own)
+    if own in SATELLITES:
+        is_above = its in SATELLITES and SATELLITES.index(its) < SATELLITES.index(own)
+        return other in OPEN or is_above and other == f"fcojax.{its}"
+    return its not in PRIVATE if top == "fcojax" else top == "experiments"
+
+
+@pytest.mark.parametrize("own", sorted({room(name) for name in SOURCES} - ENTRANCES))
+def test_a_room_imports_only_what_its_floor_may(own):
+    assert own in (*CORE, *SATELLITES, "experiments", "benchmarks", "configs"), "on no floor"
+    members = [module for module in SOURCES if room(module) == own]
+    imported = {other for module in members for other in imports(module)}
+    forbidden = {other for other in imported if not is_allowed(own, other)}
+    allowed = {f"fcojax.{name}" for name in ALLOWED_UNTIL_PORTED.get(own, "").split()}
+    assert forbidden <= allowed
+
+
+def test_reports_know_no_experiment_and_experiments_neither_each_other_nor_the_launcher():
+    for module in SOURCES:
+        parts = module.split(".")
+        others = [other.split(".") for other in imports(module) if other.startswith("experiments.")]
+        if parts[0] != "experiments":
+            continue
+        if parts[1:2] in (["report"], ["study"]):
+            assert all(other[1] == "report" for other in others), module
+        elif parts[1:2] == ["studies"]:
+            others = [other for other in others if other[:3] != parts[:3]]
+            assert all(other[1] in ("report", "study") for other in others), module
+        else:
+            assert all(other[1] != "studies" for other in others), module
+
+
+def test_nothing_is_imported_in_a_circle():
+    graph = {module: set(imports(module)) & SOURCES.keys() - {module} for module in SOURCES}
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which shows the circle
+
+
+def test_no_private_part_of_jax_is_imported():
+    for module in SOURCES:
+        private = [m for m in imports(module) if m.startswith("jax.") and "._" in m]
+        assert not private, f"{module} imports {private}"
+
+
+def test_importing_the_library_starts_no_backend_and_loads_the_core_alone():
+    # The number of devices can be set only as long as there is no backend.
+    check = (
+        "import fcojax, jax, sys; jax.config.update('jax_num_cpu_devices', 3); "
+        "assert len(jax.devices('cpu')) == 3; print(*sys.modules); "
+        "assert fcojax.networks.two_layer and 'flax' in sys.modules"
+    )
+    command = [sys.executable, "-c", check]
+    done = subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    assert not loaded & {"flax", "orbax", "matplotlib", "sklearn", "h5py", "rich"}
+    satellites = {room(module) for module in loaded if module.startswith("fcojax.")}
+    assert not satellites & set(SATELLITES)
