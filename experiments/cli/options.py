@@ -48,8 +48,7 @@ TENSORBOARD = flags.DEFINE_bool("tensorboard", False, "The same as --writers=ten
 WRITERS = flags.DEFINE_list(
     "writers",
     [],
-    "Where curves go too, block by block: csv, tensorboard, wandb, trackio, mlflow or "
-    "MODULE:FUNCTION.",
+    "Where curves go too, block by block: csv, tensorboard or MODULE:FUNCTION.",
 )
 PROFILE = flags.DEFINE_bool("profile", False, "Wrap one block in the profiler.")
 COORDINATOR = flags.DEFINE_string(

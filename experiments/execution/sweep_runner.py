@@ -82,7 +82,7 @@ class SweepRunner:
         """
         left = _MAX_EXTENSIONS if self.settings.extend else 0
         while True:
-            last = _JobRun(self, job, _MAX_EXTENSIONS - left if self.settings.extend else 0)
+            last = _JobRun(self, job)
             found = last.run()
             if not (left and found["edges"]):
                 break
@@ -103,8 +103,8 @@ class SweepRunner:
 class _JobRun:
     """One job on its way through its grid."""
 
-    def __init__(self, runner: SweepRunner, job: Job, num_extensions: int):
-        self.began, self.num_extensions = time.monotonic(), num_extensions
+    def __init__(self, runner: SweepRunner, job: Job):
+        self.began = time.monotonic()
         self.runner, self.settings = runner, runner.settings
         self.progress, self.watch = runner.progress, runner.watch
         runs = num_points(job.grid) * len(self.settings.seeds)
@@ -244,8 +244,8 @@ class _JobRun:
 
     def _show(self, part: np.ndarray, rows: list[Row]) -> None:
         """Let writers know of rows of one part of the grid."""
-        name = f"_widened{self.num_extensions}" if self.num_extensions else ""
-        name += f"_{part[0]}-{part[-1]}" if len(self.parts) > 1 else ""
+        # Points that a wider grid adds are a part of their own.
+        name = f"_{part[0]}-{part[-1]}" if len(self.parts) > 1 else ""
         self.progress.grow(self.label, name, self.recorder.points, rows)
 
     def _without_diverged(

@@ -1,1 +1,1 @@
-"""Figures, comparisons, metric files and the pages of results."""
+"""Figures, metric files and the pages of results."""

@@ -1,4 +1,4 @@
-"""Metric writers: curves of a sweep, block by block, to files, to a service, or to your function.
+"""Metric writers: curves of a sweep, block by block, to files or to your function.
 
 A writer is ``(workdir, label) -> log``, and ``log(round, measures)`` takes one evaluation.
 ``--writers=csv,mine:printed`` chooses the writers.
@@ -68,60 +68,9 @@ class _Tensorboard:
         self._writer.flush()
 
 
-class _Wandb:
-    """A run of Weights & Biases, in a project named after the workdir."""
-
-    def __init__(self, workdir: pathlib.Path, label: str):
-        import wandb  # pyright: ignore[reportMissingImports]
-
-        project = workdir.resolve().name
-        self._run = wandb.init(
-            project=project, name=label, dir=os.fspath(workdir), reinit="create_new"
-        )
-        self.close = self._run.finish
-
-    def __call__(self, number: int, measures: dict[str, float]) -> None:
-        self._run.log(measures, step=number)
-
-
-class _Trackio:
-    """A run of Trackio, in a project named after the workdir."""
-
-    def __init__(self, workdir: pathlib.Path, label: str):
-        import trackio  # pyright: ignore[reportMissingImports]
-
-        self._run = trackio.init(project=workdir.resolve().name, name=label)
-        self.close = self._run.finish
-
-    def __call__(self, number: int, measures: dict[str, float]) -> None:
-        self._run.log(measures, step=number)
-
-
-class _Mlflow:
-    """A run of MLflow, in an experiment named after the workdir."""
-
-    def __init__(self, workdir: pathlib.Path, label: str):
-        from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
-
-        self._client, name = MlflowClient(), workdir.resolve().name
-        found = self._client.get_experiment_by_name(name)
-        experiment = self._client.create_experiment(name) if found is None else found.experiment_id
-        self._run = self._client.create_run(experiment, run_name=label).info.run_id
-
-    def __call__(self, number: int, measures: dict[str, float]) -> None:
-        for name, value in measures.items():
-            self._client.log_metric(self._run, name, value, step=number)
-
-    def close(self) -> None:
-        self._client.set_terminated(self._run)
-
-
 _KNOWN: dict[str, tuple[Writer, str | None]] = {
     "csv": (_Csv, None),
     "tensorboard": (_Tensorboard, "tensorboardX"),
-    "wandb": (_Wandb, "wandb"),
-    "trackio": (_Trackio, "trackio"),
-    "mlflow": (_Mlflow, "mlflow"),
 }
 
 

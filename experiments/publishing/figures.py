@@ -1,6 +1,6 @@
 """Judge the claims of a finished run again, and draw its figures and its page.
 
-    fcojax figures NAME|FILE.py --workdir=DIR[,DIR,...]
+    fcojax figures NAME|FILE.py --workdir=DIR
 
 In a clone: ``python -m experiments.publishing.figures --config=FILE.py --workdir=DIR``.
 """
@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NoReturn, cast
+from typing import NoReturn
 
 from absl import app, flags
 from ml_collections import ConfigDict
@@ -21,7 +21,6 @@ from experiments.config import config_file
 from experiments.config.config_file import ConfigFile
 from experiments.process import invocation
 from experiments.process.errors import CANNOT, UserError, sentence, suggest
-from experiments.publishing import comparison
 from experiments.report import charts, heatmaps, page, plots, tables
 from experiments.report import rows as tidy
 from experiments.report.look import Look, looking
@@ -214,32 +213,9 @@ def judge(
     tidy.write_json(path, sealed(summary) if is_intact else summary)
 
 
-def compare(
-    workdirs: list[pathlib.Path],
-    file: ConfigFile,
-    folder: pathlib.Path,
-    measures: Sequence[str] = (),
-    over: plots.Over = "round",
-) -> list[pathlib.Path]:
-    """Draw runs of one sweep together; return the paths of figures and page."""
-    comparison.check_comparable(workdirs, file)
-    rows, summary = comparison.gather(workdirs)
-    (folder / "figures").mkdir(parents=True, exist_ok=True)
-    sweep = cast(Sweep, file.experiment)
-    drawn, curves = _draw_sweep(folder / "figures", sweep, rows, summary, measures, over)
-    shown = [page.Shown(figure, "") for figure in drawn]
-    shown[0] = shown[0]._replace(charts=curves)
-    return [*drawn, comparison.write(folder, workdirs, file, shown, summary)]
-
-
-def _require_labels(workdirs: list[pathlib.Path], labels: Mapping[str, str]) -> None:
-    """Raise ``UserError`` unless every label is that of a method in these runs."""
-    known = set()
-    for workdir in workdirs if labels else ():
-        rows = tidy.load(workdir / "rows.jsonl")
-        names = {row["algorithm"] for row in rows if "algorithm" in row}
-        known |= names
-        known |= {comparison.label(workdir, name) for name in names if len(workdirs) > 1}
+def _require_labels(rows: list[Row], labels: Mapping[str, str]) -> None:
+    """Raise ``UserError`` unless every label is that of a method in these rows."""
+    known = {row["algorithm"] for row in rows if "algorithm" in row}
     for label in labels:
         if label not in known:
             what = suggest(label, known) if known else "this study names none in its rows."
@@ -264,7 +240,7 @@ def _manual() -> str:
     known = flags.FLAGS.flags_by_module_dict()[sys.argv[0]]
     return "\n".join(
         [
-            f"usage: {typed} --workdir=DIR[,DIR,...] [flags]",
+            f"usage: {typed} --workdir=DIR [flags]",
             "",
             (__doc__ or "").partition("\n")[0],
             "",
@@ -276,9 +252,9 @@ def _manual() -> str:
 def _main(argv: list[str]) -> None:
     try:
         if len(argv) > 1:
-            raise UserError(f"unexpected argument {argv[1]}; runs are given as --workdir=DIR,DIR.")
+            raise UserError(f"unexpected argument {argv[1]}; the run is given as --workdir=DIR.")
         with looking(look := _look()):
-            drawn = _drawn([pathlib.Path(name) for name in flags.FLAGS.workdir], look.labels)
+            drawn = _drawn(flags.FLAGS.workdir, look.labels)
     except Exception as error:
         if flags.FLAGS.traceback:
             raise
@@ -286,43 +262,34 @@ def _main(argv: list[str]) -> None:
     print_plain("\n".join(map(str, drawn)))
 
 
-def _drawn(workdirs: list[pathlib.Path], labels: Mapping[str, str]) -> list[pathlib.Path]:
-    """Draw one run, judged again, or several side by side; return the paths."""
-    if workdirs in ([], [pathlib.Path()]):
+def _drawn(name: str, labels: Mapping[str, str]) -> list[pathlib.Path]:
+    """Draw a run, judged again; return the paths."""
+    if not name:
         raise UserError("--workdir is empty; pass the folder of a run.")
-    for workdir in workdirs:
-        if not (workdir / "summary.json").is_file():
-            raise UserError(f"{workdir} holds no finished run.")
+    workdir = pathlib.Path(name)
+    if not (workdir / "summary.json").is_file():
+        raise UserError(f"{workdir} holds no finished run.")
     file = config_file.load(flags.FLAGS.config)
-    if len(workdirs) > 1:
-        if not flags.FLAGS.into:
-            raise UserError(
-                "several runs are drawn into a folder of their own; pass --into=FOLDER."
-            )
-        _require_labels(workdirs, labels)
-        return compare(
-            workdirs, file, pathlib.Path(flags.FLAGS.into), flags.FLAGS.panels, flags.FLAGS.over
-        )
-    run = json.loads((workdirs[0] / "config.json").read_text("utf-8"))
+    run = json.loads((workdir / "config.json").read_text("utf-8"))
     config = ConfigDict(run["config"])
-    again = f"the command in {workdirs[0] / 'config.json'} makes it again"
+    again = f"the command in {workdir / 'config.json'} makes it again"
     try:
-        summary = {} | json.loads((workdirs[0] / "summary.json").read_text("utf-8"))
-        others = changed(workdirs[0], summary)
+        summary = {} | json.loads((workdir / "summary.json").read_text("utf-8"))
+        others = changed(workdir, summary)
     except (ValueError, TypeError):
-        raise UserError(f"{workdirs[0]} has a damaged summary.json; {again}.") from None
+        raise UserError(f"{workdir} has a damaged summary.json; {again}.") from None
     why = f"its {' and '.join(others)} was changed since the run; {again}"
     try:
-        _require_labels(workdirs, labels)
-        rows = tidy.load(workdirs[0] / "rows.jsonl")
-        judge(workdirs[0], file, config, rows, "--quick" in run["command"])
-        drawn = draw(workdirs[0], file, config, rows, flags.FLAGS.panels, flags.FLAGS.over)
+        rows = tidy.load(workdir / "rows.jsonl")
+        _require_labels(rows, labels)
+        judge(workdir, file, config, rows, "--quick" in run["command"])
+        drawn = draw(workdir, file, config, rows, flags.FLAGS.panels, flags.FLAGS.over)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         if not others:
             raise
-        raise UserError(f"{workdirs[0]} cannot be drawn: {why}.") from error
+        raise UserError(f"{workdir} cannot be drawn: {why}.") from error
     if others:
-        invocation.speak("figures", f"{workdirs[0]} is drawn, but {why}.")
+        invocation.speak("figures", f"{workdir} is drawn, but {why}.")
     return drawn
 
 
@@ -356,9 +323,8 @@ def _leave(message: str) -> NoReturn:
 
 
 if __name__ == "__main__":
-    flags.DEFINE_list("workdir", None, "The workdir of a run, or several.", required=True)
+    flags.DEFINE_string("workdir", None, "The workdir of a run.", required=True)
     flags.DEFINE_string("config", None, "The config file of the run.", required=True)
-    flags.DEFINE_string("into", "", "The folder for figures and page of several runs.")
     flags.DEFINE_list("labels", [], "Names of methods, as fed_avg=Ours,fed_mid=Theirs.")
     flags.DEFINE_list("panels", [], "The measures whose curves are drawn, as f1,suboptimality.")
     flags.DEFINE_enum(
