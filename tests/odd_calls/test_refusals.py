@@ -81,10 +81,6 @@ TABLE = {
         ),
         "steps",
     ),
-    "a penalty that is not applied": (
-        lambda: algorithms.fed_opt(squares, l1(), server_prox=False),
-        "client_prox",
-    ),
     "a proximal term without its strength": (
         lambda: algorithms.fed_opt(squares, proximal_term=True),
         "prox_scale",
@@ -191,13 +187,13 @@ TABLE = {
         ),
         "everyone",
     ),
-    "an uplink where uploads must arrive whole": (
+    "a codec where uploads must arrive whole": (
         lambda: ran(
             algorithm=algorithms.fed_gd(squares),
             hparams=algorithms.fed_gd.Hparams(0.1),
-            plan=fcojax.Plan(STEPS, uplink=fcojax.uploads.compressed(fcojax.uploads.sign())),
+            plan=fcojax.Plan(STEPS, codec=fcojax.uploads.compressed(fcojax.uploads.sign())),
         ),
-        "uplink=None",
+        "codec",
     ),
     "more groups than clients": (lambda: planned(cohort=fcojax.cyclic(num_groups=3)), "groups"),
     "nobody in any round": (lambda: fcojax.from_trace([]), "round"),
