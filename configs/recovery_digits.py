@@ -56,7 +56,9 @@ def get_config():
         criterion_rounds=250,
         data_dir="",  # the folder of the data; without one they are synthetic
         num_clients=367,  # M
-        share_held_out=0.1,  # of each client's examples, for validation
+        share_held_out=0.1,  # of each client's examples, or of the clients, for validation
+        unseen_writers=False,  # True: validate on writers that do not train
+        features="",  # quadratic or random:512, in place of pixels
         dim=784,  # features
         size_log_mean=4.0,  # mean logarithm of synthetic clients' sizes
         cuts=(1e-4, 1e-2),  # sizes above which an entry counts as found

@@ -20,6 +20,11 @@ in Dirichlet shares, which are uneven if ``concentration`` is small.
         --config.data_dir=a9a.npz --config.features=train --config.target=train_labels \
         --config.client= --config.positive_above=0
 
+Survival times in a CSV or Parquet file, stratified by site:
+
+    fcojax run select --workdir=runs/survival --config.data_dir=FILE.csv \
+        --config.loss=cox --config.time=months --config.event=died
+
 Sites are weighted by their rows, as with ``weights="examples"``. Strengths decrease from the
 smallest one that selects nothing, known after one exchange of gradients. ``by`` is the rule that
 chooses: each ``site`` left out, folds of ``sites`` or ``examples``, or ``aic``, ``bic``, ``ebic``.
@@ -45,7 +50,9 @@ def get_config():
     config.drop = ("",)  # features to leave out, as age,dose
     config.positive_above = float("inf")  # a threshold that turns numbers into two classes
 
-    config.loss = "logistic"  # linear, logistic, poisson, huber, median or squared_hinge
+    config.loss = "logistic"  # linear, logistic, poisson, huber, median, squared_hinge or cox
+    config.time = "time"  # of loss cox: the column of survival times, in place of target
+    config.event = "event"  # of loss cox: the column with 1 for an event, 0 if censored
     config.l1_fraction = 1.0  # of the elastic net; 1 is the lasso
     config.groups = ""  # chosen together: a CSV file of columns and groups, or lab=lab_*|crp,...
     config.group_fraction = 1.0  # of the groups' penalty; the rest is l1; 1 for trend

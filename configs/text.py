@@ -30,8 +30,8 @@ def get_config():
         criterion="validation_loss",
         criterion_rounds=20,
         data_dir="",  # a folder with a text file for each client
-        network="char_gru",  # or char_lstm
-        num_units=64,  # of the recurrent layer
+        network="char_gru",  # or char_lstm, transformer
+        num_units=64,  # of the layer
         length=20,  # characters of a sequence
         num_clients=20,  # of drawn texts
         num_characters=800,  # of a drawn text

@@ -19,9 +19,10 @@ from experiments.report.claims import Claim
 from experiments.report.plots import Panel
 from experiments.report.rows import Row, plain
 from experiments.report.summary import SUPPORT
-from fcojax import Plan, arguments, shuffle
+from fcojax import Plan
 from fcojax.algorithms import Work
 from fcojax.algorithms.base import Factory
+from fcojax.extend import Seed, checked_value, words
 from fcojax.problems import ClientData, Problem, from_clients
 from fcojax.transforms import (
     Manifold,
@@ -115,13 +116,13 @@ def check(experiment: "Experiment", config: ConfigDict) -> None:
     for annotation, names in experiment.keys.items():
         for name, value, least, most in keyed(config, names):
             if not isinstance(value, tuple | list):
-                arguments.checked_value(name, value, annotation)
+                checked_value(name, value, annotation)
                 continue
             if not least <= len(value) <= (most or len(value)):
                 what = f"{least} values" if most else f"at least {least} values"
                 raise ValueError(f"{name} is {value}; pass {what}.")
             for entry in value:
-                arguments.checked_value(f"an entry of {name}", entry, annotation)
+                checked_value(f"an entry of {name}", entry, annotation)
     for needed, holds in experiment.requires.items():
         if not holds(config):
             flat, words = dict(_flattened(config)), needed.replace(",", "").split()
@@ -160,8 +161,8 @@ def with_support(problem: Problem, cut: float) -> Problem:
 
     def measures(params):
         found = jnp.abs(params["kernel"]) > cut
-        seed = shuffle.Seed(jnp.array(_CODES, jnp.uint32))
-        codes = shuffle.words(seed, jnp.arange(found.size, dtype=jnp.int32))
+        seed = Seed(jnp.array(_CODES, jnp.uint32))
+        codes = words(seed, jnp.arange(found.size, dtype=jnp.int32))
         code = jnp.sum(jnp.where(found, codes.reshape(found.shape), 0), dtype=jnp.uint32)
         return problem.measures(params) | {SUPPORT: code}
 

@@ -317,7 +317,14 @@ def seeing_all(attack: Attack, plan: Plan | Work) -> Plan:
         collect=STACK,
         finish=finish,
     )
-    return plan._replace(codec=None if codec is None else _beside(codec), aggregator=aggregator)
+    return plan._replace(codec=_beside(codec or _AS_IT_IS), aggregator=aggregator)
+
+
+_AS_IT_IS = Codec(
+    lambda payload: (),
+    lambda hparams, payload, residual, *keys: (payload, residual),
+    lambda encoded: encoded,
+)
 
 
 def _beside(codec: Codec) -> Codec:

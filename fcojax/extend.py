@@ -48,6 +48,10 @@ from fcojax.engine.aggregator import (
     weighted_mean,
 )
 from fcojax.engine.client_loop import Rows, local_handle, through_codec
+
+# Sweeps by blocks, as the launcher runs them.
+from fcojax.engine.compaction import halved, join_points, padded, take_points, take_seeds
+from fcojax.engine.debugging import find_first_nonfinite
 from fcojax.engine.first_uploads import kept_for, reads_fraction, require_fitting
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.hparams import as_arrays, at_round, is_schedule, number
@@ -61,6 +65,8 @@ from fcojax.engine.padding import sizes_matter
 from fcojax.engine.participation.availability import Cyclic, Markov
 from fcojax.engine.participation.recorded import Trace
 from fcojax.engine.participation.samplers import CoinFlips, Dropout, Everyone, UniformCohort
+from fcojax.engine.placement.chunk_size import device_memory
+from fcojax.engine.placement.mesh import decomposes_on_a_cpu
 from fcojax.engine.plan import as_plan
 from fcojax.engine.program import Program
 from fcojax.engine.randomness import (
@@ -75,7 +81,10 @@ from fcojax.engine.randomness import (
 )
 from fcojax.engine.round import server_step
 from fcojax.engine.solve import Outcome, has_failed, solve_traced
-from fcojax.engine.state import is_sweep
+from fcojax.engine.state import is_sweep, on_mesh
+from fcojax.engine.stepper import advance_compiled, advance_donating
+from fcojax.engine.stream import on_disk
+from fcojax.engine.sweep import repeated, runs_at_once
 from fcojax.engine.validation import (
     as_first_states,
     as_params,
@@ -95,7 +104,7 @@ from fcojax.problems.least_squares import half_squared_error
 from fcojax.problems.losses import Loss, RandomLoss
 from fcojax.problems.measures import at_cuts, density, on_validation
 from fcojax.problems.second_moments import row_weights
-from fcojax.shuffle import permuted, words
+from fcojax.shuffle import Seed, permuted, words
 from fcojax.transforms.bisection import least_scale
 from fcojax.transforms.manifolds.manifold import ambient_norm
 from fcojax.transforms.penalties.norms import grouped
@@ -104,5 +113,4 @@ from fcojax.transforms.penalties.norms import grouped
 from fcojax.xla.jaxprs import depend_on_first, inner_programs
 from fcojax.xla.linalg import singular_values, symmetric_eigh
 from fcojax.xla.recurrence import recurrence
-from fcojax.xla.rewriting import fast_inside_loops
 from fcojax.xla.rules import backend, in_full_precision, pretend, rules

@@ -14,10 +14,8 @@ from experiments.execution.jobs import Job
 from experiments.process.errors import UserError
 from experiments.report.summary import curves
 from experiments.storage.row_store import RowStore
-from fcojax import privacy
-from fcojax.engine.grid import num_points, take
-from fcojax.engine.status import Status
-from fcojax.extend import allowance_of
+from fcojax import Status, privacy
+from fcojax.extend import allowance_of, num_points, take
 from fcojax.privacy import multiplier_of, together
 from fcojax.problems import ClientData
 

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 
 from experiments.report.summary import SUPPORT
 from experiments.study import Sweep
+from fcojax import kkt_violation
 from fcojax.algorithms.fed_dual_avg import FedDualAvgHparams
-from fcojax.engine.optimality import VIOLATION, kkt_violation
+from fcojax.extend import VIOLATION
 from fcojax.problems import ClientData, Problem, population_loss
 from fcojax.reference import optimum
 from fcojax.transforms import Penalty

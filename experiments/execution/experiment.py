@@ -25,7 +25,7 @@ from experiments.report import rows as tidy
 from experiments.report.rows import Row
 from experiments.storage.workdir import Workdir
 from experiments.study import Study, Sweep, check
-from fcojax.engine.stream import on_disk
+from fcojax.extend import on_disk
 
 _SECONDS_BETWEEN_WRITES = 1.0  # of a study's rows
 

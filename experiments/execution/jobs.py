@@ -16,24 +16,32 @@ from experiments.config import algorithms
 from experiments.config.settings import Settings
 from experiments.report.rows import points_of
 from experiments.study import Sweep
-from fcojax import tree, uploads
+from fcojax import Plan, State, Stream, look, read_model, start, tree, uploads
 from fcojax.algorithms import Algorithm
-from fcojax.engine.compaction import halved, padded, take_points, take_seeds
-from fcojax.engine.grid import num_points, take
-from fcojax.engine.placement.chunk_size import device_memory, sized
-from fcojax.engine.placement.mesh import client_mesh, decomposes_on_a_cpu, shard_clients, spread
-from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.program import Program
-from fcojax.engine.state import State, on_mesh
-from fcojax.engine.stepper import advance_compiled, advance_donating, look, read_model, start
-from fcojax.engine.stream import Stream, on_disk
-from fcojax.engine.sweep import repeated, runs_at_once
-from fcojax.engine.tuning import fastest_chunk_size
-from fcojax.engine.validation import require_run
+from fcojax.devices import client_mesh, fastest_chunk_size, shard_clients, sized, spread
+from fcojax.extend import (
+    Program,
+    advance_compiled,
+    advance_donating,
+    as_plan,
+    decomposes_on_a_cpu,
+    device_memory,
+    halved,
+    num_points,
+    on_disk,
+    on_mesh,
+    padded,
+    repeated,
+    require_run,
+    rules,
+    runs_at_once,
+    take,
+    take_points,
+    take_seeds,
+)
 from fcojax.problems import ClientData, Problem
 from fcojax.transforms import Penalty
 from fcojax.types import Key, PyTree
-from fcojax.xla.rules import rules
 
 # From this many points on, a CPU runs a grid in two halves of one program. When half of the points
 # have diverged, one half is left and nothing is compiled. Both halves read the same examples, so if

@@ -7,10 +7,8 @@ import numpy as np
 
 from experiments.execution.jobs import PreparedJob
 from experiments.process.errors import UserError
-from fcojax.engine.compaction import join_points
-from fcojax.engine.debugging import find_first_nonfinite
-from fcojax.engine.grid import take
-from fcojax.engine.state import State
+from fcojax import State
+from fcojax.extend import find_first_nonfinite, join_points, take
 from fcojax.problems.clients import ids_of
 from fcojax.types import PyTree
 

@@ -10,7 +10,7 @@ import numpy as np
 from experiments.report import rows as tidy
 from experiments.report.verdict import WARNINGS, verdict
 from experiments.storage.row_store import RowStore
-from fcojax.engine.status import Status
+from fcojax import Status
 from fcojax.types import PyTree
 
 # Statuses of rows before which nothing went wrong.

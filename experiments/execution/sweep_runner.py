@@ -29,9 +29,8 @@ from experiments.report.rows import Row, hparams_of
 from experiments.report.summary import summarise
 from experiments.storage.checkpoints import Checkpoints, folder_of, holding, parts_of, state_of
 from experiments.storage.row_store import RowStore
-from fcojax.engine.compaction import join_points
-from fcojax.engine.grid import num_points, take
-from fcojax.engine.state import State
+from fcojax import State
+from fcojax.extend import join_points, num_points, take
 from fcojax.problems import Problem
 from fcojax.transforms import Penalty
 from fcojax.types import PyTree

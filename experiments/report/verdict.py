@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from fcojax.engine.status import Status
+from fcojax import Status
 
 # A run has diverged once its objective exceeds the start by this multiple of its absolute value.
 _BLOW_UP = 10.0

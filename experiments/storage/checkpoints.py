@@ -21,7 +21,7 @@ import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from experiments.storage import orbax_single
-from fcojax.engine.state import State
+from fcojax import State
 
 _KEPT = 3
 

@@ -13,7 +13,7 @@ from fcojax.algorithms import local_scan
 from fcojax.algorithms.work import Work
 from fcojax.arguments import validated
 from fcojax.problems.fields import require_floats
-from fcojax.problems.losses import Loss, RandomLoss, losses_of
+from fcojax.problems.losses import Loss, RandomLoss, WholeBatchLoss, losses_of
 from fcojax.types import Array, Key, Params, PyTree
 from fcojax.xla import rules
 from fcojax.xla.loops import batch_max
@@ -60,6 +60,10 @@ class Batch(NamedTuple):
         if self.step is None:
             return jax.random.fold_in(self.source, WHOLE)
         return jax.random.fold_in(jax.random.fold_in(self.source, STEP), self.step)
+
+
+class Minibatch(Batch):
+    """Some of a client's examples; a ``WholeBatchLoss`` refuses them."""
 
 
 @functools.partial(
@@ -227,7 +231,7 @@ class Local:
     def _gather(self, step: Array, rows: Array, weights: Array | None) -> Batch:
         weights = jnp.ones(rows.shape[0]) if weights is None else weights
         examples = jax.tree.map(lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), self.rows)
-        return Batch(examples, weights, self.key, step)
+        return Minibatch(examples, weights, self.key, step)
 
     def draw(self, steps: Array, seed: shuffle.Seed | None = None) -> tuple[Array, Array | None]:
         """Draw the examples that each step uses.
@@ -288,7 +292,13 @@ def mean_loss(loss: Loss) -> Callable[[Params, Batch], Array]:
 
     def value(params, batch):
         key = batch.key if isinstance(loss, RandomLoss) else None
-        losses = losses_of(loss, params, batch.examples, key)
+        whole = isinstance(loss, WholeBatchLoss)
+        if whole and isinstance(batch, Minibatch):
+            raise ValueError(
+                f"the loss is a WholeBatchLoss but the batch has {batch.weights.shape[0]} of the "
+                "client's examples; pass batch_size=None."
+            )
+        losses = losses_of(loss, params, batch.examples, key, batch.weights if whole else None)
         # Selected, since 0 * nan is nan. Gradients multiply by zero all the same: see full.
         weights = batch.weights.astype(losses.dtype)
         return jnp.sum(jnp.where(weights > 0, weights * losses, 0)) / jnp.sum(weights)

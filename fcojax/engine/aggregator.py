@@ -45,7 +45,7 @@ class RoundWeights(NamedTuple):
 class Change(NamedTuple):
     """What a codec decodes to if the server keeps an estimate of the upload, and this corrects it.
 
-    Only an aggregator that adds up changes takes it; any other would take the mean of corrections
+    Only an aggregator with ``takes_changes`` has it; any other would take the mean of corrections
     for the mean of uploads, and is refused.
     """
 
@@ -267,6 +267,8 @@ class Aggregator(NamedTuple):
       noisy: whether it adds noise for privacy. Selection gives folds noise of their own and refuses
         a refit without noise, and accounts refuse noise that they do not know.
       noise: what accounts know of the noise.
+      takes_changes: whether payloads are a ``Change`` each, which codecs such as that of
+        ``uploads.ef21`` decode to.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -288,6 +290,7 @@ class Aggregator(NamedTuple):
     finish: Callable[[Any, PyTree, RoundWeights, PyTree, Key], Aggregate] = weighted_mean
     noisy: bool = False
     noise: Noise | None = None
+    takes_changes: bool = False
 
     example = "robust.averaged(...)"
 

@@ -13,7 +13,7 @@ from fcojax.engine.client_loop import local_handle, through_codec
 from fcojax.engine.plan import Plan
 from fcojax.problems.clients import ClientData
 from fcojax.types import PyTree
-from fcojax.xla.jaxprs import depend_on_first, uses_first_argument
+from fcojax.xla.jaxprs import depend_on_first
 
 
 class FirstUploads(NamedTuple):
@@ -81,6 +81,12 @@ def kept_for(plan: Plan, hparams: PyTree, result: ClientResult) -> tuple[PyTree,
         result = result._replace(upload=upload)
         _require_known_size(plan.codec, hparams, zeros, residual)
     is_change = isinstance(result.upload, Change)
+    if is_change != plan.aggregator.takes_changes:
+        raise ValueError(
+            "codec and aggregator do not belong together, as the one sends corrections of an "
+            "estimate and the other takes whole uploads, or the reverse; pass both of "
+            "uploads.ef21(...), as in Plan(work, cohort, *uploads.ef21(...)), or neither."
+        )
     memory = plan.aggregator.init(Change(zeros) if is_change else zeros)
     one = jax.eval_shape(functools.partial(received, plan.aggregator), hparams, memory, result)
     return residual, memory, one
@@ -113,24 +119,13 @@ def require_fitting(
             "the codec adds what it left out of an upload to later ones, which mean another thing "
             "in this algorithm; pass a codec without feedback, such as uploads.compressed(...)."
         )
-    residual, _, one = kept_for(plan, hparams, result)
+    _, _, one = kept_for(plan, hparams, result)
     if one.keep is not None and algorithm.needs_everyone:
         raise ValueError(
             "the aggregator can leave clients out, but this algorithm averages the states of all "
             "clients and needs each of them in every round; pass another aggregator."
         )
     found = jax.eval_shape(functools.partial(_finished, plan, hparams, memory), one.term)
-    upload = result.upload
-    if codec is not None:
-        key = jax.random.key(0)
-        through = functools.partial(through_codec, codec)
-        upload, _ = jax.eval_shape(through, hparams, upload, residual, key, key)
-    if isinstance(upload, Change) != (found.fraction is None):
-        raise ValueError(
-            "codec and aggregator do not belong together, as the one sends corrections of an "
-            "estimate and the other takes whole uploads, or the reverse; pass both of "
-            "uploads.ef21(...), as in Plan(work, cohort, *uploads.ef21(...)), or neither."
-        )
     if found.fraction is None and reads_fraction(algorithm, hparams, server, result.upload):
         raise ValueError(
             "the algorithm's server adds up its uploads, in proportion to fraction, and the "
@@ -153,7 +148,7 @@ def reads_fraction(algorithm: Algorithm, hparams: PyTree, server: PyTree, upload
         return algorithm.server_update(hparams, server, upload, fraction, jax.random.key(0))
 
     fraction = jax.ShapeDtypeStruct((), jnp.result_type(float))
-    return uses_first_argument(step, fraction, hparams, server, upload)
+    return any(depend_on_first(step, fraction, hparams, server, upload))
 
 
 def _finished(plan: Plan, hparams: PyTree, memory: PyTree, term: PyTree) -> Any:

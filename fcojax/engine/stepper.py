@@ -7,6 +7,7 @@ Names in this and the next modules: the public function checks its arguments, ``
 jitted program, and ``_traced`` is its body, for use inside larger programs.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,7 @@ from fcojax.engine.validation import (
 from fcojax.memo import jit_per
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
+from fcojax.xla.jaxprs import fast_call
 from fcojax.xla.loops import scan_some
 from fcojax.xla.rules import in_full_precision
 
@@ -357,7 +359,7 @@ def _evaluate(algorithm, observe, hparams, state, context, name="observe") -> di
     now, model = _model(algorithm, hparams, state)
     whole = isinstance(observe, StateObserver)
     function, argument = (observe.function, state) if whole else (observe, model)
-    return evaluated(function, now, argument, context, name=name)
+    return evaluated(functools.partial(fast_call, function), now, argument, context, name=name)
 
 
 def _model(algorithm, hparams, state):

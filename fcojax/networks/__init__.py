@@ -14,6 +14,7 @@ from fcojax.networks.kernels import dense_kernels
 from fcojax.networks.modules import Functions, functions_of, loss_of
 from fcojax.networks.recurrent import char_gru, char_lstm
 from fcojax.networks.tokens import language_model
+from fcojax.networks.transformer import transformer
 
 __all__ = [
     "Functions",
@@ -26,5 +27,6 @@ __all__ = [
     "loss_of",
     "language_model",
     "network",
+    "transformer",
     "two_layer",
 ]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from flax import errors, linen, nnx
 
 from fcojax import tree
-from fcojax.extend import Loss, fast_inside_loops, shown, validated
+from fcojax.extend import Loss, shown, validated
 from fcojax.problems import RandomLoss
 from fcojax.types import Array, Key, ManyArrays, Params, PyTree
 
@@ -85,8 +85,7 @@ def functions_of(model: Module, x: ManyArrays, output_shape: tuple[int, ...]) ->
             f"the outputs of the model have shape {outputs} for one example; the task needs "
             f"{output_shape}, so change its last layer."
         )
-    # Convolutions in XLA's own form are up to a hundred times slower inside loops on a CPU.
-    return functions._replace(apply=fast_inside_loops(functions.apply))
+    return functions
 
 
 def loss_of(functions: Functions, compare: Callable[[Array, PyTree], Array]) -> Loss:
@@ -109,7 +108,6 @@ def loss_of(functions: Functions, compare: Callable[[Array, PyTree], Array]) -> 
       >>> jax.eval_shape(loss, params, rows).shape
       (5,)
     """
-    compare = fast_inside_loops(compare)
 
     def drawn(params, rows, key):
         outputs = functions.apply(params, rows["x"], key)

@@ -2,8 +2,15 @@
 
 from fcojax.problems import partition
 from fcojax.problems.clients import ClientData, from_clients, from_rows
+from fcojax.problems.cox import cox
+from fcojax.problems.features import feature_skew, quadratic_features, random_features
 from fcojax.problems.fmri import brain_voxels, fmri_surrogate, on_grid
-from fcojax.problems.hold_out import hold_out_examples
+from fcojax.problems.hold_out import (
+    check_same_clients,
+    check_unseen_clients,
+    hold_out_clients,
+    hold_out_examples,
+)
 from fcojax.problems.least_squares import least_squares, synthetic_least_squares
 from fcojax.problems.linear_models import (
     huber_regression,
@@ -13,7 +20,7 @@ from fcojax.problems.linear_models import (
     squared_hinge,
 )
 from fcojax.problems.logistic import logistic, synthetic_logistic
-from fcojax.problems.losses import RandomLoss
+from fcojax.problems.losses import RandomLoss, WholeBatchLoss
 from fcojax.problems.matrix_completion import matrix_completion, synthetic_matrix_completion
 from fcojax.problems.measures import client_means, identified, support_recovery
 from fcojax.problems.pca import pca, synthetic_pca
@@ -31,14 +38,20 @@ __all__ = [
     "Problem",
     "RandomLoss",
     "SparseRows",
+    "WholeBatchLoss",
     "bilinear",
     "brain_voxels",
+    "check_same_clients",
+    "check_unseen_clients",
     "client_means",
+    "cox",
     "factored",
     "factored_loss",
+    "feature_skew",
     "fmri_surrogate",
     "from_clients",
     "from_rows",
+    "hold_out_clients",
     "hold_out_examples",
     "huber_regression",
     "identified",
@@ -54,7 +67,9 @@ __all__ = [
     "pca",
     "poisson",
     "population_loss",
+    "quadratic_features",
     "quantile_regression",
+    "random_features",
     "saddle",
     "save_clients",
     "softmax",

@@ -1,4 +1,4 @@
-"""Training and validation data: some rows of every client in each."""
+"""Training and validation data: some rows of every client, or all rows of some clients."""
 
 import jax
 import numpy as np
@@ -38,7 +38,7 @@ def hold_out_examples(data: ClientData, share: Share, key: Key) -> tuple[ClientD
         few = ids_of(data)[int(np.argmin(sizes))]
         raise ValueError(
             f"client {few} has 1 example, which cannot be split; keep the clients that have two, "
-            "data.select(np.flatnonzero(data.sizes > 1))."
+            "data.select(np.flatnonzero(data.sizes > 1)), or hold out clients instead."
         )
     require_one_device(data)
     owner = np.repeat(np.arange(data.num_clients), sizes)
@@ -57,3 +57,83 @@ def hold_out_examples(data: ClientData, share: Share, key: Key) -> tuple[ClientD
         return from_rows(chosen, sizes, weights, ids=ids_of(data))
 
     return part(~held, sizes - num_held), part(held, num_held)
+
+
+@validated
+def hold_out_clients(data: ClientData, share: Share, key: Key) -> tuple[ClientData, ClientData]:
+    """Split the clients at random into those to train on and those to validate on.
+
+    All keep their ids and weights; at least one client is on either side.
+
+    Args:
+      data: at least two clients.
+      share: fraction of the clients to hold out for validation.
+      key: PRNG key of the split.
+
+    Returns:
+      The training data and the validation data.
+
+    Example:
+      >>> from fcojax.problems import from_rows
+      >>> data = from_rows({"x": np.arange(10.0)}, [1] * 10)
+      >>> train, unseen = hold_out_clients(data, 0.3, jax.random.key(0))
+      >>> train.num_clients, unseen.num_clients
+      (7, 3)
+    """
+    if data.num_clients < 2:
+        raise ValueError("there is 1 client; pass at least 2, of which one is held out.")
+    priority = np.asarray(jax.random.bits(key, (data.num_clients,), "uint32"))
+    num_held = int(np.clip(np.rint(share * data.num_clients), 1, data.num_clients - 1))
+    order = np.argsort(priority, kind="stable")
+    return data.select(order[num_held:]), data.select(order[:num_held])
+
+
+@validated
+def check_same_clients(train: ClientData, validation: ClientData) -> None:
+    """Raise ``ValueError`` unless both have the same clients, as after ``hold_out_examples``.
+
+    Args:
+      train: the training data.
+      validation: the validation data.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> train = fcojax.from_rows({"a": np.arange(3.0)}, [2, 1], ids=["ann", "bob"])
+      >>> validation = fcojax.from_rows({"a": np.arange(2.0)}, [1, 1], ids=["bob", "cy"])
+      >>> fcojax.problems.check_same_clients(train, validation)
+      Traceback (most recent call last):
+      ValueError: client ann is in the training data and not in the validation data; ...
+    """
+    for one, other, names in (
+        (train, validation, ("training", "validation")),
+        (validation, train, ("validation", "training")),
+    ):
+        missing = np.setdiff1d(ids_of(one), ids_of(other))
+        if missing.size:
+            raise ValueError(
+                f"client {missing[0]} is in the {names[0]} data and not in the {names[1]} data; "
+                "both need the same clients."
+            )
+
+
+@validated
+def check_unseen_clients(train: ClientData, validation: ClientData) -> None:
+    """Raise ``ValueError`` if a client is in both, as it must not be after ``hold_out_clients``.
+
+    Args:
+      train: the training data.
+      validation: the validation data.
+
+    Example:
+      >>> import fcojax, numpy as np
+      >>> data = fcojax.from_rows({"a": np.arange(3.0)}, [2, 1], ids=["ann", "bob"])
+      >>> fcojax.problems.check_unseen_clients(data.select([0]), data)
+      Traceback (most recent call last):
+      ValueError: client ann is in the training data and in the validation data; ...
+    """
+    both = np.intersect1d(ids_of(train), ids_of(validation))
+    if both.size:
+        raise ValueError(
+            f"client {both[0]} is in the training data and in the validation data; held-out "
+            "clients must be in one only."
+        )

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from fcojax.arguments import shown
 from fcojax.types import Array, Key, Params, PyTree
+from fcojax.xla.jaxprs import fast_call
 
 Loss = Callable[[Params, PyTree], Array]  # (params, examples) -> one loss per example
 
@@ -35,7 +36,39 @@ class RandomLoss:
         return self.function(params, examples, key)
 
 
-def losses_of(loss: Loss, params: Params, examples: PyTree, key: Key | None = None) -> Array:
+@dataclasses.dataclass(frozen=True)
+class WholeBatchLoss:
+    """A loss that couples the examples of a client, such as a partial likelihood.
+
+    It needs all examples of a client at once, so minibatches are refused. The loss of an example
+    may depend on all examples of its client with a weight above 0.
+
+    Attributes:
+      function: ``(params, examples, weights) -> one loss per example``; the weight of an example
+        that is padding, or excluded, is 0.
+
+    Example:
+      >>> def off_mean(w, rows, weights):
+      ...     return (rows - w - jnp.sum(weights * rows) / jnp.sum(weights)) ** 2
+      >>> WholeBatchLoss(off_mean)(0.0, jnp.array([1.0, 3.0])).tolist()
+      [1.0, 1.0]
+    """
+
+    function: Callable[[Params, PyTree, Array], Array]
+
+    def __call__(self, params: Params, examples: PyTree, weights: Array | None = None) -> Array:
+        if weights is None:
+            weights = jnp.ones(jax.tree.leaves(examples)[0].shape[0])
+        return self.function(params, examples, weights)
+
+
+def losses_of(
+    loss: Loss,
+    params: Params,
+    examples: PyTree,
+    key: Key | None = None,
+    weights: Array | None = None,
+) -> Array:
     """Evaluate a loss; raise ``ValueError`` at trace time unless it is one float per example.
 
     Args:
@@ -43,10 +76,12 @@ def losses_of(loss: Loss, params: Params, examples: PyTree, key: Key | None = No
       params: the point.
       examples: a pytree of arrays, one row per example.
       key: PRNG key for a ``RandomLoss`` in training.
+      weights: weights of the examples for a ``WholeBatchLoss``.
     """
     num_examples = jax.tree.leaves(examples)[0].shape[0]
+    further = tuple(extra for extra in (key, weights) if extra is not None)
     try:
-        losses = loss(params, examples, *(() if key is None else (key,)))
+        losses = fast_call(loss, params, examples, *further)
     except Exception as error:
         error.add_note(
             f"The loss was called with params {_shapes(params)} and examples {_shapes(examples)}; "

@@ -10,7 +10,7 @@ from jax.extend.core import primitives
 
 from fcojax.arguments import validated
 from fcojax.problems.clients import ClientData
-from fcojax.problems.losses import Loss, losses_of
+from fcojax.problems.losses import Loss, WholeBatchLoss, losses_of
 from fcojax.types import Array, Count, Key, Params, PyTree
 from fcojax.xla.jaxprs import largest_result
 
@@ -112,6 +112,8 @@ def _affordable_rows(loss: Loss, params: Params, examples: PyTree) -> int:
 
 
 def _weighted_loss_sum(loss: Loss, params: Params, data: ClientData, rows_at_once: int) -> Array:
+    if isinstance(loss, WholeBatchLoss):
+        return _client_by_client(loss, params, data)
     num_rows = jax.tree.leaves(data.examples)[0].shape[0]
     rows_at_once = min(rows_at_once, num_rows)
     # A row weighs p_m / n_m, so clients need not be told apart. Clients that pad a mesh have no
@@ -154,3 +156,25 @@ def to_rows(each: Array, data: ClientData) -> Array:
     if data.min_size == data.max_size and num_rows == data.max_size * each.shape[0]:
         return jnp.repeat(each, data.max_size)
     return jnp.repeat(each, jnp.diff(data.offsets), total_repeat_length=num_rows)
+
+
+def _client_by_client(loss: WholeBatchLoss, params: Params, data: ClientData) -> Array:
+    """The same sum, one client after the other, each with all its examples."""
+    num_rows = jax.tree.leaves(data.examples)[0].shape[0]
+    place = jnp.arange(data.max_size, dtype=jnp.int32)
+
+    def add_client(total, client):
+        first, end, weight = client
+        # Padding repeats the client's first example, as in local steps.
+        rows = jnp.minimum(jnp.where(first + place < end, first + place, first), num_rows - 1)
+        examples = jax.tree.map(lambda leaf: leaf[rows], data.examples)
+        real = jnp.where(first + place < end, 1.0, 0.0)
+        losses = losses_of(loss, params, examples, weights=real)
+        size = jnp.maximum(end - first, 1).astype(losses.dtype)
+        mean = jnp.sum(jnp.where(real > 0, losses, 0)) / size
+        weight = weight.astype(losses.dtype)
+        return total + jnp.where(weight > 0, weight * mean, 0), None
+
+    dtype = jax.eval_shape(loss, params, data.examples).dtype
+    clients = data.offsets[:-1], data.offsets[1:], data.weights
+    return jax.lax.scan(add_client, jnp.zeros((), dtype), clients)[0]

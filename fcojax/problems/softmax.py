@@ -11,7 +11,6 @@ from fcojax.problems.clients import ClientData, from_rows
 from fcojax.problems.linear_models import classifier
 from fcojax.problems.problem import Problem
 from fcojax.types import Array, Count, NonNegative, Params, PyTree, Real, Seed, Share
-from fcojax.xla.rewriting import fast_inside_loops
 
 
 @validated
@@ -53,7 +52,6 @@ def softmax(
     )
 
 
-@fast_inside_loops  # the score of a label without a gather, where launches are slow
 def cross_entropy(params: Params, rows: PyTree) -> Array:
     """Return ``log sum_c exp(z_c) - z_y`` for each row, with z = x^T kernel + bias."""
     return optax.softmax_cross_entropy_with_integer_labels(_logits(params, rows), rows["y"])

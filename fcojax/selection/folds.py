@@ -10,6 +10,7 @@ import numpy as np
 
 from fcojax import ClientData
 from fcojax.extend import Loss, memoised, validated
+from fcojax.problems import WholeBatchLoss
 from fcojax.types import Array, Fraction, Key, Numbers, PyTree
 
 _Several = Annotated[int, Numbers("a whole number of at least 2", lambda count: count >= 2, True)]
@@ -196,4 +197,9 @@ def weighted_loss(loss: Loss) -> Loss:
         losses = loss(params, rows.examples)
         return jnp.where(rows.weight > 0, rows.weight.astype(losses.dtype) * losses, 0)
 
-    return weighted
+    def whole_batch(params, rows, weights):
+        weights = jnp.where(rows.weight > 0, weights, jnp.zeros_like(weights))
+        losses = loss.function(params, rows.examples, weights)  # pyright: ignore
+        return jnp.where(weights > 0, rows.weight.astype(losses.dtype) * losses, 0)
+
+    return WholeBatchLoss(whole_batch) if isinstance(loss, WholeBatchLoss) else weighted

@@ -22,7 +22,7 @@ from jax.flatten_util import ravel_pytree
 
 from fcojax import tree
 from fcojax.extend import Loss, in_full_precision, jit_per, row_weights, symmetric_eigh, validated
-from fcojax.problems import Problem, RandomLoss
+from fcojax.problems import Problem, RandomLoss, WholeBatchLoss
 from fcojax.selection.ledger import Entry, Ledger, client_names
 from fcojax.transforms import l1
 from fcojax.types import Array, NonNegative, Numbers, Params, PyTree
@@ -134,7 +134,7 @@ def intervals(
       >>> float(of.estimate[0]), round(float(of.error[0]), 3)  # a mean, and that of 4 draws
       (1.5, 0.645)
     """
-    if isinstance(problem.loss, RandomLoss):
+    if isinstance(problem.loss, WholeBatchLoss | RandomLoss):
         raise ValueError(
             f"the loss is a {type(problem.loss).__name__}, which is no sum over rows; pass a "
             "problem with one loss for each row."

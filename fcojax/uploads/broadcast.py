@@ -4,7 +4,8 @@ r"""Compressed broadcasts: clients work from an estimate of the message, which i
 
 for the message m that the algorithm would send. Server and clients hold the same :math:`\hat m`, so
 only the compressed correction travels; fixed points are those of the algorithm, where
-:math:`\hat m = m`.
+:math:`\hat m = m`. A message that grows for ever has none, as the dual of ``fed_dual_avg`` with a
+penalty: the estimate stays some rounds behind, and the end point is off.
 
 Gruntkowska, Tyurin and Richtarik, "EF21-P and friends: improved theoretical communication
 complexity for distributed optimization with bidirectional compression", ICML 2023.
@@ -57,7 +58,7 @@ def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algori
       >>> w, history = fcojax.run(
       ...     fed_avg, fed_avg.hparams_type(client_lr=0.2), jnp.zeros(8, "float32"), data,
       ...     jax.random.key(0), fcojax.local_steps(1), num_rounds=300)
-      >>> w.astype(float).round(2).tolist(), float(history["bytes_down"][0])
+      >>> np.asarray(w, float).round(2).tolist(), float(history["bytes_down"][0])
       ([1.83, 1.83, 1.83, 1.83, 1.83, 1.83, 1.83, 1.83], 15.0)
     """
     require_contractive(compressor)

@@ -350,11 +350,6 @@ def _mirror(estimated: Callable) -> Aggregator:
     """
 
     def init(payload):
-        if not isinstance(payload, Change):
-            raise ValueError(
-                "the aggregator adds up corrections of an estimate, and clients send whole "
-                "uploads; pass both of uploads.ef21(...) to the plan, codec and aggregator."
-            )
         return Sum(_zeros(payload.value), _zeros(payload.value))
 
     def term(hparams, payload, memory):
@@ -365,7 +360,7 @@ def _mirror(estimated: Callable) -> Aggregator:
         estimate, after = estimated(hparams, mean, memory, weights.fraction)
         return Aggregate(estimate, fraction=None, memory=after, step=weights.count > 0)
 
-    return Aggregator(init, term, finish=finish)
+    return Aggregator(init, term, finish=finish, takes_changes=True)
 
 
 def _sent(

@@ -1,11 +1,16 @@
 """Inspection of jaxprs: their equations and inner jaxprs, their work, the largest intermediate."""
 
+import importlib
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+from jax.extend import core
 from jax.interpreters import partial_eval
+
+# XLA runs these inside loops on a CPU up to a hundred times slower than ``fcojax.xla.convolution``.
+SLOW_IN_LOOPS = frozenset(["conv_general_dilated", "reduce_window_max"])
 
 
 def inner_programs(equation: Any) -> list[Any]:
@@ -21,6 +26,23 @@ def equations(program: Any) -> Iterator[Any]:
         yield equation
         for inner in inner_programs(equation):
             yield from equations(inner)
+
+
+def fast_call(function: Callable, *args: Any) -> Any:
+    """Call a function; its convolutions and max poolings, if any, take forms fast inside loops."""
+    leaves, structure = jax.tree.flatten(args)
+    if not all(map(core.valid_jaxtype, leaves)):
+        return function(*args)
+
+    def arrays(*leaves):
+        results = jax.tree.leaves(function(*jax.tree.unflatten(structure, leaves)))
+        return list(filter(core.valid_jaxtype, results))
+
+    program = jax.make_jaxpr(arrays)(*leaves).jaxpr
+    if any(equation.primitive.name in SLOW_IN_LOOPS for equation in equations(program)):
+        # Loaded here, because most runs have no convolution and their reader need not know it.
+        function = importlib.import_module("fcojax.xla.rewriting").fast_inside_loops(function)
+    return function(*args)
 
 
 def largest_result(function: Callable, *args: Any) -> int:
@@ -67,24 +89,6 @@ def num_equations(function: Callable, *args: Any) -> int:
       11
     """
     return _count(jax.make_jaxpr(function)(*args).jaxpr)
-
-
-def uses_first_argument(function: Callable, *args: Any) -> bool:
-    """Return whether the result of a function depends on its first argument, an array.
-
-    Args:
-      function: any function that JAX can trace.
-      *args: its arguments; arrays or ``jax.ShapeDtypeStruct``.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> uses_first_argument(lambda x, y: y + 1, jnp.zeros(()), jnp.zeros(()))
-      False
-    """
-    program = jax.make_jaxpr(function)(*args).jaxpr
-    first = program.invars[0]
-    used = [variable for equation in program.eqns for variable in equation.invars]
-    return any(variable is first for variable in [*used, *program.outvars])
 
 
 def depend_on_first(function: Callable, first: Any, *others: Any) -> list[bool]:

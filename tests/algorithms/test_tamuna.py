@@ -119,7 +119,7 @@ def test_with_everyone_an_owner_it_is_scaffnew():
 @pytest.mark.slow
 @pytest.mark.parametrize(("cohort", "size"), [(fcojax.everyone(), 5), (LOSSY, 3)])
 def test_two_owners_of_each_coordinate_end_at_the_solution(cohort, size):
-    """With two fifths of the numbers; an uplink that sends as many is stuck."""
+    """With two fifths of the numbers; a codec that sends as many is stuck."""
     plan = fcojax.Plan(fcojax.local_steps(STEPS), cohort)
     model, history = fcojax.run(
         chosen(2), RATES, jnp.ones(DIM), data(), KEY, plan, num_rounds=600, eval_every=600
@@ -128,7 +128,7 @@ def test_two_owners_of_each_coordinate_end_at_the_solution(cohort, size):
     best = np.linalg.solve(hessians, slopes)
     np.testing.assert_allclose(model, best, atol=1e-10)
     assert float(history["bytes_up"][0]) == pytest.approx(600 * size * 0.4 * DIM * 8)
-    lossy = plan._replace(uplink=uploads.compressed(uploads.top_k(3)))
+    lossy = plan._replace(codec=uploads.compressed(uploads.top_k(3)))
     plain = prox_skip(loss)
     stuck, _ = fcojax.run(
         plain,

@@ -1,4 +1,4 @@
-"""Program: models and bytes of runs with uplinks on one, two and four devices, as JSON."""
+"""Program: models and bytes of runs on one, two and four devices, as JSON."""
 
 import json
 
@@ -7,33 +7,40 @@ import jax.numpy as jnp
 
 import fcojax
 from fcojax import privacy, robust, uploads
+from fcojax.extend import Uploads
 from tests.support import federations
 
 TOP = uploads.top_k(2)
-PAIRS = {
-    "compressed": (uploads.compressed(uploads.qsgd(3)), None),
-    "ef21, ef21": (uploads.ef21(TOP), uploads.ef21(TOP)),
-    "econtrol": (uploads.econtrol(TOP, 0.1), None),
-    "marina": (uploads.marina(uploads.rand_k(2), 0.3), None),
-    "ef14, ef14": (uploads.ef14(uploads.drive("least error")), uploads.ef14(TOP)),
-    "noise, ef21": (privacy.gaussian(0.05, noise=0.5), uploads.ef21(TOP)),
-    "adaptive": (privacy.gaussian(privacy.adaptive_clip(start=0.05, noise=0.5), noise=0.5), None),
-    "bands": (privacy.gaussian(0.05, noise=0.5, bands=privacy.square_root_bands(3)), None),
-    "median": (robust.averaged(robust.median()), None),
-    "passes": (robust.averaged(robust.geometric_median(), before=robust.norm_clipping(0.1)), None),
-    "krum": (robust.averaged(robust.krum(0.2), before=robust.bucketing(2)), None),
-    "centre": (robust.averaged(robust.centred_clipping(0.05), before=robust.bucketing(2)), None),
+ROWS = {
+    "compressed": Uploads(uploads.compressed(uploads.qsgd(3))),
+    "ef21": uploads.ef21(TOP),
+    "econtrol": uploads.econtrol(TOP, 0.1),
+    "marina": uploads.marina(uploads.rand_k(2), 0.3),
+    "ef14": Uploads(uploads.ef14(uploads.drive("least error"))),
+    "noise": Uploads(None, privacy.gaussian(0.05, noise=0.5)),
+    "adaptive": Uploads(
+        None, privacy.gaussian(privacy.adaptive_clip(start=0.05, noise=0.5), noise=0.5)
+    ),
+    "bands": Uploads(None, privacy.gaussian(0.05, noise=0.5, bands=privacy.square_root_bands(3))),
+    "median": Uploads(None, robust.averaged(robust.median())),
+    "geometric": Uploads(None, robust.averaged(robust.geometric_median())),
+    "krum": Uploads(None, robust.averaged(robust.krum(0.2), before=robust.bucketing(2))),
+    "centre": Uploads(
+        None, robust.averaged(robust.centred_clipping(0.05), before=robust.bucketing(2))
+    ),
 }
+BROADCAST = {"ef21", "ef14", "noise"}  # with corrections of their message down
 
 
 def main():
     """Of three clients of five, some of whose uploads are lost."""
     data = fcojax.from_clients(federations.clients(), weights=(1.0, 2.0, 0.5, 3.0, 1.5))
-    chosen = federations.algorithm("fed_avg")
-    rates, found = chosen.hparams_type(client_lr=0.02), {}
+    plain, found = federations.algorithm("fed_avg"), {}
+    rates, both = plain.hparams_type(client_lr=0.02), uploads.compressed_broadcast(plain, TOP)
     cohort = fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3)
-    for name, (up, down) in PAIRS.items():
-        plan = fcojax.Plan(fcojax.local_steps(2, 2), cohort, up, downlink=down)
+    for name, parts in ROWS.items():
+        chosen = both if name in BROADCAST else plain
+        plan = fcojax.Plan(fcojax.local_steps(2, 2), cohort, *parts)
         for devices, chunk in ((1, None), (1, 2), (2, 1), (4, None)):
             mesh = fcojax.devices.client_mesh(devices)
             clients = data if devices == 1 else fcojax.devices.shard_clients(data, mesh)

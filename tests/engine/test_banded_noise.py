@@ -11,7 +11,7 @@ import scipy.linalg
 import scipy.stats
 
 import fcojax
-from fcojax import privacy, uploads
+from fcojax import privacy
 from fcojax.algorithms import fed_avg
 from tests.engine.test_private_uploads import (
     FULL_STEP,
@@ -33,6 +33,11 @@ def strategy(bands, size=ROUNDS):
     return scipy.linalg.toeplitz(column, np.zeros(size))
 
 
+def banded(aggregator, cohort=None):
+    cohort = cohort or fcojax.cyclic(num_groups=3)
+    return fcojax.Plan(fcojax.local_steps(1), cohort, aggregator=aggregator)
+
+
 @functools.cache
 def sum_of_targets():
     """Uploads that do not depend on the model, which is the sum of all releases."""
@@ -41,8 +46,8 @@ def sum_of_targets():
 
 def releases(bands, targets=(0.0, 0.0, 0.0), num_groups=3, num_runs=2000, noise=1.3, key=KEY):
     """The released means of ``ROUNDS`` rounds of many runs."""
-    uplink = privacy.gaussian(0.5, noise=noise, bands=bands)
-    plan = fcojax.Plan(fcojax.local_steps(1), fcojax.cyclic(num_groups=num_groups), uplink)
+    noisy = privacy.gaussian(0.5, noise=noise, bands=bands)
+    plan = banded(noisy, fcojax.cyclic(num_groups=num_groups))
     grid = fcojax.grid.product(fed_avg.Hparams, client_lr=[1.0])
     _, history = fcojax.sweep(
         sum_of_targets(),
@@ -96,11 +101,7 @@ def test_sums_over_rounds_have_less_noise_at_the_same_cost():
 def test_neighbours_are_told_apart_as_promised_if_no_client_comes_back_too_soon(num_groups, holds):
     """The best test looks along what the client moves; a client in every round moves more."""
     noise, epsilon, runs = 3.0, 0.5, 10_000
-    plan = fcojax.Plan(
-        fcojax.local_steps(1),
-        fcojax.cyclic(num_groups=3),
-        privacy.gaussian(0.5, noise=noise, bands=BANDS),
-    )
+    plan = banded(privacy.gaussian(0.5, noise=noise, bands=BANDS))
     times = ROUNDS // 3
     bound = delta_of(epsilon, noise / np.linalg.norm(BANDS) / np.sqrt(times))
     spent = privacy.epsilon(plan, 3, ROUNDS, delta=bound)
@@ -124,14 +125,13 @@ def test_neighbours_are_told_apart_as_promised_if_no_client_comes_back_too_soon(
 
 @pytest.mark.slow
 def test_a_resumed_run_chunks_and_devices_continue_the_noise():
-    uplink = privacy.gaussian(0.3, noise=0.7, bands=BANDS)
+    noisy = privacy.gaussian(0.3, noise=0.7, bands=BANDS)
     clients = fcojax.from_clients(federations.clients())
     chosen, hparams = federations.algorithm("fed_avg"), federations.hparams("fed_avg")
 
     def after(*parts, chunk=None, data=clients):
-        plan = fcojax.Plan(
-            fcojax.local_steps(2, 2), fcojax.cyclic(num_groups=3), uplink, client_chunk_size=chunk
-        )
+        work = fcojax.local_steps(2, 2)
+        plan = banded(noisy)._replace(work=work, client_chunk_size=chunk)
         state = fcojax.start(chosen, hparams, federations.start(), data, KEY, plan)
         for part in parts:
             state, _ = fcojax.advance(chosen, hparams, state, data, plan, num_rounds=part)
@@ -146,23 +146,24 @@ def test_a_resumed_run_chunks_and_devices_continue_the_noise():
 
 def test_a_budget_counts_the_rounds_of_one_client():
     budget = privacy.budget(2.0, delta=1e-3)
-    uplink = privacy.gaussian(1.0, noise=8.0, bands=BANDS, budget=budget)
-    plan = fcojax.Plan(fcojax.local_steps(1), fcojax.cyclic(num_groups=3), uplink)
+    noisy = privacy.gaussian(1.0, noise=8.0, bands=BANDS, budget=budget)
+    plan = banded(noisy)
     allowed = privacy.rounds_within(2.0, 1e-3, plan, 3)
-    assert allowed % 3 == 0 and uplink.limit(plan.cohort, [[FULL_STEP]], 3).rounds == allowed
-    plain = plan._replace(uplink=privacy.gaussian(1.0, noise=8.0 / np.linalg.norm(BANDS)))
+    assert (
+        allowed % 3 == 0 and noisy.noise.allowance(plan.cohort, [[FULL_STEP]], 3).rounds == allowed
+    )
+    plain = plan._replace(aggregator=privacy.gaussian(1.0, noise=8.0 / np.linalg.norm(BANDS)))
     assert privacy.rounds_within(2.0, 1e-3, plain, 3) == allowed // 3
 
 
 def test_what_bands_do_not_hold_for_is_refused():
-    uplink = privacy.gaussian(1.0, noise=1.0, bands=BANDS)
+    noisy = privacy.gaussian(1.0, noise=1.0, bands=BANDS)
     for cohort in (fcojax.everyone(), fcojax.coin_flips(0.5), fcojax.cyclic(num_groups=2)):
         with pytest.raises(ValueError, match="no client may come back"):
-            privacy.epsilon(fcojax.Plan(fcojax.local_steps(1), cohort, uplink), 6, 3, 1e-3)
-    for clip, encoding in (
-        (privacy.adaptive_clip(start=1.0, noise=1.0), None),
-        (1.0, uploads.modular_sum(0.01, 20)),
-    ):
-        with pytest.raises(ValueError, match="a fixed norm and a plain sum"):
-            privacy.gaussian(clip, noise=1.0, bands=BANDS, uplink=encoding)
+            privacy.epsilon(banded(noisy, cohort), 6, 3, 1e-3)
+    with pytest.raises(ValueError, match="a fixed norm"):
+        privacy.gaussian(privacy.adaptive_clip(start=1.0, noise=1.0), noise=1.0, bands=BANDS)
+    for bands in ((1.0, float("nan")), (0.0, 1.0), ()):
+        with pytest.raises(ValueError, match="bands"):
+            privacy.gaussian(1.0, noise=1.0, bands=bands)
     assert one_round((1.0, 2.0), privacy.gaussian(5.0, bands=BANDS))[0] == 1.5  # no noise

@@ -1,4 +1,4 @@
-"""Uplinks that allow a number of rounds: runs end with the last of them, and say so."""
+"""Noise that allows a number of rounds: runs end with the last of them, and say so."""
 
 import dp_accounting as dp
 import jax
@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import fcojax
-from fcojax import privacy, uploads
+from fcojax import privacy
+from fcojax.engine.aggregator import MEAN, Allowance, Noise
 from fcojax.engine.status import Status
-from fcojax.engine.uploads.uplink import NO_UPLINK, Limit
 
 KEY = jax.random.key(0)
 FED_AVG = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
@@ -18,29 +18,28 @@ DATA = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 3.0)])
 
 
 def seven_in_all(cohort, runs, num_clients):
-    return Limit(7 // sum(map(len, runs)), "seven rounds are left")
+    return Allowance(7 // sum(map(len, runs)), "seven rounds are left")
 
 
-LIMITED = NO_UPLINK._replace(limit=seven_in_all)
+LIMITED = MEAN._replace(noise=Noise(0.0, allowance=seven_in_all))
 
 
-def plan(uplink=LIMITED):
-    return fcojax.Plan(fcojax.local_steps(1), uplink=uplink)
+def plan(aggregator=LIMITED):
+    return fcojax.Plan(fcojax.local_steps(1), aggregator=aggregator)
 
 
 def observe(hparams, model, context):
     return {"w": model}
 
 
-def run(num_rounds, uplink=LIMITED, **options):
-    return fcojax.run(
-        FED_AVG, HPARAMS, jnp.array(0.0), DATA, KEY, plan(uplink), num_rounds=num_rounds, **options
-    )
+def run(num_rounds, aggregator=LIMITED, **options):
+    given = FED_AVG, HPARAMS, jnp.array(0.0), DATA, KEY, plan(aggregator)
+    return fcojax.run(*given, num_rounds=num_rounds, **options)
 
 
 @pytest.mark.parametrize("progress", [None, lambda rounds, history: None])
 def test_a_run_ends_with_the_model_of_the_last_round_that_is_allowed(progress):
-    expected, _ = run(7, None)
+    expected, _ = run(7, MEAN)
     with pytest.warns(UserWarning, match=r"stopped after round 7, .* allowed: seven rounds are"):
         model, history = run(12, eval_every=3, observe=observe, progress=progress)
     np.testing.assert_array_equal(model, expected)
@@ -51,7 +50,7 @@ def test_a_run_ends_with_the_model_of_the_last_round_that_is_allowed(progress):
         model, history = run(20, eval_every=10, progress=progress)
     np.testing.assert_array_equal((model, history["round"][0]), (expected, 7))
     within, _ = run(6)  # nothing to say
-    np.testing.assert_array_equal(within, run(6, None)[0])
+    np.testing.assert_array_equal(within, run(6, MEAN)[0])
 
 
 def test_all_points_and_seeds_of_a_sweep_share_what_is_allowed():
@@ -86,7 +85,7 @@ def test_a_solve_ends_with_a_status_of_its_own():
         )
 
     model, outcome = solve(1e-9)
-    np.testing.assert_array_equal(model, run(7, None)[0])
+    np.testing.assert_array_equal(model, run(7, MEAN)[0])
     assert outcome.statuses() == [Status.SPENT] and int(outcome.checks) == 3
     assert outcome.verdicts() == [
         "stopped after round 7, the last that is allowed: the violation is 0.267"
@@ -104,20 +103,9 @@ def test_a_state_does_not_go_on_beyond_it():
     state = advance(state, 4)
     with pytest.raises(ValueError, match="4 after round 4, but seven .* at most 3"):
         advance(state, 4)
-    np.testing.assert_array_equal(advance(state, 3).server, run(7, None)[0])
+    np.testing.assert_array_equal(advance(state, 3).server, run(7, MEAN)[0])
     with pytest.raises(ValueError, match="traced"):
         jax.jit(lambda state: advance(state, 1))(state)
-
-
-def test_a_limit_holds_with_a_downlink():
-    top = uploads.ef21(uploads.top_k(1))
-    both_ways = plan()._replace(downlink=top)
-    with pytest.warns(UserWarning, match="stopped after round 7"):
-        found, history = fcojax.run(
-            FED_AVG, HPARAMS, jnp.array(0.0), DATA, KEY, both_ways, num_rounds=12
-        )
-    assert history["participants"].sum() == 2 * 7
-    np.testing.assert_allclose(found, run(7, None)[0], rtol=1e-12)  # one entry is all there is
 
 
 def test_what_does_not_count_rounds_refuses_a_limit():
@@ -127,12 +115,12 @@ def test_what_does_not_count_rounds_refuses_a_limit():
 
 
 def test_a_budget_ends_a_run_and_counts_what_was_spent_before():
-    uplink = privacy.gaussian(1.0, noise=10.0, budget=privacy.budget(2.0, delta=1e-3))
-    allowed = privacy.rounds_within(2.0, 1e-3, plan(uplink), 2)
+    noisy = privacy.gaussian(1.0, noise=10.0, budget=privacy.budget(2.0, delta=1e-3))
+    allowed = privacy.rounds_within(2.0, 1e-3, plan(noisy), 2)
     with pytest.warns(UserWarning, match=rf"round {allowed}, .* epsilon of 2 at delta 0.001"):
-        _, history = run(1000, uplink)
+        _, history = run(1000, noisy)
     assert history["round"][-1] == allowed
-    before = privacy.releases(plan(uplink), 10)
+    before = privacy.releases(plan(noisy), 10)
     later = privacy.gaussian(
         1.0, noise=10.0, budget=privacy.budget(2.0, delta=1e-3, spent=(before,))
     )
@@ -155,9 +143,9 @@ def test_a_ledger_of_unlike_runs_is_driven_by_hand():
 
 def test_points_with_noise_of_their_own_share_a_budget():
     hparams_type = fcojax.extended(FED_AVG.hparams_type, "Noisy", noise=1.0)
-    uplink = privacy.gaussian(1.0, lambda h: h.noise, budget=privacy.budget(2.0, delta=1e-3))
+    noisy = privacy.gaussian(1.0, lambda h: h.noise, budget=privacy.budget(2.0, delta=1e-3))
     runs = [hparams_type(noise=noise) for noise in (8.0, 30.0)]
-    limit = uplink.limit(fcojax.everyone(), [runs], 2)
+    limit = noisy.noise.allowance(fcojax.everyone(), [runs], 2)
 
     def spent(rounds):
         ledger = [privacy.Releases(fcojax.everyone(), h.noise, rounds) for h in runs]

@@ -12,6 +12,7 @@ import scipy.stats
 import fcojax
 from fcojax import privacy, uploads
 from fcojax.algorithms import fed_avg, fed_dual_avg, scaffold
+from fcojax.engine.aggregator import MEAN
 from fcojax.transforms import euclidean
 from tests.support import federations
 
@@ -26,11 +27,18 @@ def data():
     return fcojax.from_clients(federations.clients())
 
 
-def run(uplink, cohort=COINS, data=data, chunk=None, hparams=None, num_rounds=3):
-    plan = fcojax.Plan(WORK, cohort, uplink, client_chunk_size=chunk)
+def planned(found, cohort=None, work=None):
+    """A plan with an aggregator, or with both parts."""
+    plan = fcojax.Plan(work or fcojax.local_steps(1), cohort or fcojax.everyone())
+    both = found if isinstance(found, fcojax.extend.Uploads) else fcojax.extend.Uploads(None, found)
+    return plan._replace(**both._asdict())
+
+
+def run(found, cohort=COINS, data=data, chunk=None, num_rounds=3):
+    plan = planned(found, cohort, WORK)._replace(client_chunk_size=chunk)
     model, history = fcojax.run(
         federations.algorithm("fed_avg"),
-        hparams or federations.hparams("fed_avg"),
+        federations.hparams("fed_avg"),
         federations.start(),
         data(),
         KEY,
@@ -54,23 +62,22 @@ def mean_of_targets():
 FULL_STEP = fed_avg.Hparams(client_lr=1.0)
 
 
-def one_round(targets, uplink, cohort=None, weights=None, key=KEY, hparams=FULL_STEP):
-    plan = fcojax.Plan(fcojax.local_steps(1), cohort or fcojax.everyone(), uplink)
+def one_round(targets, found, cohort=None, weights=None, key=KEY):
     return fcojax.run(
         mean_of_targets(),
-        hparams,
+        FULL_STEP,
         jnp.array(0.0),
         scalars(*targets, weights=weights),
         key,
-        plan,
+        planned(found, cohort),
         num_rounds=1,
     )
 
 
 @pytest.mark.slow
-def test_no_noise_and_an_infinite_clip_are_no_uplink_bit_for_bit():
+def test_no_noise_and_an_infinite_clip_are_the_mean_bit_for_bit():
     for cohort in (COINS, fcojax.everyone()):
-        expected, _ = run(None, cohort)
+        expected, _ = run(MEAN, cohort)
         found, history = run(privacy.gaussian(np.inf), cohort)
         np.testing.assert_array_equal(found, expected)
         np.testing.assert_array_equal(history["clipped"], 0)
@@ -123,9 +130,7 @@ CASES = {
 def test_noise_has_the_promised_scale(name, chunk):
     """A sum of zeros: chi-square with one degree of freedom a run, however many take part."""
     cohort, expected = CASES[name]
-    plan = fcojax.Plan(
-        fcojax.local_steps(1), cohort, privacy.gaussian(0.5, noise=1.3), client_chunk_size=chunk
-    )
+    plan = planned(privacy.gaussian(0.5, noise=1.3), cohort)._replace(client_chunk_size=chunk)
     keys = jax.random.split(KEY, 4000)
     grid = fcojax.grid.product(fed_avg.Hparams, client_lr=[1.0])
     zeros = scalars(0.0, 0.0, 0.0)
@@ -152,12 +157,15 @@ def delta_of_poisson(epsilon, multiplier, rate):
     return rate * delta_of(np.log1p(np.expm1(epsilon) / rate), multiplier)
 
 
+PLAIN = privacy.gaussian
+MODULAR = functools.partial(privacy.modular_gaussian, step=0.01, bits=20)
+FINE = functools.partial(privacy.modular_gaussian, step=1e-6, bits=24)
 Point = fcojax.extended(fed_avg.Hparams, "Point", index=0.0)
 
 
-def told_apart(cohort, uplink, neighbours, num_runs=10_000, num_points=1):
+def told_apart(cohort, found, neighbours, num_runs=10_000, num_points=1):
     """How often the mean of all points' releases exceeds each threshold, for both populations."""
-    plan = fcojax.Plan(fcojax.local_steps(1), cohort, uplink)
+    plan = planned(found, cohort)
     keys = jax.random.split(KEY, num_runs)
     grid = fcojax.grid.product(Point, client_lr=[1.0], index=np.arange(float(num_points)))
     releases = []
@@ -173,28 +181,27 @@ def told_apart(cohort, uplink, neighbours, num_runs=10_000, num_points=1):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("cohort", "present", "absent", "sensitivity", "rate", "encoding"),
+    ("cohort", "present", "absent", "sensitivity", "rate", "private"),
     [
         # Of a client that always sends as much as it may, and one that sends nothing.
-        (fcojax.everyone(), (50.0, 0.0), (0.0, 0.0), 1.0, 1.0, None),
-        (fcojax.coin_flips(0.5), (50.0, 0.0), (0.0, 0.0), 1.0, 0.5, None),
+        (fcojax.everyone(), (50.0, 0.0), (0.0, 0.0), 1.0, 1.0, PLAIN),
+        (fcojax.coin_flips(0.5), (50.0, 0.0), (0.0, 0.0), 1.0, 0.5, PLAIN),
         # Of one that sends it to the one side, and one that replaces it and sends to the other.
-        (fcojax.uniform_cohort(cohort_size=2), (50.0, 0.0), (-50.0, 0.0), 2.0, 1.0, None),
+        (fcojax.uniform_cohort(cohort_size=2), (50.0, 0.0), (-50.0, 0.0), 2.0, 1.0, PLAIN),
         # The same on a grid, whose rounding must not add to what one client may send.
-        (fcojax.everyone(), (50.0, 0.0), (0.0, 0.0), 1.0, 1.0, uploads.modular_sum(0.01, 20)),
+        (fcojax.everyone(), (50.0, 0.0), (0.0, 0.0), 1.0, 1.0, MODULAR),
     ],
     ids=["add or remove", "Poisson", "replace", "modular"],
 )
 def test_neighbours_cannot_be_told_apart_more_than_promised(
-    cohort, present, absent, sensitivity, rate, encoding
+    cohort, present, absent, sensitivity, rate, private
 ):
     """A threshold is the likelihood-ratio test; with half the noise it must find too much."""
     noise, epsilon, runs = 1.5, 0.5, 10_000
     delta = delta_of_poisson(epsilon, noise / sensitivity, rate)
     excess = {}
     for scale in (1.0, 0.5):
-        uplink = privacy.gaussian(1.0, noise=scale * noise, uplink=encoding)
-        found, falsely = told_apart(cohort, uplink, (present, absent), runs)
+        found, falsely = told_apart(cohort, private(1.0, scale * noise), (present, absent), runs)
         error = np.sqrt(
             (found * (1 - found) + np.exp(2 * epsilon) * falsely * (1 - falsely)) / runs
         )
@@ -207,11 +214,11 @@ def test_neighbours_cannot_be_told_apart_more_than_promised(
 def test_points_of_a_sweep_cost_as_runs_with_the_same_cohorts():
     """What they tell is within the bound of that, and beyond the one of independent cohorts."""
     rate, noise, points, epsilon, runs = 0.2, 2.0, 8, 0.5, 10_000
-    coins, uplink = fcojax.coin_flips(rate), privacy.gaussian(1.0, noise=noise)
-    found, falsely = told_apart(coins, uplink, ((50.0, 0.0), (0.0, 0.0)), runs, points)
+    coins, noisy = fcojax.coin_flips(rate), privacy.gaussian(1.0, noise=noise)
+    found, falsely = told_apart(coins, noisy, ((50.0, 0.0), (0.0, 0.0)), runs, points)
     error = np.sqrt((found * (1 - found) + np.exp(2 * epsilon) * falsely * (1 - falsely)) / runs)
     excess = found - np.exp(epsilon) * falsely
-    [entry] = {privacy.releases(fcojax.Plan(WORK, coins, uplink), 1, num_runs=points)}
+    [entry] = {privacy.releases(planned(noisy, coins), 1, num_runs=points)}
     bound = delta_of_poisson(epsilon, entry.noise, rate)
     assert np.max(excess - 5 * error) <= bound
 
@@ -223,24 +230,19 @@ def test_points_of_a_sweep_cost_as_runs_with_the_same_cohorts():
     assert np.max(excess - 5 * error) > independent
 
 
-FINE = uploads.modular_sum(1e-6, 24)
-
-
 @pytest.mark.parametrize("size", [0.0, 1e-3, 1.0, 1e8])
 @pytest.mark.parametrize("per_leaf", [False, True])
 def test_what_is_sent_to_a_modular_sum_is_within_the_norm(size, per_leaf):
     """Rounding can only add to a norm that was clipped, so clients clip to less."""
     step, norm = 0.02, 0.5
-    uplink = privacy.gaussian(
-        norm, noise=1.0, per_leaf=per_leaf, uplink=uploads.modular_sum(step, 24)
-    )
+    codec, _ = privacy.modular_gaussian(norm, 1.0, step, 24, per_leaf=per_leaf)
     drawn = np.random.default_rng(0).standard_normal((2, 60))
     payload = [size * jnp.asarray(drawn[0]), size * jnp.asarray(drawn[1])]
 
     @jax.jit
     @jax.vmap
     def sent(key):
-        codes, _ = uplink.encode(None, payload, (), key)
+        codes, _ = codec.encode(None, payload, (), key, key)
         return step * jnp.linalg.norm(jnp.concatenate(codes))
 
     norms = np.asarray(sent(jax.random.split(KEY, 500)))
@@ -253,29 +255,29 @@ def test_noise_after_a_modular_sum_is_that_after_a_plain_one_to_the_grid():
     """In one run the noise is the same; so is the denominator where clients are absent."""
     for noise in (0.0, 1.0):
         expected, _ = run(privacy.gaussian(0.3, noise=noise))
-        uplink = privacy.gaussian(0.3, noise=noise, uplink=FINE)
-        found, history = run(uplink)
+        private = FINE(0.3, noise)
+        found, history = run(private)
         np.testing.assert_allclose(found, expected, atol=1e-4)
         assert not np.any(history["refused"]) and "clipped" not in history
     for chunk in (1, 2):
-        np.testing.assert_array_equal(run(uplink, chunk=chunk)[0], found)
+        np.testing.assert_array_equal(run(private, chunk=chunk)[0], found)
     spread = fcojax.devices.shard_clients(data(), fcojax.devices.client_mesh(2))
-    np.testing.assert_array_equal(run(uplink, data=lambda: spread)[0], found)
-    loose, _ = run(privacy.gaussian(np.inf, uplink=FINE))
-    np.testing.assert_array_equal(loose, run(FINE)[0])
+    np.testing.assert_array_equal(run(private, data=lambda: spread)[0], found)
+    loose, _ = run(FINE(np.inf, 0.0))
+    np.testing.assert_array_equal(loose, run(uploads.modular_sum(1e-6, 24))[0])
 
 
 def test_a_noisy_sum_that_wraps_is_refused_and_any_other_is_what_remainders_give():
     """A server that sees remainders alone adds the noise to them and takes the remainder again."""
     step, bits, targets = 0.5, 4, (3.0, 3.4)  # about 12 steps, where 8 wrap
-    uplink = privacy.gaussian(4.0, noise=1.0, uplink=uploads.modular_sum(step, bits))
-    plain = privacy.gaussian(4.0, noise=1.0, uplink=uploads.modular_sum(step, 24))
+    private = privacy.modular_gaussian(4.0, 1.0, step, bits)
+    plain = privacy.modular_gaussian(4.0, 1.0, step, 24)
     refused = 0
     for seed in range(12):
         key = jax.random.key(seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a round is refused
-            found, history = one_round(targets, uplink, key=key)
+            found, history = one_round(targets, private, key=key)
         noisy = 2 * float(one_round(targets, plain, key=key)[0]) / step
         inside = -8 <= noisy < 8
         assert int(history["refused"][0]) == (not inside)
@@ -288,8 +290,7 @@ def test_a_noisy_sum_that_wraps_is_refused_and_any_other_is_what_remainders_give
 @pytest.mark.slow
 def test_the_points_of_a_sweep_and_a_changed_run_have_noise_of_their_own():
     """The difference of two releases with the same noise has none."""
-    uplink, hparams = privacy.gaussian(1.0, noise=1.0), fed_avg.Hparams
-    plan = fcojax.Plan(fcojax.local_steps(1), uplink=uplink)
+    plan, hparams = planned(privacy.gaussian(1.0, noise=1.0)), fed_avg.Hparams
     grid = fcojax.grid.product(hparams, client_lr=[0.5, 0.25])
     zeros = scalars(0.0, 0.0)
     models, _ = fcojax.sweep(
@@ -310,13 +311,33 @@ def test_the_points_of_a_sweep_and_a_changed_run_have_noise_of_their_own():
 
 
 @pytest.mark.slow
+def test_schedules_that_agree_in_a_round_have_noise_of_their_own_there():
+    """Otherwise the difference of what two points release in round 2 has no noise."""
+    rates = [fcojax.schedule([first, 1e-3]) for first in (0.5, 0.1)]
+    schedules = fcojax.grid.product(fed_avg.Hparams, client_lr=rates)
+    models, history = fcojax.sweep(
+        mean_of_targets(),
+        schedules,
+        jnp.array(0.0),
+        scalars(0.0, 0.0),
+        KEY[None],
+        planned(privacy.gaussian(1.0, noise=1.0)),
+        num_rounds=2,
+        observe=lambda hparams, w, context: {"w": w},
+    )
+    first, second = np.asarray(history["w"])[:, 0].T
+    steps = second - (1 - 1e-3) * first  # of which the rest is noise
+    assert abs(steps[0] - steps[1]) > 1e-3
+
+
+@pytest.mark.slow
 def test_chunks_and_devices_change_nothing():
-    uplink = privacy.gaussian(0.1, noise=0.5)
-    expected, _ = run(uplink)
-    np.testing.assert_allclose(run(uplink, chunk=1)[0], expected, rtol=1e-11)
+    noisy = privacy.gaussian(0.1, noise=0.5)
+    expected, _ = run(noisy)
+    np.testing.assert_allclose(run(noisy, chunk=1)[0], expected, rtol=1e-11)
     mesh = fcojax.devices.client_mesh(2)
     spread = functools.partial(fcojax.devices.shard_clients, data(), mesh)
-    np.testing.assert_allclose(run(uplink, data=spread)[0], expected, rtol=1e-11)
+    np.testing.assert_allclose(run(noisy, data=spread)[0], expected, rtol=1e-11)
 
 
 @pytest.mark.slow
@@ -326,7 +347,7 @@ def test_an_adaptive_norm_finds_the_quantile():
     chosen = fed_avg(lambda w, rows: w * rows["a"])  # uploads never change
     for noise, count_noise, off in ((0.0, 0.0, 0.3), (0.1, 0.9, 1.5)):
         adaptive = privacy.adaptive_clip(0.5, start=0.1, noise=count_noise)
-        plan = fcojax.Plan(fcojax.local_steps(1), uplink=privacy.gaussian(adaptive, noise=noise))
+        plan = planned(privacy.gaussian(adaptive, noise=noise))
         state = fcojax.start(chosen, FULL_STEP, jnp.array(0.0), scalars(*sizes), KEY, plan)
         norms = []
         for _ in range(20):
@@ -337,7 +358,7 @@ def test_an_adaptive_norm_finds_the_quantile():
 
 def test_an_adaptive_norm_without_noise_by_hand():
     adaptive = privacy.adaptive_clip(0.5, start=2.0)
-    plan = fcojax.Plan(fcojax.local_steps(1), uplink=privacy.gaussian(adaptive))
+    plan = planned(privacy.gaussian(adaptive))
     targets = scalars(1.0, 4.0, 8.0)
     state = fcojax.start(mean_of_targets(), FULL_STEP, jnp.array(0.0), targets, KEY, plan)
     state, _ = fcojax.advance(mean_of_targets(), FULL_STEP, state, targets, plan, num_rounds=1)
@@ -352,8 +373,8 @@ def test_the_fraction_is_that_of_the_denominator():
     hparams = chosen.hparams_type(client_lr=0.05)
     tiny = privacy.gaussian(1e6, noise=1e-15)
     states = []
-    for uplink in (None, tiny):
-        plan = fcojax.Plan(WORK, COINS, uplink)
+    for aggregator in (MEAN, tiny):
+        plan = planned(aggregator, COINS, WORK)
         state = fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
         states.append(fcojax.advance(chosen, hparams, state, data(), plan, num_rounds=1)[0].server)
     for plain, private in zip(
@@ -368,15 +389,17 @@ def test_public_parts_are_constants_also_where_nobody_takes_part():
     hparams = federations.hparams("fed_dual_avg")
 
     def after(work, cohort):
-        plan = fcojax.Plan(work, cohort, privacy.gaussian(1.0, noise=1.0))
+        plan = planned(privacy.gaussian(1.0, noise=1.0), cohort, work)
         state = fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
         return fcojax.advance(chosen, hparams, state, data(), plan, num_rounds=2)[0].server
 
     nobody, everybody = after(WORK, fcojax.coin_flips(1e-9)), after(WORK, fcojax.everyone())
     np.testing.assert_allclose(nobody.elapsed, everybody.elapsed, rtol=1e-12)
     assert float(nobody.elapsed) > 0
-    with pytest.raises(ValueError, match="Public parts .* depend on the data"):
-        after(fcojax.local_epochs(1, 2), COINS)
+    # A client that works longer tells that it took part as surely as one whose data say so.
+    for work in (fcojax.local_steps([1, 1, 1, 1, 200]), fcojax.local_epochs(1, 2)):
+        with pytest.raises(ValueError, match="Public parts .* depend on the client or its data"):
+            after(work, COINS)
 
 
 @pytest.mark.slow
@@ -387,9 +410,8 @@ def test_noise_on_the_dual_leaves_the_optimum_s_support():
     )
     penalty, strength = federations.kernel_l1(), 0.3
     best = fcojax.reference.optimum(problem, penalty, strength).params["kernel"]
-    plan = fcojax.Plan(
-        fcojax.local_steps(5, 10), fcojax.coin_flips(0.25), privacy.gaussian(0.3, noise=2.0)
-    )
+    coins, work = fcojax.coin_flips(0.25), fcojax.local_steps(5, 10)
+    plan = planned(privacy.gaussian(0.3, noise=2.0), coins, work)
     found = {}
     for name, geometry in (("fed_dual_avg", euclidean(penalty)), ("fed_avg_subgradient", penalty)):
         chosen = getattr(fcojax.algorithms, name)(problem.loss, geometry)
@@ -419,29 +441,17 @@ def test_noise_on_the_dual_leaves_the_optimum_s_support():
             lambda: privacy.gaussian(privacy.adaptive_clip(start=1.0, noise=0.5), noise=1.0),
             "adaptive_clip",
         ),
-        (lambda: privacy.gaussian(1.0, uplink=uploads.ef21(uploads.top_k(0.5))), "memory"),
-        (lambda: privacy.gaussian(1.0, uplink=uploads.marina(uploads.rand_k(0.5))), "memory"),
-        (lambda: privacy.gaussian(privacy.adaptive_clip(start=1.0), uplink=FINE), "adaptive_clip"),
+        (lambda: FINE(privacy.adaptive_clip(start=1.0), 0.0), "adaptive_clip"),
         (
-            lambda: one_round((1.0,), privacy.gaussian(1.0, uplink=uploads.modular_sum(1.0, 8))),
+            lambda: one_round((1.0,), privacy.modular_gaussian(1.0, 0.0, 1.0, 8)),
             "rounding alone can add 1 ",
+        ),
+        (
+            lambda: run(uploads.ef21(uploads.top_k(2))._replace(aggregator=privacy.gaussian(1.0))),
+            "do not belong together",
         ),
     ],
 )
 def test_what_would_protect_less_than_it_says_is_refused(build, word):
     with pytest.raises(ValueError, match=word):
         build()
-
-
-def test_a_quantile_of_all_norms_is_refused_with_noise():
-    quantile = fcojax.norm_quantile(0.9, start=1.0)
-    plan = fcojax.Plan(WORK, uplink=privacy.gaussian(1.0, noise=1.0), outliers=quantile)
-    with pytest.raises(ValueError, match="quantile"):
-        fcojax.start(
-            federations.algorithm("fed_avg"),
-            federations.hparams("fed_avg"),
-            federations.start(),
-            data(),
-            KEY,
-            plan,
-        )

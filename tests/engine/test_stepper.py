@@ -165,7 +165,7 @@ def test_a_sweep_draws_one_cohort_for_each_round_and_seed_whatever_its_grid(num_
             lambda state: state._replace(clients=jax.tree.map(lambda x: x[:3], state.clients)),
             "clients",
         ),
-        (lambda state: state._replace(residuals=jnp.ones(5)), "uplink"),
+        (lambda state: state._replace(residuals=jnp.ones(5)), "codec"),
         (lambda state: state._replace(key=jnp.zeros(2)), "key"),
     ],
 )

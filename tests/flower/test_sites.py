@@ -10,7 +10,7 @@ import pytest
 from orbax.checkpoint import v1 as ocp
 
 import fcojax
-from fcojax import flower, safetensors, uploads
+from fcojax import flower, privacy, robust, safetensors
 from fcojax.transforms import euclidean, group_l2, l1
 from tests.flower.federations import FAULTS, Sites
 from tests.flower.three_sites import (
@@ -58,9 +58,9 @@ def test_cohorts_weights_and_schedules_are_those_of_the_simulation():
 
 
 @pytest.mark.slow
-def test_an_upload_that_is_not_finite_is_dropped_and_an_outlier_refused():
+def test_an_upload_that_is_not_finite_is_dropped_and_a_long_one_left_out():
     federation = federation_of("scaffold")
-    plan = federation.plan._replace(outliers=fcojax.norm_quantile(0.7, start=1.0))
+    plan = federation.plan._replace(aggregator=robust.norm_quantile(0.7, start=1.0))
     federation = dataclasses.replace(federation, plan=plan)
     sites = Sites(federation)
     sites.rows["Cork"]["y"] = np.full(9, 1e300)  # its steps overflow
@@ -76,9 +76,9 @@ def test_an_upload_that_is_not_finite_is_dropped_and_an_outlier_refused():
         num_rounds=NUM_ROUNDS,
     )
     np.testing.assert_allclose(model, expected, rtol=0, atol=1e-12)
-    for count in ("dropped", "outliers"):
+    for count in ("dropped", "left_out"):
         assert [row[count] for row in history] == of_simulation[count].tolist()
-    assert sum(row["dropped"] + row["outliers"] for row in history) >= NUM_ROUNDS
+    assert sum(row["dropped"] + row["left_out"] for row in history) >= NUM_ROUNDS
 
 
 @pytest.mark.slow
@@ -245,15 +245,12 @@ def test_a_wrong_peer_is_refused_in_a_sentence(algorithm, sentence):
         flower.coordinate(federation, transport, KEY, num_rounds=1)
 
 
-@pytest.mark.parametrize(
-    "links",
-    [{"downlink": uploads.ef14(uploads.top_k(2))}, {"uplink": uploads.marina(uploads.rand_k(2))}],
-    ids=["downlink", "coin"],
-)
-def test_what_is_simulated_only_is_refused_in_a_sentence(links):
-    federation = federation_of("fed_dual_avg")
-    with pytest.raises(ValueError, match="simulated only; pass downlink=None and another uplink"):
-        dataclasses.replace(federation, plan=federation.plan._replace(**links))
+def test_noise_is_simulated_only():
+    federation = federation_of("fed_avg")
+    plan = fcojax.Plan(federation.plan.work, aggregator=privacy.gaussian(1.0, noise=1.0))
+    federation = dataclasses.replace(federation, plan=plan)
+    with pytest.raises(ValueError, match="adds noise, .* pass one without noise, or simulate"):
+        flower.coordinate(federation, flower.in_process(federation, rows_of()), KEY, num_rounds=1)
 
 
 def test_a_peer_of_another_version_is_refused_in_a_sentence(monkeypatch):

@@ -35,34 +35,39 @@ ALGORITHMS = {
     "fed_dual_avg": (
         lambda: fcojax.algorithms.fed_dual_avg(loss, euclidean(l1())),
         {"penalty_scale": 0.1},
-        None,
+        (),
     ),
     "composite_fl": (
         lambda: fcojax.algorithms.composite_fl(loss, l1()),
         {"penalty_scale": 0.1},
-        None,
+        (),
     ),
     "scaffold": (
         lambda: fcojax.algorithms.scaffold(loss, l1(), prox="feedback"),
         {"penalty_scale": 0.1},
-        uploads.ef14(uploads.top_k(2)),
+        (uploads.ef14(uploads.top_k(2)),),
     ),
-    "fed_dyn": (lambda: fcojax.algorithms.fed_dyn(loss), {}, None),
+    "fed_dyn": (lambda: fcojax.algorithms.fed_dyn(loss), {}, ()),
     "fed_avg": (lambda: fcojax.algorithms.fed_avg(loss), {}, uploads.ef21(uploads.top_k(2))),
     "rand_k": (
         lambda: fcojax.algorithms.fed_avg(loss),
         {},
-        uploads.compressed(uploads.rand_k(0.5)),
+        (uploads.compressed(uploads.rand_k(0.5)),),
+    ),
+    "marina": (
+        lambda: fcojax.algorithms.fed_avg(loss),
+        {},
+        uploads.marina(uploads.rand_k(2), 0.3),
     ),
 }
 
 
 def federation_of(name, dtype="float64", **other):
     """Return the federation of a method, three local steps on minibatches of two rows."""
-    make, numbers, uplink = ALGORITHMS[name]
+    make, numbers, both = ALGORITHMS[name]
     algorithm = make()
     hparams = algorithm.hparams_type(client_lr=0.03, **numbers)
-    plan = fcojax.Plan(fcojax.local_steps(3, batch_size=2), uplink=uplink)
+    plan = fcojax.Plan(fcojax.local_steps(3, batch_size=2), fcojax.everyone(), *both)
     return flower.Federation(algorithm, plan, hparams, jnp.zeros(6, dtype), **other)
 
 

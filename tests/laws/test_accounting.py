@@ -13,7 +13,7 @@ WORK = fcojax.local_steps(1)
 
 
 def plan(cohort, noise):
-    return fcojax.Plan(WORK, cohort, privacy.gaussian(1.0, noise=noise))
+    return fcojax.Plan(WORK, cohort, aggregator=privacy.gaussian(1.0, noise=noise))
 
 
 def settings(seed, number=50):

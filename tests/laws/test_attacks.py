@@ -10,6 +10,7 @@ import pytest
 import fcojax
 from fcojax import attacks, robust, uploads
 from fcojax.algorithms import fed_avg
+from fcojax.engine.aggregator import MEAN
 from tests.support import federations
 
 KEY = jax.random.key(6)
@@ -25,9 +26,11 @@ def honest():
     return fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
 
 
-def one_round(attack, bad, targets, uplink=None, cohort=None):
+WORK = fcojax.local_steps(1)
+
+
+def one_round(attack, bad, targets, plan=WORK):
     chosen = attacks.attacked(honest(), bad, attack)
-    plan = fcojax.Plan(fcojax.local_steps(1), cohort or fcojax.everyone(), uplink)
     model, history = fcojax.run(
         chosen, FULL_STEP, jnp.array(0.0), clients(*targets), KEY, plan, num_rounds=1
     )
@@ -38,7 +41,7 @@ def test_nobody_bad_and_a_factor_of_one_change_nothing():
     expected = (1.0 + 2.0 + 6.0) / 3
     for attack, bad in ((attacks.scaled(1.0), (1,)), (attacks.scaled(-9.0), ())):
         np.testing.assert_allclose(one_round(attack, bad, (1.0, 2.0, 6.0))[0], expected)
-    seen = attacks.seeing_all(attacks.inner_product())
+    seen = attacks.seeing_all(attacks.inner_product(), WORK)
     found, _ = one_round(attacks.inner_product(), (), (1.0, 2.0, 6.0), seen)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
@@ -49,22 +52,26 @@ def test_infinity_is_dropped_and_a_sign_is_flipped():
     assert one_round(attacks.scaled(-1.0), (2,), (1.0, 2.0, 6.0))[0] == -1.0
 
 
+CLIPPED = robust.averaged(robust.centred_clipping(2.0))
+
+
 @pytest.mark.slow
-def test_those_that_see_all_send_what_they_say_behind_any_uplink():
+def test_those_that_see_all_send_what_they_say_behind_any_codec_and_aggregator():
     """The mean of the honest is 2, its deviation 1; a median and a compressor behind it."""
     targets, bad = (1.0, 3.0, 5.0, 5.0), (2, 3)
     attack = attacks.little_is_enough(1.5)
     sent = 2.0 - 1.5
-    for base, expected in (
-        (None, np.mean([1.0, 3.0, sent, sent])),
-        (robust.averaged(robust.median()), np.median([1.0, 3.0, sent, sent])),
-        (robust.averaged(robust.clipped_mean(2.0)), np.mean([1.0, 2.0, sent, sent])),
-        (uploads.compressed(uploads.half()), np.mean([1.0, 3.0, sent, sent])),
+    for parts, expected in (
+        ({}, np.mean([1.0, 3.0, sent, sent])),
+        ({"aggregator": robust.averaged(robust.median())}, np.median([1.0, 3.0, sent, sent])),
+        ({"aggregator": CLIPPED}, np.mean([1.0, 2.0, sent, sent])),
+        ({"codec": uploads.compressed(uploads.half())}, np.mean([1.0, 3.0, sent, sent])),
     ):
-        seen = attacks.seeing_all(attack, base)
+        seen = attacks.seeing_all(attack, fcojax.Plan(WORK)._replace(**parts))
         np.testing.assert_allclose(one_round(attack, bad, targets, seen)[0], expected, rtol=1e-12)
     cohort = fcojax.from_trace(np.array([[True, False, True, False]]))
-    found, history = one_round(attack, bad, targets, attacks.seeing_all(attack), cohort)
+    seen = attacks.seeing_all(attack, fcojax.Plan(WORK, cohort))
+    found, history = one_round(attack, bad, targets, seen)
     np.testing.assert_allclose(found, 1.0)  # of one honest client there is no deviation
     assert history["bytes_up"][0] == 2 * 8
 
@@ -82,7 +89,7 @@ TOGETHER = {
     "mimic": attacks.mimic(0),
 }
 MEANS = {
-    "mean": robust.clipped_mean(np.inf),
+    "mean": robust.centred_clipping(np.inf),
     "median": robust.median(),
     "trimmed_mean": robust.trimmed_mean(0.45),
     "geometric_median": robust.geometric_median(30),
@@ -152,9 +159,10 @@ def test_labels_are_flipped_for_some_clients_only():
 
 def test_what_cannot_be_attacked_is_refused():
     with pytest.raises(ValueError, match="sees all uploads"):
-        attacks.seeing_all(attacks.scaled(2.0))
-    with pytest.raises(ValueError, match="without a memory"):
-        attacks.seeing_all(attacks.mimic(), uploads.ef21(uploads.top_k(0.5)))
+        attacks.seeing_all(attacks.scaled(2.0), WORK)
+    with pytest.raises(ValueError, match="without error feedback"):
+        both = uploads.ef21(uploads.top_k(0.5))
+        attacks.seeing_all(attacks.mimic(), fcojax.Plan(WORK, fcojax.everyone(), *both))
     with pytest.raises(ValueError, match="direction"):
         attacks.strongest(attacks.scaled(2.0), lambda x, w: w @ x)
 
@@ -166,9 +174,9 @@ def test_composite_methods_with_public_parts_are_attacked(name):
     found = {}
     data = fcojax.from_clients(federations.clients(federations.EQUAL))
     for bad in ((), (3,)):
-        for label, uplink in (("mean", None), ("median", robust.averaged(robust.median()))):
+        for label, aggregator in (("mean", MEAN), ("median", robust.averaged(robust.median()))):
             chosen = attacks.attacked(federations.algorithm(name), bad, attacks.scaled(-1000.0))
-            plan = fcojax.Plan(fcojax.local_steps(2, 2), uplink=uplink)
+            plan = fcojax.Plan(fcojax.local_steps(2, 2), aggregator=aggregator)
             model, _ = fcojax.run(
                 chosen,
                 federations.hparams(name),

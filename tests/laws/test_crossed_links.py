@@ -1,7 +1,7 @@
-"""Uplinks crossed with downlinks and cohorts: one run, however it is driven.
+"""Codecs crossed with compressed broadcasts and cohorts: one run, however it is driven.
 
 A sweep, a stream, clients one by one and a run in two parts end in the state of a plain run of one
-point: the server's, what it keeps of both links, and the clients' residuals. FedAvg, with five
+point: the server's, the aggregator's memory, and the clients' residuals. FedAvg, with five
 clients and five numbers.
 """
 
@@ -15,6 +15,7 @@ import pytest
 import fcojax
 from fcojax import uploads
 from fcojax.algorithms import fed_avg
+from fcojax.extend import Uploads
 from tests.support import federations
 
 pytestmark = pytest.mark.slow
@@ -25,28 +26,22 @@ Swept = fcojax.extended(fed_avg.Hparams, "Swept", share=0.4)
 # Two of five entries, and four.
 GRID = fcojax.grid.zipped(Swept, client_lr=[0.01, 0.02], share=[0.4, 0.8])
 
-UPLINKS = {
-    "whole": None,
+UPLOADS = {
+    "whole": Uploads(),
     "ef21 of top_k": uploads.ef21(TOP),
-    "drive": uploads.compressed(uploads.drive()),
-    "swept rand_k": uploads.compressed(uploads.rand_k(lambda h: h.share)),
+    "drive": Uploads(uploads.compressed(uploads.drive())),
+    "swept rand_k": Uploads(uploads.compressed(uploads.rand_k(lambda h: h.share))),
+    "ef14 of swept top_k": Uploads(uploads.ef14(uploads.top_k(lambda h: h.share))),
 }
-DOWNLINKS = {
-    "whole": None,
-    "ef21 of top_k": uploads.ef21(TOP),
-    "ef14 of swept top_k": uploads.ef14(uploads.top_k(lambda h: h.share)),
-}
+BROADCASTS = {"whole": None, "top_k": TOP}
 COHORTS = {
     "everyone": fcojax.everyone(),
     "half, lost": fcojax.dropout(fcojax.uniform_cohort(cohort_size=3), 0.3),
 }
-GATE = {
-    ("ef21 of top_k", "ef21 of top_k", "half, lost"),
-    ("swept rand_k", "ef14 of swept top_k", "everyone"),
-}
+GATE = {("ef21 of top_k", "top_k", "half, lost"), ("swept rand_k", "top_k", "everyone")}
 ROWS = [
     pytest.param(*row, marks=[pytest.mark.gate] if row in GATE else [], id=", ".join(row))
-    for row in itertools.product(UPLINKS, DOWNLINKS, COHORTS)
+    for row in itertools.product(UPLOADS, BROADCASTS, COHORTS)
     if row[:2] != ("whole", "whole")  # the engine's tests have these
 ]
 
@@ -60,8 +55,12 @@ def point(index):
     return jax.tree.map(lambda leaf: leaf[index], GRID)
 
 
-def after(hparams, key, plan, num_rounds=5):
-    chosen = federations.algorithm("fed_avg")
+def built(broadcast):
+    chosen, compressor = federations.algorithm("fed_avg"), BROADCASTS[broadcast]
+    return uploads.compressed_broadcast(chosen, compressor) if compressor else chosen
+
+
+def after(chosen, hparams, key, plan, num_rounds=5):
     state = fcojax.start(chosen, hparams, federations.start(), data(), key, plan)
     return fcojax.advance(chosen, hparams, state, data(), plan, num_rounds=num_rounds)
 
@@ -81,21 +80,23 @@ def same(found, expected):
     )
 
 
-@pytest.mark.parametrize(("uplink", "downlink", "cohort"), ROWS)
-def test_sweeps_streams_chunks_and_parts_are_the_run(uplink, downlink, cohort, tmp_path):
-    plan = fcojax.Plan(
-        fcojax.local_steps(2, 2), COHORTS[cohort], UPLINKS[uplink], downlink=DOWNLINKS[downlink]
-    )
-    runs = {(at, seed): parts(after(point(at), KEYS[seed], plan)) for at, seed in np.ndindex(2, 2)}
+@pytest.mark.parametrize(("codec", "broadcast", "cohort"), ROWS)
+def test_sweeps_streams_chunks_and_parts_are_the_run(codec, broadcast, cohort, tmp_path):
+    chosen = built(broadcast)
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), COHORTS[cohort], *UPLOADS[codec])
+    runs = {
+        (at, seed): parts(after(chosen, point(at), KEYS[seed], plan))
+        for at, seed in np.ndindex(2, 2)
+    }
     one = runs[1, 0]
 
-    swept = parts(after(GRID, KEYS, plan))
+    swept = parts(after(chosen, GRID, KEYS, plan))
     for pair, expected in runs.items():
         same(jax.tree.map(lambda leaf, pair=pair: leaf[pair], swept), expected)
 
-    same(parts(after(point(1), KEYS[0], plan._replace(client_chunk_size=1))), one)
+    same(parts(after(chosen, point(1), KEYS[0], plan._replace(client_chunk_size=1))), one)
 
-    chosen, (half, _) = federations.algorithm("fed_avg"), after(point(1), KEYS[0], plan, 2)
+    half, _ = after(chosen, point(1), KEYS[0], plan, 2)
     whole = fcojax.advance(chosen, point(1), half, data(), plan, num_rounds=3)
     jax.tree.map(np.testing.assert_array_equal, parts(whole)[0], one[0])
 

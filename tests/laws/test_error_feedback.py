@@ -35,8 +35,15 @@ def data():
     return fcojax.from_clients(federations.clients(), weights=UNEVEN)
 
 
-def advanced(uplink, num_rounds=6, cohort=LOSSY, data=data, chunk=None, name="fed_avg"):
-    plan = fcojax.Plan(WORK, cohort, uplink, client_chunk_size=chunk)
+def planned(found, cohort=None, work=WORK):
+    """A plan with a codec, or with both parts."""
+    plan = fcojax.Plan(work, cohort or fcojax.everyone())
+    both = found if isinstance(found, fcojax.extend.Uploads) else fcojax.extend.Uploads(found)
+    return plan._replace(**both._asdict())
+
+
+def advanced(found=None, num_rounds=6, cohort=LOSSY, data=data, chunk=None, name="fed_avg"):
+    plan = planned(found, cohort)._replace(client_chunk_size=chunk)
     chosen, hparams = federations.algorithm(name), federations.hparams(name, client_lr=0.02)
     state = fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
     return fcojax.advance(chosen, hparams, state, data(), plan, num_rounds=num_rounds)
@@ -67,8 +74,8 @@ MIRRORED = {
 )
 def test_the_server_has_the_mean_of_what_all_clients_keep(name):
     """At all times, with weights, through absence and lost uploads."""
-    uplink, of_client = MIRRORED[name]
-    state, history = advanced(uplink)
+    both, of_client = MIRRORED[name]
+    state, history = advanced(both)
     assert int(np.sum(history["lost"])) > 0 and 0 < np.sum(history["participants"]) < 30
     expected = mean_over_clients(of_client(state.residuals))
     for found, mean in zip(state.memory.value, expected, strict=True):
@@ -79,11 +86,11 @@ def test_the_server_has_the_mean_of_what_all_clients_keep(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["ef14", *MIRRORED])
 def test_states_are_those_of_any_chunk_and_of_two_devices(name):
-    uplink = uploads.ef14(TOP) if name == "ef14" else MIRRORED[name][0]
-    expected, _ = advanced(uplink)
+    given = uploads.ef14(TOP) if name == "ef14" else MIRRORED[name][0]
+    expected, _ = advanced(given)
     mesh = fcojax.devices.client_mesh(2)
     spread = fcojax.devices.shard_clients(data(), mesh)
-    for found, _ in (advanced(uplink, chunk=1), advanced(uplink, data=lambda: spread)):
+    for found, _ in (advanced(given, chunk=1), advanced(given, data=lambda: spread)):
         np.testing.assert_allclose(model_of(found), model_of(expected), rtol=1e-11)
         for leaf, wanted in zip(
             jax.tree.leaves((found.residuals, found.memory)),
@@ -96,10 +103,10 @@ def test_states_are_those_of_any_chunk_and_of_two_devices(name):
 
 @pytest.mark.slow
 def test_a_run_in_two_parts_a_sweep_and_a_stream_are_the_run(tmp_path):
-    uplink = uploads.ef21(TOP)
-    expected, history = advanced(uplink)
-    plan, chosen = fcojax.Plan(WORK, LOSSY, uplink), federations.algorithm("fed_avg")
-    half, _ = advanced(uplink, num_rounds=3)
+    ef21 = uploads.ef21(TOP)
+    expected, history = advanced(ef21)
+    plan, chosen = planned(ef21, LOSSY), federations.algorithm("fed_avg")
+    half, _ = advanced(ef21, num_rounds=3)
     saved = jax.tree.map(np.asarray, half._replace(key=jax.random.key_data(half.key)))
     again = saved._replace(key=jax.random.wrap_key_data(saved.key))
     resumed, _ = fcojax.advance(chosen, RATES, again, data(), plan, num_rounds=3)
@@ -123,18 +130,19 @@ def test_sent_and_missing_are_what_clients_wanted():
     """Sums over rounds, one client: of ``ef14``, and of ``econtrol``'s estimates."""
     wanted = np.random.default_rng(1).standard_normal((30, 6))
 
-    def over_rounds(uplink):
-        residual, sent = uplink.init([jnp.zeros(6)]), []
+    def over_rounds(codec):
+        residual, sent = codec.init([jnp.zeros(6)]), []
         for index, upload in enumerate(wanted):
             key = jax.random.fold_in(KEY, index)
-            encoded, residual = uplink.encode(None, [jnp.asarray(upload)], residual, key)
-            sent.append(uplink.decode(encoded)[0])
+            encoded, residual = codec.encode(None, [jnp.asarray(upload)], residual, key, key)
+            decoded = codec.decode(encoded)
+            sent.append(getattr(decoded, "value", decoded)[0])
         return np.array(sent), residual
 
     sent, missing = over_rounds(uploads.ef14(TOP))
     np.testing.assert_allclose(sent.sum(axis=0) + missing[0], wanted.sum(axis=0), atol=1e-13)
     assert np.all(np.count_nonzero(sent, axis=1) == 2)
-    sent, kept = over_rounds(uploads.econtrol(TOP, 0.1))
+    sent, kept = over_rounds(uploads.econtrol(TOP, 0.1).codec)
     estimates = np.cumsum(sent, axis=0)
     np.testing.assert_allclose(kept.estimate[0], estimates[-1], atol=1e-13)
     np.testing.assert_allclose(
@@ -148,8 +156,8 @@ def test_sent_and_missing_are_what_clients_wanted():
 @pytest.mark.slow
 def test_without_momentum_and_without_control_it_is_ef21():
     expected, _ = advanced(uploads.ef21(TOP))
-    for uplink in (uploads.ef21_sgdm(TOP, 0.0), uploads.econtrol(TOP, 0.0)):
-        np.testing.assert_array_equal(model_of(advanced(uplink)[0]), model_of(expected))
+    for both in (uploads.ef21_sgdm(TOP, 0.0), uploads.econtrol(TOP, 0.0)):
+        np.testing.assert_array_equal(model_of(advanced(both)[0]), model_of(expected))
 
 
 LOSSLESS = uploads.identity()
@@ -157,23 +165,24 @@ LOSSLESS = uploads.identity()
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "uplink",
+    "lossless",
     [
         uploads.ef14(LOSSLESS),
         uploads.ef21(LOSSLESS),
         uploads.econtrol(LOSSLESS, 0.1),
         uploads.diana(LOSSLESS),
+        uploads.marina(LOSSLESS, 0.3),
     ],
 )
-def test_lossless_feedback_with_everyone_is_no_uplink(uplink):
-    found, _ = advanced(uplink, cohort=fcojax.everyone())
+def test_lossless_feedback_with_everyone_is_the_mean(lossless):
+    found, _ = advanced(lossless, cohort=fcojax.everyone())
     expected, _ = advanced(None, cohort=fcojax.everyone())
-    np.testing.assert_allclose(model_of(found), model_of(expected), rtol=1e-13)
+    np.testing.assert_allclose(model_of(found), model_of(expected), rtol=1e-12)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg"])
-def test_all_entries_with_ef14_are_no_uplink_bit_for_bit(name):
+def test_all_entries_with_ef14_are_the_mean_bit_for_bit(name):
     found, _ = advanced(uploads.ef14(uploads.top_k(1.0)), name=name)
     expected, _ = advanced(None, name=name)
     for leaf, wanted in zip(
@@ -215,20 +224,13 @@ def test_marina_is_its_loop_and_counts_what_it_sends():
         before = last, estimate
 
 
-@pytest.mark.slow
-def test_marina_without_compression_is_no_uplink():
-    found, _ = advanced(uploads.marina(LOSSLESS, 0.3), cohort=fcojax.everyone())
-    expected, _ = advanced(None, cohort=fcojax.everyone())
-    np.testing.assert_allclose(model_of(found), model_of(expected), rtol=1e-12)
-
-
 # Exact solutions, from 2 of 20 entries.
 
 
 class Row(NamedTuple):
-    """A method of one prox gradient step a round, and its uplink."""
+    """A method of one prox gradient step a round, and its codec or both parts."""
 
-    uplink: Any
+    found: Any
     share: float = 1.0  # of the step 1 / L
     exact: bool = True
 
@@ -249,8 +251,8 @@ WITH_ESTIMATES = {
 }
 
 
-def ended(algorithm, hparams, uplink, cohort, num_steps, num_rounds=3000):
-    plan = fcojax.Plan(fcojax.local_steps(num_steps), cohort, uplink)
+def ended(algorithm, hparams, found, cohort, num_steps, num_rounds=3000):
+    plan = planned(found, cohort, fcojax.local_steps(num_steps))
     model, _ = fcojax.run(
         algorithm,
         hparams,
@@ -272,7 +274,7 @@ def test_prox_gradient_steps_with_estimates_are_exact(name, cohort):
     row = WITH_ESTIMATES[name]
     factory = algorithms.fed_mid_osp
     rates = factory.Hparams(client_lr=row.share / task().smoothness, penalty_scale=task().scale)
-    off = ended(factory(factored_loss, euclidean(plain_l1)), rates, row.uplink, cohort, 1)
+    off = ended(factory(factored_loss, euclidean(plain_l1)), rates, row.found, cohort, 1)
     assert off < 1e-10 if row.exact else off > 0.02
     if name == "top_k":
         assert off > 0.4
@@ -341,8 +343,8 @@ def test_bad_input_is_refused_in_a_sentence(call, sentence):
 @pytest.mark.parametrize("name", ["scaffold", "composite_fl", "fed_dyn"])
 def test_estimates_are_refused_where_the_server_adds_up_uploads(name):
     chosen = getattr(algorithms, name)(federations.loss, federations.kernel_l1())
-    plan = fcojax.Plan(WORK, uplink=uploads.ef21(TOP))
-    with pytest.raises(ValueError, match="adds up its uploads.* such as uploads.ef14"):
+    plan = planned(uploads.ef21(TOP))
+    with pytest.raises(ValueError, match="adds up its uploads.* such as the codec uploads.ef14"):
         fcojax.run(
             chosen, chosen.hparams_type(), federations.start(), data(), KEY, plan, num_rounds=1
         )
@@ -354,10 +356,10 @@ def test_feedback_is_refused_where_uploads_change_their_meaning(name):
     chosen = factory(federations.loss, *([flat()] if name == "r_fed_svrg" else []))
     hparams = chosen.hparams_type()
 
-    def begin(uplink):
-        plan = fcojax.Plan(WORK, uplink=uplink)
+    def begin(codec):
+        plan = planned(codec)
         return fcojax.start(chosen, hparams, federations.start(), data(), KEY, plan)
 
     begin(uploads.compressed(TOP))
-    with pytest.raises(ValueError, match="mean another thing in this algorithm; pass an uplink"):
+    with pytest.raises(ValueError, match="mean another thing in this algorithm; pass a codec"):
         begin(uploads.ef14(TOP))

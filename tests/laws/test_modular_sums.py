@@ -9,26 +9,29 @@ import pytest
 
 import fcojax
 from fcojax import uploads
-from fcojax.engine.uploads.uplink import RoundWeights
+from fcojax.engine.aggregator import RoundWeights, Uploads
 from tests.support import federations
 
 pytestmark = pytest.mark.gate
 
 KEY, STEP, BITS = jax.random.key(4), 0.125, 8
-UPLINK = uploads.modular_sum(STEP, BITS)
+GRID = uploads.modular_sum(STEP, BITS)
 
 
-def mean_of(vectors, uplink=UPLINK, key=KEY, hparams=None):
+def mean_of(vectors):
+    codec, aggregator = GRID
     """What the server receives of clients of equal weight, and the whole numbers they sent."""
     codes = [
-        uplink.encode(hparams, [jnp.asarray(x)], (), jax.random.fold_in(key, index))[0][0]
+        codec.encode(None, [jnp.asarray(x)], (), jax.random.fold_in(KEY, index), KEY)[0][0]
         for index, x in enumerate(vectors)
     ]
     share = jnp.asarray(1 / len(vectors))
     one, number = jnp.ones(()), len(vectors)
-    weights = RoundWeights(one, one, one, jnp.array(number), one, one / number)
-    total = [sum(share * uplink.decode(code) for code in codes)]
-    return np.asarray(uplink.finish(hparams, total, weights, KEY)[0]), np.array(codes)
+    count = jnp.array(number)
+    weights = RoundWeights(one, one, one, count, count, one, one / number)
+    total = [sum(share * codec.decode(code) for code in codes)]
+    found = aggregator.finish(None, total, weights, (), KEY)
+    return np.asarray(found.mean[0]), np.array(codes)
 
 
 def test_the_mean_is_that_of_sums_that_wrap():
@@ -58,7 +61,7 @@ def test_rounding_is_unbiased_with_the_error_of_the_grid():
 
     @jax.jit
     def rounded(key):
-        return STEP * UPLINK.encode(None, [jnp.asarray(x)], (), key)[0][0]
+        return STEP * GRID.codec.encode(None, [jnp.asarray(x)], (), key, key)[0][0]
 
     found = np.asarray(jax.vmap(rounded)(jax.random.split(KEY, 20_000)))
     deviation = found.std(axis=0) / np.sqrt(len(found))
@@ -74,14 +77,13 @@ def data(weights=None):
     return fcojax.from_clients(federations.clients(), weights=weights)
 
 
-def run(uplink, data=data, cohort=None, chunk=None, rates=None, num_rounds=5):
-    plan = fcojax.Plan(
-        fcojax.local_steps(2, 2), cohort or fcojax.everyone(), uplink, client_chunk_size=chunk
-    )
+def run(both, data=data, cohort=None, chunk=None, num_rounds=5):
+    plan = fcojax.Plan(fcojax.local_steps(2, 2), cohort or fcojax.everyone(), *both)
+    plan = plan._replace(client_chunk_size=chunk)
     chosen = federations.algorithm("fed_avg")
     model, history = fcojax.run(
         chosen,
-        rates or federations.hparams("fed_avg"),
+        federations.hparams("fed_avg"),
         federations.start(),
         data(),
         KEY,
@@ -95,20 +97,20 @@ def run(uplink, data=data, cohort=None, chunk=None, rates=None, num_rounds=5):
 def test_runs_are_the_same_bit_for_bit_on_any_chunk_and_two_devices():
     """Whole numbers add up exactly, in any order; also with absent clients and lost uploads."""
     lossy = fcojax.dropout(fcojax.uniform_cohort(cohort_size=4), 0.3)
-    uplink = uploads.modular_sum(1e-3, 24)
-    expected, history = run(uplink, cohort=lossy)
+    grid = uploads.modular_sum(1e-3, 24)
+    expected, history = run(grid, cohort=lossy)
     assert int(np.sum(history["lost"])) > 0 and not np.any(history["refused"])
     for chunk in (1, 2):
-        np.testing.assert_array_equal(run(uplink, cohort=lossy, chunk=chunk)[0], expected)
+        np.testing.assert_array_equal(run(grid, cohort=lossy, chunk=chunk)[0], expected)
     mesh = fcojax.devices.client_mesh(2)
     spread = fcojax.devices.shard_clients(data(), mesh)
-    np.testing.assert_array_equal(run(uplink, lambda: spread, lossy)[0], expected)
+    np.testing.assert_array_equal(run(grid, lambda: spread, lossy)[0], expected)
 
 
 @pytest.mark.slow
-def test_a_fine_grid_is_no_uplink_and_bytes_are_bits():
+def test_a_fine_grid_is_the_mean_and_bytes_are_bits():
     found, history = run(uploads.modular_sum(1e-5, 24))
-    expected, plain = run(None)
+    expected, plain = run(Uploads())
     np.testing.assert_allclose(found, expected, atol=1e-3)
     assert np.any(found != expected)
     assert history["bytes_up"][0] == 5 * (4 * 3 + 1 * 3) and plain["bytes_up"][0] == 5 * 5 * 8
@@ -117,12 +119,12 @@ def test_a_fine_grid_is_no_uplink_and_bytes_are_bits():
 @pytest.mark.slow
 def test_rounds_that_would_wrap_or_have_unlike_weights_are_refused():
     start = federations.as_vector(federations.start())
-    for uplink, clients in (
+    for grid, clients in (
         (uploads.modular_sum(1e-3, 4), data),
         (uploads.modular_sum(1e-3, 24), lambda: data((1.0, 2.0, 0.5, 3.0, 1.5))),
     ):
         with pytest.warns(UserWarning, match="became non-finite"):
-            found, history = run(uplink, clients)
+            found, history = run(grid, clients)
         np.testing.assert_array_equal(found, start)
         np.testing.assert_array_equal(history["refused"], 1)
 

@@ -93,7 +93,7 @@ def test_outputs_of_an_example_do_not_depend_on_the_batch(name):
     assert np.abs(before[0] - before[1]).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["char_lstm", "char_gru"])
+@pytest.mark.parametrize("name", ["char_lstm", "char_gru", "transformer"])
 def test_outputs_do_not_depend_on_later_tokens(name):
     apply, params, tokens = evaluated(name)
     later = np.array(tokens)

@@ -101,6 +101,12 @@ NETWORKS = {
     "emnist_net": (networks.emnist_net, ((8, 8, 1), 3), lambda: images(3, 4, (8, 8)), (3,)),
     "char_lstm": (networks.char_lstm, (5, 3, 4, 1), sentences, (6, 5)),
     "char_gru": (networks.char_gru, (5, 3, 4, 2), sentences, (6, 5)),
+    "transformer": (
+        functools.partial(networks.transformer, num_heads=2),
+        (5, 8, 8, 1),
+        sentences,
+        (6, 5),
+    ),
 }
 
 

@@ -1,10 +1,16 @@
-"""Some rows of every client, to validate."""
+"""Some rows of every client, or all rows of some clients, to validate."""
 
 import jax
 import numpy as np
 import pytest
 
-from fcojax.problems import from_rows, hold_out_examples
+from fcojax.problems import (
+    check_same_clients,
+    check_unseen_clients,
+    from_rows,
+    hold_out_clients,
+    hold_out_examples,
+)
 
 KEY = jax.random.key(0)
 SIZES = (2, 9, 30, 4, 100)
@@ -33,6 +39,7 @@ def test_by_example_every_client_is_cut_in_two(share):
         assert (np.diff(names(part)) > 0).all()  # rows keep their order
     for size, held in zip(SIZES, validation.sizes.tolist(), strict=True):
         assert held == min(max(round(share * size), 1), size - 1)
+    check_same_clients(train, validation)
 
 
 def test_by_example_rows_are_held_out_alike():
@@ -43,19 +50,50 @@ def test_by_example_rows_are_held_out_alike():
     assert times.sum() == 900 and abs(times - 90).max() < 4 * np.sqrt(300 * 0.3 * 0.7)
 
 
-def test_the_key_decides():
+@pytest.mark.parametrize(("share", "num_held"), [(0.01, 1), (0.4, 2), (0.99, 4)])
+def test_by_client_the_unseen_keep_all_they_have(share, num_held):
+    data = population(ids=list("abcde"), weights="examples")
+    train, unseen = hold_out_clients(data, share, KEY)
+    assert (train.num_clients, unseen.num_clients) == (5 - num_held, num_held)
+    assert sorted([*train.ids, *unseen.ids]) == list("abcde")
+    for part in (train, unseen):
+        members = [list("abcde").index(name) for name in part.ids]
+        assert members == sorted(members)
+        assert part.sizes.tolist() == part.weights.tolist() == [SIZES[m] for m in members]
+        expected = [1000 * m + i for m in members for i in range(SIZES[m])]
+        assert names(part).tolist() == expected
+    check_unseen_clients(train, unseen)
+
+
+@pytest.mark.parametrize("split", [hold_out_examples, hold_out_clients])
+def test_the_key_decides(split):
     data = population((20,) * 20)
-    one, same, other = (hold_out_examples(data, 0.5, jax.random.key(seed))[1] for seed in (0, 0, 1))
+    one, same, other = (split(data, 0.5, jax.random.key(seed))[1] for seed in (0, 0, 1))
     assert np.array_equal(names(one), names(same))
     assert not np.array_equal(names(one), names(other))
+
+
+def test_ids_that_differ_are_named():
+    first, second = population((2, 2), ids=["ann", "bob"]), population((2, 2), ids=["bob", "cy"])
+    for one, other, found in (
+        (first, second, "client ann is in the training data and not in the validation data"),
+        (first.select([1]), second, "client cy is in the validation data and not in the training"),
+    ):
+        with pytest.raises(ValueError, match=found):
+            check_same_clients(one, other)
+    with pytest.raises(ValueError, match="client bob is in the training data and in the valid"):
+        check_unseen_clients(first, second)
+    check_same_clients(first, population((3, 1), ids=["bob", "ann"]))
+    check_unseen_clients(first, second.select([1]))
 
 
 @pytest.mark.parametrize(
     ("build", "message"),
     [
         (lambda: hold_out_examples(population((3, 1)), 0.5, KEY), "client 1 has 1 example"),
+        (lambda: hold_out_clients(population((3,)), 0.5, KEY), "there is 1 client"),
         (
-            lambda: hold_out_examples(jax.jit(lambda data: data)(population()), 0.5, KEY),
+            lambda: hold_out_clients(jax.jit(lambda data: data)(population()), 0.5, KEY),
             "has no ids, which JAX transformations drop",
         ),
     ],

@@ -1,4 +1,4 @@
-"""Losses of linear models against slow formulas."""
+"""Losses of linear models against slow formulas, and Cox regression stratified by client."""
 
 import functools
 
@@ -9,6 +9,8 @@ import pytest
 
 import fcojax
 from fcojax import problems
+from fcojax.algorithms import fed_avg
+from fcojax.problems.cox import cox_loss
 from fcojax.problems.linear_models import huber_loss, poisson_loss, quantile_loss
 
 KEY = jax.random.key(0)
@@ -68,20 +70,85 @@ MODELS = {
     "quantile": problems.quantile_regression,
     "hinge": problems.squared_hinge,
     "logistic": problems.logistic,
+    "cox": problems.cox,
     "softmax": functools.partial(problems.softmax, num_classes=2),
 }
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_fields_of_other_shapes_would_broadcast_and_are_refused(name):
-    good = {"x": np.ones((2, 3)), "y": np.array([0, 1])}
+    fields = ("time", "event") if name == "cox" else ("y",)
+    good = {"x": np.ones((2, 3))} | {field: np.array([0, 1]) for field in fields}
     data = fcojax.from_rows(good, [1, 1])
     MODELS[name](data, data)
-    for wrong in (np.zeros((2, 1), int), np.zeros((2, 2), int)):
-        other = fcojax.from_rows(good | {"y": wrong}, [1, 1])
-        shape = rf"shape \(2, {wrong.shape[1]}\); pass one"
-        refused(MODELS[name], other, f"training data .*{shape}")
-        refused(MODELS[name], data, f"validation data .*{shape}", other)
+    for field in fields:
+        for wrong in (np.zeros((2, 1), int), np.zeros((2, 2), int)):
+            other = fcojax.from_rows(good | {field: wrong}, [1, 1])
+            shape = rf"shape \(2, {wrong.shape[1]}\); pass one"
+            refused(MODELS[name], other, f"training data .*{shape}")
+            refused(MODELS[name], data, f"validation data .*{shape}", other)
     wide, flat = (fcojax.from_rows(good | {"x": x}, [2]) for x in (np.ones((2, 4)), np.ones(2)))
     refused(MODELS[name], data, r"x of the validation data has shape \(2, 4\); pass \[rows", wide)
     refused(MODELS[name], flat, r"x of the training data has shape \(2,\); pass \[rows")
+
+
+def survival():
+    rng = np.random.default_rng(0)
+    sizes = [7, 4]
+    rows = {
+        "x": rng.normal(size=(11, 2)),
+        "time": rng.integers(1, 5, size=11).astype(float),  # ties
+        "event": rng.integers(0, 2, size=11),
+    }
+    return fcojax.from_rows(rows, sizes, weights="examples")
+
+
+def partial_likelihood(kernel, data):
+    """By the book: for each event, the risks of those in the same client not gone before."""
+    total, start = 0.0, 0
+    for size in data.sizes.tolist():
+        x, time, event = (
+            np.asarray(data.examples[name])[start : start + size] for name in ("x", "time", "event")
+        )
+        risk = x @ kernel
+        for i in np.flatnonzero(event):
+            total += np.log(np.sum(np.exp(risk[time >= time[i]]))) - risk[i]
+        start += size
+    return total
+
+
+def test_cox_is_the_partial_likelihood_stratified_by_client():
+    data = survival()
+    kernel = np.array([0.5, -1.0])
+    value = problems.population_loss(cox_loss, jnp.asarray(kernel), data)
+    assert float(value) * 11 == pytest.approx(partial_likelihood(kernel, data), rel=1e-12)
+    # A round of one step is a gradient step of that, also where clients are padded.
+    plan = fcojax.Plan(fcojax.local_steps(1), client_chunk_size=2)
+    model, _ = fcojax.run(
+        fed_avg(cox_loss),
+        fed_avg.Hparams(client_lr=0.1),
+        jnp.asarray(kernel),
+        data,
+        KEY,
+        plan,
+        num_rounds=1,
+    )
+    step = 1e-6
+    slopes = [
+        (partial_likelihood(kernel + h, data) - partial_likelihood(kernel - h, data)) / (2 * step)
+        for h in step * np.eye(2)
+    ]
+    np.testing.assert_allclose(model, kernel - 0.1 * np.array(slopes) / 11, atol=1e-8)
+
+
+def test_cox_takes_no_minibatches():
+    with pytest.raises(ValueError, match="pass batch_size=None"):
+        fcojax.run(
+            fed_avg(cox_loss),
+            fed_avg.Hparams(),
+            jnp.zeros(2),
+            survival(),
+            KEY,
+            fcojax.local_steps(1, 2),
+            num_rounds=1,
+        )

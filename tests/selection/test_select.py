@@ -7,10 +7,12 @@ import pytest
 
 import fcojax
 from fcojax import problems, selection
+from fcojax.problems.cox import cox_loss
 from fcojax.problems.logistic import logistic_loss
 from fcojax.selection.folds import part_of_data, weighted_loss
 from fcojax.selection.select import choice, standard_error
 from fcojax.transforms import euclidean, l1
+from tests.problems.test_linear_models import survival
 from tests.selection.test_path import PENALTY, population
 
 KEY = jax.random.key(0)
@@ -84,10 +86,13 @@ def test_the_relaxed_lasso_is_the_lasso_on_the_support_with_a_share_of_the_stren
 
 
 @pytest.mark.slow
-def test_the_weighted_loss_of_a_fold_equals_the_loss_of_its_rows_alone():
-    data = population("logistic", (7, 4), 2)
+@pytest.mark.parametrize("loss", [logistic_loss, cox_loss], ids=["rows", "whole batch"])
+def test_the_weighted_loss_of_a_fold_equals_the_loss_of_its_rows_alone(loss):
+    data = survival() if loss is cox_loss else population("logistic", (7, 4), 2)
     folds = selection.by_example(2)(data, KEY)
-    params = {"kernel": jnp.array([0.5, -1.0]), "bias": jnp.array(0.2)}
+    params = jnp.array([0.5, -1.0])
+    if loss is not cox_loss:
+        params = {"kernel": params, "bias": jnp.array(0.2)}
     for fold in range(2):
         for part in folds:
             of_fold = jax.tree.map(lambda leaf, fold=fold: leaf[fold], part)
@@ -96,9 +101,9 @@ def test_the_weighted_loss_of_a_fold_equals_the_loss_of_its_rows_alone():
             rows = jax.tree.map(lambda leaf, kept=kept: np.asarray(leaf)[kept], data.examples)
             fewer = fcojax.from_rows(rows, sizes, weights=np.asarray(data.weights))
             reweighted = part_of_data(of_fold, data)
-            whole = problems.population_loss(weighted_loss(logistic_loss), params, reweighted)
+            whole = problems.population_loss(weighted_loss(loss), params, reweighted)
             assert float(whole) == pytest.approx(
-                float(problems.population_loss(logistic_loss, params, fewer)), rel=1e-12
+                float(problems.population_loss(loss, params, fewer)), rel=1e-12
             )
 
 

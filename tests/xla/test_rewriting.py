@@ -1,5 +1,8 @@
 """Convolutions and poolings of any origin: the same numbers, and none of XLA's own on a CPU."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +12,7 @@ from jax import lax
 
 import fcojax
 from fcojax.xla import rewriting, rules
+from fcojax.xla.jaxprs import SLOW_IN_LOOPS
 from fcojax.xla.rewriting import fast_inside_loops
 from tests.support.windows import normal, slow_primitives
 
@@ -244,16 +248,18 @@ def test_layers_of_other_libraries(make):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_a_model_of_networks_is_rewritten_in_losses_and_observers_of_a_run():
-    rows = {"x": normal(4, 8, 8, 3).astype(np.float32), "y": np.array([0, 1, 2, 0], np.int32)}
-    data = fcojax.from_rows(rows, [2, 2])
-    problem = fcojax.networks.network(Net(), data, data, num_classes=3)
-    params = problem.init(jax.random.key(0))
+@pytest.mark.parametrize("make", [of_linen, of_equinox, of_haiku])
+def test_losses_and_observers_of_a_run_are_rewritten(make):
+    data = fcojax.from_rows({"x": normal(4, 8, 8, 3).astype(np.float32)}, [2, 2])
+    params, apply = make(data.examples["x"])
+
+    def loss(params, rows):
+        return jnp.mean(apply(params, rows["x"]).reshape(len(rows["x"]), -1) ** 2, axis=1)
 
     def observe(hparams, model, context):
-        return problem.measures(model)
+        return {"largest": jnp.max(apply(model, context))}
 
-    fed_avg = fcojax.algorithms.fed_avg(problem.loss)
+    fed_avg = fcojax.algorithms.fed_avg(loss)
 
     def run(params, data):
         return fcojax.run(
@@ -265,6 +271,7 @@ def test_a_model_of_networks_is_rewritten_in_losses_and_observers_of_a_run():
             fcojax.local_steps(2, batch_size=2),
             num_rounds=2,
             observe=observe,
+            context=data.examples["x"],
         )
 
     assert not slow_primitives(run, params, data)
@@ -292,7 +299,7 @@ def test_a_convolution_and_a_scan_in_a_loss_on_a_mesh():
         features = jnp.moveaxis(layer(rows["x"], params["kernel"]), 1, 0)
         return jnp.sum(lax.scan(step, jnp.zeros_like(features[0]), features)[1] ** 2, axis=0)
 
-    fed_avg = fcojax.algorithms.fed_avg(fast_inside_loops(loss))
+    fed_avg = fcojax.algorithms.fed_avg(loss)
 
     def run(params, data):
         return fcojax.run(
@@ -314,3 +321,26 @@ def test_a_convolution_and_a_scan_in_a_loss_on_a_mesh():
     for name, start in params.items():
         assert np.abs(theirs[name] - start).max() > 1e-2
         np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, atol=1e-6)
+
+
+def test_the_primitives_that_load_the_rewriting_are_those_that_it_exchanges():
+    x, kernel = normal(2, 6, 3), normal(3, 3, 4)
+    found = slow_primitives(lambda x: linen.max_pool(layer(x, kernel), (2,)), x)
+    assert found & SLOW_IN_LOOPS == SLOW_IN_LOOPS
+
+
+def test_a_loss_without_convolutions_loads_no_rewriting():
+    script = """if True:
+        import sys
+        import jax, numpy as np
+        import fcojax
+        from fcojax.algorithms import fed_dual_avg
+        from fcojax.transforms import euclidean, l1
+        data = fcojax.from_rows({"a": np.ones(4)}, [2, 2])
+        algorithm = fed_dual_avg(lambda w, rows: (w - rows["a"]) ** 2, euclidean(l1()))
+        hparams = fed_dual_avg.Hparams(client_lr=0.1)
+        plan = fcojax.local_steps(1)
+        fcojax.run(algorithm, hparams, np.zeros(()), data, jax.random.key(0), plan, num_rounds=1)
+        assert "fcojax.xla.convolution" not in sys.modules, "loaded"
+    """
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -14,13 +14,12 @@ import jax
 from absl import app, flags
 
 from experiments.studies.compare.methods import METHODS
-from fcojax import algorithms
+from fcojax import algorithms, dropout, everyone, uniform_cohort
 from fcojax.algorithms import takes
 from fcojax.algorithms.base import Factory
 from fcojax.check.facts import facts
 from fcojax.check.limits import limit
 from fcojax.check.subject import subject_of
-from fcojax.engine.participation.samplers import dropout, everyone, uniform_cohort
 
 FLAGS = flags.FLAGS
 _ROUNDS = 6000

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax.algorithms import Algorithm
-from fcojax.memo import memoised
+from fcojax.extend import memoised
 from fcojax.types import PyTree
 
 

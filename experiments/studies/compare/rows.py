@@ -14,7 +14,7 @@ from experiments.report.tables import best_point
 from experiments.studies.compare.methods import METHODS
 from experiments.studies.compare.problem import PENALTY, Task, lasso
 from experiments.study import Config
-from fcojax.engine.grid import num_points, take
+from fcojax.extend import num_points, take
 from fcojax.problems import factored_loss
 from fcojax.types import Array
 

@@ -12,7 +12,7 @@ from experiments.report.rows import Row, Summary, select
 from experiments.studies.concepts.problem import PENALTY, head
 from experiments.study import Config
 from fcojax import algorithms
-from fcojax.engine.optimality import pooled_gradient
+from fcojax.extend import pooled_gradient
 from fcojax.transforms import euclidean
 
 

@@ -15,7 +15,7 @@ from experiments.studies.emnist.problem import SYNTHETIC, Task, data, task
 from experiments.study import Config
 from fcojax import algorithms
 from fcojax.algorithms import Algorithm
-from fcojax.engine.grid import take
+from fcojax.extend import take
 from fcojax.transforms import Penalty, euclidean
 
 MEASURES = ("loss", "validation_loss", "accuracy", "density", "violation")

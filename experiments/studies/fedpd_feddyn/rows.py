@@ -9,8 +9,8 @@ import fcojax
 from experiments.report.rows import Row, Summary, column, select
 from experiments.studies.fedpd_feddyn.problem import Quadratics, build
 from experiments.study import Config
+from fcojax import Plan
 from fcojax.algorithms import fed_pd
-from fcojax.engine.plan import Plan
 
 MATCHING = ("zero duals", "duals minus gradients", "duals plus gradients", "arbitrary duals")
 

@@ -24,7 +24,7 @@ EXPERIMENT = Sweep(
     algorithms=REFERENCES | SERVER_OPTIMISERS,
     plans=PLANS,
     keys={
-        NonNegative: "cuts",
+        NonNegative: "cuts feature_skew",
         Positive: "candidates",
         Literal["typed", "validation", "pattern"]: "strength",
     },

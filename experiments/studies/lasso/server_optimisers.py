@@ -14,7 +14,7 @@ import optax
 from fcojax import tree
 from fcojax.algorithms import Algorithm, fed_dual_avg, fed_mid, takes
 from fcojax.algorithms.base import Factory
-from fcojax.memo import memoised
+from fcojax.extend import memoised
 from fcojax.types import Params, PyTree
 
 

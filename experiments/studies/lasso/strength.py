@@ -1,10 +1,13 @@
 """The strength of the penalty: typed, or chosen by the pooled solver."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from experiments.study import Config, from_config, on_kernel, with_support
-from fcojax.problems import Problem, lasso, population_loss
+from fcojax.problems import ClientData, Problem, feature_skew, lasso, partition, population_loss
 from fcojax.reference import optimum
 from fcojax.transforms import l1
 
@@ -13,7 +16,23 @@ penalty = on_kernel(l1())
 
 def problem(config: Config) -> Problem:
     """Return the planted regression of the config."""
-    return with_support(from_config(lasso, config, seed=config.data_seed), config.cuts[0])
+    drawn = from_config(lasso, config, seed=config.data_seed)
+    if amount := config.get("feature_skew", 0.0):
+        assert drawn.validation is not None  # num_validation is at least one
+        drawn = drawn._replace(
+            train=_skewed(drawn.train, amount, config.data_seed),
+            validation=_skewed(drawn.validation, amount, config.data_seed),
+        )
+    return with_support(drawn, config.cuts[0])
+
+
+def _skewed(data: ClientData, amount: float, seed: int) -> ClientData:
+    """Return the clients with features moved by maps of their own, which depend on the seed."""
+    owner = np.repeat(np.arange(data.num_clients), np.asarray(data.sizes))
+    x = feature_skew(
+        np.asarray(data.examples["x"]), partition.by_column(owner), shift=amount, seed=seed
+    )
+    return dataclasses.replace(data, examples={**data.examples, "x": jnp.asarray(x)})
 
 
 def strengths(config: Config) -> tuple[float, ...]:

@@ -1,5 +1,7 @@
 """Statistical recovery: Bao, Crawshaw, Luo and Liu (ICML 2022), section 6 and the authors' code."""
 
+from typing import Literal
+
 from experiments.report.plots import Panel
 from experiments.studies.recovery import claims, problem
 from experiments.study import Sweep, on_kernel
@@ -71,7 +73,7 @@ DIGITS = Sweep(
         Panel("accuracy", "accuracy on held-out examples"),
         Panel("density", "density (share of nonzero weights)"),
     ),
-    keys={NonNegative: "cuts"},
+    keys={NonNegative: "cuts", str: "features", Literal[False, True]: "unseen_writers"},
     claims=claims.digits,
     remarks=_REMARK
     + (

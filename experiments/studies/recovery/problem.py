@@ -13,8 +13,20 @@ from experiments.study import Config, from_config, with_support
 from fcojax import algorithms, datasets
 from fcojax.algorithms import Algorithm, takes
 from fcojax.algorithms.base import Factory
-from fcojax.problems import Problem, lasso, low_rank, softmax, synthetic_softmax
-from fcojax.problems.hold_out import hold_out_examples
+from fcojax.problems import (
+    ClientData,
+    Problem,
+    check_same_clients,
+    check_unseen_clients,
+    hold_out_clients,
+    hold_out_examples,
+    lasso,
+    low_rank,
+    quadratic_features,
+    random_features,
+    softmax,
+    synthetic_softmax,
+)
 from fcojax.problems.losses import Loss
 from fcojax.problems.planted import squared_error
 from fcojax.transforms import Mirror, Penalty
@@ -54,14 +66,18 @@ def _without_bias(drawn: Problem, truth: jax.Array) -> Problem:
 
 
 def digits(config: Config) -> Problem:
-    """Return softmax regression by writer without bias; writers hold examples out."""
+    """Return softmax regression by writer without bias; examples or writers are held out."""
     if config.data_dir:
         data = datasets.by_client(datasets.mnist(config.data_dir, "train"), "examples")
         data = data.select(np.arange(min(config.num_clients, data.num_clients)))
     else:
         options = {"num_classes": _NUM_CLASSES, "seed": config.data_seed}
         data = from_config(synthetic_softmax, config, **options).train
-    split = hold_out_examples(data, config.share_held_out, jax.random.key(config.data_seed))
+    hold_out = hold_out_clients if config.unseen_writers else hold_out_examples
+    split = hold_out(data, config.share_held_out, jax.random.key(config.data_seed))
+    check = check_unseen_clients if config.unseen_writers else check_same_clients
+    check(*split)
+    split = [with_features(part, config) for part in split]
     full = softmax(*split, num_classes=_NUM_CLASSES, cuts=tuple(config.cuts))
 
     def with_bias(params):
@@ -75,6 +91,21 @@ def digits(config: Config) -> Problem:
         init=init,
         measures=lambda params: full.measures(with_bias(params)),
     )
+
+
+def with_features(data: ClientData, config: Config) -> ClientData:
+    """Return clients with the features that ``config.features`` names."""
+    kind, _, number = config.features.partition(":")
+    if config.features == "quadratic":
+        return quadratic_features(data)
+    if kind == "random" and number.isdecimal() and int(number):
+        return random_features(data, num_features=int(number), seed=config.data_seed)
+    if config.features:
+        raise ValueError(
+            f"features is {config.features!r}; pass quadratic, random:512 for that many random "
+            "features, or nothing for the pixels."
+        )
+    return data
 
 
 def staged(factors: Sequence[float], ball: Penalty) -> Factory:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from fcojax import algorithms
 from fcojax.algorithms.base import Factory
-from fcojax.memo import memoised
+from fcojax.extend import memoised
 from fcojax.transforms import (
     Mirror,
     euclidean,

@@ -14,7 +14,7 @@ from experiments.report.tables import best_point
 from experiments.studies.saddle.methods import METHODS, mirror
 from experiments.study import Config
 from fcojax import algorithms
-from fcojax.engine.grid import num_points, take
+from fcojax.extend import num_points, take
 from fcojax.problems import Problem, bilinear
 
 _Rates = algorithms.fed_mid.Hparams

@@ -30,12 +30,14 @@ class Table(NamedTuple):
       y: the target.
       site: the name of each row's client; ``None`` if the file has no sites.
       names: the names of the features.
+      event: of survival times, 1 for an event and 0 for a time that is censored.
     """
 
     x: np.ndarray | SparseRows
     y: np.ndarray
     site: np.ndarray | None
     names: list[str]
+    event: np.ndarray | None = None
 
 
 def read(config: Config) -> Table:
@@ -52,6 +54,8 @@ def read(config: Config) -> Table:
         return _of_csv(path, config)
     if path.suffix == ".parquet":
         return _of_parquet(path, config)
+    if config.loss == "cox":
+        raise ValueError(f"loss is cox but {path.name} has no columns; pass a CSV or Parquet file.")
     table = _of_npz(path, config) if path.suffix == ".npz" else _of_libsvm(path, config)
     drop = _dropped(path, table.names, config)
     kept = np.array([name not in drop for name in table.names])
@@ -230,13 +234,14 @@ def _of_columns(
     """Return the table of a file with named columns; dropped columns are not read."""
     chosen = [name.strip() for name in dict.fromkeys(config.features.split(",")) if name.strip()]
     client = [config.client] if config.client else []
-    if both := {*chosen} & {config.target, *client}:
+    target = (config.time, config.event) if config.loss == "cox" else (config.target,)
+    if both := {*chosen} & {*target, *client}:
         raise ValueError(f"features names {both.pop()!r}, which is the target or the site.")
-    for name in (config.target, *client, *chosen):
+    for name in (*target, *client, *chosen):
         if name not in header:
             raise ValueError(f"{path} has no column {name!r}, only {', '.join(header)}.")
-    names = chosen or [name for name in header if name not in (config.target, *client)]
-    for name in (config.target, *client, *names):
+    names = chosen or [name for name in header if name not in (*target, *client)]
+    for name in (*target, *client, *names):
         if header.count(name) > 1:
             raise ValueError(f"{path} has {header.count(name)} columns {name!r}; rename one.")
     kept = [name for name in names if name not in _dropped(path, names, config)]
@@ -247,7 +252,10 @@ def _of_columns(
             f"{path} has a feature {index[0]!r}, as pandas names the index of its rows; write the "
             "file with index=False, or give the column a name."
         )
-    y = column(config.target).numbers("it is the target: write numbers, 0 and 1 for two classes")
+    y, *event = (
+        column(name).numbers("it is the target: write numbers, 0 and 1 for two classes")
+        for name in target
+    )
     x = np.stack(
         [
             column(name).numbers(
@@ -258,7 +266,8 @@ def _of_columns(
         ],
         axis=1,
     )
-    return Table(x, y, column(config.client).words() if client else None, kept)
+    site = column(config.client).words() if client else None
+    return Table(x, y, site, kept, *event)
 
 
 def _dropped(path: pathlib.Path, names: Sequence[str], config: Config) -> set[str]:

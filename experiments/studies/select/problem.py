@@ -14,7 +14,7 @@ from experiments.studies.select.files import Table, numbered, read
 from experiments.study import Config
 from fcojax import datasets, problems, selection
 from fcojax.datasets.pooled import Pooled
-from fcojax.problems import ClientData, Problem, SparseRows, partition
+from fcojax.problems import ClientData, Problem, SparseRows, WholeBatchLoss, partition
 from fcojax.transforms import (
     Penalty,
     elastic_net,
@@ -50,6 +50,23 @@ LOSSES = {
     "median": Loss(problems.quantile_regression, "number"),
     "squared_hinge": Loss(problems.squared_hinge, "class"),
 }
+
+
+def _cox(data: ClientData) -> Problem:
+    """Return Cox regression with the parameters of the other losses; its bias has no effect."""
+    inner = problems.cox(data)
+
+    def loss(params, rows, weights):
+        return inner.loss(params["kernel"], rows, weights)
+
+    def init(key):
+        kernel = inner.init(key)
+        return {"kernel": kernel, "bias": kernel[0]}
+
+    return inner._replace(loss=WholeBatchLoss(loss), init=init)
+
+
+LOSSES["cox"] = Loss(_cox, "survival time")
 SPLITS = {
     "site": lambda config: selection.by_client(),
     "sites": lambda config: selection.by_client(config.num_folds),
@@ -98,7 +115,8 @@ def task(config: Config) -> Task:
     loss = LOSSES[config.loss]
     present = ~np.isnan(table.y)
     if not present.any():
-        raise ValueError(f"{config.target} is missing in all rows; pass another --config.target.")
+        name, key = (config.time, "time") if config.loss == "cox" else (config.target, "target")
+        raise ValueError(f"{name} is missing in all rows; pass another --config.{key}.")
     if config.positive_above != np.inf:
         if loss.target != "class":
             raise ValueError(
@@ -116,12 +134,31 @@ def task(config: Config) -> Task:
             f"{','.join(empty)} to leave it out."
         )
     x, scaling = _standardised(x, table.names)
-    y = _checked_target(table.y[present], config)
+    if config.loss == "cox":
+        y, fields = table.y[present], _survival(table, present, config)
+    else:
+        y = _checked_target(table.y[present], config)
+        fields = {"y": y}
     site = _assign_sites(y, config) if table.site is None else table.site[present]
     if table.site is not None:
         _require_cases(table.site, site, y, config)
-    data = datasets.by_client(Pooled({"x": x, "y": y}, site), weights="examples")
+    data = datasets.by_client(Pooled({"x": x, **fields}, site), weights="examples")
     return Task(loss.problem(data), table.names, scaling, filled, int((~present).sum()))
+
+
+def _survival(table: Table, present: np.ndarray, config: Config) -> dict[str, np.ndarray]:
+    """Return times and events; raise ``ValueError`` unless times are above 0 and events 0 or 1."""
+    if table.event is None:
+        raise ValueError("loss is cox, of survival times; pass --config.data_dir=FILE with some.")
+    time, event = table.y[present], table.event[present]
+    if not (time > 0).all():
+        raise ValueError(f"{config.time} is {time.min():g} in a row; pass times above 0.")
+    if not np.isin(event, (0, 1)).all():
+        wrong = event[~np.isin(event, (0, 1))][0]
+        raise ValueError(f"{config.event} is {wrong:g} in a row; write 1 for an event, 0 for none.")
+    if not event.any():
+        raise ValueError(f"{config.event} is 0 in every row; pass a file with events.")
+    return {"time": time, "event": event.astype(np.int32)}
 
 
 def _checked_target(y: np.ndarray, config: Config) -> np.ndarray:

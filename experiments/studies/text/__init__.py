@@ -1,7 +1,7 @@
 """The next character of a text, with every text a client."""
 
 import pathlib
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,7 +17,7 @@ _VALIDATION = 5  # every fifth sequence
 
 
 def problem(config: Config) -> Problem:
-    """Return the problem of a recurrent network on the texts."""
+    """Return the problem of a recurrent network, or a transformer, on the texts."""
     from fcojax import networks
 
     texts = _texts(config)
@@ -44,8 +44,12 @@ def problem(config: Config) -> Problem:
         )
         for held in (False, True)
     )
-    build = {"char_gru": networks.char_gru, "char_lstm": networks.char_lstm}[config.network]
-    model = build(len(letters) + 1, num_units=config.num_units, num_layers=1)
+    options: dict[str, Any] = {"num_units": config.num_units, "num_layers": 1}
+    if config.network == "transformer":
+        model = networks.transformer(len(letters) + 1, config.length, num_heads=1, **options)
+    else:
+        build = {"char_gru": networks.char_gru, "char_lstm": networks.char_lstm}[config.network]
+        model = build(len(letters) + 1, **options)
     return networks.language_model(
         model, train, validation, num_tokens=len(letters) + 1, padding=_PADDING
     )
@@ -89,7 +93,7 @@ EXPERIMENT = Sweep(
     ),
     keys={
         str: "data_dir",
-        Literal["char_gru", "char_lstm"]: "network",
+        Literal["char_gru", "char_lstm", "transformer"]: "network",
         Count: "num_units length num_clients num_characters num_letters",
     },
     solve_optimum=False,  # not convex

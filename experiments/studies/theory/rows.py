@@ -13,10 +13,9 @@ from experiments.report.rows import Row, Summary, column, select
 from experiments.report.summary import final_from
 from experiments.studies.theory.problem import ONE_HESSIAN, SMALL_STEPS, Task, loss, tasks
 from experiments.study import Config, observe_model
-from fcojax import algorithms
+from fcojax import State, algorithms
 from fcojax.algorithms import Algorithm
 from fcojax.algorithms.fed_dual_avg import FedDualAvgHparams
-from fcojax.engine.state import State
 from fcojax.problems import lasso
 from fcojax.theory import averages, fco
 from fcojax.transforms import euclidean, l1, named, on_subtree

@@ -1,0 +1,148 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from fcojax.problems import feature_skew
+from fcojax.problems.partition import Partition, iid
+
+MANY = 400  # clients, for statistics over their maps
+strengths = st.floats(0, 2)
+
+
+def probed(dim, **changes):
+    """The maps x -> A_m x + b_m of many clients, [clients, dim, dim] and [clients, dim].
+
+    Every client has the origin and the unit vectors as its examples.
+    """
+    probes = np.concatenate([np.zeros((1, dim)), np.eye(dim)])
+    features = np.tile(probes, (MANY, 1))
+    everybody = Partition(np.arange(len(features)), np.full(MANY, dim + 1))
+    skewed = feature_skew(features, everybody, **changes).reshape(MANY, dim + 1, dim)
+    return np.swapaxes(skewed[:, 1:] - skewed[:, :1], 1, 2), skewed[:, 0]
+
+
+def normal(draws):
+    return stats.kstest(np.ravel(draws), "norm").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(30, 1), (30, 5), (30, 4, 3, 2)])
+def test_without_strength_nothing_changes(shape, dtype):
+    features = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    given = features.copy()
+    skewed = feature_skew(features, iid(30, 4), seed=3)
+    assert skewed.dtype == dtype and np.array_equal(skewed, features)
+    assert skewed is not features and np.array_equal(features, given)
+    changed = feature_skew(features, iid(30, 4), shift=1.0, scale=0.5, rotation=1.0, seed=3)
+    assert changed.shape == shape and changed.dtype == dtype and (changed != features).all()
+    assert np.array_equal(features, given)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 6), strengths, strengths, strengths, st.integers(0, 99))
+def test_a_client_has_one_affine_map_for_all_its_examples(dim, shift, scale, rotation, seed):
+    """Affine relations between its examples are kept; the examples of others do not matter."""
+    rng = np.random.default_rng(seed)
+    split = iid(24, 3, seed=seed)
+    features = rng.standard_normal((24, dim))
+    for mine in split.indices():
+        features[mine[2]] = 0.25 * features[mine[0]] + 0.75 * features[mine[1]]
+    knobs = {"shift": shift, "scale": scale, "rotation": rotation, "seed": seed}
+    skewed = feature_skew(features, split, **knobs)
+    for mine in split.indices():
+        between = 0.25 * skewed[mine[0]] + 0.75 * skewed[mine[1]]
+        np.testing.assert_allclose(skewed[mine[2]], between, atol=1e-9 * np.abs(skewed).max())
+    first = split.indices()[0]
+    others = np.setdiff1d(np.arange(24), first)
+    features[others] += 1.0
+    assert np.array_equal(feature_skew(features, split, **knobs)[first], skewed[first])
+    assert np.array_equal(feature_skew(features, split, **knobs)[first[::-1]], skewed[first[::-1]])
+
+
+@pytest.mark.parametrize("dim", [2, 5])
+def test_a_rotation_is_orthogonal(dim):
+    """Orthogonal, of determinant one, different from client to client; no feature is left out."""
+    maps, offsets = probed(dim, rotation=0.8, seed=1)
+    assert (offsets == 0).all()
+    identity = np.broadcast_to(np.eye(dim), maps.shape)
+    np.testing.assert_allclose(maps @ np.swapaxes(maps, 1, 2), identity, atol=1e-14)
+    np.testing.assert_allclose(np.linalg.det(maps), 1.0, rtol=1e-13)
+    unmoved = np.diagonal(maps, axis1=1, axis2=2) == 1
+    assert (unmoved.sum(axis=1) == dim % 2).all()
+    times = unmoved.sum(axis=0)
+    if dim % 2:
+        assert stats.chisquare(times).pvalue > 1e-3
+    if dim == 2:
+        angles = np.arctan2(maps[:, 1, 0], maps[:, 0, 0])
+        wrapped = 0.8 * np.random.default_rng(5).standard_normal(20_000)
+        wrapped = np.arctan2(np.sin(wrapped), np.cos(wrapped))
+        assert stats.ks_2samp(angles, wrapped).pvalue > 1e-3
+
+
+def test_all_pairs_of_features_are_equally_likely():
+    """Of four features, the first is turned with each of the others a third of the time."""
+    maps, _ = probed(4, rotation=1.0, seed=2)
+    partners = [np.flatnonzero(row[0, 1:]) for row in maps]
+    assert all(partner.size == 1 for partner in partners)
+    counts = np.bincount(np.concatenate(partners), minlength=3)
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_a_shift_is_a_normal_offset_of_its_strength():
+    maps, offsets = probed(3, shift=2.5, seed=3)
+    np.testing.assert_allclose(maps, np.broadcast_to(np.eye(3), maps.shape), atol=1e-14)
+    assert normal(offsets / 2.5)
+    # Offsets are independent between features and between clients.
+    assert stats.pearsonr(offsets[:, 0], offsets[:, 1]).pvalue > 1e-3
+    assert stats.pearsonr(offsets[:-1, 0], offsets[1:, 0]).pvalue > 1e-3
+
+
+def test_a_scale_is_log_normal_for_each_feature():
+    maps, offsets = probed(3, scale=0.4, seed=4)
+    assert (offsets == 0).all()
+    diagonal = np.diagonal(maps, axis1=1, axis2=2)
+    assert np.array_equal(maps, diagonal[:, :, None] * np.eye(3))
+    logs = np.log(diagonal)
+    assert normal(logs / 0.4)
+    assert stats.pearsonr(logs[:, 0], logs[:, 1]).pvalue > 1e-3
+
+
+def test_examples_are_scaled_then_rotated_then_shifted():
+    """All three at once are the three of the same seed, one after the other."""
+    knobs = {"shift": 1.5, "scale": 0.3, "rotation": 0.7}
+    scales, turns = (probed(5, seed=5, **{name: knobs[name]})[0] for name in ("scale", "rotation"))
+    maps, offsets = probed(5, seed=5, **knobs)
+    np.testing.assert_allclose(maps, turns @ scales, atol=1e-13)
+    assert np.array_equal(offsets, probed(5, seed=5, shift=1.5)[1])
+
+
+def test_strengths_scale_the_same_draws():
+    maps, offsets = probed(3, shift=1.0, scale=0.2, seed=6)
+    more, further = probed(3, shift=2.0, scale=0.4, seed=6)
+    np.testing.assert_allclose(further, 2 * offsets, rtol=1e-14)
+    diagonal, larger = (np.diagonal(m, axis1=1, axis2=2) for m in (maps, more))
+    np.testing.assert_allclose(larger, diagonal**2, rtol=1e-12)
+    again, other = probed(3, shift=1.0, scale=0.2, seed=6)[1], probed(3, shift=1.0, seed=7)[1]
+    assert np.array_equal(again, offsets) and (other != offsets).all()
+
+
+@pytest.mark.parametrize(
+    ("features", "changes", "message"),
+    [
+        (np.ones((4, 2), int), {}, "dtype int64; pass floating-point numbers"),
+        (np.ones((3, 2)), {}, "features have 3 rows but the partition is of 4 examples"),
+    ],
+)
+def test_impossible_skews_are_refused_in_a_sentence(features, changes, message):
+    with pytest.raises(ValueError) as error:
+        feature_skew(features, iid(4, 2), **changes)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("strength", [{"scale": 1e300}, {"shift": 1.7e308}, {"rotation": 1.7e308}])
+def test_strengths_that_overflow_are_refused(strength):
+    features = np.full((4, 30), 1e9)
+    with pytest.raises(ValueError, match="pass smaller ones"):
+        feature_skew(features, iid(4, 2), **strength)
