@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from fcojax import ClientData, from_rows
-from fcojax.extend import validated
+from fcojax.extend import memory, validated
 
 
 class Pooled(NamedTuple):
@@ -63,5 +63,5 @@ def by_client(pooled: Pooled, weights: Any = None) -> ClientData:
     examples = pooled.examples
     if (np.diff(index) < 0).any():
         order = np.argsort(index, kind="stable")
-        examples = jax.tree.map(lambda leaf: taken(leaf, order), examples)
+        examples = jax.tree.map(lambda leaf: memory.taken(leaf, order), examples)
     return from_rows(examples, sizes, weights, ids=ids)
