@@ -266,7 +266,7 @@ class Aggregator(NamedTuple):
         differs between all hyperparameters; otherwise the points of a sweep share it.
       noisy: whether it adds noise for privacy. Selection gives folds noise of their own and refuses
         a refit without noise, and accounts refuse noise that they do not know.
-      noise: what accounts know of the noise.
+      noise: the facts about the noise that privacy accounting needs.
       takes_changes: whether payloads are a ``Change`` each, which codecs such as that of
         ``uploads.ef21`` decode to.
 
