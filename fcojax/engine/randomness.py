@@ -24,9 +24,9 @@ def purpose_key(key: Key, purpose: int, index: Array) -> Key:
 
 
 def folded_by(key: Key, hparams: PyTree) -> Key:
-    """Return a key that differs between hyperparameters, schedules and types of them.
+    """Return a key that differs between hyperparameters, their schedules and their types.
 
-    The difference of two releases with the same noise has none.
+    Two releases with the same noise would reveal their difference without noise.
 
     Args:
       key: PRNG key of the run.
