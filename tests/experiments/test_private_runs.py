@@ -11,7 +11,7 @@ from experiments.process.errors import UserError
 from experiments.report import rows as tidy
 from experiments.storage.workdir import Workdir
 from fcojax import privacy
-from fcojax.privacy.accounting import together
+from fcojax.privacy import together
 from tests.experiments.test_run import TOY, launch
 from tests.experiments.toys import Killed, Toy, killed_after
 
@@ -73,7 +73,7 @@ def test_a_budget_ends_all_runs_with_the_last_round_within_it(tmp_path):
 
 
 def test_a_run_without_noise_has_no_epsilon():
-    assert privacy.gaussian(0.3) == Toy(clip_norm=0.3).settings.plan.uplink
+    assert Toy(clip_norm=0.3).settings.plan.aggregator == privacy.gaussian(0.3)
     with pytest.raises(ValueError, match="noise_multiplier needs clip_norm"):
         Toy(noise_multiplier=1.0)
     with pytest.raises(ValueError, match="privacy_budget needs privacy_delta"):
@@ -93,7 +93,7 @@ def test_noise_goes_on_after_a_kill_with_what_it_was(tmp_path):
         clip_norm=0.3,
         noise_multiplier=1.0,
         privacy_delta=0.01,
-        downlink="top_k:0.3,ef21",
+        broadcast="top_k:0.3",
     )
     whole = toy.run(tmp_path / "whole")
     for blocks in (1, 6):
