@@ -154,6 +154,10 @@ def together(noises: Sequence[float]) -> float:
 
     Args:
       noises: their noise multipliers.
+
+    Example:
+      >>> round(together([2.0] * 4), 6), together([2.0, 0.0])
+      (1.0, 0.0)
     """
     if not all(noises):
         return 0.0
@@ -302,7 +306,14 @@ def multiplier_of(plan: Plan, hparams: Any) -> float:
 
     Args:
       plan: how rounds are driven.
-      hparams: the hyperparameters.
+      hparams: the hyperparameters, if the noise is a function of them.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax import privacy
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=privacy.gaussian(1.0, noise=2.0))
+      >>> multiplier_of(plan, hparams=None)
+      2.0
     """
     known = plan.aggregator.noise
     if not plan.aggregator.noisy:
