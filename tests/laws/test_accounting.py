@@ -115,8 +115,10 @@ def test_laws_that_have_no_accountant_are_refused_or_named():
 def test_what_is_not_accounted_is_refused():
     with pytest.raises(ValueError, match="not accounted"):
         privacy.law(fcojax.weighted_cohort(cohort_size=2), 10)
-    with pytest.raises(ValueError, match="no noise"):
-        privacy.epsilon(fcojax.Plan(WORK), 10, 5, 1e-3)
+    unknown = fcojax.Plan(WORK, aggregator=fcojax.Aggregator(noisy=True))
+    with pytest.raises(ValueError, match="nothing is known"):
+        privacy.epsilon(unknown, 10, 5, 1e-3)
+    assert privacy.epsilon(fcojax.Plan(WORK), 10, 5, 1e-3) == np.inf
     lossy = fcojax.dropout(fcojax.coin_flips(0.2), 0.1)
     assert privacy.law(lossy, 10).name == privacy.law(fcojax.coin_flips(0.2), 10).name
     assert privacy.epsilon(plan(fcojax.everyone(), 0.0), 10, 5, 1e-3) == np.inf
