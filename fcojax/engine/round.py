@@ -55,8 +55,6 @@ def one_round(
     """
     algorithm, plan, hparams, data = context.algorithm, context.plan, context.hparams, context.data
     cohort = draw_cohort(plan, data, context.key, context.index)
-    if context.members is not None:
-        cohort = cohort._replace(members=context.members)
     message = algorithm.broadcast(hparams, server)
     slots = slots_of(context, cohort)
     population = _population(context, slots)

@@ -61,7 +61,7 @@ def largest_result(function: Callable, *args: Any) -> int:
 
 
 def bytes_of_results(function: Callable, *args: Any) -> int:
-    """Return the bytes of all arrays that ``function`` computes, the bodies of its loops once.
+    """Return the bytes of all arrays that ``function`` computes, counting loop bodies once.
 
     Args:
       function: any function that JAX can trace.
