@@ -185,7 +185,7 @@ def test_a_run_that_is_killed_at_random_blocks_is_the_same_bit_for_bit(toy, whol
 def test_what_links_remember_survives_a_kill_and_the_loss_of_points(broadcast, feedback, tmp_path):
     """What the server keeps, also of its broadcasts, and the residuals of clients.
 
-    Down go, to all four clients, two of seven numbers with their places and a fraction.
+    Down go, to all four clients, two of the kernel's six numbers with their places, and the bias.
     """
     changes = {"client_lr": (0.003, 0.01, 1e9, 1e10), "num_rounds": 70}
     toy = Toy(algorithms=("fed_avg",), codec=f"top_k:0.3,{feedback}", **changes | broadcast)
@@ -193,7 +193,7 @@ def test_what_links_remember_survives_a_kill_and_the_loss_of_points(broadcast, f
     plain = Toy(algorithms=("fed_avg",), **changes).run(tmp_path / "plain")
     assert whole[1][-1]["bytes_up"] < 0.7 * plain[1][-1]["bytes_up"]
     assert whole[1][-1]["objective"] != plain[1][-1]["objective"]
-    down = 70 * (4 * (2 * 4 + 1 + 8) if broadcast else 2 * 7 * 4)
+    down = 70 * (4 * (2 * 4 + 1 + 4) if broadcast else 2 * 7 * 4)
     assert whole[0]["last"]["bytes_down"] == whole[1][-1]["bytes_down"] == down
     for blocks in (1, 6):
         with pytest.raises(Killed):
