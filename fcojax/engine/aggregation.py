@@ -121,9 +121,13 @@ def added(
       places: place of each client in the draw.
     """
     present = weights > 0
+    # Each client is in one class only, so that participants = dropped + lost + left out + counted.
+    # A result that is not finite is dropped, whether or not it would have arrived.
     sound = present & finite
     arrived = sound if arrives is None else sound & arrives
     counted = arrived if clients.keep is None else arrived & clients.keep.astype(bool)
+    # Terms of clients that do not count may be NaN still. Collectors select by the weight before
+    # they multiply, since 0 * nan is nan, and one absentee would ruin the sum.
     weights = jnp.where(counted, weights, 0)
     terms, public, metrics = tally.collected
     collected = (
@@ -133,6 +137,7 @@ def added(
     )
 
     def count(which):
+        # With float64 enabled the sum of booleans is int64, and the tally is the carry of a scan.
         return jnp.sum(which, dtype=jnp.int32)
 
     after = Tally(
@@ -213,8 +218,11 @@ def concluded(
         largest=population.largest,
     )
     found = aggregator.finish(hparams, terms, weights, memory, key)
+    # Shapes alone: the dtypes of metrics, and whether clients can be left out.
     one = jax.eval_shape(functools.partial(received, aggregator, hparams, memory), shapes)
     payload = payload.value if isinstance(payload, Change) else payload
+    # Uploads in bfloat16 are summed and averaged in float32, in which aggregators answer; the
+    # algorithm is given its own dtype again.
     sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, tree.mean_dtype(leaf.dtype)), payload)
     require_same_form("finish of the aggregator", sums, found.mean, "mean")
     require_same_form("finish of the aggregator", memory, found.memory, "memory")
@@ -270,6 +278,7 @@ def aggregate(
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), results)
     clients = jax.vmap(lambda one: received(aggregator, hparams, memory, one))(results)
     first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), clients)
+    # Shares, as in `one_round`: a finite mean does not overflow on the way.
     shares = weights / jnp.where(population.cohort > 0, population.cohort, 1)
     places = jnp.arange(weights.shape[0], dtype=jnp.int32)
     tally = empty_tally(aggregator, first, weights.shape[0], shares.dtype)
@@ -287,6 +296,8 @@ def require_same_form(function: str, before: PyTree, after: PyTree, noun: str = 
       after: the result.
       noun: what both are.
     """
+    # As text: one comparison then covers structure, shapes and dtypes, and the message can print
+    # both.
     expected, found = (
         jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", state)
         for state in (before, after)

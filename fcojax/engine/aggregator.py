@@ -64,6 +64,7 @@ class Term(NamedTuple):
 
     value: PyTree
     keep: Array | None = None
+    # Shared by all terms; nothing writes to it, as `merged` returns a new dictionary.
     metrics: dict[str, Array] = {}
 
 
@@ -141,6 +142,7 @@ class Stacked(NamedTuple):
 
 def _no_sum(shapes: PyTree, num_places: int) -> PyTree:
     del num_places
+    # At least float32: a sum of ones in bfloat16 stops growing at 256.
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, tree.mean_dtype(leaf.dtype)), shapes)
 
 
@@ -159,6 +161,7 @@ def _no_rows(shapes: PyTree, num_places: int) -> Stacked:
     rows = jax.tree.map(
         lambda leaf: jnp.zeros((num_places, *leaf.shape), tree.mean_dtype(leaf.dtype)), shapes
     )
+    # Zeros, not NaN: the stacks of devices are added up, and each row is written on one of them.
     return Stacked(rows, jnp.zeros(num_places, jnp.result_type(float)))
 
 
@@ -250,6 +253,8 @@ def weighted_mean(
 
 def mean_of(total: PyTree, weights: RoundWeights) -> PyTree:
     """Return a sum of clients, each times its share of the cohort's weight, as their mean."""
+    # Without a counted client the sum is zero: divided by one it stays zero, where 0 / 0 is NaN in
+    # the value and in every derivative.
     return tree.scale(1 / jnp.where(weights.share > 0, weights.share, 1), total)
 
 
@@ -321,6 +326,7 @@ class Uploads(NamedTuple):
 
 def split(upload: PyTree) -> tuple[list, list, Callable[[list, list], PyTree]]:
     """Return the private and the public parts of an upload, and a function that joins them."""
+    # A public part may hold a whole subtree, which then bypasses codec and aggregator as one.
     parts, structure = jax.tree.flatten(upload, is_leaf=_is_public)
     public = [_is_public(part) for part in parts]
 
