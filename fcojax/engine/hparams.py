@@ -55,6 +55,7 @@ def _tabulated(function: Callable, num_rounds: int) -> Array:
 
 
 def _numbers(values: Any) -> Array:
+    # A traced schedule has a shape to check, and no numbers yet.
     if isinstance(values, Tracer):
         return values
     try:
@@ -87,9 +88,12 @@ def extended(base: type, name: str, **defaults: Any) -> type:
     annotations = field_annotations(base)
     fields = [(field, annotations.get(field, Real)) for field in (*base._fields, *defaults)]  # pyright: ignore
     known = dict(base._field_defaults) | defaults  # pyright: ignore
+    # The functional form of `NamedTuple` takes no defaults, so they are set afterwards, as a class
+    # statement sets them.
     both = typing.NamedTuple(name, fields)  # pyright: ignore
     both.__new__.__defaults__ = tuple(known[field] for field, _ in fields if field in known)
     both._field_defaults = known
+    # `require_type` reads this: an algorithm for the base accepts the extended type too.
     both.extends = (base, *getattr(base, "extends", ()))  # pyright: ignore
     return both
 
@@ -128,18 +132,22 @@ def as_arrays(hparams: PyTree) -> PyTree:
     """
     if not hasattr(type(hparams), "_field_defaults"):
         raise ValueError(f"hparams is {shown(hparams)}; pass a named tuple of numbers.")
+    # A field whose default is an integer, such as a number of steps, keeps integers.
     defaults = type(hparams)._field_defaults
 
     def one(name, value):
         if is_schedule(value):
             return Schedule(one(name, value.values))
+        # client_lr=1 becomes the float 1.0; as an integer it would be another program than 0.5.
         if name in defaults and _is_real(defaults[name]):
             return tree.as_array(value, jnp.result_type(float))
+        # Converted on the host: `jnp.asarray` of a number compiles a program, which takes 20 ms.
         value = tree.as_array(value, float) if isinstance(value, float) else jnp.asarray(value)
         if jnp.issubdtype(value.dtype, jnp.floating):
             return value.astype(jnp.result_type(float))
         return value
 
+    # Not Python numbers: these are weakly typed, and as arguments cause another trace than arrays.
     return type(hparams)(*map(one, hparams._fields, hparams))
 
 

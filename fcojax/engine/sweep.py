@@ -96,6 +96,8 @@ def sweep(
     grid = as_arrays(grid)
     points = num_points(grid)
     num_rounds = within(limit_of(plan, grid, data, keys), num_rounds)
+    # Memory decides how many points run together. All parts have the same size, the last one filled
+    # up with copies of the last point, so one program serves them.
     at_once, num_seeds = runs_at_once(algorithm, grid, params, data, plan, keys.size)
     num_chunks = -(-points // at_once)
     padded = pad(grid, num_chunks * at_once)
@@ -113,6 +115,7 @@ def sweep(
 
             def report(rounds, history):
                 done = (index * num_rounds + rounds) // num_chunks
+                # Without the copies that fill up the last part.
                 progress(done, _of_seeds(take(history, slice(points - first)), keys.size))
 
             part = take(padded, slice(first, first + at_once))
@@ -129,6 +132,7 @@ def sweep(
         )
         found = jax.tree.map(
             lambda leaf: leaf.reshape(num_chunks * at_once, *leaf.shape[2:]),
+            # One part after the other, so memory holds the states of one part.
             jax.lax.map(run_points, parts),
         )
     model, history = take(found, slice(points))
@@ -158,7 +162,9 @@ def runs_at_once(
     chosen = sized(
         algorithm, take(grid, 0), params, data, plan, num_points=points, num_seeds=num_seeds
     ).point_chunk_size
+    # `sized` has filled in both sizes.
     assert chosen is not None
+    # Rounded up, so that every device of the mesh computes equally many runs.
     return with_repeats(data, min(chosen, points), num_seeds)
 
 
