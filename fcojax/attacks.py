@@ -76,21 +76,21 @@ def scaled(factor: Real) -> Attack:
 
 
 @validated
-def gaussian(deviation: Positive) -> Attack:
+def normal_noise(deviation: Positive) -> Attack:
     """Return the attack that sends normal numbers.
 
     Args:
       deviation: their standard deviation.
 
     Example:
-      >>> gaussian(2.0).alone(jnp.zeros(3), jax.random.key(0)).shape
+      >>> normal_noise(2.0).alone(jnp.zeros(3), jax.random.key(0)).shape
       (3,)
     """
 
     def alone(leaf, key):
         return deviation * jax.random.normal(key, leaf.shape, leaf.dtype)
 
-    return Attack(f"gaussian({deviation})", alone)
+    return Attack(f"normal_noise({deviation})", alone)
 
 
 @validated

@@ -76,7 +76,7 @@ class Outcome(NamedTuple):
         ]
 
 
-class Progress(NamedTuple):
+class SolveProgress(NamedTuple):
     """A solve between two blocks: the state, the violation at the start, the outcome so far."""
 
     state: State
@@ -167,7 +167,7 @@ def solve_traced(
 _solve_compiled = jit_per(2)(solve_traced)
 
 
-def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> Progress:
+def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> SolveProgress:
     """Return the first state and its violation."""
     algorithm, certificate = program.algorithm, program.observe
     state = start_traced(algorithm, program.plan, None, hparams, params, data, key)
@@ -188,15 +188,21 @@ def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> Pr
         bytes_up=up,
         spent=zero > 0,
     )
-    return Progress(state, violation, _with_verdict(outcome, violation, zero > 0, tolerance))
+    return SolveProgress(state, violation, _with_verdict(outcome, violation, zero > 0, tolerance))
 
 
 _begin_compiled = jit_per(1)(_begin_traced)
 
 
 def _continue_traced(
-    program: Program, max_rounds: int, hparams, data, progress: Progress, tolerance, num_idle: int
-) -> Progress:
+    program: Program,
+    max_rounds: int,
+    hparams,
+    data,
+    progress: SolveProgress,
+    tolerance,
+    num_idle: int,
+) -> SolveProgress:
     """Run blocks until at most ``num_idle`` points are active, or ``max_rounds`` is reached."""
 
     def unfinished(progress):
@@ -220,7 +226,9 @@ def _continue_traced(
 _continue_compiled = jit_per(2)(_continue_traced)
 
 
-def _after_block(program, hparams, data, before: Progress, state, history, tolerance) -> Progress:
+def _after_block(
+    program, hparams, data, before: SolveProgress, state, history, tolerance
+) -> SolveProgress:
     """Return the progress after one more block; finished runs keep their state."""
     model = jax.eval_shape(
         lambda state: read_model_traced(program.algorithm, hparams, state), state
@@ -253,7 +261,7 @@ def _after_block(program, hparams, data, before: Progress, state, history, toler
         residuals=keep(state.residuals, before.state.residuals),
         memory=keep(state.memory, before.state.memory),
     )
-    return Progress(kept, before.first_violation, keep(new, old))
+    return SolveProgress(kept, before.first_violation, keep(new, old))
 
 
 def has_failed(counts: dict, violation: Scalar, first_violation: Scalar) -> Array:
@@ -275,8 +283,8 @@ def has_failed(counts: dict, violation: Scalar, first_violation: Scalar) -> Arra
 
 
 def _solve_grid(
-    program: Program, max_rounds: int, hparams, data, progress: Progress, tolerance
-) -> Progress:
+    program: Program, max_rounds: int, hparams, data, progress: SolveProgress, tolerance
+) -> SolveProgress:
     """Finish all points of a grid; those that are done are dropped once they are half of them."""
     whole, points = progress, np.arange(num_points(hparams))
     while True:
@@ -288,7 +296,7 @@ def _solve_grid(
         progress = _continue_compiled(
             program, max_rounds, some, data, progress, tolerance, num_idle
         )
-        whole = Progress(
+        whole = SolveProgress(
             compaction.put_points(whole.state, progress.state, points),
             whole.first_violation,
             compaction.put_leaves(whole.outcome, progress.outcome, points),
@@ -301,7 +309,7 @@ def _solve_grid(
         kept = compaction.padded(left, compaction.halved(points.size, left.size))
         first, outcome = compaction.take_leaves((progress.first_violation, progress.outcome), kept)
         state = compaction.take_points(progress.state, kept)
-        points, progress = points[kept], Progress(state, first, outcome)
+        points, progress = points[kept], SolveProgress(state, first, outcome)
 
 
 def _violation(measures: dict[str, Array], ndim: int) -> Array:

@@ -79,7 +79,7 @@ class Tried(NamedTuple):
     bytes_up: Array
 
 
-class Progress(NamedTuple):
+class SearchProgress(NamedTuple):
     """The next strength and its precision, the two ends, and the last fit with its count."""
 
     step: Array
@@ -105,7 +105,7 @@ class Searching(NamedTuple):
     floor: Array
     tolerance: Array
 
-    def begin(self, null: Null, objective: Array, start: Start) -> Progress:
+    def begin(self, null: Null, objective: Array, start: Start) -> SearchProgress:
         """Return the search before its first step; the null model is its sparser end."""
         first, no = self.first, jnp.zeros((), bool)
 
@@ -129,7 +129,7 @@ class Searching(NamedTuple):
         # Strictly below the first strength, whose model is the null model.
         x = jnp.clip(guess, self.floor, first + jnp.log(jnp.asarray(0.95, first.dtype)))
         precision = _precision(x, sparser, denser, self.tolerance)
-        return Progress(
+        return SearchProgress(
             step=zero,
             log_strength=x,
             precision=precision,
@@ -143,11 +143,11 @@ class Searching(NamedTuple):
             tried=Tried(columns, sent, sent),
         )
 
-    def goes_on(self, now: Progress) -> Array:
+    def goes_on(self, now: SearchProgress) -> Array:
         """Return whether there is another step."""
         return ~now.is_done & (now.step < _MAX_STEPS)
 
-    def after(self, now: Progress, start: Start, fit: Fits) -> Progress:
+    def after(self, now: SearchProgress, start: Start, fit: Fits) -> SearchProgress:
         """Return the search after the solve for the strength of a step."""
         count = self.counter(self.penalty, fit.models)
         row = {
@@ -180,7 +180,7 @@ def searching(
 
 def search_path(
     solver: Solver, loops: Loops, counter: Counter, goal: Range, params, key, least, tolerance
-) -> tuple[Null, Progress]:
+) -> tuple[Null, SearchProgress]:
     """Search for a strength.
 
     Args:
@@ -205,7 +205,7 @@ def search_path(
     return null, loops.while_loop(search.goes_on, step, begin)
 
 
-def answers(target: Nonzeros, goal: Range, found: Progress) -> tuple[Array, Fits, Search]:
+def answers(target: Nonzeros, goal: Range, found: SearchProgress) -> tuple[Array, Fits, Search]:
     """Return the strengths and models that answer, and what was tried."""
     last = End(found.log_strength, found.count, found.precision, found.fit)
     ends = [end for end in (found.sparser, found.denser) if np.isfinite(end.precision)]
@@ -227,7 +227,7 @@ def _precision(x: Array, sparser: End, denser: End, tolerance: Array) -> Array:
     return jnp.maximum(_PART * distance, tolerance)
 
 
-def _after(now: Progress, goal: Range, first, floor, tolerance) -> Progress:
+def _after(now: SearchProgress, goal: Range, first, floor, tolerance) -> SearchProgress:
     """Update the ends with the model of a step, and choose the next strength."""
     x, precision, count = now.log_strength, now.precision, now.count
     too_sparse, too_dense = count < goal.fewest, count > goal.highest

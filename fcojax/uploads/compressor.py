@@ -73,7 +73,7 @@ def identity() -> Compressor:
 
 
 @factory
-def per_leaf(compressor: Compressor) -> Compressor:
+def leafwise(compressor: Compressor) -> Compressor:
     """Return the compressor applied to each leaf of a payload, and not to all in one vector.
 
     Args:
@@ -83,10 +83,10 @@ def per_leaf(compressor: Compressor) -> Compressor:
       >>> from fcojax import uploads
       >>> payload = {"bias": jnp.array([5.0, 4.0]), "kernel": jnp.array([1.0, 2.0])}
       >>> [round(uploads.facts(c, payload).contraction, 2)
-      ...  for c in (uploads.top_k(1), per_leaf(uploads.top_k(1)))]
+      ...  for c in (uploads.top_k(1), leafwise(uploads.top_k(1)))]
       [0.25, 0.5]
     """
-    return compressor._replace(name=f"per_leaf({compressor.name})", leafwise=True)
+    return compressor._replace(name=f"leafwise({compressor.name})", leafwise=True)
 
 
 @factory

@@ -93,7 +93,7 @@ def test_a_link_that_an_algorithm_cannot_have_is_refused_before_any_runs(link):
 
 def test_every_compressor_and_feedback_has_a_text():
     chosen = {name for name in uploads.__all__ if name.islower()}
-    chosen -= {"compose", "contractive", "per_leaf", "facts", "compressed", "identity"}
+    chosen -= {"compose", "contractive", "leafwise", "facts", "compressed", "identity"}
     chosen -= {"from_text", "modular_sum"}  # the sum takes two numbers
     assert chosen == _COMPRESSORS.keys() | _FEEDBACK.keys()
 
