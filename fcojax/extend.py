@@ -67,8 +67,7 @@ from fcojax.engine.participation.recorded import Trace
 from fcojax.engine.participation.samplers import CoinFlips, Dropout, Everyone, UniformCohort
 from fcojax.engine.placement.chunk_size import device_memory
 from fcojax.engine.placement.mesh import decomposes_on_a_cpu
-from fcojax.engine.plan import as_plan
-from fcojax.engine.program import Program
+from fcojax.engine.plan import Program, as_plan
 from fcojax.engine.randomness import (
     AGGREGATE,
     BATCHES,

@@ -86,7 +86,7 @@ class Settings(NamedTuple):
     broadcast: uploads.Compressor | None = None
 
     def blocks(self, first: int, goal: int) -> list[tuple[int, int]]:
-        """Return first and last round of the blocks between two evaluations, up to ``goal``."""
+        """Return the first and last round of each block between evaluations, up to ``goal``."""
         found, at = [], first
         while at < goal:
             early = at < self.eval_all_until

@@ -51,7 +51,7 @@ class SweepRunner:
       workdir: where everything goes.
       rows: the rows so far.
       optima: the optimal objective for each strength of the penalty, where it was computed.
-      progress: what is reported while it runs.
+      progress: reports how far the run is.
       watch: whether a signal has asked to stop.
       debug_nans: whether to end at the first number that is not finite, and name its client.
       checkpoint_every: seconds between two checkpoints: long enough that saving is a small share of

@@ -95,7 +95,7 @@ def fed_manifold(
     cohort and any numbers of steps: absent clients keep their gradients, and :math:`d` stays the
     mean of all of them. Averaging the gradients of the cohort alone has other fixed points, and so
     has resetting the correction of a client that was absent. With everyone and equal K it is the
-    printed algorithm.
+    algorithm of the paper.
 
     The message holds a point and a direction, two arrays, so that a client may return after any
     number of rounds. With everyone, and equal numbers of steps, the direction is enough. As

@@ -48,7 +48,6 @@ class RoundContext(NamedTuple):
       index: index of the round, from 0.
       noise_key: for aggregators; with noise it differs between the points of a sweep.
       memory: what the aggregator keeps.
-      members: the cohort's, where they were drawn before the loop over rounds.
     """
 
     algorithm: Algorithm
@@ -59,7 +58,6 @@ class RoundContext(NamedTuple):
     index: Array
     noise_key: Key
     memory: PyTree = ()
-    members: Array | None = None
 
 
 class Slots(NamedTuple):

@@ -9,8 +9,7 @@ from jax.core import Tracer
 from fcojax.engine.aggregator import Allowance
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.plan import Plan
-from fcojax.engine.state import is_sweep
-from fcojax.engine.status import Status
+from fcojax.engine.state import Status, is_sweep
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
 

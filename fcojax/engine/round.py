@@ -56,10 +56,6 @@ def one_round(
     algorithm, plan, hparams, data = context.algorithm, context.plan, context.hparams, context.data
     # Every device draws the whole cohort from the key, so no list of members crosses devices.
     cohort = draw_cohort(plan, data, context.key, context.index)
-    # The same members, drawn before the loop over rounds; XLA then removes them from the draw
-    # above.
-    if context.members is not None:
-        cohort = cohort._replace(members=context.members)
     message = algorithm.broadcast(hparams, server)
     slots = slots_of(context, cohort)
     population = _population(context, slots)

@@ -15,8 +15,7 @@ from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.limits import limit_of, within
-from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.program import Program
+from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.state import Observe, is_sweep
 from fcojax.engine.stepper import (
     advance_donating,

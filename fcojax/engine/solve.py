@@ -17,11 +17,9 @@ from fcojax.engine.hparams import as_arrays
 from fcojax.engine.limits import limit_of, within
 from fcojax.engine.optimality import VIOLATION
 from fcojax.engine.participation.samplers import Everyone
-from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.program import Program
+from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.randomness import COHORT
-from fcojax.engine.state import Observe, State, is_sweep
-from fcojax.engine.status import Status
+from fcojax.engine.state import Observe, State, Status, is_sweep
 from fcojax.engine.stepper import advance_traced, look_traced, read_model_traced, start_traced
 from fcojax.engine.validation import (
     as_params,

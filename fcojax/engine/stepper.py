@@ -23,9 +23,8 @@ from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.limits import limit_of, require_within
 from fcojax.engine.placement.chunk_size import with_chunk_size
 from fcojax.engine.placement.mesh import with_auto_axes
-from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.program import Program
-from fcojax.engine.randomness import drawn_before, folded_by
+from fcojax.engine.plan import Plan, Program, as_plan
+from fcojax.engine.randomness import folded_by
 from fcojax.engine.round import one_round, reduced_over_rounds
 from fcojax.engine.state import (
     PER_POINT,
@@ -290,8 +289,6 @@ def _rounds(
         if program.plan.aggregator.noisy:
             # By the whole schedule: two that agree in one round have noise of their own there.
             noise_key = folded_by(state.key, hparams)
-        # On an accelerator all rounds of the block draw their members in one kernel.
-        members_of = drawn_before(program.plan, data, state.key, state.round, length)
 
         def body(state, _):
             # A schedule is data that the loop reads, so a new schedule needs no new program.
@@ -305,7 +302,6 @@ def _rounds(
                 state.round,
                 noise_key,
                 state.memory,
-                members_of(state.round),
             )
             rows = Rows(state.clients, state.residuals)
             server, rows, memory, metrics = one_round(context, state.server, rows)

@@ -20,8 +20,7 @@ from fcojax.engine import stepper
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.limits import limit_of, require_within
 from fcojax.engine.placement.chunk_size import room
-from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.program import Program
+from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.randomness import draw_cohort
 from fcojax.engine.run import join_histories
 from fcojax.engine.state import Observe, State, is_sweep

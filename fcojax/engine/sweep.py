@@ -10,8 +10,7 @@ from fcojax.engine.grid import num_points, take
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.limits import limit_of, within
 from fcojax.engine.placement.chunk_size import sized
-from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.program import Program
+from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.run import (
     Report,
     divmod_rounds,

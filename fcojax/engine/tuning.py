@@ -20,8 +20,7 @@ from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value, validated
 from fcojax.engine.hparams import as_arrays, at_round
 from fcojax.engine.placement.chunk_size import choose_chunk_size, needed_bytes, room
-from fcojax.engine.plan import Plan, as_plan
-from fcojax.engine.program import Program
+from fcojax.engine.plan import Plan, Program, as_plan
 from fcojax.engine.stepper import advance_compiled, start
 from fcojax.engine.validation import require_run
 from fcojax.problems.clients import ClientData

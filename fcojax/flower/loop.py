@@ -12,7 +12,7 @@ from fcojax.extend import VIOLATION, validated
 from fcojax.flower import checkpoints as saved
 from fcojax.flower.federation import Federation, described
 from fcojax.flower.joining import Site, admitted, invitation
-from fcojax.flower.server import ServerProgress, Server
+from fcojax.flower.server import Server, ServerProgress
 from fcojax.flower.site import answer
 from fcojax.types import Count, Key, NonNegative, Params, PyTree
 

@@ -14,7 +14,7 @@ from fcojax.extend import Outcome, has_failed, violation_at
 from fcojax.flower.federation import Federation
 from fcojax.flower.joining import Site
 from fcojax.flower.loop import Report, Transport
-from fcojax.flower.server import ServerProgress, Server
+from fcojax.flower.server import Server, ServerProgress
 from fcojax.flower.site import SOLVE
 from fcojax.selection import (
     Entry,

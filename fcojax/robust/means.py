@@ -20,7 +20,8 @@ from fcojax.types import Array, Count, Positive, Probability, Real
 def median() -> Rule:
     """Return the median of each coordinate.
 
-    The midpoint where half of the weight lies on each side. Breaks down at half of the weight.
+    The midpoint where half of the weight lies on each side. It breaks down when bad clients have
+    half of the weight.
 
     Example:
       >>> median().mean(None, jnp.array([[0.0], [1.0], [9.0]]), jnp.array([0.2, 0.2, 0.6])).tolist()

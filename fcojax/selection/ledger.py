@@ -81,7 +81,7 @@ class Exchanges(NamedTuple):
 
     Attributes:
       gradients: a model down and a gradient up.
-      products: a model and a direction down, and the Hessian times the direction up.
+      products: exchanges that send a model and a direction, and return the Hessian product.
     """
 
     gradients: int
