@@ -105,7 +105,7 @@ class Noise(NamedTuple):
 
 
 class Allowance(NamedTuple):
-    """How many rounds each run may have, and what they use up, to continue a sentence."""
+    """How many rounds each run may have, and why, as the end of a sentence."""
 
     rounds: int
     detail: str
@@ -200,9 +200,9 @@ class Codec(NamedTuple):
       encode: ``(hparams, payload, residual, client_key, round_key) -> (encoded, residual)`` for one
         client; from ``round_key`` all clients and the server draw the same, such as a coin.
       decode: ``(encoded) -> payload``, or a ``Change`` of one.
-      num_bytes: ``(hparams, encoded) -> bytes``, by default those of all arrays. Some may be known
-        to the server, such as what is drawn from a key. It may depend on shapes, on ``hparams`` and
-        on what is drawn from the round's key, not on the payload.
+      num_bytes: ``(hparams, encoded) -> bytes``, by default of all arrays. Some may be known to the
+        server, such as what is drawn from a key. It may depend on shapes, on ``hparams`` and on
+        what is drawn from the round's key, not on the payload.
       feeds_back: whether a residual is added to later uploads. An algorithm whose uploads mean
         something else in the next round is then refused.
 
@@ -236,7 +236,7 @@ def no_memory(payload: PyTree) -> tuple:
 
 
 def whole(hparams: Any, payload: PyTree, memory: PyTree) -> Term:
-    """Return the payload as it is."""
+    """Return the payload unchanged, as the term of a mean."""
     del hparams, memory
     return Term(payload)
 
@@ -271,8 +271,8 @@ class Aggregator(NamedTuple):
         differs between all hyperparameters; otherwise the points of a sweep share it.
       noisy: whether it adds noise for privacy: a ``Noise`` that says how much, or ``True``, which
         accounts refuse. Selection gives folds noise of their own and refuses a refit without it.
-      takes_changes: whether payloads are a ``Change`` each, which codecs such as that of
-        ``uploads.ef21`` decode to.
+      takes_changes: whether payloads are a ``Change`` each, to which codecs such as the
+        one of ``uploads.ef21`` decode.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np

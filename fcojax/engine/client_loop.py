@@ -1,7 +1,8 @@
 """The loop over the clients of a cohort, chunk by chunk, into one weighted sum.
 
-Memory is that of one chunk of clients. A client is *counted* if its upload arrives, is finite and
-is no outlier; only then does it enter the sums and keep its new state.
+Only one chunk of clients is in memory at a time. A client is *counted* if its upload arrives, is
+finite and is not left out by the aggregator; only then does it enter the sums and keep its new
+state.
 """
 
 import functools
@@ -46,8 +47,8 @@ class RoundContext(NamedTuple):
       data: the clients of this device.
       key: PRNG key of the run.
       index: index of the round, from 0.
-      noise_key: for aggregators; with noise it differs between the points of a sweep.
-      memory: what the aggregator keeps.
+      noise_key: the aggregator's key; with noise it differs between the points of a sweep.
+      memory: the aggregator's memory.
     """
 
     algorithm: Algorithm
@@ -156,7 +157,7 @@ def run_clients(
       rows: all clients' states.
 
     Returns:
-      The sums, and all rows, with those of counted clients replaced.
+      The sums, and all rows, in which counted clients have their new states.
     """
     num_slots = slots.rows.shape[0]
     num_chunks = -(-num_slots // (context.plan.client_chunk_size or num_slots))
@@ -314,10 +315,10 @@ def through_codec(
     Args:
       codec: the codec.
       hparams: the hyperparameters of the round.
-      upload: what the client uploads.
-      residual: what was left out before.
-      key: of the client in this round.
-      round_key: of the round.
+      upload: the client's upload.
+      residual: the client's residual.
+      key: the client's key in this round.
+      round_key: the key that all clients share in this round.
     """
     payload, public, join = split(upload)
     encoded, after = codec.encode(hparams, payload, residual, key, round_key)

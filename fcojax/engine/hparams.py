@@ -42,7 +42,7 @@ def schedule(values: Any, num_rounds: Count | None = None) -> Schedule:
     if num_rounds is not None:
         values = _tabulated(values, num_rounds)
     if is_schedule(values):
-        raise ValueError(f"{shown(values)} is a schedule already; pass it as it is.")
+        raise ValueError(f"{shown(values)} is a schedule already; pass it without schedule().")
     values = _numbers(values)
     if values.ndim == 0 or values.shape[0] == 0:
         raise ValueError(f"the schedule has shape {values.shape}; pass a value for each round.")
@@ -157,5 +157,5 @@ def _is_real(default: Any) -> bool:
 
 
 def number(hparams: Any, given: Any) -> Any:
-    """Return a number, or what a function of the hyperparameters makes it, so that it is swept."""
+    """Return a number, or the value of a function of the hyperparameters, which can be swept."""
     return given(hparams) if callable(given) else given

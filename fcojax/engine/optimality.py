@@ -39,7 +39,7 @@ def kkt_violation(
     Args:
       loss: one loss per example.
       penalty: psi.
-      scale: lambda, its strength.
+      scale: its strength, lambda.
       params: the point w.
       data: the clients.
 
@@ -60,7 +60,7 @@ def violation_at(gradient: Params, penalty: Penalty, scale: Scalar, params: Para
     Args:
       gradient: the gradient of F at the point.
       penalty: psi.
-      scale: lambda, its strength.
+      scale: its strength, lambda.
       params: the point w.
     """
     # A point is optimal if -grad F is a subgradient of psi there.

@@ -97,14 +97,14 @@ def one_round(
 def server_step(
     algorithm: Algorithm, hparams: PyTree, server: PyTree, found: RoundResult, key: Key
 ) -> tuple[PyTree, Array]:
-    """Return the server's new state, and 1 if its step was refused as it is not finite.
+    """Return the server's new state, and 1 if its step is refused because it is not finite.
 
     Args:
       algorithm: the algorithm.
       hparams: the hyperparameters of the round.
       server: the server's state.
-      found: what it has of the round.
-      key: of the server in this round.
+      found: the result of the round.
+      key: the server's key in this round.
     """
     # Guarded, and not only masked below: in reverse mode a masked step that overflows has a
     # derivative of 0 * inf, which is NaN.

@@ -71,8 +71,8 @@ def run(
         ``eval_every`` rounds.
       context: arrays that ``observe`` needs, such as a validation set.
       progress: ``(rounds, history)``, called on the host after every ``eval_every`` rounds with the
-        number of rounds so far and their entry of the history; a program of these rounds then takes
-        the place of that of the whole run, with the same result. Not inside ``jit`` or ``vmap``.
+        number of rounds so far and their entry of the history; a program of these rounds then
+        replaces the program of the whole run, with the same result. Not inside ``jit`` or ``vmap``.
 
     Returns:
       The model after the last round, and the history as ``fcojax.advance`` returns it.
@@ -132,7 +132,13 @@ def run_compiled(
 
 
 def run_in_blocks(
-    program: Program, hparams, params, data, key, context, progress: Report
+    program: Program,
+    hparams: PyTree,
+    params: Params,
+    data: ClientData,
+    key: Key,
+    context: PyTree,
+    progress: Report,
 ) -> tuple[Params, PyTree]:
     """Do as ``run_compiled``, with one program for each evaluation and a report after it."""
     state = start_compiled(program.algorithm, program.plan, None, hparams, params, data, key)

@@ -154,7 +154,13 @@ def solve(
 
 
 def solve_traced(
-    program: Program, max_rounds: int, hparams, params, data, key, tolerance
+    program: Program,
+    max_rounds: int,
+    hparams: PyTree,
+    params: Params,
+    data: ClientData,
+    key: Key,
+    tolerance: Scalar,
 ) -> tuple[Params, Outcome]:
     """Body of ``solve`` for one run."""
     progress = _begin_traced(program, hparams, params, data, key, tolerance)
@@ -270,8 +276,8 @@ def has_failed(counts: dict, violation: Scalar, first_violation: Scalar) -> Arra
 
     Args:
       counts: ``participants``, ``dropped`` and ``refused`` since the last evaluation.
-      violation: of the optimality conditions.
-      first_violation: that of the start.
+      violation: the violation of the optimality conditions.
+      first_violation: the violation at the start.
     """
     taking_part, dropped = jnp.asarray(counts["participants"]), jnp.asarray(counts["dropped"])
     # Cohorts of coin flips may all be empty between two evaluations, which is no failure.
@@ -336,7 +342,7 @@ def _active(outcome: Outcome) -> Array:
 
 
 def _active_points(outcome: Outcome) -> Array:
-    """Return the points of a sweep of which some seed is active."""
+    """Return the points of a sweep with any active seed."""
     active = _active(outcome)
     return jnp.any(active, axis=1) if active.ndim else active
 

@@ -222,7 +222,15 @@ def read_model(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
 
 @in_full_precision
 @with_auto_axes
-def start_traced(algorithm, plan, init, hparams, params, data, key) -> State:
+def start_traced(
+    algorithm: Algorithm,
+    plan: Plan,
+    init: Callable[[Key], Params] | None,
+    hparams: PyTree,
+    params: Params,
+    data: ClientData,
+    key: Key,
+) -> State:
     """Body of ``start``; ``init`` makes the start point from a key, or is ``None``."""
 
     def one(hparams, key):
@@ -248,7 +256,12 @@ start_compiled = jit_per(3)(start_traced)
 @in_full_precision
 @with_auto_axes
 def advance_traced(
-    program: Program, hparams, data: ClientData, state: State, context, num_rounds=None
+    program: Program,
+    hparams: PyTree,
+    data: ClientData,
+    state: State,
+    context: PyTree,
+    num_rounds: Array | None = None,
 ) -> tuple[State, dict[str, Array]]:
     """Body of ``advance``; runs ``num_rounds`` before an evaluation if that is given."""
     plan = with_chunk_size(program.plan, program.algorithm, hparams, data, state)
@@ -329,7 +342,15 @@ def _rounds(
 
 @in_full_precision
 @with_auto_axes
-def look_traced(algorithm, observe, hparams, state, context, data=None, name="observe"):
+def look_traced(
+    algorithm: Algorithm,
+    observe: Observe,
+    hparams: PyTree,
+    state: State,
+    context: PyTree,
+    data: ClientData | None = None,
+    name: str = "observe",
+) -> dict[str, Array]:
     """Body of ``look``; ``data`` gives the mesh that shares the points of a sweep, if any."""
 
     def one(hparams, state):
@@ -373,7 +394,7 @@ def _evaluate(algorithm, observe, hparams, state, context, name="observe") -> di
 def _model(algorithm, hparams, state):
     """Return the hyperparameters of the last round, and the model."""
     # The model is the result of the last round, so it goes with that round's hyperparameters;
-    # before the first round there are only those of the first.
+    # before the first round, with the hyperparameters of the first.
     now = at_round(hparams, jnp.maximum(state.round - 1, 0))
     return now, algorithm.model(now, state.server)
 

@@ -1,7 +1,7 @@
 """Rounds over a population on disk, with only the clients of a block in memory.
 
 The cohorts of the next block are known from the key, so while the device computes one block a
-thread reads the examples of the next. Results equal those of the population in memory.
+thread reads the examples of the next. Results are the same as with the population in memory.
 """
 
 import concurrent.futures
@@ -43,8 +43,8 @@ def on_disk(data: ClientData) -> bool:
 class Stream:
     """A population on disk, and the rounds that read it.
 
-    Its states differ from those of ``fcojax.start`` in one respect: ``clients`` and ``residuals``
-    are numpy arrays on the host.
+    Its states differ in one respect from the states that ``fcojax.start`` makes: ``clients`` and
+    ``residuals`` are numpy arrays on the host.
 
     Example:
       >>> import fcojax, tempfile
@@ -64,7 +64,7 @@ class Stream:
     @validated
     def __init__(
         self, data: ClientData, plan: Plan | Work, *, eval_every: Count, num_seeds: Count = 1
-    ):
+    ) -> None:
         """Create the buffers.
 
         Args:

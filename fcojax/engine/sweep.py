@@ -64,7 +64,7 @@ def sweep(
         ``eval_every`` rounds.
       context: arrays that ``observe`` needs, such as a validation set.
       progress: ``(rounds, history)``, called as by ``run``. Where the points run in several parts,
-        one after the other, the history is that of a part and the rounds are a mean over the parts.
+        one after the other, the history covers one part and the rounds are a mean over the parts.
 
     Returns:
       The models and the history of all runs, with leading axes [points, seeds].
@@ -173,7 +173,7 @@ def pad(grid: PyTree, size: int) -> PyTree:
 
 
 def _of_seeds(found: PyTree, num_seeds: int) -> PyTree:
-    """Return results without those of repeated seeds."""
+    """Return results without the repeated seeds."""
     if jax.tree.leaves(found)[0].shape[1] == num_seeds:
         return found
     return jax.tree.map(lambda leaf: leaf[:, :num_seeds], found)

@@ -32,7 +32,7 @@ __all__ = [
     "compose",
     "contractive",
     "leafwise",
-    # what is known of one
+    # constants of a compressor
     "Facts",
     "facts",
     # codecs, some with the aggregator that they need

@@ -30,7 +30,9 @@ class Cyclic(Sampler):
     num_groups: int
     cohort_size: int | None
 
-    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
         group = round_index.astype(jnp.int32) % self.num_groups
         # The first `num_larger` groups have one client more.
         smallest, num_larger = divmod(num_clients, self.num_groups)
@@ -72,7 +74,9 @@ class Markov(Sampler):
         """The fraction of rounds in which a client is available."""
         return self.join / (self.join + self.leave)
 
-    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
         num_places = self.size(num_clients)
         if self.cohort_size is None:
             clients = jnp.arange(num_clients, dtype=jnp.int32)
@@ -99,8 +103,8 @@ class Markov(Sampler):
         tossed there, and of the number of rounds since.
 
         Rounds are cut into periods of about :math:`1 / \beta`. The renewals of a period are laid
-        out backwards from its end with geometric gaps, as those of a Bernoulli process are, each
-        gap a hash of client, period and number. Going through these finds the last renewal in
+        out backwards from its end with geometric gaps, as in a Bernoulli process, each gap
+        a hash of client, period and number. Going through these finds the last renewal in
         O(1) expected steps, for every round and every rate.
         """
         key, round_index = jax.random.fold_in(key, CHAINS), round_index.astype(jnp.int32)
@@ -213,7 +217,7 @@ def markov(*, leave: Share, join: Share, cohort_size: Count | None = None) -> Sa
 
     Taking all available clients costs O(M) for a population of M; taking ``cohort_size`` of them
     about ``cohort_size * (join + leave) / join``. The cohort of all has places for the mean plus
-    eight standard deviations, as that of ``coin_flips``.
+    eight standard deviations, as in ``coin_flips``.
 
     Args:
       leave: probability that an available client is unavailable in the next round.

@@ -14,7 +14,7 @@ import numpy as np
 from fcojax import shuffle
 from fcojax.arguments import shown, validated
 from fcojax.engine.participation.samplers import Draw, Sampler, first_present
-from fcojax.types import Count
+from fcojax.types import Array, Count, Key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,9 @@ class Trace(Sampler):
         content = hashlib.sha256(self.starts + self.members).hexdigest()[:16]
         return f"Trace(sha256={content}, cohort_size={self.cohort_size})"
 
-    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
         starts = np.frombuffer(self.starts, np.int32)
         # After its last round the trace repeats; `starts` has one entry more than there are rounds.
         row = jnp.asarray(round_index, jnp.int32) % (starts.size - 1)

@@ -109,7 +109,7 @@ class Sampler:
         raise NotImplementedError
 
     def mean_size(self, num_clients: int) -> float:
-        """Return the mean number of clients that take part; by default that of places.
+        """Return the mean number of clients that take part; by default all places.
 
         Uploads with noise are divided by it; override it where cohorts vary in size.
 
@@ -125,7 +125,9 @@ class Everyone(Sampler):
 
     can_be_absent = False
 
-    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
         return Draw(None, jnp.ones(num_clients, bool))
 
     def size(self, num_clients: int) -> int:
@@ -148,7 +150,9 @@ class _FixedSize(Sampler):
 class UniformCohort(_FixedSize):
     """See ``uniform_cohort``."""
 
-    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
         key = jax.random.fold_in(key, round_index)
         places = jnp.arange(self.cohort_size, dtype=jnp.int32)
         members = shuffle.permuted(key, num_clients, jnp.zeros_like(places), places)
@@ -161,7 +165,9 @@ class WeightedCohort(_FixedSize):
 
     power: float
 
-    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
         if sizes is None:
             raise ValueError("weighted_cohort draws by size; pass the examples of each client.")
         noise = jax.random.gumbel(jax.random.fold_in(key, round_index), (num_clients,))
@@ -177,7 +183,9 @@ class CoinFlips(Sampler):
 
     probability: float
 
-    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
         count_key, member_key = jax.random.split(jax.random.fold_in(key, round_index))
         # Given their number, the participants are a uniform cohort, so O(cohort) numbers suffice
         # where one coin a client takes O(M).
@@ -202,8 +210,10 @@ class Dropout(Sampler):
     probability: float
     loses_uploads = True
 
-    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
-        # The same key, so that the cohorts are those of the sampler alone.
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
+        # The same key, so that the sampler draws the cohorts that it draws without losses.
         drawn = self.sampler.draw(key, round_index, num_clients, sizes)
         # Hashed by client and not by place, so that a loss does not depend on the rest of the
         # cohort.
@@ -322,7 +332,7 @@ def dropout(sampler: Sampler, probability: Probability) -> Sampler:
 
 
 def first_present(members: Array, count: Array) -> Draw:
-    """Return a cohort of which only the first ``count`` places are present."""
+    """Return a cohort in which only the first ``count`` places are present."""
     return Draw(members, jnp.arange(members.shape[0], dtype=jnp.int32) < count)
 
 

@@ -75,8 +75,8 @@ def sized(
             # `STACK` keeps the uploads of a whole cohort, once for each point.
             rows += tree.num_bytes(collected)
         shards = data.num_sweep_shards
-        # Memory is that of one device, which computes its part of the points with all seeds, or all
-        # points with its part of the seeds.
+        # One device computes its part of the points with all seeds, or all points with its part of
+        # the seeds.
         all_points, all_seeds = with_repeats(data, num_points, num_seeds)
         parts = shards if all_points % shards == 0 else 1  # of the points; else of the seeds
         seeds = all_seeds * parts // shards
@@ -148,7 +148,7 @@ def choose_chunk_size(
     if chosen == most or rules().chunk_bytes is not None:
         return chosen
 
-    # The factor is a guess that holds for small models with many activations; look closer.
+    # The factor is a guess for small models with many activations, so the update is traced here.
     traced = bytes_of_update(plan, algorithm, hparams, server, data, num_points)
     # By the guess alone the cohort of W4 was split at 10,000 points, which took five times the
     # launches of 400 points on an accelerator.

@@ -190,8 +190,8 @@ def decomposes_on_a_cpu(program: jax.stages.Traced, fewest: int = 2) -> bool:
 
     Args:
       program: the traced program.
-      fewest: matrices that are a batch; 1 for a program of one client, of which there are more
-        side by side in another.
+      fewest: matrices that are a batch; 1 for a program of one client, if another program runs
+        several clients side by side.
     """
     return rules.backend() == "cpu" and any(
         equation.primitive.name in _DECOMPOSITIONS
