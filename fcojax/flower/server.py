@@ -268,7 +268,7 @@ class Server:
 
         Args:
           params: the point.
-          index: by which the answers are known.
+          index: identifier of the request, repeated in its replies.
         """
         facts = {
             "kind": "certificate",
@@ -290,7 +290,7 @@ class Server:
 
         Args:
           params: the point.
-          index: by which the answers are known.
+          index: identifier of the request, repeated in its replies.
           replies: the answers to the messages of ``ask_gradient``.
         """
         scalar = jax.ShapeDtypeStruct((), jnp.result_type(float))
