@@ -116,9 +116,14 @@ def task(config: Config) -> Task:
     table = read(config) if config.data_dir else _synthetic(config)
     loss = LOSSES[config.loss]
     present = ~np.isnan(table.y)
+    if table.event is not None:
+        present &= ~np.isnan(table.event)
     if not present.any():
-        name, key = (config.time, "time") if config.loss == "cox" else (config.target, "target")
-        raise ValueError(f"{name} is missing in all rows; pass another --config.{key}.")
+        if config.loss == "cox":
+            raise ValueError(
+                f"{config.time} or {config.event} is missing in all rows; pass other columns."
+            )
+        raise ValueError(f"{config.target} is missing in all rows; pass another --config.target.")
     if config.positive_above != np.inf:
         if loss.target != "class":
             raise ValueError(
