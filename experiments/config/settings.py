@@ -87,15 +87,13 @@ class Settings(NamedTuple):
     budget: float | None = None
     broadcast: uploads.Compressor | None = None
 
-    def blocks(self, first: int, goal: int) -> list[tuple[int, int]]:
-        """Return the first and last round of each block between evaluations, up to ``goal``."""
-        found, at = [], first
+    def ends(self, goal: int) -> list[int]:
+        """Return the rounds up to ``goal`` after which there is an evaluation."""
+        found, at = [], 0
         while at < goal:
             early = at < self.eval_all_until
-            end = at + 1 if early else (at // self.eval_every + 1) * self.eval_every
-            end = min(end, goal)  # a budget may end between two evaluations
-            found.append((at, end))
-            at = end
+            at = at + 1 if early else (at // self.eval_every + 1) * self.eval_every
+            found.append(min(at, goal))  # a budget may end between two evaluations
         return found
 
 
