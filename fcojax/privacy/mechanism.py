@@ -223,8 +223,8 @@ def modular_gaussian(
       >>> from fcojax import privacy
       >>> private = privacy.modular_gaussian(clip=1.0, noise=2.0, step=1e-3, bits=20)
       >>> plan = fcojax.Plan(fcojax.local_steps(1), fcojax.everyone(), *private)
-      >>> plan.aggregator.noisy
-      True
+      >>> plan.aggregator.noise.multiplier
+      2.0
     """
     if isinstance(clip, AdaptiveClip):
         raise ValueError(
