@@ -98,6 +98,26 @@ def test_a_weighted_sum_with_a_fixed_denominator_by_hand():
     np.testing.assert_allclose(history["clipped"][0], share, rtol=1e-12)
 
 
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_a_round_without_clients_has_no_share_of_clipped_ones(noise):
+    """NaN, as 0 would say that none was clipped; a mean over rounds leaves such rounds out."""
+    cohort = fcojax.from_trace(np.array([[True, True], [False, False]]))
+    found = {}
+    for every in (1, 2):
+        _, found[every] = fcojax.run(
+            mean_of_targets(),
+            FULL_STEP,
+            jnp.array(0.0),
+            scalars(5.0, 0.5),
+            KEY,
+            planned(privacy.gaussian(2.0, noise=noise), cohort),
+            num_rounds=2,
+            eval_every=every,
+        )
+    np.testing.assert_array_equal(found[1]["clipped"], [0.5, np.nan])
+    np.testing.assert_array_equal(found[2]["clipped"], [0.5])
+
+
 @pytest.mark.slow
 def test_leaves_are_clipped_alone_or_together():
     first = federations.as_vector(federations.start())
