@@ -161,10 +161,19 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
         search=_choice(config, "search", ("grid", "halving")),
         extend=_choice(config, "extend", (False, True)),
         certificate=_choice(config, "certificate", (False, True)),
-        delta=None if config.get("privacy_delta") is None else _number(config, "privacy_delta"),
+        delta=_delta(config),
         budget=None if config.get("privacy_budget") is None else _number(config, "privacy_budget"),
         broadcast=_broadcast(config),
     )
+
+
+def _delta(config: ConfigDict) -> float | None:
+    if config.get("privacy_delta") is None:
+        return None
+    delta = _number(config, "privacy_delta")
+    if not 0 < delta < 1:
+        raise ValueError(f"privacy_delta is {delta}; pass a number strictly between 0 and 1.")
+    return delta
 
 
 def _criterion(config: ConfigDict) -> Criterion:

@@ -124,6 +124,30 @@ def test_what_is_not_accounted_is_refused():
     assert privacy.epsilon(plan(fcojax.everyone(), 0.0), 10, 5, 1e-3) == np.inf
 
 
+@pytest.mark.parametrize("delta", [0.0, 1.0, np.nan])
+def test_a_delta_that_promises_nothing_is_refused(delta):
+    with pytest.raises(ValueError, match="delta is"):
+        privacy.epsilon(plan(fcojax.everyone(), 1.0), 10, 5, delta)
+    with pytest.raises(ValueError, match="delta is"):
+        privacy.budget(1.0, delta)
+
+
+def test_a_delta_of_a_tenth_of_one_over_the_clients_is_warned_of():
+    """Three hospitals at clients^-1.1, which is 0.30."""
+    coins = fcojax.coin_flips(0.5)
+    with pytest.warns(UserWarning, match="delta is 0.299 for 3 clients; below 0.0333"):
+        privacy.epsilon(plan(coins, 2.0), 3, 5, 3**-1.1)
+    with pytest.warns(UserWarning, match="delta is 0.1 for 3 clients"):
+        privacy.noise_for(1.0, 0.1, coins, 3, 5)
+    privacy.epsilon(plan(coins, 2.0), 3, 5, 0.033)
+
+
+def test_the_accountant_says_nothing(caplog):
+    """It logged 233 lines over orders that it leaves out."""
+    privacy.noise_for(2.0, 1e-5, fcojax.coin_flips(0.2), 1000, 10)
+    assert not caplog.records
+
+
 def test_noise_on_uploads_and_counts_together_cost_what_was_asked():
     """Two Gaussian releases of z1 and z2 are one of (z1^-2 + z2^-2)^(-1/2)."""
     from fcojax.privacy.mechanism import noise_on_uploads
