@@ -116,7 +116,7 @@ def test_what_is_not_accounted_is_refused():
     with pytest.raises(ValueError, match="not accounted"):
         privacy.law(fcojax.weighted_cohort(cohort_size=2), 10)
     unknown = fcojax.Plan(WORK, aggregator=fcojax.Aggregator(noisy=True))
-    with pytest.raises(ValueError, match="nothing is known"):
+    with pytest.raises(ValueError, match="how much noise"):
         privacy.epsilon(unknown, 10, 5, 1e-3)
     assert privacy.epsilon(fcojax.Plan(WORK), 10, 5, 1e-3) == np.inf
     lossy = fcojax.dropout(fcojax.coin_flips(0.2), 0.1)
