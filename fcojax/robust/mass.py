@@ -56,8 +56,8 @@ def weighted_median(values: Array, weights: Array) -> Array:
     weights.
 
     Args:
-      values: of shape [n, ...].
-      weights: of shape [n], with the sum 1; values of weight 0 have no effect.
+      values: an array of shape [n, ...].
+      weights: an array of shape [n] with the sum 1; values of weight 0 have no effect.
     """
     values, weights = ordered(values, weights)
     mass = jnp.cumsum(weights, axis=0)
@@ -81,9 +81,9 @@ def nearest(points: Array, weights: Array, mass: Any) -> tuple[Array, Array]:
     """Return the distances of all pairs, and which part of each weight is among the nearest.
 
     Args:
-      points: of shape [n, d].
-      weights: of shape [n].
-      mass: of the nearest points to each, itself included.
+      points: an array of shape [n, d].
+      weights: an array of shape [n].
+      mass: the weight of the nearest points to each, itself included.
 
     Returns:
       Two arrays of shape [n, n], a row for each point.
