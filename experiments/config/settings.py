@@ -66,6 +66,7 @@ class Settings(NamedTuple):
       extend: whether a grid is widened while the best point lies at its edge.
       certificate: whether rows have the KKT violation.
       delta: the probability beside epsilon; ``None`` for one by the number of clients.
+      budget: an epsilon that all runs share; ``None`` for any.
       broadcast: compression of what the server sends; ``None`` for whole messages.
     """
 
@@ -83,6 +84,7 @@ class Settings(NamedTuple):
     extend: bool = False
     certificate: bool = False
     delta: float | None = None
+    budget: float | None = None
     broadcast: uploads.Compressor | None = None
 
     def blocks(self, first: int, goal: int) -> list[tuple[int, int]]:
@@ -162,6 +164,7 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
         extend=_choice(config, "extend", (False, True)),
         certificate=_choice(config, "certificate", (False, True)),
         delta=None if config.get("privacy_delta") is None else _number(config, "privacy_delta"),
+        budget=None if config.get("privacy_budget") is None else _number(config, "privacy_budget"),
         broadcast=_broadcast(config),
     )
 

@@ -24,7 +24,7 @@ from fcojax.extend import (
     validated,
 )
 from fcojax.privacy.bands import length_of
-from fcojax.types import Array, Count, Positive, Share
+from fcojax.types import Count, Positive, Share
 
 Accountant = Literal["rdp", "pld"]
 
@@ -154,6 +154,10 @@ def together(noises: Sequence[float]) -> float:
 
     Args:
       noises: their noise multipliers.
+
+    Example:
+      >>> round(together([2.0] * 4), 6), together([2.0, 0.0])
+      (1.0, 0.0)
     """
     if not all(noises):
         return 0.0
@@ -233,31 +237,6 @@ def epsilon(
 
 
 @validated
-def epsilons(
-    plan: Plan, num_clients: Count, rounds: Array, delta: float, **options: Any
-) -> np.ndarray:
-    """Return the epsilon after each of these rounds, such as ``history["round"]``.
-
-    Args:
-      plan: a plan with an aggregator from ``gaussian``.
-      num_clients: size of the population.
-      rounds: numbers of rounds, in an array of any shape.
-      delta: failure probability of (epsilon, delta)-privacy.
-      **options: as for ``epsilon``.
-
-    Example:
-      >>> import fcojax
-      >>> from fcojax import privacy
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=privacy.gaussian(1.0, noise=0.0))
-      >>> epsilons(plan, 100, np.array([1, 2]), delta=1e-3).tolist()
-      [inf, inf]
-    """
-    counts, places = np.unique(np.asarray(rounds), return_inverse=True)
-    found = [epsilon(plan, num_clients, int(count), delta, **options) for count in counts]
-    return np.array(found)[places].reshape(np.shape(rounds))
-
-
-@validated
 def noise_for(
     target: Positive,
     delta: Share,
@@ -302,7 +281,14 @@ def multiplier_of(plan: Plan, hparams: Any) -> float:
 
     Args:
       plan: how rounds are driven.
-      hparams: the hyperparameters.
+      hparams: the hyperparameters, if the noise is a function of them.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax import privacy
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=privacy.gaussian(1.0, noise=2.0))
+      >>> multiplier_of(plan, hparams=None)
+      2.0
     """
     known = plan.aggregator.noise
     if not plan.aggregator.noisy:

@@ -215,6 +215,11 @@ def clip(vector: Any, radius: Any) -> tuple[Any, Array]:
     Args:
       vector: arrays; finite ones, whose norm may overflow.
       radius: the largest norm, 0 or more.
+
+    Example:
+      >>> clipped, longer = clip([jnp.array([3.0]), jnp.array([4.0])], 1.0)
+      >>> [round(float(part[0]), 3) for part in clipped], bool(longer)
+      ([0.6, 0.8], True)
     """
     unit, norm = _unit_and_norm(vector)
     longer = norm * unit > radius

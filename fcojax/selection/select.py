@@ -304,6 +304,14 @@ def selection_of(
       one_standard_error: whether the sparsest model within one standard error is chosen.
       num_draws: draws of the folds.
       fold_outcome: the outcomes of the folds' solves.
+
+    Example:
+      >>> strengths = jnp.array([4.0, 1.0])
+      >>> path = Path(strengths, jnp.eye(2), objective=None, outcome=None, ledger=None)
+      >>> scores = np.array([[3.0, 2.0], [5.0, 1.0]])
+      >>> found = selection_of(path, "two folds", scores, one_standard_error=False)
+      >>> found.chosen, found.model.tolist(), found.mean.tolist()
+      (1, [0.0, 1.0], [4.0, 1.5])
     """
     mean, error = scores.mean(axis=0), standard_error(scores, num_draws)
     best, chosen = choice(mean, error, np.asarray(path.strengths), one_standard_error)
@@ -332,7 +340,22 @@ class FoldResults(NamedTuple):
 
 
 def of_target(by: Nonzeros, path: Path) -> Selection:
-    """Return the sparser of the models that a search has found, scored by how far it is off."""
+    """Return the sparser of the models that a search has found, scored by how far it is off.
+
+    Args:
+      by: what was searched for.
+      path: what the search found.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax import problems, selection, transforms
+      >>> x, y = np.eye(4, dtype=np.float32) * 2, np.array([4.0, 1.0, 0.0, 0.0], np.float32)
+      >>> problem = problems.least_squares(fcojax.from_rows({"x": x, "y": y}, [2, 2]))
+      >>> path = fcojax.path(problem, transforms.l1(), nonzeros=1)
+      >>> found = of_target(selection.nonzeros(1), path)
+      >>> found.by, found.scores.tolist()
+      ('1 nonzeros', [[0.0]])
+    """
     assert path.search is not None
     off = np.abs(path.search.numbers - by.count).astype(float)
     model = jax.tree.map(lambda leaf: leaf[0], path.models)
@@ -352,7 +375,20 @@ def of_target(by: Nonzeros, path: Path) -> Selection:
 
 
 def draw_folds(split: Split, data: ClientData, key: Key, num_draws: int) -> Folds:
-    """Return the folds of all draws; raise ``ValueError`` if further draws are the first again."""
+    """Return the folds of all draws; raise ``ValueError`` if further draws are the first again.
+
+    Args:
+      split: such as ``by_client()``.
+      data: the clients.
+      key: PRNG key of random folds.
+      num_draws: how often the folds are drawn.
+
+    Example:
+      >>> import fcojax
+      >>> data = fcojax.from_rows({"x": np.ones((4, 1), np.float32)}, [1, 1, 2])
+      >>> draw_folds(by_client(), data, jax.random.key(0), num_draws=1).held.clients.shape
+      (3, 3)
+    """
     require_one_device(data)
     draws = [split(data, jax.random.fold_in(key, draw)) for draw in range(num_draws)]
     if num_draws > 1 and all(_as_sets(folds) == _as_sets(draws[0]) for folds in draws):

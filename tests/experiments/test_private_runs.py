@@ -1,6 +1,7 @@
 """Private runs of the command: epsilon in rows, a ledger, a budget, and no noise twice."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from experiments.process.errors import UserError
 from experiments.report import rows as tidy
 from experiments.storage.workdir import Workdir
 from fcojax import privacy
-from fcojax.privacy.accounting import together
+from fcojax.privacy import together
 from tests.experiments.test_run import TOY, launch
 from tests.experiments.toys import Killed, Toy, killed_after
 
@@ -69,11 +70,15 @@ def test_a_budget_ends_all_runs_with_the_last_round_within_it(tmp_path):
     assert {row["round"] for row in rows} == {0, 5, 7}
     told = json.loads((tmp_path / "summary.json").read_text())["privacy"]
     assert "stopped after round 7" in told["budget"] and told["rounds of all of them"] == 28
+    noise, alone = re.search(r"of ([\d.]+) allows 20 .* (\d+) to one run", told["budget"]).groups()
+    needed = privacy.Releases(COINS, float(noise) / 2**0.5, 2 * 20)  # of four digits
+    assert privacy.total_epsilon([needed], 6, 0.01) == pytest.approx(budget, rel=1e-2)
+    assert spent(int(alone)) <= budget < spent(int(alone) + 1)
     assert told["budget"].partition(" is spent")[0] in (tmp_path / "index.html").read_text()
 
 
 def test_a_run_without_noise_has_no_epsilon():
-    assert privacy.gaussian(0.3) == Toy(clip_norm=0.3).settings.plan.uplink
+    assert Toy(clip_norm=0.3).settings.plan.aggregator == privacy.gaussian(0.3)
     with pytest.raises(ValueError, match="noise_multiplier needs clip_norm"):
         Toy(noise_multiplier=1.0)
     with pytest.raises(ValueError, match="privacy_budget needs privacy_delta"):
@@ -93,7 +98,7 @@ def test_noise_goes_on_after_a_kill_with_what_it_was(tmp_path):
         clip_norm=0.3,
         noise_multiplier=1.0,
         privacy_delta=0.01,
-        downlink="top_k:0.3,ef21",
+        broadcast="top_k:0.3",
     )
     whole = toy.run(tmp_path / "whole")
     for blocks in (1, 6):
