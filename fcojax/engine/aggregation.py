@@ -114,7 +114,7 @@ def added(
     Args:
       aggregator: the aggregator.
       tally: the tally so far.
-      clients: what is collected of each.
+      clients: the contributions of several clients.
       finite: whether each result is finite.
       arrives: whether each upload arrives; ``None`` if all do.
       weights: weight of each client, 0 if it is absent.
@@ -294,7 +294,7 @@ def require_same_form(function: str, before: PyTree, after: PyTree, noun: str = 
       function: name of the function that returned it.
       before: the argument.
       after: the result.
-      noun: what both are.
+      noun: a word for both, for the message.
     """
     # As text: one comparison then covers structure, shapes and dtypes, and the message can print
     # both.

@@ -114,7 +114,7 @@ def require_fitting(
       hparams: its hyperparameters.
       server: the server's state, or its shapes.
       result: the shapes of one client's result, before the codec.
-      memory: what the aggregator keeps.
+      memory: the aggregator's memory.
     """
     codec = plan.codec
     if codec is not None and codec.feeds_back and algorithm.codecs != "any":

@@ -92,7 +92,7 @@ def random_draws(
     Args:
       hparams_type: a type of hyperparameters.
       num: number of points.
-      seed: of numpy's generator.
+      seed: the seed of numpy's generator.
       **ranges: the two ends of each field's range, or one number for a constant field. Fields that
         are not named keep their defaults.
 

@@ -44,7 +44,7 @@ def within(limit: Allowance | None, num_rounds: int, warns: bool = True) -> int:
     """Return the number of rounds within a limit.
 
     Args:
-      limit: what ``limit_of`` returned.
+      limit: the result of ``limit_of``.
       num_rounds: number of rounds that were asked for.
       warns: whether to warn if they are fewer.
     """
@@ -62,7 +62,7 @@ def require_within(limit: Allowance | None, first: Array, num_rounds: int) -> No
     """Raise ``ValueError`` if a state would go on beyond a limit.
 
     Args:
-      limit: what ``limit_of`` returned.
+      limit: the result of ``limit_of``.
       first: number of rounds behind the state.
       num_rounds: number of rounds to come.
     """
@@ -82,11 +82,11 @@ def require_within(limit: Allowance | None, first: Array, num_rounds: int) -> No
 
 
 def require_unlimited(plan: Plan, name: str) -> None:
-    """Raise ``ValueError`` if a budget limits the rounds of what does not count them.
+    """Raise ``ValueError`` if a plan has a budget that the called function would not keep.
 
     Args:
       plan: how rounds are driven.
-      name: what was called.
+      name: the called function, for the message.
     """
     if allowance_of(plan) is not None:
         raise ValueError(

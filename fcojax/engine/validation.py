@@ -42,7 +42,7 @@ def require_run(
 def require_parts(
     algorithm: Algorithm, plan: Plan, hparams: PyTree, data: ClientData, sweeping: bool = False
 ) -> None:
-    """Do as ``require_run`` does, where there is no key."""
+    """Check as ``require_run`` does, without a key."""
     require_algorithm(algorithm)
     checked_value("data", data, ClientData)
     _require_cohort(algorithm, plan, data)
@@ -100,7 +100,8 @@ def as_params(params: Any) -> PyTree:
 
 def _with_own_dtype(leaf: Any) -> Any:
     """Return an array that is not weakly typed, so that a scan can carry it."""
-    # A carry that starts weakly typed has another type after one step, which a scan refuses.
+    # A weakly typed state is another program than the state that rounds return, so the first block
+    # would be compiled for itself.
     weak = isinstance(leaf, int | float) or getattr(leaf, "weak_type", False)
     return jnp.asarray(leaf, jnp.result_type(leaf)) if weak else leaf
 
@@ -110,7 +111,7 @@ def _is_number(leaf: Any) -> bool:
     dtype = getattr(leaf, "dtype", None)
     if dtype is None:
         return isinstance(leaf, bool | int | float | complex)
-    # `jnp.asarray` would drop the mask and use the hidden numbers.
+    # JAX refuses masked arrays as well, but further on and without the name of the argument.
     if isinstance(leaf, np.ma.MaskedArray):
         return False
     # numpy has arrays of objects, strings, bytes and dates; JAX has none.
@@ -144,7 +145,7 @@ def require_observer(
       observe: the function, or a ``StateObserver``.
       context: its third argument.
       optional: whether ``observe`` may be ``None``.
-      name: what the caller calls it.
+      name: the caller's name for it.
     """
     function = getattr(observe, "function", observe)
     if not (optional and observe is None) and not (callable(function) and _accepts(function, 3)):
@@ -325,7 +326,7 @@ def require_schedules(
 def require_state(state: Any) -> None:
     """Raise ``ValueError`` unless this is the state of a run, and its arrays are there."""
     checked_value("state", state, State)
-    # The error of XLA names a deleted buffer and not the argument.
+    # JAX's own error says that an array was deleted, and not which argument it belongs to.
     arrays = [leaf for leaf in jax.tree.leaves(state) if isinstance(leaf, jax.Array)]
     if any(not isinstance(leaf, Tracer) and leaf.is_deleted() for leaf in arrays):
         raise ValueError(

@@ -130,7 +130,7 @@ def releases(
     """Return what a number of runs of a plan release, for a ledger.
 
     Args:
-      plan: with an aggregator from ``gaussian``.
+      plan: a plan with an aggregator from ``gaussian``.
       num_rounds: number of rounds of each run.
       hparams: the hyperparameters, if the noise is a function of them.
       num_runs: number of runs with the same key, such as the points of a sweep. They have the same
@@ -219,7 +219,7 @@ def epsilon(
     """Return the epsilon of a plan after a number of rounds; infinity without noise.
 
     Args:
-      plan: with an aggregator from ``gaussian``.
+      plan: a plan with an aggregator from ``gaussian``.
       num_clients: size of the population, which is public.
       num_rounds: number of rounds.
       delta: failure probability; below one over the number of clients.

@@ -74,7 +74,7 @@ def budget(
     Args:
       epsilon: the largest epsilon.
       delta: failure probability of (epsilon, delta)-privacy.
-      spent: what was released about these clients before, such as by tuning.
+      spent: earlier releases about these clients, such as by tuning.
       by: as for ``privacy.epsilon``.
 
     Example:
@@ -102,7 +102,7 @@ def rounds_within(
     Args:
       target: the largest epsilon.
       delta: failure probability of (epsilon, delta)-privacy.
-      plan: with an aggregator from ``gaussian``.
+      plan: a plan with an aggregator from ``gaussian``.
       num_clients: size of the population.
       hparams: the hyperparameters, if the noise is a function of them.
       num_runs: as for ``epsilon``.

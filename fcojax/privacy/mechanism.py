@@ -103,9 +103,9 @@ def gaussian(
       noise: z, the noise multiplier; the deviation of the noise relative to what one client adds.
         With 0 the mean is the plain one.
       per_leaf: whether each of L leaves is clipped to :math:`C / \sqrt{L}`.
-      bands: of a strategy matrix, such as ``square_root_bands(4)``; with more than one the noise of
-        a round cancels a part of the earlier noise, so sums over rounds have less. No client may
-        come back within that many rounds, as in ``cyclic(num_groups=4)``.
+      bands: coefficients of a strategy matrix, such as ``square_root_bands(4)``; with more than one
+        the noise of a round cancels a part of the earlier noise, so sums over rounds have less. No
+        client may come back within that many rounds, as in ``cyclic(num_groups=4)``.
       budget: ends runs before they cost more, as ``privacy.budget(epsilon, delta)`` says; ``None``
         for any number of rounds.
 
@@ -214,8 +214,8 @@ def modular_gaussian(
     Args:
       clip: as for ``gaussian``; a number or a function of the hyperparameters.
       noise: as for ``gaussian``.
-      step: of the grid, as for ``uploads.modular_sum``.
-      bits: of an entry on the wire.
+      step: the step of the grid, as for ``uploads.modular_sum``.
+      bits: bits of an entry on the wire.
       per_leaf: as for ``gaussian``.
       budget: as for ``gaussian``.
 

@@ -84,8 +84,8 @@ def weighted_median(values: Array, weights: Array) -> Array:
     weights.
 
     Args:
-      values: of shape [n, ...].
-      weights: of shape [n], with the sum 1; values of weight 0 have no effect.
+      values: an array of shape [n, ...].
+      weights: an array of shape [n] with the sum 1; values of weight 0 have no effect.
     """
     lower, upper = medians(values, weights)
     return 0.5 * lower + 0.5 * upper

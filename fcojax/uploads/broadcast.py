@@ -26,8 +26,8 @@ class Broadcasting(NamedTuple):
     """The server's state with a compressed broadcast.
 
     Attributes:
-      server: the algorithm's.
-      estimate: of the message, which the clients hold too.
+      server: the algorithm's server state.
+      estimate: the estimate of the message, which the clients hold too.
       sent: the last correction, as it travels.
     """
 

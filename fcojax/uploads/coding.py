@@ -1,4 +1,4 @@
-"""Payloads to what is sent and back, and the codec without feedback."""
+"""Encoding and decoding of payloads, and the codec without feedback."""
 
 import dataclasses
 import functools
@@ -25,7 +25,7 @@ class Encoded:
     """An encoded payload; ``sent`` and ``whole`` are on the wire.
 
     Attributes:
-      sent: what the compressor made of each of its units.
+      sent: the compressed units.
       whole: leaves that are sent uncompressed: integers, and arrays of size zero.
       finite: whether the payload was; one that was not stays so, whichever entries are sent.
       known: the hyperparameters and the key, which the server has.
@@ -135,7 +135,7 @@ def decode(compressor: Compressor, encoded: Encoded) -> PyTree:
 
     Args:
       compressor: the compressor.
-      encoded: what ``encode`` returned.
+      encoded: the result of ``encode``.
     """
     hparams, key = encoded.known
     shapes = jax.tree.unflatten(encoded.form, encoded.shapes)
@@ -164,7 +164,7 @@ def num_bytes(compressor: Compressor, hparams: Any, encoded: Encoded) -> Scalar:
     Args:
       compressor: the compressor.
       hparams: the hyperparameters.
-      encoded: what ``encode`` returned.
+      encoded: the result of ``encode``.
     """
     whole = tree.num_bytes(encoded.whole)
     if compressor.num_bytes is None:

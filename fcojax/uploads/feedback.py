@@ -31,7 +31,7 @@ from fcojax.uploads.compressor import Compressor, factory, require_contractive
 
 
 class Sum(NamedTuple):
-    """A sum over rounds, and the rounding error of it."""
+    """A sum over rounds, and its rounding error."""
 
     value: PyTree
     residue: PyTree
@@ -45,7 +45,7 @@ class Averaged(NamedTuple):
 
 
 class Controlled(NamedTuple):
-    """What a client has not yet sent, e, and its estimate g."""
+    """The part e that a client has not sent yet, and its estimate g."""
 
     missing: PyTree
     estimate: PyTree

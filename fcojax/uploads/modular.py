@@ -30,8 +30,8 @@ class ModularGrid:
     """A grid of steps, and sums of whole numbers of them modulo a power of two.
 
     Attributes:
-      step: of the grid, a number or a function of the hyperparameters.
-      bits: of the power of two.
+      step: the step of the grid, a number or a function of the hyperparameters.
+      bits: the exponent of the power of two.
 
     Example:
       >>> from fcojax import uploads
@@ -80,7 +80,7 @@ class ModularGrid:
         Args:
           total: the sum, each client times its share of the cohort's weight; it has to consist
             of whole numbers, as it does with equal weights.
-          weights: of the round.
+          weights: the weights of the round.
           mean: ``(released, count) -> mean`` of a leaf, over the counted clients.
           released: ``(sum, index) -> released`` of a leaf, what has to be in the range.
         """

@@ -48,7 +48,7 @@ def from_text(text: str, name: str = "codec") -> Uploads:
     Args:
       text: a compressor, or two joined by ``+``, and behind a comma the error feedback. An unbiased
         compressor is made ``contractive`` for a feedback that needs it.
-      name: what errors call the text.
+      name: the name of the text in messages.
 
     Example:
       >>> from fcojax import uploads
@@ -72,7 +72,7 @@ def compressor_from_text(text: str, name: str = "compressor") -> Compressor:
 
     Args:
       text: a compressor, or two joined by ``+``.
-      name: what errors call the text.
+      name: the name of the text in messages.
 
     Example:
       >>> compressor_from_text("top_k:0.01").name

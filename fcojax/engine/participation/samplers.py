@@ -298,7 +298,7 @@ def coin_flips(probability: Share) -> Sampler:
     standard deviations; a larger draw is cut off, which has probability below 1e-12.
 
     Args:
-      probability: that a client takes part.
+      probability: the probability that a client takes part.
 
     Example:
       >>> import fcojax
@@ -318,7 +318,7 @@ def dropout(sampler: Sampler, probability: Probability) -> Sampler:
 
     Args:
       sampler: draws the cohorts.
-      probability: that an upload is lost.
+      probability: the probability that an upload is lost.
 
     Example:
       >>> import fcojax
