@@ -14,7 +14,7 @@ from fcojax.extend import Outcome, has_failed, violation_at
 from fcojax.flower.federation import Federation
 from fcojax.flower.joining import Site
 from fcojax.flower.loop import Report, Transport
-from fcojax.flower.server import Progress, Server
+from fcojax.flower.server import Server, ServerProgress
 from fcojax.flower.site import SOLVE
 from fcojax.selection import (
     Entry,
@@ -127,7 +127,7 @@ class Solves:
         return start.after(found, strength, is_sound), Fits(found, objective, outcome)
 
     def _judged(
-        self, server: Server, now: Progress, strength: Array
+        self, server: Server, now: ServerProgress, strength: Array
     ) -> tuple[Params, Array, float]:
         """Return the model, its objective and its violation."""
         model, penalty = server.model(now), penalty_of(self.federation)

@@ -99,14 +99,14 @@ def law(sampler: Sampler, num_clients: Count) -> Law:
 
 
 class Releases(NamedTuple):
-    r"""Rounds whose models are released, or looked at: an entry of a ledger.
+    r"""Rounds whose models are released or inspected: an entry of a ledger.
 
     Attributes:
       cohort: who takes part.
-      noise: the noise multiplier of a round. Where several runs have the same cohorts, that of all
+      noise: the noise multiplier of a round. Where several runs have the same cohorts, of all
         of their releases together, which is :math:`z / \sqrt{n}` for n runs.
       num_rounds: number of rounds whose cohorts are drawn independently.
-      bands: as for ``gaussian``; with several the rounds are those of one run.
+      bands: as for ``gaussian``; with several, the rounds are of one run.
 
     Example:
       >>> import fcojax
@@ -171,7 +171,7 @@ def total_epsilon(
     """Return the epsilon of everything that was released about the same clients.
 
     Args:
-      ledger: the runs, those of tuning included. All are accounted for the same neighbours: a
+      ledger: the runs, tuning included. All are accounted for the same neighbours: a
         ``uniform_cohort`` does not go together with ``coin_flips`` or ``everyone``.
       num_clients: size of the population, which is public.
       delta: failure probability of (epsilon, delta)-privacy.
@@ -219,7 +219,7 @@ def epsilon(
       num_rounds: number of rounds.
       delta: failure probability; below one over the number of clients.
       hparams: the hyperparameters, if the noise is a function of them.
-      num_runs: runs of which anything is released or looked at, such as the points of a sweep from
+      num_runs: runs whose results are released or inspected, such as the points of a sweep from
         which the best was taken; with the same key, as for ``releases``.
       by: ``"rdp"``, or ``"pld"``, which is tighter and slower, and has no law without replacement.
 
@@ -295,7 +295,7 @@ def multiplier_of(plan: Plan, hparams: Any) -> float:
         return 0.0
     if known is None:
         raise ValueError(
-            "the aggregator adds noise of which nothing is known; pass one from "
+            "the aggregator does not say how much noise it adds; pass one from "
             "privacy.gaussian(...), or Aggregator(noisy=fcojax.extend.Noise(...)) of your own."
         )
     return multiplier(hparams, known.multiplier)

@@ -1,6 +1,6 @@
 """Robust means, weighted: integer weights are treated as that many copies of a point.
 
-``share`` is the weight that may be bad. Any number but that of steps may be a function of the
+``share`` is the weight that may be bad. Any number except ``steps`` may be a function of the
 hyperparameters, as in ``lambda h: h.share``, so that it can be swept.
 """
 

@@ -310,6 +310,7 @@ def _zeros_like(params: Params, data: ClientData) -> Params:
         for leaf in jax.tree.leaves((data.examples, params))
         if jnp.issubdtype(leaf.dtype, jnp.floating)
     ]
+    # Gradients have the widest dtype, and the carry of a scan must keep its own.
     widest = max(floats, key=lambda dtype: jnp.finfo(dtype).bits)
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, widest), params)
 
@@ -339,6 +340,7 @@ def grid_of(
         count = checked_value("strengths", strengths, Count)
         require_first_strength(penalty)
         return np.geomspace(1.0, least, count), True
+    # Kept in the given order: a caller may want warm starts from the weakest strength on.
     values = np.asarray(checked_value("strengths", strengths, _Strengths), float)
     if values.ndim != 1 or not values.size:
         raise ValueError(f"strengths is {shown(strengths)}; pass a list of them, or how many.")

@@ -218,6 +218,7 @@ def select(
       >>> found.path.strengths.tolist(), found.path.num_nonzero.tolist(), found.chosen
       ([2.0, 1.0, 0.5], [0, 1, 1], 2)
     """
+    # Refused before anything is solved: a refit without noise would release the private support.
     if refit and plan is not None and as_plan(plan).aggregator.noisy:
         raise ValueError("the aggregator adds noise, and the refit would not; pass refit=False.")
     if isinstance(by, Nonzeros):
@@ -257,6 +258,8 @@ def select(
             fold_setup = setup.with_loss(loss, (method or default_method(penalty))(loss))
         program = fold_setup.program
         program = program._replace(plan=_one_client_at_a_time(program.plan, data))
+        # All folds run in one program, in which weights select clients and rows, so no fold has
+        # shapes of its own.
         fold_setup = fold_setup._replace(program=program)
     found, fold_results = _search(
         (setup, fold_setup), relative, hparams, params, data, key, folds, grid, tolerance
@@ -423,6 +426,7 @@ def _search(
 
     def one_fold(train, held, index):
         own = key_of_fold(setup.program.plan, key, index)
+        # Folds are solved at the strengths, and to the tolerance, of the path on all data.
         of_fold = solve_path(
             solver_of(fold_setup, hparams, part_of_data(train, data)),
             TRACED,
@@ -445,6 +449,7 @@ def _search(
 
 def _criterion_scores(criterion: Criterion, problem: Problem, path: Path) -> np.ndarray:
     """Return one row; the likelihood counts every example once, whatever the clients' weights."""
+    # AIC and BIC need the likelihood of all examples, which client weights would distort.
     sizes = problem.train.sizes.astype(problem.train.weights.dtype)
     pooled = dataclasses.replace(problem.train, weights=sizes)
     losses = jax.jit(jax.vmap(lambda model: population_loss(problem.loss, model, pooled)))
@@ -455,6 +460,7 @@ def _criterion_scores(criterion: Criterion, problem: Problem, path: Path) -> np.
 
 def standard_error(scores: np.ndarray, num_draws: int) -> np.ndarray:
     """Return the standard error of the mean score, over folds, or over draws of one fold each."""
+    # Draws hold out the same clients again, so scores of different draws are not independent.
     by_draw = scores.reshape(num_draws if scores.shape[0] > num_draws else 1, -1, scores.shape[1])
     if by_draw.shape[1] == 1:
         return np.full(scores.shape[1], np.nan)
@@ -473,6 +479,7 @@ def choice(
         return int(np.argmax(np.where(which, strengths, -np.inf)))
 
     best = strongest(mean == np.nanmin(mean))
+    # With one fold there is no standard error, and the least score decides.
     margin = error[best] if one_standard_error and np.isfinite(error[best]) else 0.0
     return best, strongest(mean <= mean[best] + margin)
 

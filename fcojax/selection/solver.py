@@ -137,6 +137,7 @@ class Loops(NamedTuple):
 
 
 def _scan(step: Callable, carry: PyTree, inputs: PyTree) -> tuple[PyTree, PyTree]:
+    # What `jax.lax.scan` does, in Python, because real sites have to answer in between.
     found = []
     for index in range(jax.tree.leaves(inputs)[0].shape[0]):
         carry, one = step(carry, jax.tree.map(lambda leaf, i=index: leaf[i], inputs))
@@ -189,6 +190,8 @@ def null_model(solver: Solver, params: Params, key: Key, tolerance: Any) -> Null
     """
     scale_max = solver.penalty.scale_max
     assert scale_max is not None
+    # A guess at the first strength, as the null model is not known yet; it only scales the
+    # tolerance.
     guess = scale_max(solver.gradient(params)[1])
     own = jax.random.fold_in(key, _NULL)  # a key that no strength of the path has
     strength, first_key = beyond_all(guess.dtype), jax.random.fold_in(own, 0)
@@ -245,6 +248,7 @@ def solve_path(
         start, null_outcome, first = null.model, null.outcome, null.first
     strengths = jnp.asarray(grid, first.dtype) * (first if relative else 1)
     if unit is None:
+        # If all strengths are 0, the tolerance must not be 0, which no violation reaches.
         tiny = jnp.finfo(first.dtype).tiny
         unit = first if relative else jnp.maximum(jnp.max(strengths), tiny)
     fits = warm_started(solver, loops, start, strengths, key, tolerance * unit)
@@ -258,6 +262,7 @@ def warm_started(
 
     def solve_next(start, inputs):
         index, strength = inputs
+        # Folded by the index, so that a longer path begins with the same solves.
         return solver.solve(start, strength, jax.random.fold_in(key, index), tolerance)
 
     index = jnp.arange(strengths.shape[0], dtype=jnp.int32)
@@ -281,6 +286,7 @@ def key_of_fold(plan: Plan, key: Key, fold: Array | int) -> Key:
       >>> bool(key_of_fold(fcojax.Plan(fcojax.local_steps(1)), key, 3) == key)
       True
     """
+    # Without noise folds share the key, so their paths differ by the data alone.
     if not plan.aggregator.noisy:
         return key
     return jax.random.fold_in(jax.random.fold_in(key, _FOLD), fold)
@@ -288,6 +294,7 @@ def key_of_fold(plan: Plan, key: Key, fold: Array | int) -> Key:
 
 def beyond_all(dtype: Any) -> Array:
     """Return a strength at which every parameter that is penalised is zero."""
+    # 4e9 in float32: beyond any gradient, and its square is finite.
     return jnp.asarray(jnp.finfo(dtype).max ** 0.25, dtype)
 
 
