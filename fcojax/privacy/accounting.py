@@ -4,8 +4,11 @@ The unit that is protected is a client with all of its data. What costs is a rel
 every round, of each run; measures, histories and checkpoints of a simulation are not protected.
 """
 
+import contextlib
 import importlib
-from collections.abc import Callable, Sequence
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -24,7 +27,7 @@ from fcojax.extend import (
     validated,
 )
 from fcojax.privacy.bands import length_of
-from fcojax.types import Count, Positive, Share
+from fcojax.types import Count, Fraction, Positive
 
 Accountant = Literal["rdp", "pld"]
 
@@ -166,7 +169,7 @@ def together(noises: Sequence[float]) -> float:
 
 @validated
 def total_epsilon(
-    ledger: Sequence[Releases], num_clients: Count, delta: Share, *, by: Accountant = "rdp"
+    ledger: Sequence[Releases], num_clients: Count, delta: Fraction, *, by: Accountant = "rdp"
 ) -> float:
     """Return the epsilon of everything that was released about the same clients.
 
@@ -193,11 +196,13 @@ def total_epsilon(
             "the ledger has runs that are accounted for the replacement of a client, and others "
             "for one client more or less; pass each kind alone."
         )
+    _warn_of(delta, num_clients)
     accountant = _accountant(laws[0], by)
-    for accounted, entry in zip(laws, ledger, strict=True):
-        if entry.num_rounds:
-            accountant.compose(*_events(accounted, entry))
-    return float(accountant.get_epsilon(delta))
+    with _without_its_log():
+        for accounted, entry in zip(laws, ledger, strict=True):
+            if entry.num_rounds:
+                accountant.compose(*_events(accounted, entry))
+        return float(accountant.get_epsilon(delta))
 
 
 @validated
@@ -205,7 +210,7 @@ def epsilon(
     plan: Plan,
     num_clients: Count,
     num_rounds: Count,
-    delta: Share,
+    delta: Fraction,
     *,
     hparams: Any = None,
     num_runs: Count = 1,
@@ -239,7 +244,7 @@ def epsilon(
 @validated
 def noise_for(
     target: Positive,
-    delta: Share,
+    delta: Fraction,
     cohort: Sampler,
     num_clients: Count,
     num_rounds: Count,
@@ -266,14 +271,65 @@ def noise_for(
       ValueError: the cohort is WeightedCohort(cohort_size=2, power=1.0), whose law is not ...
     """
     accounted = law(cohort, num_clients)
-    found = _package().calibrate_dp_mechanism(
-        lambda: _accountant(accounted, by),
-        lambda noise: _rounds(accounted, together([noise] * num_runs), num_rounds),
-        target,
-        delta,
-        _package().LowerEndpointAndGuess(0.0, 1.0),
-    )
+    _warn_of(delta, num_clients)
+    with _without_its_log():
+        found = _package().calibrate_dp_mechanism(
+            lambda: _accountant(accounted, by),
+            lambda noise: _rounds(accounted, together([noise] * num_runs), num_rounds),
+            target,
+            delta,
+            _package().LowerEndpointAndGuess(0.0, 1.0),
+        )
     return float(found)
+
+
+@validated
+def large_delta(delta: Fraction, num_clients: Count) -> str | None:
+    """Return a sentence if a delta is so large that it says little; ``None`` if it is not.
+
+    A mechanism that publishes all data of one client, drawn at random, keeps delta = 1 / clients
+    with an epsilon of 0.
+
+    Args:
+      delta: failure probability of (epsilon, delta)-privacy.
+      num_clients: size of the population.
+
+    Example:
+      >>> large_delta(0.3, 3)
+      'delta is 0.3 for 3 clients; below 0.0333, a tenth of 1 / clients, ...'
+      >>> large_delta(1e-3, 3)
+    """
+    if delta < 0.1 / num_clients:
+        return None
+    return (
+        f"delta is {delta:.3g} for {num_clients} clients; below {0.1 / num_clients:.3g}, a tenth "
+        "of 1 / clients, it would be a promise to each of them, and 1 / clients allows to publish "
+        "all data of one."
+    )
+
+
+def _warn_of(delta: float, num_clients: int) -> None:
+    sentence = large_delta(delta, num_clients)
+    if sentence is not None:
+        warnings.warn(sentence, stacklevel=4)
+
+
+@contextlib.contextmanager
+def _without_its_log() -> Iterator[None]:
+    """Ignore the accountant's log, a line for each order of Renyi divergence that it leaves out.
+
+    Without some orders the epsilon is an upper bound as before; ``noise_for`` logged 233 lines.
+    """
+    logger = logging.getLogger("absl")
+    logger.addFilter(_is_not_its_own)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_not_its_own)
+
+
+def _is_not_its_own(record: logging.LogRecord) -> bool:
+    return "dp_accounting" not in record.pathname
 
 
 def multiplier_of(plan: Plan, hparams: Any) -> float:

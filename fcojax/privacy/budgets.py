@@ -14,7 +14,7 @@ from fcojax.privacy.accounting import (
     together,
     total_epsilon,
 )
-from fcojax.types import Count, Positive, Share
+from fcojax.types import Count, Fraction, Positive
 
 
 class Budget(NamedTuple):
@@ -62,7 +62,7 @@ class Budget(NamedTuple):
 @memoised
 @validated
 def budget(
-    epsilon: Positive, delta: Share, *, spent: Sequence[Releases] = (), by: Accountant = "rdp"
+    epsilon: Positive, delta: Fraction, *, spent: Sequence[Releases] = (), by: Accountant = "rdp"
 ) -> Budget:
     """Return a budget for ``gaussian``, which ends runs that would exceed it.
 
@@ -87,7 +87,7 @@ def budget(
 @validated
 def rounds_within(
     target: Positive,
-    delta: Share,
+    delta: Fraction,
     plan: Plan,
     num_clients: Count,
     *,

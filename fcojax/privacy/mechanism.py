@@ -95,7 +95,8 @@ def gaussian(
     The noise is drawn from the key of the run, the round and all hyperparameters with their
     schedules, so the points of a sweep have independent noise and a resumed run repeats the noise
     of the same release and no other. The share of clients that were clipped is
-    ``history["clipped"]``, which is not private.
+    ``history["clipped"]``, which is not private. Of a round without clients there is no share, and
+    it is NaN; an entry of several rounds is the mean over those with clients.
 
     Args:
       clip: C, the largest norm of an upload; infinity for none; or ``adaptive_clip(...)``.
