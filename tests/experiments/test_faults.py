@@ -198,7 +198,9 @@ def test_what_links_remember_survives_a_kill_and_the_loss_of_points(broadcast, f
     for blocks in (1, 6):
         with pytest.raises(Killed):
             toy.run(tmp_path / f"{blocks}", around_block=killed_after(blocks))
-        assert toy.run(tmp_path / f"{blocks}") == whole
+        found = toy.run(tmp_path / f"{blocks}")
+        # A support that changes to the end is final from NaN, which ``plain`` makes None.
+        assert tidy.plain(found[0]) == tidy.plain(whole[0]) and found[1:] == whole[1:]
 
 
 @pytest.mark.slow
