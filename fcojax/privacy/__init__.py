@@ -17,6 +17,7 @@ from fcojax.privacy.accounting import (
     together,
     total_epsilon,
 )
+from fcojax.privacy.audit import Audit, audit
 from fcojax.privacy.bands import square_root_bands
 from fcojax.privacy.budgets import Budget, budget, rounds_within
 from fcojax.privacy.mechanism import adaptive_clip, gaussian, modular_gaussian
@@ -27,6 +28,9 @@ __all__ = [
     "gaussian",
     "modular_gaussian",
     "square_root_bands",
+    # whether it holds
+    "Audit",
+    "audit",
     # what they cost
     "Budget",
     "Law",
