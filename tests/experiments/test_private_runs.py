@@ -125,7 +125,7 @@ def test_noise_goes_on_after_a_kill_with_what_it_was(tmp_path):
         clip_norm=0.3,
         noise_multiplier=1.0,
         privacy_delta=0.01,
-        broadcast="top_k:0.3,ef21",
+        broadcast="top_k:0.3",
     )
     whole = toy.run(tmp_path / "whole")
     for blocks in (1, 6):
