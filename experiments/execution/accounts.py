@@ -81,13 +81,36 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
         return settings, None
     if not least.rounds:
         raise UserError(
-            f"no round is allowed to {sum(map(len, runs))} runs, as {least.detail}; add noise, or "
-            "run fewer."
+            f"no round is allowed to {sum(map(len, runs))} runs, as {least.detail}; "
+            f"{_instead(jobs, settings)}."
         )
     last = min(settings.criterion.last_rounds, least.rounds)
     criterion = settings.criterion._replace(last_rounds=last)
     fewer = settings._replace(num_rounds=least.rounds, criterion=criterion)
-    return fewer, f"All runs {Status.SPENT.sentence(least.rounds, least.detail)}."
+    sentence = f"All runs {Status.SPENT.sentence(least.rounds, least.detail)}"
+    return fewer, f"{sentence}; {_instead(jobs, settings)}."
+
+
+def _instead(jobs: Sequence[Job], settings: Settings) -> str:
+    """Return what the budget allows instead: more noise for all rounds, or one run alone."""
+    if settings.budget is None:  # a plan of the experiment's own has it
+        return "add noise, or run fewer"
+    plan, num_clients = jobs[0].plan, jobs[0].train.num_clients
+    target, delta = settings.budget, delta_of(settings, jobs[0].train)
+    noise = privacy.noise_for(
+        target,
+        delta,
+        plan.cohort,
+        num_clients,
+        settings.num_rounds * len(settings.seeds) * len(jobs),  # with cohorts of their own
+        num_runs=max(num_points(job.grid) for job in jobs),
+    )
+    hparams = take(jobs[0].grid, 0)
+    alone = privacy.rounds_within(target, delta, plan, num_clients, hparams=hparams)
+    return (
+        f"a noise_multiplier of {noise:.4g} allows {settings.num_rounds} rounds to all of them, "
+        f"and that of now {alone} to one run alone"
+    )
 
 
 def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def fed_opt(
     schedule in it, which counts the steps taken: on the server, the rounds that had an upload. By
     default both sides take gradient steps of ``client_lr`` and ``server_lr``, which is FedAvg.
 
-    There is no penalty: after a step with a rate per entry a Euclidean prox has another limit than
+    It takes no penalty: a Euclidean prox after a step with a rate per entry does not converge to
     the minimiser. ``fed_mid`` and ``fed_dual_avg`` take one, ``fed_da`` in an adaptive metric.
 
     Steps and states have the widest dtype of the model, at least float32; only the model is rounded

@@ -6,8 +6,7 @@ import jax
 import numpy as np
 
 from fcojax import ClientData, from_rows
-from fcojax.extend import validated
-from fcojax.problems import memory
+from fcojax.extend import memory, validated
 
 
 class Pooled(NamedTuple):

@@ -1,4 +1,4 @@
-"""Errors of all readers: files that are missing, broken or foreign, and missing packages."""
+"""Errors of all readers: missing, broken or unknown files, and missing packages."""
 
 import contextlib
 import importlib

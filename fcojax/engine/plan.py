@@ -1,11 +1,14 @@
-"""Plans: how rounds are driven, as one value."""
+"""Plans, how rounds are driven; and programs, the static part of what is compiled for them."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
 from fcojax.arguments import checked_value, field_annotations, shown
 from fcojax.engine.aggregator import MEAN, Aggregator, Codec
 from fcojax.engine.participation.samplers import Everyone, Sampler
+from fcojax.engine.state import Observe
 from fcojax.types import Count
 
 
@@ -17,7 +20,7 @@ class Plan(NamedTuple):
     Attributes:
       work: how much each client does: ``local_steps(...)`` or ``local_epochs(...)``.
       cohort: which clients take part; everyone by default.
-      codec: how uploads are encoded; ``None`` to send them as they are.
+      codec: how uploads are encoded; ``None`` to send them unchanged.
       aggregator: what the server makes of the uploads; their weighted mean by default.
       client_chunk_size: number of clients that are vmapped together; ``None`` chooses it by the
         rules for the backend.
@@ -52,3 +55,30 @@ def as_plan(plan: Plan | Work) -> Plan:
     kinds = field_annotations(Plan)
     parts = zip(Plan._fields, plan, strict=True)
     return Plan(*(checked_value(f"plan.{name}", part, kinds[name]) for name, part in parts))
+
+
+class Program(NamedTuple):
+    """What is compiled: everything that is fixed before tracing.
+
+    Attributes:
+      algorithm: the algorithm.
+      plan: how rounds are driven, with every size chosen.
+      observe: what is evaluated, or ``None``.
+      num_evaluations: how often it is evaluated.
+      rounds_per_evaluation: rounds before each evaluation.
+      num_last_rounds: rounds after these, before one more evaluation; 0 for none. Only a whole run
+        has any; see ``parts``.
+    """
+
+    algorithm: Algorithm
+    plan: Plan
+    observe: Observe | None = None
+    num_evaluations: int = 1
+    rounds_per_evaluation: int = 1
+    num_last_rounds: int = 0
+
+    def parts(self) -> "Sequence[Program]":
+        """Return the programs of the equal blocks and of a last, shorter one."""
+        whole = self._replace(num_last_rounds=0)
+        last = whole._replace(num_evaluations=1, rounds_per_evaluation=self.num_last_rounds)
+        return [whole] * (whole.num_evaluations > 0) + [last] * (self.num_last_rounds > 0)

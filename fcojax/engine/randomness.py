@@ -5,7 +5,6 @@ other members of the cohort, on chunks or on devices.
 """
 
 import zlib
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -14,13 +13,9 @@ from fcojax.engine.participation.samplers import Draw, Sampler
 from fcojax.engine.plan import Plan
 from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, PyTree
-from fcojax.xla.rules import rules
 
 # The first number folded into the key, so that no two streams coincide.
 COHORT, CLIENT, BATCHES, SERVER, ENCODE, AGGREGATE, DOWN, SHARED = range(8)
-
-# Members that are drawn before a loop over rounds; more are drawn in their rounds.
-_MOST_MEMBERS = 1 << 20
 
 
 def purpose_key(key: Key, purpose: int, index: Array) -> Key:
@@ -29,9 +24,9 @@ def purpose_key(key: Key, purpose: int, index: Array) -> Key:
 
 
 def folded_by(key: Key, hparams: PyTree) -> Key:
-    """Return a key that differs between hyperparameters, schedules and types of them.
+    """Return a key that differs between hyperparameters, their schedules and their types.
 
-    The difference of two releases with the same noise has none.
+    Two releases with the same noise would reveal their difference without noise.
 
     Args:
       key: PRNG key of the run.
@@ -62,24 +57,6 @@ def draw_cohort(plan: Plan, data: ClientData, key: Key, index: Array) -> Draw:
     drawn = plan.cohort.draw(key, jnp.asarray(index, jnp.int32), data.num_clients, sizes)
     _require_places(plan.cohort, drawn, plan.cohort.size(data.num_clients))
     return drawn
-
-
-def drawn_before(
-    plan: Plan, data: ClientData, key: Key, first: Array, length: int
-) -> Callable[[Array], Array | None]:
-    """Return ``index -> members`` of ``length`` rounds from ``first``, drawn where that is called.
-
-    ``None`` in place of members where kernels are cheap, where they are all clients, and where they
-    would take much memory; then each round draws its own.
-    """
-    size = plan.cohort.size(data.num_clients)
-    if not rules().few_kernels or length * size > _MOST_MEMBERS:
-        return lambda index: None
-    if jax.eval_shape(lambda: draw_cohort(plan, data, key, first)).members is None:
-        return lambda index: None
-    rounds = first + jnp.arange(length, dtype=jnp.int32)
-    members = jax.vmap(lambda index: draw_cohort(plan, data, key, index).indices)(rounds)
-    return lambda index: members[index - first]
 
 
 def _require_places(sampler: Sampler, drawn: Draw, num_places: int) -> None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.typing import DTypeLike
 
-from fcojax.arguments import validated
+from fcojax.extend import validated
 from fcojax.networks.modules import Build
 from fcojax.types import Count, Probability
 

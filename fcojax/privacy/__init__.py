@@ -1,4 +1,4 @@
-"""Differential privacy of uploads: clipping, noise, and what they cost.
+"""Differential privacy of uploads: clipping, noise, and accounting.
 
 ``gaussian`` makes an aggregator, for ``fcojax.Plan``; ``epsilon`` says what its noise protects,
 with the package dp-accounting (``pip install fcojax[privacy]``).
@@ -8,7 +8,6 @@ from fcojax.privacy.accounting import (
     Law,
     Releases,
     epsilon,
-    epsilons,
     large_delta,
     law,
     multiplier_of,
@@ -28,16 +27,15 @@ __all__ = [
     "gaussian",
     "modular_gaussian",
     "square_root_bands",
-    # whether it holds
+    # audit
     "Audit",
     "audit",
-    # what they cost
+    # accounting
     "Budget",
     "Law",
     "Releases",
     "budget",
     "epsilon",
-    "epsilons",
     "large_delta",
     "law",
     "multiplier_of",

@@ -27,7 +27,7 @@ from fcojax.extend import (
     validated,
 )
 from fcojax.privacy.bands import length_of
-from fcojax.types import Array, Count, Fraction, Positive
+from fcojax.types import Count, Fraction, Positive
 
 Accountant = Literal["rdp", "pld"]
 
@@ -102,14 +102,14 @@ def law(sampler: Sampler, num_clients: Count) -> Law:
 
 
 class Releases(NamedTuple):
-    r"""Rounds whose models are released, or looked at: an entry of a ledger.
+    r"""Rounds whose models are released or inspected: an entry of a ledger.
 
     Attributes:
       cohort: who takes part.
-      noise: the noise multiplier of a round. Where several runs have the same cohorts, that of all
+      noise: the noise multiplier of a round. Where several runs have the same cohorts, of all
         of their releases together, which is :math:`z / \sqrt{n}` for n runs.
       num_rounds: number of rounds whose cohorts are drawn independently.
-      bands: as for ``gaussian``; with several the rounds are those of one run.
+      bands: as for ``gaussian``; with several, the rounds are of one run.
 
     Example:
       >>> import fcojax
@@ -157,6 +157,10 @@ def together(noises: Sequence[float]) -> float:
 
     Args:
       noises: their noise multipliers.
+
+    Example:
+      >>> round(together([2.0] * 4), 6), together([2.0, 0.0])
+      (1.0, 0.0)
     """
     if not all(noises):
         return 0.0
@@ -170,7 +174,7 @@ def total_epsilon(
     """Return the epsilon of everything that was released about the same clients.
 
     Args:
-      ledger: the runs, those of tuning included. All are accounted for the same neighbours: a
+      ledger: the runs, tuning included. All are accounted for the same neighbours: a
         ``uniform_cohort`` does not go together with ``coin_flips`` or ``everyone``.
       num_clients: size of the population, which is public.
       delta: failure probability of (epsilon, delta)-privacy.
@@ -220,7 +224,7 @@ def epsilon(
       num_rounds: number of rounds.
       delta: failure probability; below one over the number of clients.
       hparams: the hyperparameters, if the noise is a function of them.
-      num_runs: runs of which anything is released or looked at, such as the points of a sweep from
+      num_runs: runs whose results are released or inspected, such as the points of a sweep from
         which the best was taken; with the same key, as for ``releases``.
       by: ``"rdp"``, or ``"pld"``, which is tighter and slower, and has no law without replacement.
 
@@ -235,31 +239,6 @@ def epsilon(
     """
     entry = releases(plan, num_rounds, hparams=hparams, num_runs=num_runs)
     return total_epsilon([entry], num_clients, delta, by=by)
-
-
-@validated
-def epsilons(
-    plan: Plan, num_clients: Count, rounds: Array, delta: Fraction, **options: Any
-) -> np.ndarray:
-    """Return the epsilon after each of these rounds, such as ``history["round"]``.
-
-    Args:
-      plan: with an aggregator from ``gaussian``.
-      num_clients: size of the population.
-      rounds: numbers of rounds, in an array of any shape.
-      delta: failure probability of (epsilon, delta)-privacy.
-      **options: as for ``epsilon``.
-
-    Example:
-      >>> import fcojax
-      >>> from fcojax import privacy
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=privacy.gaussian(1.0, noise=0.0))
-      >>> epsilons(plan, 100, np.array([1, 2]), delta=1e-3).tolist()
-      [inf, inf]
-    """
-    counts, places = np.unique(np.asarray(rounds), return_inverse=True)
-    found = [epsilon(plan, num_clients, int(count), delta, **options) for count in counts]
-    return np.array(found)[places].reshape(np.shape(rounds))
 
 
 @validated
@@ -358,14 +337,21 @@ def multiplier_of(plan: Plan, hparams: Any) -> float:
 
     Args:
       plan: how rounds are driven.
-      hparams: the hyperparameters.
+      hparams: the hyperparameters, if the noise is a function of them.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax import privacy
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=privacy.gaussian(1.0, noise=2.0))
+      >>> multiplier_of(plan, hparams=None)
+      2.0
     """
     known = plan.aggregator.noise
     if not plan.aggregator.noisy:
         return 0.0
     if known is None:
         raise ValueError(
-            "the aggregator adds noise of which nothing is known; pass one from "
+            "the aggregator does not say how much noise it adds; pass one from "
             "privacy.gaussian(...), or Aggregator(noisy=fcojax.extend.Noise(...)) of your own."
         )
     return multiplier(hparams, known.multiplier)

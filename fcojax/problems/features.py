@@ -135,9 +135,10 @@ def quadratic_features(data: ClientData) -> ClientData:
 
     Example:
       >>> import fcojax, numpy as np
-      >>> data = fcojax.from_rows({"x": np.array([[3.0, 1.0]])}, [1])
-      >>> fcojax.problems.quadratic_features(data).examples["x"].round(3).tolist()
-      [[9.0, 4.243, 1.0]]
+      >>> data = fcojax.from_rows({"x": np.array([[3.0, 1.0], [1.0, 2.0]])}, [2])
+      >>> features = np.asarray(fcojax.problems.quadratic_features(data).examples["x"])
+      >>> np.rint(features @ features.T).tolist()  # the squares of 10, 5 and 5
+      [[100.0, 25.0], [25.0, 25.0]]
     """
     x = _vectors(data)
     first, second = np.triu_indices(x.shape[1])

@@ -81,7 +81,7 @@ def check_numbers(examples: PyTree, offsets: np.ndarray, ids: np.ndarray) -> Non
 
 
 def locate(row: int, offsets: np.ndarray, ids: np.ndarray) -> tuple[Any, int]:
-    """Return the id of the client that has this row of the population, and the row within it."""
+    """Return the id of the client that owns a row of the population, and the row's index there."""
     client = int(np.searchsorted(offsets, row, side="right")) - 1
     return ids[client], row - int(offsets[client])
 

@@ -1,6 +1,6 @@
 """Robust means, weighted: integer weights are treated as that many copies of a point.
 
-``share`` is the weight that may be bad. Any number but that of steps may be a function of the
+``share`` is the weight that may be bad. Any number except ``steps`` may be a function of the
 hyperparameters, as in ``lambda h: h.share``, so that it can be swept.
 """
 
@@ -28,7 +28,8 @@ from fcojax.types import Array, Count, Positive, Probability, Real
 def median() -> Rule:
     """Return the median of each coordinate.
 
-    The midpoint where half of the weight lies on each side. Breaks down at half of the weight.
+    The midpoint where half of the weight lies on each side. It breaks down when bad clients have
+    half of the weight.
 
     Example:
       >>> median().mean(None, jnp.array([[0.0], [1.0], [9.0]]), jnp.array([0.2, 0.2, 0.6])).tolist()
@@ -228,6 +229,11 @@ def clip(vector: Any, radius: Any) -> tuple[Any, Array]:
     Args:
       vector: arrays; finite ones, whose norm may overflow.
       radius: the largest norm, 0 or more.
+
+    Example:
+      >>> clipped, longer = clip([jnp.array([3.0]), jnp.array([4.0])], 1.0)
+      >>> [round(float(part[0]), 3) for part in clipped], bool(longer)
+      ([0.6, 0.8], True)
     """
     unit, norm = _unit_and_norm(vector)
     longer = norm * unit > radius

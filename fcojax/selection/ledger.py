@@ -16,6 +16,10 @@ class Entry(NamedTuple):
       down: bytes sent to each client.
       up: bytes sent by each client.
       rounds: number of rounds of all its solves.
+
+    Example:
+      >>> Entry("path", np.array([8.0, 8.0]), np.array([16.0, 0.0]), rounds=30).rounds
+      30
     """
 
     part: str
@@ -81,7 +85,7 @@ class Exchanges(NamedTuple):
 
     Attributes:
       gradients: a model down and a gradient up.
-      products: a model and a direction down, and the Hessian times the direction up.
+      products: exchanges that send a model and a direction, and return the Hessian product.
     """
 
     gradients: int

@@ -10,7 +10,7 @@ from fcojax import algorithms, networks, problems
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.placement import chunk_size
 from fcojax.engine.placement.chunk_size import device_memory, needed_bytes, room
-from fcojax.engine.program import Program
+from fcojax.engine.plan import Program
 from fcojax.engine.stepper import advance_compiled
 from fcojax.xla.rules import backend, pretend, rules
 

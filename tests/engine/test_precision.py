@@ -10,7 +10,7 @@ import pytest
 import fcojax
 from fcojax import algorithms
 from fcojax.engine.hparams import as_arrays
-from fcojax.engine.program import Program
+from fcojax.engine.plan import Program
 from fcojax.engine.run import run_compiled
 from fcojax.engine.stepper import advance_compiled, read_model_traced
 

@@ -15,8 +15,7 @@ from fcojax.algorithms import Algorithm, ClientResult
 from fcojax.engine.client_loop import RoundContext, Rows
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.placement.mesh import client_mesh, shard_clients
-from fcojax.engine.plan import Plan
-from fcojax.engine.program import Program
+from fcojax.engine.plan import Plan, Program
 from fcojax.engine.randomness import COHORT
 from fcojax.engine.round import one_round
 from fcojax.engine.stepper import advance_compiled

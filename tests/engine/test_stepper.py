@@ -10,7 +10,7 @@ import pytest
 from orbax.checkpoint import v1 as ocp
 
 import fcojax
-from fcojax.engine.program import Program
+from fcojax.engine.plan import Program
 from fcojax.engine.stepper import advance_compiled
 from tests.support import federations
 

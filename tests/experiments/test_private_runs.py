@@ -1,6 +1,7 @@
 """Private runs of the command: epsilon in rows, a ledger, a budget, and no noise twice."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from experiments.report.tables import privacy_warnings
 from experiments.storage.row_store import RowStore
 from experiments.storage.workdir import Workdir
 from fcojax import privacy
-from fcojax.privacy.accounting import together
+from fcojax.privacy import together
 from tests.experiments.test_run import TOY, launch
 from tests.experiments.toys import Killed, Toy, killed_after
 
@@ -71,11 +72,15 @@ def test_a_budget_ends_all_runs_with_the_last_round_within_it(tmp_path):
     assert {row["round"] for row in rows} == {0, 5, 7}
     told = json.loads((tmp_path / "summary.json").read_text())["privacy"]
     assert "stopped after round 7" in told["budget"] and told["rounds of all of them"] == 28
+    noise, alone = re.search(r"of ([\d.]+) allows 20 .* (\d+) to one run", told["budget"]).groups()
+    needed = privacy.Releases(COINS, float(noise) / 2**0.5, 2 * 20)  # of four digits
+    assert privacy.total_epsilon([needed], 6, 0.01) == pytest.approx(budget, rel=1e-2)
+    assert spent(int(alone)) <= budget < spent(int(alone) + 1)
     assert told["budget"].partition(" is spent")[0] in (tmp_path / "index.html").read_text()
 
 
 def test_a_run_without_noise_has_no_epsilon():
-    assert privacy.gaussian(0.3) == Toy(clip_norm=0.3).settings.plan.aggregator
+    assert Toy(clip_norm=0.3).settings.plan.aggregator == privacy.gaussian(0.3)
     with pytest.raises(ValueError, match="noise_multiplier needs clip_norm"):
         Toy(noise_multiplier=1.0)
     with pytest.raises(ValueError, match="privacy_budget needs privacy_delta"):

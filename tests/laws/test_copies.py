@@ -8,7 +8,7 @@ import pytest
 
 import fcojax
 from fcojax.engine.hparams import as_arrays
-from fcojax.engine.program import Program
+from fcojax.engine.plan import Program
 from fcojax.engine.stepper import advance_compiled
 from tests.laws.test_algorithm_laws import CLIENTS, point, rates
 from tests.laws.test_rows_without_weight import NAMES, SOME, build

@@ -87,7 +87,7 @@ def test_order_places_and_scale_do_not_matter(name):
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_nobody_bad_is_the_weighted_mean(name):
+def test_without_bad_points_a_robust_rule_is_the_weighted_mean(name):
     points, weights = cloud(3)
     expected = np.average(points, axis=0, weights=weights)
     np.testing.assert_allclose(mean(LIMITS[name], points, weights), expected, rtol=1e-12)

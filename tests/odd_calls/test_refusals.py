@@ -81,10 +81,6 @@ TABLE = {
         ),
         "steps",
     ),
-    "a penalty that is not applied": (
-        lambda: algorithms.fed_opt(squares, l1(), server_prox=False),
-        "client_prox",
-    ),
     "a proximal term without its strength": (
         lambda: algorithms.fed_opt(squares, proximal_term=True),
         "prox_scale",

@@ -37,6 +37,11 @@ def images(num_clients=3, num_examples=4, shape=(4, 4), num_classes=3):
     return from_rows({"x": x, "y": y}, [num_examples] * num_clients)
 
 
+def _features():
+    data = problems.random_features(images(), num_features=8, bandwidth=2.0)
+    return problems.softmax(data, data, num_classes=3)
+
+
 BUILDERS = {
     "least_squares": lambda: Family(
         problems.synthetic_least_squares(num_clients=3, num_examples=8, dim=4, truth_spread=1.0),
@@ -79,6 +84,7 @@ BUILDERS = {
         ),
         0.01,
     ),
+    "random_features": lambda: Family(_features(), 0.1),
 }
 
 

@@ -21,7 +21,7 @@ def start(name):
 
 
 # Their layers compute in float32 whatever they are given.
-SINGLE = {"emnist_net", "char_lstm", "char_gru"}
+SINGLE = {"emnist_net", "char_lstm", "char_gru", "transformer"}
 
 
 @pytest.mark.slow

@@ -116,33 +116,3 @@ def test_examples_are_scaled_then_rotated_then_shifted():
     maps, offsets = probed(5, seed=5, **knobs)
     np.testing.assert_allclose(maps, turns @ scales, atol=1e-13)
     assert np.array_equal(offsets, probed(5, seed=5, shift=1.5)[1])
-
-
-def test_strengths_scale_the_same_draws():
-    maps, offsets = probed(3, shift=1.0, scale=0.2, seed=6)
-    more, further = probed(3, shift=2.0, scale=0.4, seed=6)
-    np.testing.assert_allclose(further, 2 * offsets, rtol=1e-14)
-    diagonal, larger = (np.diagonal(m, axis1=1, axis2=2) for m in (maps, more))
-    np.testing.assert_allclose(larger, diagonal**2, rtol=1e-12)
-    again, other = probed(3, shift=1.0, scale=0.2, seed=6)[1], probed(3, shift=1.0, seed=7)[1]
-    assert np.array_equal(again, offsets) and (other != offsets).all()
-
-
-@pytest.mark.parametrize(
-    ("features", "changes", "message"),
-    [
-        (np.ones((4, 2), int), {}, "dtype int64; pass floating-point numbers"),
-        (np.ones((3, 2)), {}, "features have 3 rows but the partition is of 4 examples"),
-    ],
-)
-def test_impossible_skews_are_refused_in_a_sentence(features, changes, message):
-    with pytest.raises(ValueError) as error:
-        feature_skew(features, iid(4, 2), **changes)
-    assert message in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("strength", [{"scale": 1e300}, {"shift": 1.7e308}, {"rotation": 1.7e308}])
-def test_strengths_that_overflow_are_refused(strength):
-    features = np.full((4, 30), 1e9)
-    with pytest.raises(ValueError, match="pass smaller ones"):
-        feature_skew(features, iid(4, 2), **strength)

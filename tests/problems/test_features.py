@@ -1,6 +1,7 @@
 """Features of a population: random ones for a Gaussian kernel, products for its square."""
 
 import numpy as np
+import pytest
 
 from fcojax import problems
 from fcojax.problems import from_clients
@@ -28,3 +29,11 @@ def test_quadratic_features_have_the_quadratic_kernel():
     features = np.asarray(seen.examples["x"])
     assert seen.sizes.tolist() == [4, 2] and features.shape == (6, 15)
     np.testing.assert_allclose(features @ features.T, (x @ x.T) ** 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("features", [problems.quadratic_features, problems.random_features])
+def test_fields_without_vectors_of_real_numbers_are_refused(features):
+    """Factors would be rounded to whole numbers with the entries."""
+    for x, message in ((np.array([[3, 1]]), "has dtype int"), (np.ones(3), "one vector for each")):
+        with pytest.raises(ValueError, match=message):
+            features(from_clients([{"x": x}]))

@@ -81,24 +81,7 @@ def test_ids_that_differ_are_named():
     ):
         with pytest.raises(ValueError, match=found):
             check_same_clients(one, other)
-    with pytest.raises(ValueError, match="client bob is in the training data and in the valid"):
+    with pytest.raises(ValueError, match="client bob"):
         check_unseen_clients(first, second)
     check_same_clients(first, population((3, 1), ids=["bob", "ann"]))
     check_unseen_clients(first, second.select([1]))
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: hold_out_examples(population((3, 1)), 0.5, KEY), "client 1 has 1 example"),
-        (lambda: hold_out_clients(population((3,)), 0.5, KEY), "there is 1 client"),
-        (
-            lambda: hold_out_clients(jax.jit(lambda data: data)(population()), 0.5, KEY),
-            "has no ids, which JAX transformations drop",
-        ),
-    ],
-)
-def test_impossible_splits_are_refused(build, message):
-    with pytest.raises(ValueError, match=message) as error:
-        build()
-    assert "\n" not in str(error.value)

@@ -152,3 +152,8 @@ def test_cox_takes_no_minibatches():
             fcojax.local_steps(1, 2),
             num_rounds=1,
         )
+
+
+def test_an_event_is_0_or_1():
+    rows = {"x": np.ones((2, 1)), "time": np.array([1.0, 2.0]), "event": np.array([0, 2])}
+    refused(problems.cox, fcojax.from_rows(rows, [2]), "field event has values other than 0 and 1")

@@ -9,6 +9,7 @@ import scipy.sparse
 import fcojax
 from fcojax import datasets, problems
 from fcojax.problems import SparseRows, sparse_rows
+from fcojax.problems.cox import cox_loss
 from fcojax.problems.least_squares import half_squared_error
 from fcojax.problems.linear_models import (
     half_square,
@@ -120,7 +121,10 @@ def test_every_linear_loss_accepts_sparse_rows():
     w, kernels = rng.standard_normal(9), rng.standard_normal((9, 3))
     params = {"kernel": jnp.asarray(w), "bias": jnp.array(0.3)}
     cases = {name: (loss, params) for name, loss in LINEAR.items()}
-    cases["least squares"] = half_squared_error, jnp.asarray(w)
+    cases |= {
+        "cox": (cox_loss, jnp.asarray(w)),
+        "least squares": (half_squared_error, jnp.asarray(w)),
+    }
     sparse, dense = (data.examples for data in both())
     found, expected = jax.jit(
         lambda sparse, dense: [
@@ -137,7 +141,7 @@ def test_every_linear_loss_accepts_sparse_rows():
 
 def test_problems_start_as_on_dense_features():
     sparse, dense = both()
-    for make in (problems.linear, problems.logistic, problems.least_squares):
+    for make in (problems.linear, problems.logistic, problems.least_squares, problems.cox):
         shapes = [jax.eval_shape(make(data).init, jax.random.key(0)) for data in (sparse, dense)]
         assert shapes[0] == shapes[1]
     assert problems.least_squares(sparse).measures(jnp.zeros(9)) == {}

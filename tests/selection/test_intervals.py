@@ -8,6 +8,7 @@ from jax.flatten_util import ravel_pytree
 
 import fcojax
 from fcojax import problems
+from fcojax.problems.cox import cox_loss
 from fcojax.problems.linear_models import half_square, poisson_loss
 from fcojax.problems.logistic import logistic_loss
 from fcojax.selection import intervals
@@ -101,8 +102,9 @@ MODEL = {"kernel": jnp.zeros(6), "bias": jnp.array(0.0)}
 
 def test_refusals():
     random = problems.RandomLoss(lambda params, rows, key: rows["y"])
-    with pytest.raises(ValueError, match="the loss is a RandomLoss, which is no sum over rows"):
-        intervals(problems.linear(population())._replace(loss=random), MODEL)
+    for loss in (random, cox_loss):
+        with pytest.raises(ValueError, match=f"a {type(loss).__name__}, which is no sum over rows"):
+            intervals(problems.linear(population())._replace(loss=loss), MODEL)
     with pytest.raises(ValueError, match="level is 95; pass a number above 0 and below 1"):
         intervals(problems.linear(population()), MODEL, level=95)
 

@@ -20,7 +20,7 @@ from experiments.config.settings import resolve
 from experiments.execution.evaluation import observer
 from experiments.execution.jobs import build
 from fcojax.engine.hparams import as_arrays
-from fcojax.engine.program import Program
+from fcojax.engine.plan import Program
 from fcojax.engine.run import run_compiled
 from fcojax.engine.stepper import advance_compiled, advance_donating
 from fcojax.xla import rules

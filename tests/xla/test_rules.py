@@ -7,7 +7,6 @@ import pytest
 
 import fcojax
 from fcojax import transforms
-from fcojax.engine import randomness
 from fcojax.engine.client_loop import local_handle
 from fcojax.xla import loops, rules
 from tests.support import federations
@@ -117,21 +116,6 @@ def test_a_loop_of_so_many_rounds_traces_one_and_stores_what_a_loop_does():
     assert jnp.array_equal(jax.random.key_data(key), jax.random.key_data(same_key))
     for name, leaf in found.items():
         assert leaf[:2].tolist() == each[name].tolist() and not leaf[2].any()
-
-
-def test_cohorts_of_a_block_are_drawn_before_it_and_are_those_of_its_rounds(monkeypatch):
-    data, key, first = fcojax.from_clients(federations.clients()), jax.random.key(3), jnp.int32(5)
-    plan = fcojax.Plan(fcojax.local_steps(1), fcojax.uniform_cohort(cohort_size=3))
-    everyone = fcojax.Plan(fcojax.local_steps(1))
-    with rules.pretend("cuda"):
-        members_of = randomness.drawn_before(plan, data, key, first, 4)
-        assert randomness.drawn_before(everyone, data, key, first, 4)(first) is None
-        monkeypatch.setattr(randomness, "_MOST_MEMBERS", 11)
-        assert randomness.drawn_before(plan, data, key, first, 4)(first) is None
-    assert randomness.drawn_before(plan, data, key, first, 1)(first) is None
-    for index in range(5, 9):
-        expected = randomness.draw_cohort(plan, data, key, index).members
-        assert members_of(index).tolist() == expected.tolist()
 
 
 def test_steps_that_are_written_out_emit_what_a_loop_emits():

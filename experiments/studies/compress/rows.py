@@ -95,7 +95,7 @@ def _order(config: Config, row: Row, first: str) -> tuple:
 
 
 def _run(config: Config, task: Task, method: str, name: str) -> dict[str, np.ndarray]:
-    """Return what was observed and the bytes so far, [points, seeds, evaluations]."""
+    """Return the measures and the bytes sent so far, [points, seeds, evaluations]."""
     chosen = METHODS[method]
     algorithm, work, unit = chosen.build(task.loss, task.penalty), task.work, 1.0
     if task.smoothness is not None:

@@ -12,7 +12,7 @@ from experiments.study import Config
 
 # "Comparable" is read as within two points, "somewhat less" as any difference.
 _COMPARABLE = 0.02
-_GOOD = 0.99  # the share of a method's own best accuracy from which rates count as good
+_GOOD = 0.99  # rates are good above this share of the method's best accuracy
 _NEAR = 0.01  # the distance to the best accuracy of all methods within which they do
 # The methods that the source compares with FedDualAvg over all rates.
 _RIVALS = ("fed_dual_avg_osp", "fed_mid", "fed_mid_osp", "fed_avg_subgradient")

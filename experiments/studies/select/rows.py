@@ -105,6 +105,8 @@ def _scores(found: Selection, sites: list[str] | None) -> Iterator[Row]:
 def _intervals(config: Config, problem: Problem, found: Selection) -> tuple[Intervals | None, str]:
     """Return debiased intervals, or ``None``, and what they are or why there are none."""
     num_features = np.size(found.model["kernel"])
+    if config.loss == "cox":  # a partial likelihood couples the rows of a site
+        return None, "none, because the loss cox is no sum over rows"
     if config.loss not in _LIKELIHOODS:
         return None, f"none, because the loss {config.loss} is no likelihood"
     if num_features > _MOST_FEATURES:

@@ -282,6 +282,8 @@ def test_cox_of_a_file_solves_the_pooled_stratified_partial_likelihood(tmp_path)
         kernel != 0, np.abs(slope + 0.05 * np.sign(kernel)), np.maximum(np.abs(slope) - 0.05, 0)
     )
     assert violation.max() <= 1e-5 and np.any(kernel != 0)
+    file.write_text("\n".join([*lines, "1,1,1,1,2.5,,c"]))
+    assert task(config).unlabelled == 1 and int(task(config).problem.train.sizes.sum()) == 60
     for column, cell, message in (
         (4, "0", "months is 0 in a row; pass times above 0"),
         (5, "2", "died is 2 in a row; write 1 for an event"),
