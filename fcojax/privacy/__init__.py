@@ -16,6 +16,7 @@ from fcojax.privacy.accounting import (
     together,
     total_epsilon,
 )
+from fcojax.privacy.audit import Audit, audit
 from fcojax.privacy.bands import square_root_bands
 from fcojax.privacy.budgets import Budget, budget, rounds_within
 from fcojax.privacy.mechanism import adaptive_clip, gaussian, modular_gaussian
@@ -26,6 +27,9 @@ __all__ = [
     "gaussian",
     "modular_gaussian",
     "square_root_bands",
+    # audit
+    "Audit",
+    "audit",
     # accounting
     "Budget",
     "Law",

@@ -296,15 +296,14 @@ def large_delta(delta: Fraction, num_clients: Count) -> str | None:
 
     Example:
       >>> large_delta(0.3, 3)
-      'delta is 0.3 for 3 clients; below 0.0333, a tenth of 1 / clients, ...'
+      'delta is 0.3 for 3 clients; pass one below 0.0333, a tenth of 1 / clients: ...'
       >>> large_delta(1e-3, 3)
     """
     if delta < 0.1 / num_clients:
         return None
     return (
-        f"delta is {delta:.3g} for {num_clients} clients; below {0.1 / num_clients:.3g}, a tenth "
-        "of 1 / clients, it would be a promise to each of them, and 1 / clients allows to publish "
-        "all data of one."
+        f"delta is {delta:.3g} for {num_clients} clients; pass one below {0.1 / num_clients:.3g}, "
+        "a tenth of 1 / clients: with 1 / clients all data of one client may be published."
     )
 
 

@@ -96,6 +96,7 @@ def test_sums_over_rounds_have_less_noise_at_the_same_cost():
     assert squares[BANDS] < 0.75 * squares[(1.0,)]
 
 
+@pytest.mark.filterwarnings("ignore:delta is")  # of three clients, for a sharp test
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_groups", "holds"), [(3, True), (1, False)])
 def test_neighbours_are_told_apart_as_promised_if_no_client_comes_back_too_soon(num_groups, holds):

@@ -107,7 +107,7 @@ def test_a_large_delta_is_said_in_the_summary_and_on_the_page(tmp_path):
     told = ledger([toy.job], toy.settings, RowStore(tmp_path / "rows.jsonl"))
     assert told["delta"] == 4**-1.1
     [sentence] = privacy_warnings({"privacy": told})
-    assert sentence.startswith("Delta is 0.218 for 4 clients; below 0.025")
+    assert sentence.startswith("Delta is 0.218 for 4 clients; pass one below 0.025")
 
 
 def test_one_client_has_no_delta_by_default():

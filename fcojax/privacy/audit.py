@@ -1,0 +1,307 @@
+r"""An audit: a lower bound of epsilon, from many runs with and without one client.
+
+A test that finds the client in a share TPR of the runs with it, and in a share FPR of those without
+it, shows that :math:`\epsilon \ge \log((\mathrm{TPR} - \delta) / \mathrm{FPR})`. Half of the runs
+choose the test, and the other half bounds both shares by Clopper and Pearson's intervals.
+
+Jagielski, Ullman and Oprea, "Auditing differentially private machine learning: how private is
+private SGD?", NeurIPS 2020.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fcojax
+from fcojax import ClientData, Plan, Sampler
+from fcojax.algorithms import Algorithm
+from fcojax.extend import is_schedule, num_points, split, take, validated
+from fcojax.privacy.accounting import Releases, law, multiplier_of, together, total_epsilon
+from fcojax.types import Array, Count, CountOrZero, Fraction, Key, Params, PyTree
+
+# Far beyond any clipping norm, so that the client sends as much as it may.
+_LOUD = 1e3
+_MOST_ENTRIES = 10  # of the server's state that are statistics of their own
+_THRESHOLDS = np.linspace(0.005, 0.995, 100)
+
+
+class Audit(NamedTuple):
+    """What an audit found; see ``audit``.
+
+    Attributes:
+      lower: epsilon is at least this, with the confidence that was asked for.
+      promised: the epsilon that ``privacy.epsilon`` says; the noise is broken if it is below.
+      statistic: what told the two populations apart best, in words.
+      threshold: the value of it above which, or below which, a run counts as one with the client.
+
+    Example:
+      >>> Audit(lower=0.4, promised=1.1, statistic="the support", threshold=3.0).promised
+      1.1
+    """
+
+    lower: float
+    promised: float
+    statistic: str
+    threshold: float
+
+
+@validated
+def audit(
+    algorithm: Algorithm,
+    hparams: Any,
+    params: Params,
+    data: ClientData,
+    client: CountOrZero,
+    plan: Plan,
+    *,
+    num_rounds: Count,
+    delta: Fraction,
+    key: Key,
+    num_runs: Count = 1000,
+    released: Sequence[str] = (),
+    confidence: Fraction = 0.99,
+) -> Audit:
+    """Return a lower bound of epsilon, from runs with one client and without it.
+
+    The client sends the same loud vector in every round in place of its own uploads, as privacy
+    must not depend on what is sent. Its neighbour is that of ``privacy.law``: the population in
+    which it never takes part, or the one in which it sends the opposite vector. An attacker sees
+    the server's state and the model after every round. A bound above ``promised`` is a fault of
+    the aggregator or of its accounting; one below it proves nothing.
+
+    Args:
+      algorithm: the algorithm.
+      hparams: its hyperparameters; or a grid of several points, all of which are released.
+      params: the start point.
+      data: the clients; a small population will do.
+      client: index of the client.
+      plan: with an aggregator that adds noise. A budget does not end these runs.
+      num_rounds: number of rounds.
+      delta: failure probability of (epsilon, delta)-privacy.
+      key: PRNG key of the audit.
+      num_runs: runs of each population, at least 4. With n of them no bound exceeds about the
+        logarithm of n / 10.
+      released: entries of the history that the attacker sees too, such as ``"refused"``. Numbers
+        of clients, bytes and measures are not protected, and an audit finds that.
+      confidence: probability that the bound holds.
+
+    Example:
+      >>> import fcojax, jax, jax.numpy as jnp, numpy as np
+      >>> from fcojax import privacy
+      >>> data = fcojax.from_clients([{"a": np.array([a])} for a in (1.0, 2.0, 3.0)])
+      >>> fed_avg = fcojax.algorithms.fed_avg(lambda w, rows: 0.5 * (w - rows["a"]) ** 2)
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=privacy.gaussian(1.0, noise=2.0))
+      >>> found = privacy.audit(
+      ...     fed_avg, fed_avg.hparams_type(), jnp.array(0.0), data, 0, plan,
+      ...     num_rounds=1, delta=1e-2, key=jax.random.key(0), num_runs=100)
+      >>> found.lower <= found.promised
+      True
+    """
+    if client >= data.num_clients or num_runs < 4:
+        raise ValueError(
+            f"client is {client} of {data.num_clients} and num_runs {num_runs}; pass an index "
+            "below the number of clients, and at least 4 runs."
+        )
+    grid = _as_grid(hparams)
+    known = plan.aggregator.noise
+    noises = [multiplier_of(plan, take(grid, point)) for point in range(num_points(grid))]
+    bands = (1.0,) if known is None else known.bands
+    entry = Releases(plan.cohort, together(noises), num_rounds, bands)
+    promised = total_epsilon([entry], data.num_clients, delta)
+
+    if known is not None:
+        aggregator = plan.aggregator._replace(noisy=known._replace(allowance=None))
+        plan = plan._replace(aggregator=aggregator)
+    direction, key = jax.random.split(key)
+    present = _loud(algorithm, client, direction, 1.0), plan
+    if law(plan.cohort, data.num_clients).relation == "replace":
+        absent = _loud(algorithm, client, direction, -1.0), plan
+    else:
+        absent = present[0], plan._replace(cohort=_Without(plan.cohort, client))
+    keys = jax.random.split(key, 2 * num_runs)
+    seen = [
+        _seen(each, grid, params, data, own, its_plan, num_rounds, released)
+        for (each, its_plan), own in ((present, keys[:num_runs]), (absent, keys[num_runs:]))
+    ]
+    names, choosing, bounding = _statistics(seen[0], seen[1], num_runs // 2)
+    return _bounded(names, choosing, bounding, delta, 1 - confidence, promised)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Without(Sampler):
+    """A sampler of a population in which one client never takes part."""
+
+    sampler: Sampler
+    client: int
+
+    def draw(self, key, round_index, num_clients, sizes=None):
+        drawn = self.sampler.draw(key, round_index, num_clients, sizes)
+        return drawn._replace(present=drawn.present & (drawn.indices != self.client))
+
+    def size(self, num_clients: int) -> int:
+        return self.sampler.size(num_clients)
+
+    def mean_size(self, num_clients: int) -> float:
+        # The denominator is public, so it is that of the whole population.
+        return self.sampler.mean_size(num_clients)
+
+    @property
+    def loses_uploads(self) -> bool:
+        return self.sampler.loses_uploads
+
+
+def _loud(algorithm: Algorithm, client: int, key: Key, sign: float) -> Algorithm:
+    """Return the algorithm in which a client sends a vector of its own."""
+
+    def client_update(hparams, message, state, local, own_key):
+        result = algorithm.client_update(hparams, message, state, local, own_key)
+        payload, public, join = split(result.upload)
+        leaves, structure = jax.tree.flatten(payload)
+        chosen = local.client == client
+        sent = []
+        for leaf, own in zip(leaves, jax.random.split(key, max(1, len(leaves))), strict=False):
+            loud = sign * _LOUD * jax.random.normal(own, leaf.shape, leaf.dtype)
+            sent.append(jnp.where(chosen, loud, leaf))
+        return result._replace(upload=join(jax.tree.unflatten(structure, sent), public))
+
+    return algorithm._replace(client_update=client_update)
+
+
+class _Seen(NamedTuple):
+    """What an attacker sees of each run.
+
+    Attributes:
+      states: the server's state after each round, of shape [runs, points, rounds, entries].
+      models: the same of the model.
+      history: entries of the history that are released, [runs, points * rounds] each.
+    """
+
+    states: np.ndarray
+    models: np.ndarray
+    history: dict[str, np.ndarray]
+
+
+def _seen(algorithm, grid, params, data, keys, plan, num_rounds, released) -> _Seen:
+    def observe(hparams, server, context):
+        model = algorithm.model(hparams, server)
+        return {"seen_state": _as_vector(server), "seen_model": _as_vector(model)}
+
+    whole = algorithm._replace(model=lambda hparams, server: server)
+    _, history = fcojax.sweep(
+        whole, grid, params, data, keys, plan, num_rounds=num_rounds, observe=observe
+    )
+    arrays = {
+        name: np.moveaxis(np.asarray(history[name], float), 1, 0)
+        for name in ("seen_state", "seen_model", *released)
+    }
+    states, models = arrays.pop("seen_state"), arrays.pop("seen_model")
+    return _Seen(states, models, {n: a.reshape(len(a), -1) for n, a in arrays.items()})
+
+
+def _statistics(
+    present: _Seen, absent: _Seen, half: int
+) -> tuple[list[str], tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """Return names, and columns of the runs that choose and of those that bound, of both kinds."""
+    features: list[tuple[str, np.ndarray, np.ndarray]] = []
+
+    def add(name, of):
+        features.append((name, *(of(seen).reshape(len(seen.states), -1) for seen in pair)))
+
+    pair = (present, absent)
+    add("the steps of the server's state", lambda seen: np.diff(seen.states, axis=2, prepend=0))
+    add("the server's last state", lambda seen: seen.states[:, :, -1])
+    add("the last model", lambda seen: seen.models[:, :, -1])
+    add("the support of the models", lambda seen: (seen.models != 0).astype(float))
+    if present.states.shape[1] > 1:  # which has no noise if the points share theirs
+        add(
+            "the steps of the first point less those of the second",
+            lambda seen: np.diff(seen.states[:, 0] - seen.states[:, 1], axis=1, prepend=0),
+        )
+    for name in present.history:
+        add(f"history[{name!r}]", lambda seen, name=name: seen.history[name])
+
+    names, columns = [], ([], [])
+    for name, *both in features:
+        both = [np.nan_to_num(each, nan=-1e30, posinf=1e30, neginf=-1e30) for each in both]
+        first = [each[:half] for each in both]
+        apart = first[0].mean(axis=0) - first[1].mean(axis=0)
+        spread = first[0].var(axis=0) + first[1].var(axis=0)
+        scale = np.where(spread > 0, spread, 1)
+        # An entry without any spread in these runs tells the two apart wherever it differs.
+        ratio = np.where((spread == 0) & (apart != 0), np.inf, apart**2 / scale)
+        best = np.argsort(-ratio)[:_MOST_ENTRIES]
+        names += [f"{name}, along the difference of means", f"the sum of {name}"]
+        names += [f"entry {index} of {name}" for index in best]
+        for column, each in zip(columns, both, strict=True):
+            column += [each @ (apart / scale), each.sum(axis=1), *each[:, best].T]
+    present_columns, absent_columns = (np.stack(column, axis=1) for column in columns)
+    return (
+        names,
+        (present_columns[:half], absent_columns[:half]),
+        (present_columns[half:], absent_columns[half:]),
+    )
+
+
+def _bounded(names, choosing, bounding, delta, level, promised) -> Audit:
+    """Choose a statistic, a threshold and a side on some runs; return the bound by the others."""
+    thresholds = np.quantile(np.concatenate(choosing), _THRESHOLDS, axis=0)
+    bounds = _bounds(choosing, thresholds, delta, level)
+    side, row, column = np.unravel_index(np.argmax(bounds), bounds.shape)
+    threshold = thresholds[row, column]
+    own = tuple(values[:, [column]] for values in bounding)
+    lower = _bounds(own, np.array([[threshold]]), delta, level)[side, 0, 0]
+    return Audit(max(0.0, float(lower)), promised, names[column], float(threshold))
+
+
+def _bounds(both: tuple, thresholds: np.ndarray, delta: float, level: float) -> np.ndarray:
+    """Return a bound for each side, threshold and statistic."""
+    runs = len(both[0])
+    least = _least_probabilities(runs, level / 2)  # and as much for the other share
+    most = 1 - least[::-1]
+    found, falsely = ((values[None] > thresholds[:, None]).sum(axis=1) for values in both)
+    sides = [(found, falsely), (falsely, found)]
+    sides += [(runs - one, runs - other) for one, other in sides]
+    with np.errstate(divide="ignore"):
+        return np.stack(
+            [np.log(np.maximum(least[one] - delta, 0) / most[other]) for one, other in sides]
+        )
+
+
+@functools.cache
+def _least_probabilities(runs: int, level: float) -> np.ndarray:
+    """Return Clopper and Pearson's lower bound of a probability for 0 to all successes of runs.
+
+    It is the p at which as many successes or more have the probability ``level``.
+    """
+    count = jnp.arange(1, runs + 1, dtype=jnp.result_type(float))
+
+    def step(_, ends):
+        low, high = ends
+        middle = (low + high) / 2
+        above = jax.scipy.special.betainc(count, runs + 1 - count, middle) > level
+        return jnp.where(above, low, middle), jnp.where(above, middle, high)
+
+    ends = jnp.zeros_like(count), jnp.ones_like(count)
+    low, _ = jax.lax.fori_loop(0, 40, step, ends)
+    return np.concatenate([[0.0], np.asarray(low, float)])
+
+
+def _as_grid(hparams: PyTree) -> PyTree:
+    """Return hyperparameters of one point as a grid, and a grid as it is."""
+    single = (
+        np.ndim(value.values) == 1 if is_schedule(value) else np.ndim(value) == 0
+        for value in hparams
+    )
+    if not all(single):
+        return hparams
+    return jax.tree.map(lambda value: np.asarray(value)[None], hparams)
+
+
+def _as_vector(state: PyTree) -> Array:
+    leaves = [jnp.ravel(leaf).astype(float) for leaf in jax.tree.leaves(state)]
+    return jnp.concatenate(leaves)
