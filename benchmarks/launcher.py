@@ -49,8 +49,8 @@ def measure(path: str, label: str, num_rounds: int, repeats: int, quick: bool = 
     """Processor milliseconds a round, of both ways, and their ratio pair by pair."""
     runner, job = runner_of(path, label, num_rounds, quick)
     settings, problem = runner.settings, runner.problem
-    prepared = runner.prepare(job)
-    keys, data = prepared.keys, prepared.data
+    placed = runner.place(job)
+    keys, data = placed.keys, placed.data
 
     def launch():
         with tempfile.TemporaryDirectory() as workdir:

@@ -47,10 +47,11 @@ from fcojax.engine.aggregator import (
     split,
     weighted_mean,
 )
-from fcojax.engine.client_loop import Rows, local_handle, through_codec
 
-# Sweeps by blocks, as the launcher runs them.
-from fcojax.engine.compaction import halved, join_points, padded, take_points, take_seeds
+# The client loop, and sweeps by blocks, as the launcher runs them.
+from fcojax.engine.blocks import Block, Placed, place, sweep_blocks
+from fcojax.engine.client_loop import Rows, local_handle, through_codec
+from fcojax.engine.compaction import take_points
 from fcojax.engine.debugging import find_first_nonfinite
 from fcojax.engine.first_uploads import kept_for, reads_fraction, require_fitting
 from fcojax.engine.grid import num_points, take
@@ -65,8 +66,6 @@ from fcojax.engine.padding import sizes_matter
 from fcojax.engine.participation.availability import Cyclic, Markov
 from fcojax.engine.participation.recorded import Trace
 from fcojax.engine.participation.samplers import CoinFlips, Dropout, Everyone, UniformCohort
-from fcojax.engine.placement.chunk_size import device_memory
-from fcojax.engine.placement.mesh import decomposes_on_a_cpu
 from fcojax.engine.plan import Program, as_plan
 from fcojax.engine.randomness import (
     AGGREGATE,
@@ -80,10 +79,8 @@ from fcojax.engine.randomness import (
 )
 from fcojax.engine.round import server_step
 from fcojax.engine.solve import Outcome, has_failed, solve_traced
-from fcojax.engine.state import is_sweep, on_mesh
-from fcojax.engine.stepper import advance_compiled, advance_donating
+from fcojax.engine.state import is_sweep
 from fcojax.engine.stream import on_disk
-from fcojax.engine.sweep import repeated, runs_at_once
 from fcojax.engine.validation import (
     as_first_states,
     as_params,

@@ -1,8 +1,6 @@
 """Run the jobs of a sweep block by block: rows, checkpoints, resumption.
 
-A grid runs in parts that fit into memory, and a part up to the next rung of the search. The host
-reads results between two blocks only: the next block is dispatched before the last one's numbers
-are read, so the device does not wait for the disk.
+A grid runs in parts that fit into memory, and a part up to the next rung of the search.
 """
 
 import contextlib
@@ -19,23 +17,22 @@ from experiments.cli.console import Progress
 from experiments.config.settings import Settings
 from experiments.execution.accounts import epsilons_of
 from experiments.execution.evaluation import observer
-from experiments.execution.jobs import Job, PreparedJob, prepare
+from experiments.execution.jobs import Job, placed
 from experiments.execution.nonfinite import refuse_nonfinite
 from experiments.execution.recorder import Recorder
 from experiments.execution.search import extended_grid, rungs, survivors
 from experiments.process import distributed
 from experiments.process.signals import Watch
-from experiments.report.rows import Row, hparams_of
+from experiments.report.rows import Row, hparams_of, points_of
 from experiments.report.summary import summarise
 from experiments.storage.checkpoints import Checkpoints, folder_of, holding, parts_of, state_of
 from experiments.storage.row_store import RowStore
-from fcojax import State
-from fcojax.extend import join_points, num_points, take
+from fcojax import State, read_model
+from fcojax.extend import Block, Placed, num_points, sweep_blocks, take, take_points
 from fcojax.problems import Problem
 from fcojax.transforms import Penalty
 from fcojax.types import PyTree
 
-_BLOCKS_WORTH_COMPILING = 10
 # Each multiplies one end of the grid by the ratio of its last two values.
 _MAX_EXTENSIONS = 6
 
@@ -94,10 +91,10 @@ class SweepRunner:
             )
         return found
 
-    def prepare(self, job: Job) -> PreparedJob:
+    def place(self, job: Job) -> Placed:
         """Place a job on the devices, in parts that fit into their memory."""
         remember = self.workdir / "chunks.json"
-        return prepare(job, self.problem, self.settings, self.observe, remember)
+        return placed(job, self.problem, self.settings, self.observe, remember)
 
 
 class _JobRun:
@@ -105,12 +102,15 @@ class _JobRun:
 
     def __init__(self, runner: SweepRunner, job: Job):
         self.began = time.monotonic()
-        self.runner, self.settings = runner, runner.settings
+        self.runner, self.settings, self.job = runner, runner.settings, job
         self.progress, self.watch = runner.progress, runner.watch
         runs = num_points(job.grid) * len(self.settings.seeds)
         self.progress.stage(job.label, f"compiling for {runs} points and seeds")
-        self.prepared = runner.prepare(job)
-        self.label, self.fields, self.names = job.label, job.grid._fields, self.prepared.names
+        self.placed = runner.place(job)
+        self.label, self.fields = job.label, job.grid._fields
+        # For each point of the grid the values that identify it in rows.
+        self.names = [tuple(point.values()) for point in points_of(job.grid)]
+        self.saved, self.ends = self.began, False
         self.recorder = Recorder(
             job.label,
             job.grid,
@@ -121,7 +121,7 @@ class _JobRun:
         )
         self.folder = runner.workdir / "checkpoints" / job.label
         self.parts = distributed.broadcast_from_first(
-            lambda: parts_of(self.folder, len(self.names), self.prepared.size)
+            lambda: parts_of(self.folder, len(self.names), self.placed.size)
         )
 
     def rows(self) -> list[Row]:
@@ -141,7 +141,7 @@ class _JobRun:
             if model is not None:
                 if distributed.is_first():
                     _save_model(self.runner.workdir / "models" / f"{self.label}.npz", model)
-                plan = self.prepared.plan
+                plan = self.placed.plan
                 return summary | {
                     "seconds": round(time.monotonic() - self.began, 3),
                     "client_chunk_size": plan.client_chunk_size,
@@ -172,101 +172,63 @@ class _JobRun:
                 self._add_seconds(checkpoints.notes(step))
             return
         restored = self._restore(checkpoints, step, points)
+        state, stored = None, None
         if restored is None:
             self.recorder.forget(points, -1)
-            states = self.prepared.start(points)
-            states, seen = self.prepared.look(points, states, not self.runner.debug_nans)
-            self._record(part, 0, points, seen)
         else:
-            states, points = restored
-            self.recorder.forget(points, int(states[0].round))
+            state, stored = restored
+            points = np.intersect1d(points, stored)
+            self.recorder.forget(points, int(state.round))
             self._show(part, self.recorder.rows(points))
+        blocks = sweep_blocks(
+            self.placed,
+            points,
+            self.settings.ends(goal),
+            state=state,
+            stored=stored,
+            is_over=self.recorder.is_over,
+            wants_state=self._wants_state,
+            around=self.progress.around_block,
+            donate=not self.runner.debug_nans,
+        )
+        self.saved, self.ends = time.monotonic(), False
         writer = Checkpoints(folder_of(self.folder, part), self.progress.say)
         with contextlib.closing(writer):
-            self._blocks(writer, part, points, states, goal, done)
+            for block in blocks:
+                refuse_nonfinite(self.job, block)
+                self._show(part, self.recorder.add(block.rounds, block.points, block.history))
+                self.progress.share(self.label, done(block.rounds) / self.settings.num_rounds)
+                if block.state is not None:
+                    self._save(writer, part, block, block.state)
+                if self.ends:
+                    break
         distributed.max_over_processes(0)  # nobody goes on, or ends, before the first has saved
         self.watch.stop_if_asked()
 
-    def _blocks(self, writer, part, points, states: tuple[State, ...], goal: int, done) -> None:
-        """Run block after block, with a checkpoint now and then and at the end."""
-        saved = time.monotonic()
-        pending: list[tuple[int, np.ndarray, list[PyTree]]] = []
+    def _wants_state(self) -> bool:
+        """Return whether a checkpoint is due, or a signal has asked any process to end."""
+        due = int(time.monotonic() - self.saved > self.runner.checkpoint_every)
+        asked, due = distributed.max_over_processes(self.watch.asked or 0, due)
+        if asked:
+            self.watch.asked, self.ends = asked, True
+        return bool(asked or due)
 
-        def record(looks):
-            for rounds, points, history in looks:
-                self._record(part, rounds, points, history)
-                self.progress.share(self.label, done(rounds) / self.settings.num_rounds)
-            looks.clear()
-
-        def save():
-            step = int(states[0].round)
-            stored = join_points(distributed.gathered(self.prepared.without_padding(states)))
-            notes = {
-                "seconds": time.monotonic() - self.began,
-                "points": self.prepared.places(points).tolist(),
-                "rows": self.recorder.fingerprint(part, step),
-            }
-            if distributed.is_first():
-                self.runner.rows.sync()
-                writer.save(step, stored, notes, copy=len(states) == 1)  # else it is one already
-
-        for first, last in self.settings.blocks(int(states[0].round), goal):
-            states, left = self._without_diverged(states, points, first, goal)
-            if not left.size:
-                break
-            points, before = left, states
-            with self.progress.around_block(len(self.settings.blocks(0, first))):
-                donate = not self.runner.debug_nans
-                states, history = self.prepared.advance(points, states, last - first, donate)
-                if self.runner.debug_nans:
-                    refuse_nonfinite(self.prepared, before, points, last - first, history)
-                record(pending)  # of the block before, while this one is computed
-                pending.append((last, points, history))
-            due = int(time.monotonic() - saved > self.runner.checkpoint_every)
-            asked, due = distributed.max_over_processes(self.watch.asked or 0, due)
-            if asked:
-                self.watch.asked = asked
-                break
-            if due:
-                record(pending)
-                save()
-                saved = time.monotonic()
-        record(pending)
-        save()
-
-    def _record(
-        self, part: np.ndarray, rounds: int, points: np.ndarray, histories: list[PyTree]
-    ) -> None:
-        """Add the rows of one evaluation, whose arrays have axes [points, seeds, 1]."""
-        seen = jax.device_get(distributed.gathered(histories))
-        joined = jax.tree.map(lambda *leaves: np.concatenate(leaves)[..., 0], *seen)
-        self._show(part, self.recorder.add(rounds, points, joined))
+    def _save(self, writer: Checkpoints, part: np.ndarray, block: Block, state: State) -> None:
+        notes = {
+            "seconds": time.monotonic() - self.began,
+            "points": block.points.tolist(),
+            "rows": self.recorder.fingerprint(part, block.rounds),
+        }
+        if distributed.is_first():
+            self.runner.rows.sync()
+            writer.save(block.rounds, state, notes)
+        self.saved = time.monotonic()
 
     def _show(self, part: np.ndarray, rows: list[Row]) -> None:
         """Let writers know of rows of one part of the grid."""
         # Points that a wider grid adds are a part of their own.
         name = f"_{part[0]}-{part[-1]}" if len(self.parts) > 1 else ""
         self.progress.grow(self.label, name, self.recorder.points, rows)
-
-    def _without_diverged(
-        self, states: tuple[State, ...], points: np.ndarray, first: int, goal: int
-    ) -> tuple[tuple[State, ...], np.ndarray]:
-        """Drop points that have diverged, once these are half of all.
-
-        Results are used one block late, so that a resumed run makes the same decision; and enough
-        rounds must be left to make up for compiling with fewer points.
-        """
-        behind, left = self.settings.blocks(0, first), self.settings.blocks(first, goal)
-        known = behind[-1][0] if behind else -1
-        over = [self.recorder.is_over(point, known) for point in points]
-        alive = points[~np.array(over, bool)]
-        if not alive.size:
-            return states, alive
-        if 2 * alive.size > points.size or len(left) < _BLOCKS_WORTH_COMPILING:
-            return states, points
-        whole = join_points(distributed.gathered(self.prepared.without_padding(states)))
-        stored = self.prepared.places(points)
-        return self.prepared.placed(jax.device_get(whole), stored, alive), alive
 
     def _newest(self, part: np.ndarray) -> tuple[Checkpoints, int | None]:
         """Return the newest checkpoint of a part that agrees with the rows, and its round."""
@@ -290,10 +252,10 @@ class _JobRun:
 
     def _restore(
         self, checkpoints: Checkpoints, newest: int | None, points: np.ndarray
-    ) -> tuple[tuple[State, ...], np.ndarray] | None:
-        """Return these points' states at a checkpoint, or if it is damaged at the one before.
+    ) -> tuple[State, np.ndarray] | None:
+        """Return the state at a checkpoint, or if it is damaged at the one before, and its points.
 
-        Points that have diverged may be missing; those that were found are returned too.
+        It has at least those of ``points`` that have not diverged.
         """
 
         def found() -> tuple[dict[str, Any], list[np.ndarray]] | None:
@@ -314,13 +276,9 @@ class _JobRun:
         if restored is None:
             return None
         notes, leaves = restored
-        job, stored = self.prepared.job, np.array(notes["points"])
-        keys = self.prepared.keys[: self.prepared.num_seeds]
-        shapes = self.prepared.shapes(take(job.grid, stored), job.train, keys)
-        states = state_of(leaves, shapes)
+        stored = np.array(notes["points"])
         self._add_seconds(notes)
-        held = np.intersect1d(points, stored)
-        return self.prepared.placed(states, stored, held), held
+        return state_of(leaves, self.placed.shapes(stored)), stored
 
     def _add_seconds(self, notes: dict[str, Any] | None) -> None:
         """Count the seconds of earlier processes as this job's."""
@@ -337,10 +295,12 @@ class _JobRun:
             return ()
         (part,) = (part for part in self.parts if point in part)
         restored = self._restore(*self._newest(part), np.array([point]))
-        if restored is None or int(restored[0][0].round) < self.settings.num_rounds:
+        if restored is None or int(restored[0].round) < self.settings.num_rounds:
             return None
-        models = distributed.gathered(self.prepared.model(point, restored[0]))
-        return jax.tree.map(lambda leaf: leaf[0, 0], jax.device_get(models))
+        state, stored = restored
+        state = take_points(state, np.flatnonzero(stored == point)[:1])
+        model = read_model(self.job.algorithm, take(self.job.grid, np.array([point])), state)
+        return jax.tree.map(lambda leaf: leaf[0, 0], jax.device_get(model))
 
 
 def _save_model(path: pathlib.Path, model: PyTree) -> None:

@@ -7,7 +7,6 @@ know (the folder, the clock, its signals) is sent to the others before any acts 
 import collections
 import contextlib
 import ctypes
-import functools
 import itertools
 import os
 import pickle
@@ -23,7 +22,6 @@ from jax.experimental import multihost_utils
 
 from experiments.process.errors import UserError, sentence
 from experiments.process.invocation import speak
-from fcojax.types import PyTree
 
 Result = TypeVar("Result")
 # The exit code after which the same command may be started again.
@@ -159,31 +157,6 @@ def max_over_processes(*numbers: int) -> tuple[int, ...]:
         return numbers
     everywhere = multihost_utils.process_allgather(np.array(numbers, np.int32))
     return tuple(int(number) for number in np.max(everywhere, axis=0))
-
-
-def gathered(arrays: PyTree) -> PyTree:
-    """Return the arrays with all their shards in this process."""
-    if jax.process_count() == 1:
-        return arrays
-
-    leaves, form = jax.tree.flatten(arrays)
-    far = [
-        place
-        for place, leaf in enumerate(leaves)
-        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
-    ]
-    if far:
-        everywhere = _replicated(leaves[far[0]].sharding.mesh)
-        for place, leaf in zip(far, everywhere([leaves[place] for place in far]), strict=True):
-            leaves[place] = leaf.addressable_data(0)
-    return jax.tree.unflatten(form, leaves)
-
-
-@functools.cache
-def _replicated(mesh: jax.sharding.Mesh) -> Callable[[list], list]:
-    """Return a program that replicates arrays on a mesh, all in one exchange."""
-    placement = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    return jax.jit(lambda arrays: arrays, out_shardings=placement)
 
 
 def leave() -> None:

@@ -78,22 +78,20 @@ class Checkpoints:
             return None
         return leaves
 
-    def save(self, step: int, states: State, notes: dict[str, Any], copy: bool = True) -> None:
+    def save(self, step: int, states: State, notes: dict[str, Any]) -> None:
         """Write a state while the run goes on; one at a time.
 
         Args:
           step: its round.
-          states: the state.
+          states: the state. Arrays on a device are copied, as the next block overwrites them.
           notes: what is written beside it.
-          copy: whether to copy arrays on the host too, as those on a device are, because the next
-            block overwrites the state meanwhile.
         """
         self.wait()
         if step in self.rounds():
             return
         leaves = [_without_key(leaf) for leaf in jax.tree.leaves(states)]
         leaves = [
-            (np.array(leaf) if copy or isinstance(leaf, jax.Array) else leaf).view(_Owned)
+            (np.array(leaf) if isinstance(leaf, jax.Array) else leaf).view(_Owned)
             for leaf in leaves
         ]
         notes = notes | {"hash": _hash(leaves, notes)}

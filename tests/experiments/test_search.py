@@ -6,13 +6,13 @@ import pytest
 from configs import lasso
 from experiments.cli.console import Progress
 from experiments.config.settings import resolve
-from experiments.execution import jobs
-from experiments.execution.jobs import PreparedJob, build
+from experiments.execution.jobs import build
 from experiments.execution.search import rungs, survivors
 from experiments.execution.sweep_runner import SweepRunner
 from experiments.report import rows as tidy
 from experiments.report.summary import Criterion
 from experiments.storage.row_store import RowStore
+from fcojax.engine import blocks
 from tests.experiments.toys import Killed, Toy, killed_after
 
 LEAST = Criterion("objective", "min", 10)
@@ -105,12 +105,12 @@ def test_points_that_are_left_run_in_the_program_of_all(tmp_path, monkeypatch):
     """A grid runs in two halves; when half has diverged, one half, at the same size, is left."""
     calls = []
 
-    def counted(prepared, grid, *arguments):
+    def counted(placed, grid, *arguments):
         calls.append((int(arguments[1]), len(grid.client_lr)))
-        return advance(prepared, grid, *arguments)
+        return advance(placed, grid, *arguments)
 
-    advance = PreparedJob._advance
-    monkeypatch.setattr(PreparedJob, "_advance", counted)
+    advance = blocks._advance
+    monkeypatch.setattr(blocks, "_advance", counted)
     rates = (0.001, 0.002, 0.003, 0.005, 1e7, 1e8, 1e9, 1e10, 1e11)
     changes = {"client_lr": rates, "num_rounds": 60, "seeds": (0, 1)}
     toy = Toy(**changes)
@@ -127,10 +127,10 @@ def test_points_that_are_left_run_in_the_program_of_all(tmp_path, monkeypatch):
     ]
     finite = [(a["objective"], b["objective"]) for a, b in zip(rows, whole, strict=True)]
     assert all(a == pytest.approx(b, rel=1e-5) for a, b in finite if None not in (a, b))
-    for blocks in (1, 2, 5):
+    for number in (1, 2, 5):
         with pytest.raises(Killed):
-            toy.run(tmp_path / f"killed{blocks}", around_block=killed_after(blocks))
-        assert toy.run(tmp_path / f"killed{blocks}")[1] == rows
+            toy.run(tmp_path / f"killed{number}", around_block=killed_after(number))
+        assert toy.run(tmp_path / f"killed{number}")[1] == rows
 
 
 @pytest.mark.slow
@@ -141,12 +141,12 @@ def test_devices_share_the_seeds_of_one_point_and_a_killed_run_goes_on_with_one(
     toy = Toy(client_lr=(0.01,), seeds=(0, 1, 2))
     seen = []
 
-    def counted(prepared, grid, *arguments):
-        seen.append((prepared.keys.size, prepared.data.num_sweep_shards))
-        return advance(prepared, grid, *arguments)
+    def counted(placed, grid, *arguments):
+        seen.append((placed.keys.size, placed.data.num_sweep_shards))
+        return advance(placed, grid, *arguments)
 
-    advance = PreparedJob._advance
-    monkeypatch.setattr(PreparedJob, "_advance", counted)
+    advance = blocks._advance
+    monkeypatch.setattr(blocks, "_advance", counted)
     shared = toy.run(tmp_path / "shared")[1]
     assert set(seen) == {(4, 2)}
     with pytest.raises(Killed):
@@ -155,7 +155,9 @@ def test_devices_share_the_seeds_of_one_point_and_a_killed_run_goes_on_with_one(
     with pytest.raises(Killed):
         toy.run(tmp_path / "moved", around_block=killed_after(2))
     seen.clear()
-    monkeypatch.setattr(jobs, "spread", lambda algorithm, first, params, data, plan, **sizes: data)
+    monkeypatch.setattr(
+        blocks, "spread", lambda algorithm, first, params, data, plan, **sizes: data
+    )
     moved, alone = toy.run(tmp_path / "moved")[1], toy.run(tmp_path / "alone")[1]
     assert set(seen) == {(3, 1)}
     for rows in (moved, alone):
@@ -165,14 +167,14 @@ def test_devices_share_the_seeds_of_one_point_and_a_killed_run_goes_on_with_one(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("blocks", [None, 7, 10])
-def test_early_rounds_are_evaluated_one_by_one_and_change_nothing(tmp_path, blocks):
+@pytest.mark.parametrize("killed", [None, 7, 10])
+def test_early_rounds_are_evaluated_one_by_one_and_change_nothing(tmp_path, killed):
     """Also of a run that is killed, before or after the last of them, and resumed."""
     few = Toy(eval_all_until=0).run(tmp_path / "few")[1]
     toy, folder = Toy(eval_all_until=8), tmp_path / "many"
-    if blocks is not None:
+    if killed is not None:
         with pytest.raises(Killed):
-            toy.run(folder, around_block=killed_after(blocks))
+            toy.run(folder, around_block=killed_after(killed))
     many = toy.run(folder)[1]
     by_point = {}
     for row in many:

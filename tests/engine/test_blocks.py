@@ -1,0 +1,103 @@
+"""A sweep block by block: the numbers of ``sweep``, states that resume, points left out."""
+
+import contextlib
+
+import jax
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax.extend import place, sweep_blocks, take_points
+from tests.engine.test_stepper import GRID, KEYS, PLAN, assert_equal, data, fed_dyn
+from tests.support import federations
+
+pytestmark = pytest.mark.gate
+
+ENDS = [1, 2, 4, 6]
+POINTS = np.arange(3)
+
+
+def placed(ends=ENDS):
+    return place(
+        fed_dyn,
+        GRID,
+        lambda key: federations.start(),
+        data(),
+        KEYS,
+        PLAN,
+        ends=ends,
+        observe=federations.whole_model,
+    )
+
+
+def blocks(points=POINTS, ends=ENDS, **options):
+    return [jax.device_get(b) for b in sweep_blocks(placed(), points, ends, **options)]
+
+
+def test_blocks_are_those_of_a_sweep_and_the_last_one_has_its_state():
+    found = blocks()
+    assert [block.rounds for block in found] == [0, *ENDS]
+    _, history = fcojax.sweep(
+        fed_dyn,
+        GRID,
+        federations.start(),
+        data(),
+        KEYS,
+        PLAN,
+        num_rounds=6,
+        observe=federations.whole_model,
+    )
+    for block in found[1:]:
+        wanted = history["model"][:, :, block.rounds - 1]
+        np.testing.assert_allclose(block.history["model"], wanted)
+    assert [block.state is None for block in found] == [True] * 4 + [False]
+    assert found[-1].state.round == 6
+
+
+def test_a_state_resumes_also_some_of_its_points_to_the_last_bit():
+    wanted = iter([False, True, False, False])
+    whole = blocks(wants_state=lambda: next(wanted))
+    state = whole[2].state
+    rest = blocks(state=state, stored=POINTS)
+    assert [block.rounds for block in rest] == [4, 6]
+    assert_equal(rest[-1].state, whole[-1].state)
+    some = np.array([0, 2])
+    few = blocks(some, state=take_points(state, some), stored=some)
+    assert few[-1].points.tolist() == [0, 2]
+    for leaf, other in zip(*map(jax.tree.leaves, (few[-1].history, rest[-1].history)), strict=True):
+        np.testing.assert_allclose(leaf, other[some], rtol=1e-9)
+
+
+def test_points_that_diverged_are_left_out_once_half_of_all_have_and_enough_blocks_are_left():
+    asked, many = [], [*range(1, 13)]
+
+    def is_over(point, rounds):
+        asked.append((point, rounds))
+        return point > 0 and rounds >= 1
+
+    found = blocks(ends=many, is_over=is_over)
+    # The results of block 2 are used for block 3 at the earliest: a resumed run has them too.
+    assert [block.points.size for block in found] == [3, 3, 3] + [1] * 10
+    assert [rounds for point, rounds in asked if point == 0] == [-1, *range(11)]
+    assert [block.points.size for block in blocks(is_over=is_over)] == [3] * 5
+    assert blocks(is_over=lambda point, rounds: rounds >= 2)[-1].rounds == 4
+
+
+def test_a_block_is_dispatched_before_the_one_before_it_is_read():
+    said = []
+
+    def around(number):
+        said.append(f"dispatch {number}")
+        return contextlib.nullcontext()
+
+    for block in sweep_blocks(placed(), POINTS, ENDS, around=around):
+        said.append(f"rounds {block.rounds}")
+    assert said[:5] == ["rounds 0", "dispatch 0", "dispatch 1", "rounds 1", "dispatch 2"]
+    assert said[5:] == ["rounds 2", "dispatch 3", "rounds 4", "rounds 6"]
+
+
+def test_the_state_before_a_block_is_kept_where_nothing_is_donated():
+    found = blocks(donate=False)
+    assert [int(block.before.round) for block in found[1:]] == [0, 1, 2, 4]
+    assert found[0].before is None and blocks()[-1].before is None
+    assert_equal(found[-1].state, blocks()[-1].state)
