@@ -20,7 +20,7 @@ class MySampler(Sampler):
     can_be_absent = False  # all places of a cohort are always present
 
     def draw(self, key, round_index, num_clients, sizes=None):
-        """Return the cohort of one round."""
+        """Return the cohort of one round; rounds count from 0."""
         key = jax.random.fold_in(
             key, round_index
         )  # the run's key is the only randomness
