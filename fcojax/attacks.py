@@ -76,21 +76,21 @@ def scaled(factor: Real) -> Attack:
 
 
 @validated
-def gaussian(deviation: Positive) -> Attack:
+def normal_noise(deviation: Positive) -> Attack:
     """Return the attack that sends normal numbers.
 
     Args:
       deviation: their standard deviation.
 
     Example:
-      >>> gaussian(2.0).alone(jnp.zeros(3), jax.random.key(0)).shape
+      >>> normal_noise(2.0).alone(jnp.zeros(3), jax.random.key(0)).shape
       (3,)
     """
 
     def alone(leaf, key):
         return deviation * jax.random.normal(key, leaf.shape, leaf.dtype)
 
-    return Attack(f"gaussian({deviation})", alone)
+    return Attack(f"normal_noise({deviation})", alone)
 
 
 @validated
@@ -183,7 +183,7 @@ def strongest(
     Args:
       direction: an attack that sees all uploads, such as ``little_is_enough(1.0)``.
       mean: ``(points, weights) -> point``, the mean that is attacked.
-      num_strengths: strengths that are tried, from a half to ten times that of the direction.
+      num_strengths: strengths that are tried, from a half to ten times the direction's.
 
     Example:
       >>> from fcojax import robust
@@ -223,7 +223,7 @@ def strongest(
 def attacked(algorithm: Algorithm, clients: Sequence[int], attack: Attack) -> Algorithm:
     """Return the algorithm with some clients that are bad.
 
-    Their states are those of honest clients. An attack that sees all uploads needs the plan
+    Their states stay as if they were honest. An attack that sees all uploads needs the plan
     ``seeing_all(attack, plan)``.
 
     Args:

@@ -66,6 +66,7 @@ class Settings(NamedTuple):
       extend: whether a grid is widened while the best point lies at its edge.
       certificate: whether rows have the KKT violation.
       delta: the probability beside epsilon; ``None`` for one by the number of clients.
+      budget: an epsilon that all runs share; ``None`` for any.
       broadcast: compression of what the server sends; ``None`` for whole messages.
     """
 
@@ -83,6 +84,7 @@ class Settings(NamedTuple):
     extend: bool = False
     certificate: bool = False
     delta: float | None = None
+    budget: float | None = None
     broadcast: uploads.Compressor | None = None
 
     def ends(self, goal: int) -> list[int]:
@@ -159,9 +161,19 @@ def resolve(config: ConfigDict, sweep: Sweep) -> Settings:
         search=_choice(config, "search", ("grid", "halving")),
         extend=_choice(config, "extend", (False, True)),
         certificate=_choice(config, "certificate", (False, True)),
-        delta=None if config.get("privacy_delta") is None else _number(config, "privacy_delta"),
+        delta=_delta(config),
+        budget=None if config.get("privacy_budget") is None else _number(config, "privacy_budget"),
         broadcast=_broadcast(config),
     )
+
+
+def _delta(config: ConfigDict) -> float | None:
+    if config.get("privacy_delta") is None:
+        return None
+    delta = _number(config, "privacy_delta")
+    if not 0 < delta < 1:
+        raise ValueError(f"privacy_delta is {delta}; pass a number strictly between 0 and 1.")
+    return delta
 
 
 def _criterion(config: ConfigDict) -> Criterion:

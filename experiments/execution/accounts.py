@@ -1,9 +1,11 @@
 """What the noise of a sweep's uploads protects: epsilon in every row, and a ledger of all runs."""
 
+import contextlib
 import functools
 import hashlib
+import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -23,8 +25,18 @@ _OPEN = "measures, figures, checkpoints, and choices that are made by them"
 
 
 def delta_of(settings: Settings, data: ClientData) -> float:
-    """Return the delta of a sweep, by default the number of clients to the power of -1.1."""
-    return settings.delta or data.num_clients**-1.1
+    """Return the delta of a sweep, by default the number of clients to the power of -1.1.
+
+    Raises ``UserError`` for a default that is not below 1 / clients, as that of one client.
+    """
+    if settings.delta is not None:
+        return settings.delta
+    if data.num_clients == 1:
+        raise UserError(
+            "privacy_delta is 1 by default with one client, which promises nothing; pass a number "
+            "well below 1."
+        )
+    return data.num_clients**-1.1
 
 
 def epsilons_of(job: Job, settings: Settings) -> Callable[[int, int], float] | None:
@@ -41,7 +53,7 @@ def epsilons_of(job: Job, settings: Settings) -> Callable[[int, int], float] | N
     @functools.cache
     def epsilon(noise: float, rounds: int) -> float:
         entry = privacy.Releases(job.plan.cohort, noise, rounds)
-        return privacy.total_epsilon([entry], job.train.num_clients, delta)
+        return _total([entry], job.train, delta)
 
     return lambda point, rounds: epsilon(noises[point], rounds)
 
@@ -60,21 +72,45 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
         )
     runs = [[take(job.grid, p) for p in range(num_points(job.grid))] for job in jobs]
     runs *= len(settings.seeds)  # each algorithm and seed has cohorts of its own
-    limits = [
-        allowance(job.plan.cohort, runs, job.train.num_clients) for job, allowance in allowances
-    ]
+    with _large_deltas_are_on_the_page():
+        limits = [
+            allowance(job.plan.cohort, runs, job.train.num_clients) for job, allowance in allowances
+        ]
     least = min(limits)
     if least.rounds >= settings.num_rounds:
         return settings, None
     if not least.rounds:
         raise UserError(
-            f"no round is allowed to {sum(map(len, runs))} runs, as {least.detail}; add noise, or "
-            "run fewer."
+            f"no round is allowed to {sum(map(len, runs))} runs, as {least.detail}; "
+            f"{_instead(jobs, settings)}."
         )
     last = min(settings.criterion.last_rounds, least.rounds)
     criterion = settings.criterion._replace(last_rounds=last)
     fewer = settings._replace(num_rounds=least.rounds, criterion=criterion)
-    return fewer, f"All runs {Status.SPENT.sentence(least.rounds, least.detail)}."
+    sentence = f"All runs {Status.SPENT.sentence(least.rounds, least.detail)}"
+    return fewer, f"{sentence}; {_instead(jobs, settings)}."
+
+
+def _instead(jobs: Sequence[Job], settings: Settings) -> str:
+    """Return what the budget allows instead: more noise for all rounds, or one run alone."""
+    if settings.budget is None:  # a plan of the experiment's own has it
+        return "add noise, or run fewer"
+    plan, num_clients = jobs[0].plan, jobs[0].train.num_clients
+    target, delta = settings.budget, delta_of(settings, jobs[0].train)
+    noise = privacy.noise_for(
+        target,
+        delta,
+        plan.cohort,
+        num_clients,
+        settings.num_rounds * len(settings.seeds) * len(jobs),  # with cohorts of their own
+        num_runs=max(num_points(job.grid) for job in jobs),
+    )
+    hparams = take(jobs[0].grid, 0)
+    alone = privacy.rounds_within(target, delta, plan, num_clients, hparams=hparams)
+    return (
+        f"a noise_multiplier of {noise:.4g} allows {settings.num_rounds} rounds to all of them, "
+        f"and that of now {alone} to one run alone"
+    )
 
 
 def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str, Any]:
@@ -88,11 +124,12 @@ def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str
             noise = multiplier_of(job.plan, hparams) if job.plan.aggregator.noisy else 0.0
             for seed, curve in seeds.items():
                 entry = privacy.Releases(job.plan.cohort, noise, curve[-1]["round"])
-                largest = max(largest, privacy.total_epsilon([entry], data.num_clients, delta))
+                largest = max(largest, _total([entry], data, delta))
                 same[seed].append(entry)
         runs += [entry for of_seed in same.values() for entry in of_seed]
         entries += [entry for of_seed in same.values() for entry in side_by_side(of_seed)]
-    total = privacy.total_epsilon(entries, data.num_clients, delta)
+    total = _total(entries, data, delta)
+    large = privacy.large_delta(delta, data.num_clients)
     laws = {privacy.law(entry.cohort, data.num_clients) for entry in entries}
     return {
         "accounted as": "; ".join(sorted({law.name for law in laws})),
@@ -103,7 +140,7 @@ def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str
         "largest epsilon of one run": _shown(largest),
         "epsilon of all together, with the choice of the best": _shown(total),
         "not protected": _OPEN,
-    }
+    } | ({"large delta": f"{large[0].upper()}{large[1:]}"} if large else {})
 
 
 def side_by_side(runs: Sequence[privacy.Releases]) -> list[privacy.Releases]:
@@ -114,6 +151,18 @@ def side_by_side(runs: Sequence[privacy.Releases]) -> list[privacy.Releases]:
         entries[noise] += last - first
         first = last
     return [privacy.Releases(runs[0].cohort, noise, num) for noise, num in entries.items()]
+
+
+def _total(entries: Sequence[privacy.Releases], data: ClientData, delta: float) -> float:
+    with _large_deltas_are_on_the_page():
+        return privacy.total_epsilon(entries, data.num_clients, delta)
+
+
+@contextlib.contextmanager
+def _large_deltas_are_on_the_page() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "delta is .* clients")
+        yield
 
 
 def _shown(epsilon: float) -> float | str:

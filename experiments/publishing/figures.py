@@ -77,7 +77,7 @@ def draw(
         shown,
         _tables(summary),
         notes="\n\n".join(filter(None, (file.summary, notes))),
-        warnings=tables.edge_warnings(summary) + tables.budget_warnings(summary),
+        warnings=tables.edge_warnings(summary) + tables.privacy_warnings(summary),
         facts=_facts(run, summary),
     )
     return drawn

@@ -59,10 +59,10 @@ def edge_warnings(summary: dict) -> list[str]:
     ]
 
 
-def budget_warnings(summary: dict) -> list[str]:
-    """Return the sentence of a budget that ended the runs, if any."""
-    stopped = summary.get("privacy", {}).get("budget")
-    return [stopped] if stopped else []
+def privacy_warnings(summary: dict) -> list[str]:
+    """Return the sentences on a budget that ended the runs, and on a large delta, if any."""
+    known = summary.get("privacy", {})
+    return [known[name] for name in ("budget", "large delta") if name in known]
 
 
 def diverged(summary: dict) -> list[dict[str, Any]]:

@@ -42,7 +42,7 @@ class Estimate(NamedTuple):
     weight: Array
 
 
-class Server(NamedTuple):
+class FedDaServer(NamedTuple):
     """The model, the second moments, the rates 1 / H of the next round, and the estimate."""
 
     params: Params
@@ -153,7 +153,7 @@ def fed_da(
         # Without a metric yet, rates of zero keep all clients at w_0 in the first round.
         rates = jax.tree.map(jnp.zeros_like if is_adaptive else jnp.ones_like, wide)
         nothing = Estimate(tree.zeros_like(wide), jnp.zeros((), widest_dtype(params)))
-        return Server(params, second, rates, nothing), ()
+        return FedDaServer(params, second, rates, nothing), ()
 
     def broadcast(hparams, server):
         return Message(server.params, server.rates, server.estimate)
@@ -220,7 +220,7 @@ def fed_da(
             kept = Estimate(
                 tree.add(kept.gradient, mean_upload.change), kept.weight + totals.weight_change
             )
-        return Server(params, second, rates, kept)
+        return FedDaServer(params, second, rates, kept)
 
     def model(hparams, server):
         return server.params

@@ -24,7 +24,7 @@ class FedManifoldHparams(NamedTuple):
     server_lr: Positive = 1.0
 
 
-class Server(NamedTuple):
+class ManifoldServer(NamedTuple):
     """The server's state and message.
 
     Attributes:
@@ -160,7 +160,7 @@ def fed_manifold(
     def init(hparams, params):
         point, distance = project(params)
         zeros = tree.zeros_like(point)
-        return Server(point, zeros, tree.zeros_like(distance)), zeros
+        return ManifoldServer(point, zeros, tree.zeros_like(distance)), zeros
 
     def broadcast(hparams, server):
         return server
@@ -177,7 +177,7 @@ def fed_manifold(
         current = tree.add(server.direction, mean_upload.slope)
         point, distance = project(tree.add_scaled(server.point, -step, current))
         direction = tree.add_scaled(server.direction, fraction, mean_upload.slope)
-        return Server(point, direction, distance)
+        return ManifoldServer(point, direction, distance)
 
     def model(hparams, server):
         return server.point
@@ -195,7 +195,7 @@ def fed_manifold(
     def own_point_client_update(hparams, message, client, local, key):
         step = hparams.server_lr * hparams.client_lr * steps_of(local, hparams)
         point, distance = project(tree.add_scaled(client.start, -step, message))
-        server = Server(point, message, distance)
+        server = ManifoldServer(point, message, distance)
         result = client_update(hparams, server, client.slope, local, key)
         return result._replace(state=OwnPoint(point, result.state))
 

@@ -112,6 +112,7 @@ class Local:
         work = self.work
         if work.num_epochs is None or work.batch_size is None:
             return self._count
+        # Rounded up: the last, shorter batch of all epochs is a step.
         return (self._count * self.num_examples + work.batch_size - 1) // work.batch_size
 
     @property
@@ -178,6 +179,7 @@ class Local:
         max_steps = self.work.max_steps(self.max_size)
         taken = self.num_steps.astype(jnp.int32)
         if num_steps is not None:
+            # `num_steps` can only shorten the scan, whose length is static.
             taken = jnp.minimum(taken, jnp.asarray(num_steps).astype(jnp.int32))
         if num_steps is None and self.all_steps_equal:
             taken = None  # known before tracing: no step is masked or branched around
@@ -214,6 +216,7 @@ class Local:
         """The same client with a copy of its own rows, if that makes the gathers cheaper."""
         num_rows = jax.tree.leaves(self.rows)[0].shape[0]
         bytes_own = tree.num_bytes(self.rows) * self.max_size // num_rows
+        # A copy pays only if all of its rows are read.
         reads_all = self.max_size <= num_steps * (self.work.batch_size or 0)
         small = bytes_own <= _OWN_ROWS_BYTES
         if not (small and reads_all and rules.rules().gathers_by_source):
@@ -230,6 +233,7 @@ class Local:
 
     def _gather(self, step: Array, rows: Array, weights: Array | None) -> Batch:
         weights = jnp.ones(rows.shape[0]) if weights is None else weights
+        # Drawn within bounds; clamping would cost a comparison for every index.
         examples = jax.tree.map(lambda leaf: leaf.at[rows].get(mode="promise_in_bounds"), self.rows)
         return Minibatch(examples, weights, self.key, step)
 

@@ -45,6 +45,7 @@ def full_batches(
 
     def one_step(carry, index):
         batch = everything._replace(step=index)
+        # Every client takes all steps, so no step needs a mask or a branch.
         if taken is None:
             return step(carry, batch)
         return _step_if(index < taken, lambda carry: step(carry, batch), carry)
@@ -113,6 +114,7 @@ def _scan(step: Step, carry: PyTree, each: PyTree) -> tuple[PyTree, PyTree]:
     limit, unroll = rules.rules().unrolled_equations, 1
     if limit > 0:
         first = jax.tree.map(lambda leaf: leaf[0], each)
+        # By size: ten steps of a linear model are written out, a network's steps stay a loop.
         unroll = max(1, limit // num_equations(step, carry, first))
     return jax.lax.scan(step, carry, each, unroll=unroll)
 

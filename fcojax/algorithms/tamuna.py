@@ -42,7 +42,7 @@ class TamunaClient(NamedTuple):
     owned: PyTree
 
 
-class Sent(NamedTuple):
+class TamunaUpload(NamedTuple):
     """The displacement where the client owns it, and how that changed, which the server knows."""
 
     moved: Params
@@ -142,10 +142,10 @@ def tamuna(
         end = local.scan(step, message.center)
         moved = tree.sub(end, message.center)
         if owners is None:
-            return ClientResult(TamunaClient(control, end, ()), Sent(moved, ()), {})
+            return ClientResult(TamunaClient(control, end, ()), TamunaUpload(moved, ()), {})
         owned = owned_by(message.seed, local.client, end)
         # The server keeps a sum over clients of what each owns, so uploads are differences.
-        upload = Sent(times(owned, moved), tree.sub(owned, client.owned))
+        upload = TamunaUpload(times(owned, moved), tree.sub(owned, client.owned))
         return ClientResult(TamunaClient(control, end, owned), upload, {})
 
     def server_update(hparams, server, mean_upload, fraction, key):

@@ -1,4 +1,4 @@
-"""One mean of the uploads of a round: what of each client is collected, the sums, and their end."""
+"""One mean of the uploads of a round: each client's contribution, their sums, and the result."""
 
 import functools
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from fcojax.types import Array, Key, PyTree
 
 
 def opened(upload: PyTree) -> tuple[PyTree, list, Callable[[list, list], PyTree]]:
-    """Do as ``split`` does for what the server receives, where a ``Change`` stays one."""
+    """Split a decoded upload as ``split`` does; a ``Change`` stays one."""
     if isinstance(upload, Change):
         payload, public, join = split(upload.value)
         return Change(payload), public, join
@@ -29,7 +29,7 @@ def decoded_upload(
 
     Args:
       codec: the codec.
-      encoded: what was sent.
+      encoded: the result of ``encode``.
       payload: the payload before it was encoded, or its shapes.
       public: the public parts.
       join: from ``split``.
@@ -43,7 +43,7 @@ def decoded_upload(
 
 
 class Received(NamedTuple):
-    """What the server collects of one client, or of several along a leading axis."""
+    """One client's contribution, or several along a leading axis."""
 
     term: PyTree
     public: list
@@ -54,7 +54,7 @@ class Received(NamedTuple):
 def received(
     aggregator: Aggregator, hparams: PyTree, memory: PyTree, result: ClientResult
 ) -> Received:
-    """Return what is collected of one client, whose upload is as the server decoded it."""
+    """Return the contribution of one client from its result, whose upload has been decoded."""
     payload, public, _ = opened(result.upload)
     term = aggregator.term(hparams, payload, memory)
     metrics = merged(result.metrics, term.metrics, "client_update of the algorithm")
@@ -69,9 +69,9 @@ class Tally(NamedTuple):
         each times its client's weight.
       weight: the weights of counted clients.
       participants: number of clients that worked.
-      dropped: number of those whose results are not finite.
-      lost: number of those whose finite upload did not arrive.
-      left_out: number of those whose upload arrived and that the aggregator left out.
+      dropped: participants whose results are not finite.
+      lost: participants whose finite upload did not arrive.
+      left_out: participants whose upload arrived and was left out by the aggregator.
     """
 
     collected: tuple[PyTree, list, dict]
@@ -87,9 +87,9 @@ def empty_tally(aggregator: Aggregator, shapes: Received, num_places: int, dtype
 
     Args:
       aggregator: the aggregator.
-      shapes: of one client.
+      shapes: shapes of one client's contribution.
       num_places: places in a cohort.
-      dtype: of weights.
+      dtype: dtype of the weights.
     """
     collected = (
         aggregator.collect.start(shapes.term, num_places),
@@ -121,9 +121,13 @@ def added(
       places: place of each client in the draw.
     """
     present = weights > 0
+    # Each client is in one class only, so that participants = dropped + lost + left out + counted.
+    # A result that is not finite is dropped, whether or not it would have arrived.
     sound = present & finite
     arrived = sound if arrives is None else sound & arrives
     counted = arrived if clients.keep is None else arrived & clients.keep.astype(bool)
+    # Terms of clients that do not count may be NaN still. Collectors select by the weight before
+    # they multiply, since 0 * nan is nan, and one absentee would ruin the sum.
     weights = jnp.where(counted, weights, 0)
     terms, public, metrics = tally.collected
     collected = (
@@ -133,6 +137,7 @@ def added(
     )
 
     def count(which):
+        # With float64 enabled the sum of booleans is int64, and the tally is the carry of a scan.
         return jnp.sum(which, dtype=jnp.int32)
 
     after = Tally(
@@ -147,7 +152,7 @@ def added(
 
 
 class Population(NamedTuple):
-    """Sums of weights behind a round: of its cohort, of all, of a cohort on average; the largest.
+    """Weights of a round's cohort, of the population, of the average cohort; the largest weight.
 
     Weights of a tally are shares of ``cohort``, so that no sum of finite uploads overflows.
     """
@@ -159,13 +164,13 @@ class Population(NamedTuple):
 
 
 class RoundResult(NamedTuple):
-    """What the server has of a round, for its step.
+    """The result of a round, with which the server steps.
 
     Attributes:
       upload: the mean upload.
       fraction: the share of the population's weight behind it.
       step: whether the server steps.
-      memory: the aggregator's, for the next round.
+      memory: the aggregator's memory for the next round.
       metrics: means over the counted clients.
       counts: numbers of clients, by name.
     """
@@ -188,16 +193,16 @@ def concluded(
     key: Key,
     public_if_empty: list | None = None,
 ) -> RoundResult:
-    """Return what the server has of a round, from the sums over its clients.
+    """Return the result of a round from the sums over its clients.
 
     Args:
       aggregator: the aggregator.
       hparams: the hyperparameters.
       tally: the sums.
-      population: weights behind them.
-      shapes: of one client's result.
-      memory: the aggregator's.
-      key: of the aggregator in this round.
+      population: the weights behind the sums.
+      shapes: shapes of one client's result.
+      memory: the aggregator's memory.
+      key: the aggregator's key in this round.
       public_if_empty: the public parts in a round in which no client counts; zeros by default.
     """
     payload, _, join = opened(shapes.upload)
@@ -213,8 +218,11 @@ def concluded(
         largest=population.largest,
     )
     found = aggregator.finish(hparams, terms, weights, memory, key)
+    # Shapes alone: the dtypes of metrics, and whether clients can be left out.
     one = jax.eval_shape(functools.partial(received, aggregator, hparams, memory), shapes)
     payload = payload.value if isinstance(payload, Change) else payload
+    # Uploads in bfloat16 are summed and averaged in float32, in which aggregators answer; the
+    # algorithm is given its own dtype again.
     sums = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, tree.mean_dtype(leaf.dtype)), payload)
     require_same_form("finish of the aggregator", sums, found.mean, "mean")
     require_same_form("finish of the aggregator", memory, found.memory, "memory")
@@ -248,19 +256,19 @@ def aggregate(
     finite: Array,
     arrives: Array | None = None,
 ) -> tuple[RoundResult, Array]:
-    """Return what the server has of a round, from what came from each client.
+    """Return the result of a round from the results of its clients.
 
     ``run`` does the same chunk by chunk; this is for a server whose uploads come over a wire.
 
     Args:
-      aggregator: that of the plan.
+      aggregator: the plan's aggregator.
       hparams: the hyperparameters of the round.
       results: with a leading axis of clients; uploads as the codec decoded them. States are not
         read.
       weights: p_m of each client, 0 where it is absent.
       population: weights behind the round.
-      memory: the aggregator's.
-      key: of the aggregator in this round.
+      memory: the aggregator's memory.
+      key: the aggregator's key in this round.
       finite: whether each result is finite.
       arrives: whether each upload arrived; ``None`` if all did.
 
@@ -270,6 +278,7 @@ def aggregate(
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), results)
     clients = jax.vmap(lambda one: received(aggregator, hparams, memory, one))(results)
     first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), clients)
+    # Shares, as in `one_round`: a finite mean does not overflow on the way.
     shares = weights / jnp.where(population.cohort > 0, population.cohort, 1)
     places = jnp.arange(weights.shape[0], dtype=jnp.int32)
     tally = empty_tally(aggregator, first, weights.shape[0], shares.dtype)
@@ -287,6 +296,8 @@ def require_same_form(function: str, before: PyTree, after: PyTree, noun: str = 
       after: the result.
       noun: what both are.
     """
+    # As text: one comparison then covers structure, shapes and dtypes, and the message can print
+    # both.
     expected, found = (
         jax.tree.map(lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}", state)
         for state in (before, after)

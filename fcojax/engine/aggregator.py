@@ -64,6 +64,7 @@ class Term(NamedTuple):
 
     value: PyTree
     keep: Array | None = None
+    # Shared by all terms; nothing writes to it, as `merged` returns a new dictionary.
     metrics: dict[str, Array] = {}
 
 
@@ -104,7 +105,7 @@ class Noise(NamedTuple):
 
 
 class Allowance(NamedTuple):
-    """How many rounds each run may have, and what they use up, to continue a sentence."""
+    """How many rounds each run may have, and why, as the end of a sentence."""
 
     rounds: int
     detail: str
@@ -141,6 +142,7 @@ class Stacked(NamedTuple):
 
 def _no_sum(shapes: PyTree, num_places: int) -> PyTree:
     del num_places
+    # At least float32: a sum of ones in bfloat16 stops growing at 256.
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, tree.mean_dtype(leaf.dtype)), shapes)
 
 
@@ -159,6 +161,7 @@ def _no_rows(shapes: PyTree, num_places: int) -> Stacked:
     rows = jax.tree.map(
         lambda leaf: jnp.zeros((num_places, *leaf.shape), tree.mean_dtype(leaf.dtype)), shapes
     )
+    # Zeros, not NaN: the stacks of devices are added up, and each row is written on one of them.
     return Stacked(rows, jnp.zeros(num_places, jnp.result_type(float)))
 
 
@@ -197,9 +200,9 @@ class Codec(NamedTuple):
       encode: ``(hparams, payload, residual, client_key, round_key) -> (encoded, residual)`` for one
         client; from ``round_key`` all clients and the server draw the same, such as a coin.
       decode: ``(encoded) -> payload``, or a ``Change`` of one.
-      num_bytes: ``(hparams, encoded) -> bytes``, by default those of all arrays. Some may be known
-        to the server, such as what is drawn from a key. It may depend on shapes, on ``hparams`` and
-        on what is drawn from the round's key, not on the payload.
+      num_bytes: ``(hparams, encoded) -> bytes``, by default of all arrays. Some may be known to the
+        server, such as what is drawn from a key. It may depend on shapes, on ``hparams`` and on
+        what is drawn from the round's key, not on the payload.
       feeds_back: whether a residual is added to later uploads. An algorithm whose uploads mean
         something else in the next round is then refused.
 
@@ -233,7 +236,7 @@ def no_memory(payload: PyTree) -> tuple:
 
 
 def whole(hparams: Any, payload: PyTree, memory: PyTree) -> Term:
-    """Return the payload as it is."""
+    """Return the payload unchanged, as the term of a mean."""
     del hparams, memory
     return Term(payload)
 
@@ -250,6 +253,8 @@ def weighted_mean(
 
 def mean_of(total: PyTree, weights: RoundWeights) -> PyTree:
     """Return a sum of clients, each times its share of the cohort's weight, as their mean."""
+    # Without a counted client the sum is zero: divided by one it stays zero, where 0 / 0 is NaN in
+    # the value and in every derivative.
     return tree.scale(1 / jnp.where(weights.share > 0, weights.share, 1), total)
 
 
@@ -266,8 +271,8 @@ class Aggregator(NamedTuple):
         differs between all hyperparameters; otherwise the points of a sweep share it.
       noisy: whether it adds noise for privacy: a ``Noise`` that says how much, or ``True``, which
         accounts refuse. Selection gives folds noise of their own and refuses a refit without it.
-      takes_changes: whether payloads are a ``Change`` each, which codecs such as that of
-        ``uploads.ef21`` decode to.
+      takes_changes: whether payloads are a ``Change`` each, to which codecs such as the
+        one of ``uploads.ef21`` decode.
 
     Example:
       >>> import fcojax, jax, jax.numpy as jnp, numpy as np
@@ -321,6 +326,7 @@ class Uploads(NamedTuple):
 
 def split(upload: PyTree) -> tuple[list, list, Callable[[list, list], PyTree]]:
     """Return the private and the public parts of an upload, and a function that joins them."""
+    # A public part may hold a whole subtree, which then bypasses codec and aggregator as one.
     parts, structure = jax.tree.flatten(upload, is_leaf=_is_public)
     public = [_is_public(part) for part in parts]
 

@@ -1,12 +1,13 @@
 """The loop over the clients of a cohort, chunk by chunk, into one weighted sum.
 
-Memory is that of one chunk of clients. A client is *counted* if its upload arrives, is finite and
-is no outlier; only then does it enter the sums and keep its new state.
+Only one chunk of clients is in memory at a time. A client is *counted* if its upload arrives, is
+finite and is not left out by the aggregator; only then does it enter the sums and keep its new
+state.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,8 +47,8 @@ class RoundContext(NamedTuple):
       data: the clients of this device.
       key: PRNG key of the run.
       index: index of the round, from 0.
-      noise_key: for aggregators; with noise it differs between the points of a sweep.
-      memory: what the aggregator keeps.
+      noise_key: the aggregator's key; with noise it differs between the points of a sweep.
+      memory: the aggregator's memory.
     """
 
     algorithm: Algorithm
@@ -100,11 +101,17 @@ def slots_of(context: RoundContext, cohort: Draw) -> Slots:
     members, (_, present, arrives) = cohort.indices, cohort
     if data.held is None:
         rows = members - first_client
-    else:  # a block of a population on disk holds some clients only
+    else:
+        # A block of a population on disk holds some clients, in ascending order.
         rows = jnp.searchsorted(data.held.members, members).astype(members.dtype)
+    # Absent places, and other devices' members, have no row here: they compute some row of this
+    # device, with weight zero.
     rows = jnp.clip(rows, 0, data.clients_per_shard - 1)
+    # In place of `data.weights[rows]`: on a CPU XLA runs a gather from a long array on all cores, 4
+    # microseconds for ten numbers out of a million.
     each = jax.vmap(lambda row: small_slice(data.weights, row, 1)[0])(rows)
     weights = jnp.where(present, each, 0)
+    # On a mesh even a full cohort leaves chunks empty: each device has places for all members.
     can_be_empty = context.plan.cohort.can_be_absent or data.num_shards > 1
     return Slots(rows, places, weights, arrives, first_client, can_be_empty)
 
@@ -113,16 +120,22 @@ def _on_this_shard(data: ClientData, cohort: Draw) -> tuple[Draw, Array, Array]:
     """Return the draw with this device's own members first, their places, and its first client."""
     first_client = jax.lax.axis_index("clients") * data.clients_per_shard
     if cohort.members is None:
+        # Everyone: this device's own rows in their order, with no gather. Outside of `shard_map`,
+        # over a sharded axis of clients, `x[members]` would make XLA all-reduce the examples of the
+        # cohort in every round.
         places = first_client + jnp.arange(data.clients_per_shard, dtype=jnp.int32)
         own = True
     else:
         first, after = first_client, first_client + data.clients_per_shard
         own = (cohort.members >= first) & (cohort.members < after)
         # The chunks after a device's own members are empty and skipped.
+        # A stable sort: own members keep the order of the draw.
         places = jnp.argsort(~own).astype(jnp.int32)
         own = own[places]
 
     def here(part):
+        # Clients that only pad the population to a multiple of the devices have places beyond the
+        # draw: absent.
         return part.at[places].get(mode="fill", fill_value=False)
 
     arrives = None if cohort.arrives is None else here(cohort.arrives)
@@ -144,14 +157,20 @@ def run_clients(
       rows: all clients' states.
 
     Returns:
-      The sums, and all rows, with those of counted clients replaced.
+      The sums, and all rows, in which counted clients have their new states.
     """
     num_slots = slots.rows.shape[0]
     num_chunks = -(-num_slots // (context.plan.client_chunk_size or num_slots))
+    # Evenly: ten members in chunks of at most eight run as five and five; eight and two would
+    # compute six empty slots.
     per_chunk = -(-num_slots // num_chunks)
     slots = _padded(slots, num_chunks * per_chunk - num_slots)
+    # A single chunk is empty only if the whole cohort is. On an accelerator the host would wait for
+    # the branch's condition in every round.
     if num_chunks == 1 and rules().masks:
         slots = slots._replace(can_be_empty=False)
+    # Chunks of similar clients save rows and steps. A single chunk pads to the largest client in
+    # any order, and a chunk of one client pads to its own size.
     if padding.sizes_matter(context.plan.work, context.data) and 1 < per_chunk < num_slots:
         sizes = padding.num_examples_of(context.data, slots.rows, slots.weights)
         order = padding.order_by_size(sizes)
@@ -169,6 +188,9 @@ def run_clients(
         tally, all_rows = carry
         members, places, weights, arrives = chunk
         before = jax.tree.map(lambda leaf: leaf[members], all_rows)
+        # The clients of a chunk run side by side: on a CPU as many as a core's cache holds, on a
+        # GPU as many as memory holds. On a CPU W2 takes 27 ms a round one by one, 37 by four, 116
+        # with all 59 at once.
         result, finite = _chunk_results(
             context, one_client, slots.can_be_empty, members, weights, before
         )
@@ -181,6 +203,8 @@ def run_clients(
         )
         return (tally, after), None
 
+    # Places of the whole draw, not the slots of this device: a `STACK` writes each client at its
+    # place, so that the stacks of devices have disjoint rows and their sum is the cohort.
     num_places = context.plan.cohort.size(context.data.num_clients)
     one = jax.eval_shape(collected, shapes)
     start = (empty_tally(aggregator, one, num_places, slots.weights.dtype), rows)
@@ -197,6 +221,8 @@ def _padded(slots: Slots, num_empty: int) -> Slots:
     """Append empty slots, so that all chunks have the same length."""
     arrives = None if slots.arrives is None else jnp.pad(slots.arrives, (0, num_empty))
     return slots._replace(
+        # Row 0 with weight zero: its result is computed and discarded, and its state is not
+        # written.
         rows=jnp.pad(slots.rows, (0, num_empty)),
         places=jnp.pad(slots.places, (0, num_empty)),
         weights=jnp.pad(slots.weights, (0, num_empty)),
@@ -208,8 +234,11 @@ def _padded(slots: Slots, num_empty: int) -> Slots:
 def client_function(context: RoundContext, message: PyTree, first_client: Array | int) -> OneClient:
     """Return ``(row, rows before, max_size) -> (result, finite)``: one client's work and codec."""
     algorithm, plan, data = context.algorithm, context.plan, context.data
+    # One stream for each purpose: a codec that draws more numbers leaves a client's own draws and
+    # its minibatches unchanged, so that runs with and without it are comparable.
     client_key = purpose_key(context.key, CLIENT, context.index)
     encode_key = purpose_key(context.key, ENCODE, context.index)
+    # Not folded by client: all clients and the server toss the same coin.
     shared_key = purpose_key(context.key, SHARED, context.index)
 
     def client_and_codec(hparams, message, before: Rows, local, key, encode_key):
@@ -219,6 +248,8 @@ def client_function(context: RoundContext, message: PyTree, first_client: Array 
                 f"client_update returned {shown(result)}; return a ClientResult(state, upload, "
                 "metrics)."
             )
+        # Without this check a scan fails over its carry, in a message that does not name
+        # client_update.
         require_same_form("client_update", before.states, result.state)
         if plan.codec is None:
             return result._replace(state=Rows(result.state, before.residuals))
@@ -227,10 +258,14 @@ def client_function(context: RoundContext, message: PyTree, first_client: Array 
         )
         return result._replace(state=Rows(result.state, residual), upload=upload)
 
+    # Uploads and states decide whether a client counts; a metric that is NaN only shows in the
+    # history. The codec is inside the guard, because encoding can overflow too.
     compute = guarded(client_and_codec, lambda result: (result.upload, result.state))
 
     @functools.partial(jax.jit, static_argnames="max_size")  # traced once for all uses
     def one_client(row, before: Rows, max_size=data.max_size) -> tuple[ClientResult, Array]:
+        # Keys are folded by the index in the population, so that a client draws the same on a mesh,
+        # from disk, and in any chunk.
         client = first_client + row if data.held is None else data.held.members[row]
         local = local_handle(data, plan.work, context.key, context.index, client, row, max_size)
         keys = jax.random.fold_in(client_key, client), jax.random.fold_in(encode_key, client)
@@ -280,25 +315,15 @@ def through_codec(
     Args:
       codec: the codec.
       hparams: the hyperparameters of the round.
-      upload: what the client uploads.
-      residual: what was left out before.
-      key: of the client in this round.
-      round_key: of the round.
+      upload: the client's upload.
+      residual: the client's residual.
+      key: the client's key in this round.
+      round_key: the key that all clients share in this round.
     """
     payload, public, join = split(upload)
     encoded, after = codec.encode(hparams, payload, residual, key, round_key)
     require_same_form("encode of the codec", residual, after, "residual")
     return decoded_upload(codec, encoded, payload, public, join), after
-
-
-def one_update(
-    algorithm: Algorithm, plan: Plan, hparams: PyTree, server: PyTree, client: PyTree, data: Any
-) -> ClientResult:
-    """Return the result of the first client's work in the first round, for its shapes."""
-    key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)
-    local = local_handle(data.local(), plan.work, key, zero, zero, zero)
-    message = algorithm.broadcast(hparams, server)
-    return algorithm.client_update(hparams, message, client, local, key)
 
 
 def _chunk_results(
@@ -314,6 +339,7 @@ def _chunk_results(
 
     def padded_results(max_size, rows, before):
         compute = functools.partial(one_client, max_size=max_size)
+        # An axis of one client would only slow compilation down.
         if rows.shape[0] > 1:
             return jax.vmap(compute)(rows, before)
         result = compute(rows[0], jax.tree.map(lambda leaf: leaf[0], before))
@@ -324,12 +350,16 @@ def _chunk_results(
             return padded_results(context.data.max_size, rows, before)
         sizes = padding.num_examples_of(context.data, rows, weights)
         branches = [functools.partial(padded_results, bound) for bound in bounds]
+        # Of these programs one runs: a chunk of small clients does not pay for the largest client.
         return jax.lax.switch(padding.branch(bounds, sizes), branches, rows, before)
 
     if not can_be_empty:
         return results(rows, before)
+    # Traced once, for its shapes and for the branch.
     results = jax.jit(results)
     shapes = jax.eval_shape(results, rows, before)
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    # One condition for all runs of a sweep. With one for each seed XLA ran both sides and copied
+    # all examples for each: 37 ms a round in place of 1, for 2 x 3 runs over 4,000 clients.
     needed = batch_max(jnp.any(weights > 0))
     return jax.lax.cond(needed, results, lambda rows, before: zeros, rows, before)

@@ -38,6 +38,7 @@ def take_points(state: State, points: np.ndarray) -> State:
 
 def take_seeds(state: State, seeds: np.ndarray) -> State:
     """Return a sweep's state at some seeds; the round belongs to all seeds alike."""
+    # Keys have an axis of seeds alone; all other parts have points before seeds.
     runs = jax.tree.map(lambda leaf: leaf[:, seeds], _by_point(state))
     return state._replace(key=state.key[seeds], **runs)
 
@@ -51,6 +52,7 @@ def join_points(states: Sequence[State]) -> State:
     """Return the states of several groups of points as one, on the host if there are several."""
     if len(states) == 1:
         return states[0]
+    # On the host, where a new number of points compiles nothing.
     parts = [jax.device_get(_by_point(state)) for state in states]
     joined = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     return states[0]._replace(**joined)
@@ -63,6 +65,7 @@ def take_leaves(leaves: PyTree, points: np.ndarray) -> PyTree:
 
 def put_leaves(leaves: PyTree, some: PyTree, points: np.ndarray) -> PyTree:
     """Return arrays with axes [points, ...] with some points replaced."""
+    # Padded points name the last one several times; its copies hold equal values.
     return jax.tree.map(lambda leaf, part: leaf.at[points].set(part), leaves, some)
 
 

@@ -64,15 +64,19 @@ def find_first_nonfinite(
       NonFinite(round=1, client=1, leaf='upload')
     """
     plan, hparams = as_plan(plan), as_arrays(hparams)
+    # Choose the chunks that the run chose: another order of summation rounds differently, and the
+    # number that overflowed there might stay finite here.
     plan = with_chunk_size(plan, algorithm, hparams, data, state)
     for _ in range(num_rounds):
         cohort = draw_cohort(plan, data, state.key, state.round)
         for client in cohort.indices[cohort.present].tolist():
+            # The index is traced, so one program serves all clients.
             bad = _of_client(algorithm, plan, hparams, data, state, jnp.asarray(client, jnp.int32))
             leaf = _first_name(bad)
             if leaf is not None:
                 return NonFinite(int(state.round) + 1, client, leaf)
         state, history = advance(algorithm, hparams, state, data, plan, num_rounds=1)
+        # All uploads were finite but the server's step was not.
         if int(history["refused"][0]):
             return NonFinite(int(state.round), None, "the server's state")
     return None
@@ -82,6 +86,7 @@ def find_first_nonfinite(
 def _of_client(algorithm, plan, hparams, data, state, client) -> PyTree:
     """Return which leaves of one client's upload and state are not finite."""
     now = at_round(hparams, state.round)
+    # Only aggregators use the noise key, and none runs here.
     context = RoundContext(algorithm, plan, now, data, state.key, state.round, state.key)
     one_client = client_function(context, algorithm.broadcast(now, state.server), 0)
     before = jax.tree.map(lambda leaf: leaf[client], Rows(state.clients, state.residuals))

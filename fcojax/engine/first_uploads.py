@@ -32,6 +32,7 @@ def one_update(
 
 
 def _update_of(algorithm, plan, hparams, server, client, data, index) -> ClientResult:
+    # Any key and round will do: callers read only shapes and dependences from the result.
     key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)
     local = local_handle(data.local(), plan.work, key, zero, index, index)
     message = algorithm.broadcast(hparams, server)
@@ -50,6 +51,7 @@ def first_uploads(
       states: the first states of the server and of a client.
       data: the clients.
     """
+    # The plain mean keeps nothing, so no client needs to be traced.
     if plan.codec is None and plan.aggregator is MEAN:
         return FirstUploads()
     server, client = states
@@ -71,6 +73,7 @@ def kept_for(plan: Plan, hparams: PyTree, result: ClientResult) -> tuple[PyTree,
       hparams: the hyperparameters of the first round.
       result: the shapes of one client's result.
     """
+    # Residuals and memory start from zeros, because nothing has been sent yet.
     zeros = [jnp.zeros(leaf.shape, leaf.dtype) for leaf in split(result.upload)[0]]
     residual, key = (), jax.random.key(0)
     if plan.codec is not None:
@@ -126,6 +129,9 @@ def require_fitting(
             "clients and needs each of them in every round; pass another aggregator."
         )
     found = jax.eval_shape(functools.partial(_finished, plan, hparams, memory), one.term)
+    # SCAFFOLD adds `fraction` times the mean to its control variate. An estimate over all clients
+    # includes the absent ones, and the product would count them wrongly. FedAvg ignores `fraction`,
+    # so it passes.
     if found.fraction is None and reads_fraction(algorithm, hparams, server, result.upload):
         raise ValueError(
             "the algorithm's server adds up its uploads, in proportion to fraction, and the "
@@ -147,6 +153,8 @@ def reads_fraction(algorithm: Algorithm, hparams: PyTree, server: PyTree, upload
     def step(fraction, hparams, server, upload):
         return algorithm.server_update(hparams, server, upload, fraction, jax.random.key(0))
 
+    # Decided from the equations of the traced step, so an argument that the step does not use does
+    # not count.
     fraction = jax.ShapeDtypeStruct((), jnp.result_type(float))
     return any(depend_on_first(step, fraction, hparams, server, upload))
 
@@ -154,6 +162,7 @@ def reads_fraction(algorithm: Algorithm, hparams: PyTree, server: PyTree, upload
 def _finished(plan: Plan, hparams: PyTree, memory: PyTree, term: PyTree) -> Any:
     """Return what the aggregator makes of a round in which no client counts."""
     one, zero = jnp.ones(()), jnp.zeros((), jnp.int32)
+    # Any numbers will do: callers read only the form of the answer.
     weights = RoundWeights(0 * one, one, one, zero, zero, one, one)
     shapes = jax.eval_shape(lambda: term)
     collected = plan.aggregator.collect.start(shapes, 1)
@@ -167,12 +176,18 @@ def _require_equal_public_parts(algorithm, plan, hparams, states, data) -> None:
     surely as one that depends on the data.
     """
     server, client = states
+    work = plan.work
+    if work.counts is not None and len(set(work.counts)) == 1:
+        # Equal counts, given one by one, tell nobody apart.
+        plan = plan._replace(work=work._replace(counts=None, fewest=None))
 
     def public(seen, hparams, server):
         client, data, index = seen
         result = _update_of(algorithm, plan, hparams, server, client, data, index)
         return split(result.upload)[1]
 
+    # Everything that can differ between two clients, the index included: a plan may give each
+    # client its own number of steps.
     seen = client, data, jnp.zeros((), jnp.int32)
     if any(depend_on_first(public, seen, hparams, server)):
         raise ValueError(
@@ -189,6 +204,7 @@ def _require_known_size(codec: Codec, hparams: PyTree, payload: list, residual: 
         encoded, _ = codec.encode(hparams, *given, jax.random.key(0), round_key)
         return jnp.asarray(codec.num_bytes(hparams, encoded))
 
+    # Bytes are computed once in a round, on zeros, and multiplied by the participants.
     if any(depend_on_first(num_bytes, (payload, residual), hparams, jax.random.key(0))):
         raise ValueError(
             "num_bytes of the codec depends on the payload, and bytes are counted once a round for "

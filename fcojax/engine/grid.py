@@ -79,6 +79,7 @@ def log_spaced(low: Positive, high: Positive, num: Count) -> list[float]:
     """
     if low > high:
         raise ValueError(f"low is {low}, above high = {high}; pass low <= high.")
+    # Seven digits, what float32 holds: 0.1 in tables and file names, not 0.10000000000000002.
     return [float(f"{value:.7g}") for value in np.geomspace(low, high, num)]
 
 
@@ -102,6 +103,7 @@ def random_draws(
       >>> grid.client_lr.shape, bool((grid.client_lr > 1e-3).all())
       ((5,), True)
     """
+    # numpy draws the same numbers on every platform.
     rng = np.random.default_rng(seed)
     ends = _with_defaults(
         hparams_type, {name: _ends(name, given) for name, given in ranges.items()}
@@ -111,6 +113,7 @@ def random_draws(
         if not high:
             columns.append([low] * num)
         else:
+            # Log-uniform: a value between 0.001 and 0.01 is as likely as one between 0.1 and 1.
             columns.append(np.exp(rng.uniform(np.log(low), np.log(high[0]), num)).tolist())
     return _grid(hparams_type, list(zip(*columns, strict=True)))
 
@@ -151,6 +154,7 @@ def _as_lists(values: dict[str, Any]) -> dict[str, list]:
     lists = {}
     for name, column in values.items():
         try:
+            # Both are sequences to Python: a string of letters, a schedule of its one field.
             one = isinstance(column, str) or is_schedule(column)
             lists[name] = None if one else list(column)
         except TypeError:
@@ -165,11 +169,13 @@ def _as_lists(values: dict[str, Any]) -> dict[str, list]:
 def _with_defaults(hparams_type: type, values: dict[str, list]) -> list[list]:
     """Return one list per field, in order: its values, or its default alone."""
     fields = checked_type(hparams_type)._fields
+    # The constructor refuses unknown fields and missing ones.
     first = hparams_type(**{name: column[0] for name, column in values.items()})
     return [values.get(field, [getattr(first, field)]) for field in fields]
 
 
 def _grid(hparams_type: type, points: list[tuple]) -> PyTree:
+    # Point by point, so that the message names a value and not a column.
     for point in points:
         require_hparams(hparams_type(*point))
     columns = zip(*points, strict=True)

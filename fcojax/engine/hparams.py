@@ -42,7 +42,7 @@ def schedule(values: Any, num_rounds: Count | None = None) -> Schedule:
     if num_rounds is not None:
         values = _tabulated(values, num_rounds)
     if is_schedule(values):
-        raise ValueError(f"{shown(values)} is a schedule already; pass it as it is.")
+        raise ValueError(f"{shown(values)} is a schedule already; pass it without schedule().")
     values = _numbers(values)
     if values.ndim == 0 or values.shape[0] == 0:
         raise ValueError(f"the schedule has shape {values.shape}; pass a value for each round.")
@@ -55,6 +55,7 @@ def _tabulated(function: Callable, num_rounds: int) -> Array:
 
 
 def _numbers(values: Any) -> Array:
+    # A traced schedule has a shape to check, and no numbers yet.
     if isinstance(values, Tracer):
         return values
     try:
@@ -87,9 +88,12 @@ def extended(base: type, name: str, **defaults: Any) -> type:
     annotations = field_annotations(base)
     fields = [(field, annotations.get(field, Real)) for field in (*base._fields, *defaults)]  # pyright: ignore
     known = dict(base._field_defaults) | defaults  # pyright: ignore
+    # The functional form of `NamedTuple` takes no defaults, so they are set afterwards, as a class
+    # statement sets them.
     both = typing.NamedTuple(name, fields)  # pyright: ignore
     both.__new__.__defaults__ = tuple(known[field] for field, _ in fields if field in known)
     both._field_defaults = known
+    # `require_type` reads this: an algorithm for the base accepts the extended type too.
     both.extends = (base, *getattr(base, "extends", ()))  # pyright: ignore
     return both
 
@@ -128,18 +132,22 @@ def as_arrays(hparams: PyTree) -> PyTree:
     """
     if not hasattr(type(hparams), "_field_defaults"):
         raise ValueError(f"hparams is {shown(hparams)}; pass a named tuple of numbers.")
+    # A field whose default is an integer, such as a number of steps, keeps integers.
     defaults = type(hparams)._field_defaults
 
     def one(name, value):
         if is_schedule(value):
             return Schedule(one(name, value.values))
+        # client_lr=1 becomes the float 1.0; as an integer it would be another program than 0.5.
         if name in defaults and _is_real(defaults[name]):
             return tree.as_array(value, jnp.result_type(float))
+        # Converted on the host: `jnp.asarray` of a number compiles a program, which takes 20 ms.
         value = tree.as_array(value, float) if isinstance(value, float) else jnp.asarray(value)
         if jnp.issubdtype(value.dtype, jnp.floating):
             return value.astype(jnp.result_type(float))
         return value
 
+    # Not Python numbers: these are weakly typed, and as arguments cause another trace than arrays.
     return type(hparams)(*map(one, hparams._fields, hparams))
 
 
@@ -149,5 +157,5 @@ def _is_real(default: Any) -> bool:
 
 
 def number(hparams: Any, given: Any) -> Any:
-    """Return a number, or what a function of the hyperparameters makes it, so that it is swept."""
+    """Return a number, or the value of a function of the hyperparameters, which can be swept."""
     return given(hparams) if callable(given) else given

@@ -39,7 +39,7 @@ def kkt_violation(
     Args:
       loss: one loss per example.
       penalty: psi.
-      scale: lambda, its strength.
+      scale: its strength, lambda.
       params: the point w.
       data: the clients.
 
@@ -60,16 +60,19 @@ def violation_at(gradient: Params, penalty: Penalty, scale: Scalar, params: Para
     Args:
       gradient: the gradient of F at the point.
       penalty: psi.
-      scale: lambda, its strength.
+      scale: its strength, lambda.
       params: the point w.
     """
+    # A point is optimal if -grad F is a subgradient of psi there.
     slope = tree.scale(-1, gradient)
     if penalty.subdiff_distance is not None:
         return penalty.subdiff_distance(params, slope, scale)
+    # Fallback for penalties without a closed form of that distance.
     moved = penalty.prox(tree.add(params, slope), 1.0, scale)
     return tree.euclidean_norm(tree.sub(params, moved))
 
 
+# Memoised: the certificate is a static part of the program, so a rebuilt one would compile again.
 @memoised
 @validated
 def kkt(loss: Loss, penalty: Penalty) -> Observe:
@@ -85,6 +88,7 @@ def kkt(loss: Loss, penalty: Penalty) -> Observe:
     """
 
     def certificate(hparams, model, data):
+        # A method without a penalty has no strength: its problem is to minimise F alone.
         scale = getattr(hparams, "penalty_scale", 0.0)
         return {VIOLATION: kkt_violation(loss, penalty, scale, model, data)}
 

@@ -17,7 +17,9 @@ from fcojax.xla.loops import batch_max
 def sizes_matter(work: Work, data: ClientData) -> bool:
     """Return whether clients of different sizes have different amounts of work."""
     if work.batch_size is None:
+        # Each step takes all rows: sizes matter if clients are padded to different bounds.
         return len(data.size_bounds) > 1
+    # Minibatches have one size; clients then differ only in their number of steps, as with epochs.
     return work.max_steps(data.min_size) < work.max_steps(data.max_size)
 
 
@@ -33,11 +35,14 @@ def num_examples_of(data: ClientData, rows: Array, weights: Array) -> Array:
 
 def order_by_size(num_examples: Array) -> Array:
     """Return the order that puts clients of similar size into one chunk, absent ones last."""
+    # Absent clients count as empty, so the last chunks hold no one and are skipped.
     return jnp.argsort(-num_examples)
 
 
 def branch(bounds: tuple[int, ...], sizes: Array) -> Array:
     """Return the index of the least bound that holds a chunk's clients, in all mapped runs."""
+    # A bound that differed between the runs of a sweep would turn the branch into a `select`, which
+    # computes every bound.
     largest = batch_max(jnp.max(sizes))
     return jnp.sum(jnp.asarray(bounds[:-1], largest.dtype) < largest, dtype=jnp.int32)
 
@@ -61,6 +66,7 @@ def padded_share(data: ClientData, work: Work, client_chunk_size: Count = 1) -> 
     """
     num_chunks = -(-data.num_clients // client_chunk_size)
     per_chunk = -(-data.num_clients // num_chunks)
+    # Chunks as `run_clients` makes them: sorted by size, of equal length.
     sizes = jnp.sort(data.sizes)[::-1]
     largest = sizes[::per_chunk]
     if work.batch_size is None:
@@ -71,5 +77,7 @@ def padded_share(data: ClientData, work: Work, client_chunk_size: Count = 1) -> 
     if work.num_epochs is not None:
         return 1 - work.num_epochs * sum(sizes.tolist()) / slots
     in_a_step = sizes if not work.replace else jnp.full_like(sizes, work.batch_size)
+    # With replacement even a client with few examples fills a batch; without it, the rest is
+    # padding.
     drawn = jnp.minimum(in_a_step, work.batch_size).tolist()
     return 1 - work.max_steps(1) * sum(drawn) / slots

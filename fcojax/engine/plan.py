@@ -20,7 +20,7 @@ class Plan(NamedTuple):
     Attributes:
       work: how much each client does: ``local_steps(...)`` or ``local_epochs(...)``.
       cohort: which clients take part; everyone by default.
-      codec: how uploads are encoded; ``None`` to send them as they are.
+      codec: how uploads are encoded; ``None`` to send them unchanged.
       aggregator: what the server makes of the uploads; their weighted mean by default.
       client_chunk_size: number of clients that are vmapped together; ``None`` chooses it by the
         rules for the backend.

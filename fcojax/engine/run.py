@@ -71,8 +71,8 @@ def run(
         ``eval_every`` rounds.
       context: arrays that ``observe`` needs, such as a validation set.
       progress: ``(rounds, history)``, called on the host after every ``eval_every`` rounds with the
-        number of rounds so far and their entry of the history; a program of these rounds then takes
-        the place of that of the whole run, with the same result. Not inside ``jit`` or ``vmap``.
+        number of rounds so far and their entry of the history; a program of these rounds then
+        replaces the program of the whole run, with the same result. Not inside ``jit`` or ``vmap``.
 
     Returns:
       The model after the last round, and the history as ``fcojax.advance`` returns it.
@@ -121,16 +121,24 @@ def run_compiled(
     """Start, advance and read the model; for a vector of keys with axes [points, seeds]."""
     state = start_traced(program.algorithm, program.plan, None, hparams, params, data, key)
     histories = []
+    # A budget may end a run between two evaluations; a shorter block then follows the equal ones.
     for part in program.parts():
         state, history = advance_traced(part, hparams, data, state, context)
         histories.append(history)
     if len(histories) > 1:
+        # The axis of evaluations: after points and seeds in a sweep, otherwise the first.
         history = jax.tree.map(lambda *parts: jnp.concatenate(parts, 2 * key.ndim), *histories)
     return read_model_traced(program.algorithm, hparams, state), history
 
 
 def run_in_blocks(
-    program: Program, hparams, params, data, key, context, progress: Report
+    program: Program,
+    hparams: PyTree,
+    params: Params,
+    data: ClientData,
+    key: Key,
+    context: PyTree,
+    progress: Report,
 ) -> tuple[Params, PyTree]:
     """Do as ``run_compiled``, with one program for each evaluation and a report after it."""
     state = start_compiled(program.algorithm, program.plan, None, hparams, params, data, key)
@@ -142,7 +150,9 @@ def run_in_blocks(
     parts = [[part._replace(num_evaluations=1)] * part.num_evaluations for part in program.parts()]
     histories = []
     for block in itertools.chain(*parts):
+        # Nobody else holds this state, so each block writes over the rows of the one before.
         state, history = advance_donating(block, hparams, data, state, context)
+        # Reading the round waits for the block, so the report is of finished rounds.
         progress(int(state.round), history)
         histories.append(history)
     joined = join_histories(histories, axis=2 * key.ndim)
@@ -153,6 +163,8 @@ def join_histories(histories: list[PyTree], axis: int) -> PyTree:
     """Concatenate along the axis of evaluations."""
 
     def one(*leaves):
+        # With several processes each host holds a part, so a program on all devices has to join
+        # them.
         if not leaves[0].is_fully_addressable:
             return jnp.concatenate(leaves, axis)
         # On the host, where a new number of evaluations needs no compilation.
@@ -176,6 +188,7 @@ def warn_if_nonfinite(history: dict[str, Array], grid: PyTree = None) -> None:
     if any(isinstance(count, Tracer) or not count.is_fully_addressable for count in counts):
         return
     participants, dropped, refused = map(np.asarray, counts)
+    # An empty cohort is no failure: coin flips may leave everybody out.
     failed = ((participants > 0) & (dropped >= participants)) | (refused > 0)
     if failed.any():
         first = int(np.asarray(history["round"])[failed].min())
@@ -200,6 +213,7 @@ def _points(grid: PyTree, indices: np.ndarray) -> str:
     """
     plain = {name: column for name, column in grid._asdict().items() if _is_plain(column)}
     columns = {name: np.asarray(column) for name, column in plain.items()}
+    # Name only the fields that differ between points; the others would not tell which point failed.
     varied = {name: column for name, column in columns.items() if (column != column[0]).any()}
     if not varied:
         return ""

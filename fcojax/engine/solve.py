@@ -74,7 +74,7 @@ class Outcome(NamedTuple):
         ]
 
 
-class Progress(NamedTuple):
+class SolveProgress(NamedTuple):
     """A solve between two blocks: the state, the violation at the start, the outcome so far."""
 
     state: State
@@ -131,6 +131,7 @@ def solve(
       (1.5, ['solved by round 30: the violation is ...'])
     """
     plan = as_plan(plan)
+    # All blocks are alike, so one program serves them.
     max_rounds = -(-max_rounds // eval_every) * eval_every
     require_run(algorithm, plan, hparams, data, key)
     require_observer(certificate, name="certificate")
@@ -138,6 +139,7 @@ def solve(
     require_schedules(hparams, max_rounds, sweeping=sweeping)
     hparams, params = as_arrays(hparams), as_params(params)
     limit, asked = limit_of(plan, hparams, data, key), max_rounds
+    # No warning here: the outcome says `spent`.
     max_rounds = within(limit, asked, warns=False)
     program = Program(algorithm, plan, certificate, 1, eval_every)
     if sweeping:
@@ -152,7 +154,13 @@ def solve(
 
 
 def solve_traced(
-    program: Program, max_rounds: int, hparams, params, data, key, tolerance
+    program: Program,
+    max_rounds: int,
+    hparams: PyTree,
+    params: Params,
+    data: ClientData,
+    key: Key,
+    tolerance: Scalar,
 ) -> tuple[Params, Outcome]:
     """Body of ``solve`` for one run."""
     progress = _begin_traced(program, hparams, params, data, key, tolerance)
@@ -163,10 +171,12 @@ def solve_traced(
 _solve_compiled = jit_per(2)(solve_traced)
 
 
-def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> Progress:
+def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> SolveProgress:
     """Return the first state and its violation."""
     algorithm, certificate = program.algorithm, program.observe
     state = start_traced(algorithm, program.plan, None, hparams, params, data, key)
+    # A certificate takes the population as its context, because it needs the gradients of all
+    # clients.
     measures = look_traced(algorithm, certificate, hparams, state, data, data, "certificate")
     violation = _violation(measures, 2 * key.ndim)
     model = jax.eval_shape(lambda state: read_model_traced(algorithm, hparams, state), state)
@@ -182,23 +192,32 @@ def _begin_traced(program: Program, hparams, params, data, key, tolerance) -> Pr
         bytes_up=up,
         spent=zero > 0,
     )
-    return Progress(state, violation, _with_verdict(outcome, violation, zero > 0, tolerance))
+    return SolveProgress(state, violation, _with_verdict(outcome, violation, zero > 0, tolerance))
 
 
 _begin_compiled = jit_per(1)(_begin_traced)
 
 
 def _continue_traced(
-    program: Program, max_rounds: int, hparams, data, progress: Progress, tolerance, num_idle: int
-) -> Progress:
+    program: Program,
+    max_rounds: int,
+    hparams,
+    data,
+    progress: SolveProgress,
+    tolerance,
+    num_idle: int,
+) -> SolveProgress:
     """Run blocks until at most ``num_idle`` points are active, or ``max_rounds`` is reached."""
 
     def unfinished(progress):
         count = jnp.sum(_active_points(progress.outcome), dtype=jnp.int32)
+        # In a sweep this loop ends while some points are unsolved, and the caller continues with
+        # these alone: under `vmap` a finished point costs as much as any other.
         return (count > num_idle) & (progress.state.round < max_rounds)
 
     def block(progress):
         eval_every = program.rounds_per_evaluation
+        # If a budget ends within a block, the length is traced, which saves a second program.
         left = None  # as a rule all blocks are alike
         if max_rounds % eval_every:
             left = jnp.minimum(eval_every, max_rounds - progress.state.round)
@@ -211,7 +230,9 @@ def _continue_traced(
 _continue_compiled = jit_per(2)(_continue_traced)
 
 
-def _after_block(program, hparams, data, before: Progress, state, history, tolerance) -> Progress:
+def _after_block(
+    program, hparams, data, before: SolveProgress, state, history, tolerance
+) -> SolveProgress:
     """Return the progress after one more block; finished runs keep their state."""
     model = jax.eval_shape(
         lambda state: read_model_traced(program.algorithm, hparams, state), state
@@ -223,6 +244,8 @@ def _after_block(program, hparams, data, before: Progress, state, history, toler
     down, up = _certificate_bytes(model, violation, data)
     taken = _rounds_of_clients(program.plan, data, before.state, num_rounds)
     taken = jnp.broadcast_to(taken, down.shape)
+    # The history counts all clients together, and every participant sends equally much, so each
+    # client's part is in proportion to the rounds it took part in.
     each = taken / jnp.maximum(last["participants"], 1).astype(down.dtype)[..., None]
     failed = has_failed(last, violation, before.first_violation)
     new = old._replace(
@@ -233,14 +256,16 @@ def _after_block(program, hparams, data, before: Progress, state, history, toler
         bytes_up=old.bytes_up + up + each * last["bytes_up"].astype(up.dtype)[..., None],
     )
     new = _with_verdict(new, violation, failed, tolerance)
+    # Finished points ran through the block with the others; here they get their old states back.
     keep = functools.partial(_where_active, _active(old))
+    # Round and keys have no axis of points, so they advance for all.
     kept = state._replace(
         server=keep(state.server, before.state.server),
         clients=keep(state.clients, before.state.clients),
         residuals=keep(state.residuals, before.state.residuals),
         memory=keep(state.memory, before.state.memory),
     )
-    return Progress(kept, before.first_violation, keep(new, old))
+    return SolveProgress(kept, before.first_violation, keep(new, old))
 
 
 def has_failed(counts: dict, violation: Scalar, first_violation: Scalar) -> Array:
@@ -251,28 +276,31 @@ def has_failed(counts: dict, violation: Scalar, first_violation: Scalar) -> Arra
 
     Args:
       counts: ``participants``, ``dropped`` and ``refused`` since the last evaluation.
-      violation: of the optimality conditions.
-      first_violation: that of the start.
+      violation: the violation of the optimality conditions.
+      first_violation: the violation at the start.
     """
     taking_part, dropped = jnp.asarray(counts["participants"]), jnp.asarray(counts["dropped"])
+    # Cohorts of coin flips may all be empty between two evaluations, which is no failure.
     none_finite = (taking_part > 0) & (dropped >= taking_part)
     blown_up = jnp.asarray(violation) > _BLOW_UP * first_violation
     return none_finite | (jnp.asarray(counts["refused"]) > 0) | blown_up
 
 
 def _solve_grid(
-    program: Program, max_rounds: int, hparams, data, progress: Progress, tolerance
-) -> Progress:
+    program: Program, max_rounds: int, hparams, data, progress: SolveProgress, tolerance
+) -> SolveProgress:
     """Finish all points of a grid; those that are done are dropped once they are half of them."""
     whole, points = progress, np.arange(num_points(hparams))
     while True:
-        # On a mesh that shares the points all stay, so that devices have equally many.
+        # Half: sizes n, n/2, n/4, ... compile at most log2(n) programs, and less than half of the
+        # points that a block computes are idle. On a mesh that shares the points all stay, so that
+        # devices have equally many.
         num_idle = points.size // 2 if data.num_sweep_shards == 1 else 0
         some = take(hparams, points)
         progress = _continue_compiled(
             program, max_rounds, some, data, progress, tolerance, num_idle
         )
-        whole = Progress(
+        whole = SolveProgress(
             compaction.put_points(whole.state, progress.state, points),
             whole.first_violation,
             compaction.put_leaves(whole.outcome, progress.outcome, points),
@@ -280,10 +308,12 @@ def _solve_grid(
         left = np.flatnonzero(_active_points(progress.outcome))
         if not left.size or int(progress.state.round) >= max_rounds:
             return whole
+        # Padded with copies of the last point. Copies compute the same numbers, so it does not
+        # matter which of them is written back.
         kept = compaction.padded(left, compaction.halved(points.size, left.size))
         first, outcome = compaction.take_leaves((progress.first_violation, progress.outcome), kept)
         state = compaction.take_points(progress.state, kept)
-        points, progress = points[kept], Progress(state, first, outcome)
+        points, progress = points[kept], SolveProgress(state, first, outcome)
 
 
 def _violation(measures: dict[str, Array], ndim: int) -> Array:
@@ -294,6 +324,7 @@ def _violation(measures: dict[str, Array], ndim: int) -> Array:
             f'the certificate returned {shown(violation)} at "{VIOLATION}"; return one number '
             "there, as fcojax.kkt does."
         )
+    # A certificate may return an integer; cast to its dtype a tolerance of 1e-6 would be 0.
     dtype = jnp.result_type(violation)
     return jnp.asarray(violation, dtype if jnp.issubdtype(dtype, jnp.inexact) else float)
 
@@ -301,6 +332,8 @@ def _violation(measures: dict[str, Array], ndim: int) -> Array:
 def _with_verdict(outcome: Outcome, violation: Array, failed: Array, tolerance: Scalar) -> Outcome:
     diverged = failed | ~jnp.isfinite(violation)
     small = violation <= jnp.asarray(tolerance, violation.dtype)
+    # A server that refused its step stays where it was, and the violation there may be small: that
+    # is divergence all the same.
     return outcome._replace(solved=small & ~diverged, diverged=diverged)
 
 
@@ -309,7 +342,7 @@ def _active(outcome: Outcome) -> Array:
 
 
 def _active_points(outcome: Outcome) -> Array:
-    """Return the points of a sweep of which some seed is active."""
+    """Return the points of a sweep with any active seed."""
     active = _active(outcome)
     return jnp.any(active, axis=1) if active.ndim else active
 
@@ -323,8 +356,10 @@ def _where_active(active: Array, new: PyTree, old: PyTree) -> PyTree:
 
 def _certificate_bytes(model: PyTree, violation: Array, data: ClientData) -> tuple[Array, Array]:
     """Return the bytes down and up of one certificate, for each client of positive weight."""
+    # In a sweep the model has leading axes of points and seeds; this is the size of one.
     size = tree.num_bytes(model) // max(violation.size, 1)
     counts = data.weights[: data.num_clients] > 0
+    # As floats: int32 overflows at 2.1 GB, soon after 1,000 evaluations of a model of 2 MB.
     each = jnp.where(counts, float(size), 0.0)
     each = jnp.broadcast_to(each, (*violation.shape, data.num_clients))
     return each, each
@@ -334,13 +369,18 @@ def _rounds_of_clients(plan: Plan, data: ClientData, state: State, num_rounds: A
     """Return in how many of the next rounds each client takes part; equal for all points."""
     counts = data.weights[: data.num_clients] > 0
     number = jnp.result_type(float)
+    # No draws are needed, and adding a one for each of a million clients would cost as much as a
+    # round.
     if isinstance(plan.cohort, Everyone):
         return jnp.where(counts, num_rounds.astype(number), 0)
 
     def of_seed(key):
+        # Cohorts are a function of the key and the round, so they are drawn again here and rounds
+        # need not report them.
         def add(index, total):
             cohort_key = jax.random.fold_in(key, COHORT)
             drawn = plan.cohort.draw(cohort_key, state.round + index, data.num_clients, data.sizes)
+            # Absent places may hold any index, so they add zero.
             return total.at[drawn.indices].add(drawn.present.astype(number), mode="drop")
 
         total = jax.lax.fori_loop(0, num_rounds, add, jnp.zeros(data.num_clients, number))

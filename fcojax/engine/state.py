@@ -70,6 +70,10 @@ def over_grid(
     def over_both(*args):
         sizes = (_size_of(points[0], args), _size_of(seeds[0], args))
         of_points, of_seeds = (None, None) if data is None else sweep_axes(data, *sizes)
+        # Seeds outside, points inside, so that the points of a seed meet its minibatch in one
+        # matrix product: with clients one by one on a CPU, a sweep of 25 points by FedDualAvg on W1
+        # went from 4.6 to 2.0 ms a round. `spmd_axis_name` tells the `shard_map` over clients
+        # inside that this axis is sharded; otherwise every device would compute all points.
         over_points = _over_axis(function, points[0], points[1], of_points)
         return _over_axis(over_points, seeds[0], seeds[1], of_seeds)(*args)
 
@@ -109,6 +113,8 @@ def with_repeats(data: ClientData, num_points: int, num_seeds: int) -> tuple[int
       num_seeds: number of seeds.
     """
     num_devices = data.num_sweep_shards
+    # For example, three seeds of one point on two devices: sharing seeds gives each device two (the
+    # last is repeated), sharing points gives each all three.
     seeds_each = -(-num_seeds // num_devices)
     if num_points < num_devices and num_points * seeds_each < num_seeds:
         return num_points, seeds_each * num_devices
@@ -134,6 +140,7 @@ def _over_axis(
     return mapped
 
 
+# `None` may be the replacement for an unmapped part, so it cannot also mean to keep the part.
 _KEPT = object()
 
 
@@ -145,6 +152,7 @@ def _at_axes(change: Callable, axes: PyTree, value: Any, unmapped: Any = _KEPT) 
             return part if unmapped is _KEPT else unmapped
         return jax.tree.map(lambda leaf: change(leaf, axis), part)
 
+    # `axes` is a prefix tree: one axis may stand for a whole subtree, and `None` is a leaf of it.
     return jax.tree.map(one, axes, value, is_leaf=lambda axis: axis is None)
 
 

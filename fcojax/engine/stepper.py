@@ -222,7 +222,15 @@ def read_model(algorithm: Algorithm, hparams: PyTree, state: State) -> Params:
 
 @in_full_precision
 @with_auto_axes
-def start_traced(algorithm, plan, init, hparams, params, data, key) -> State:
+def start_traced(
+    algorithm: Algorithm,
+    plan: Plan,
+    init: Callable[[Key], Params] | None,
+    hparams: PyTree,
+    params: Params,
+    data: ClientData,
+    key: Key,
+) -> State:
     """Body of ``start``; ``init`` makes the start point from a key, or is ``None``."""
 
     def one(hparams, key):
@@ -230,6 +238,7 @@ def start_traced(algorithm, plan, init, hparams, params, data, key) -> State:
         point = params if init is None else as_params(init(key))
         server, client = as_first_states(algorithm.init(now, point))
         residual, memory, _ = first_uploads(algorithm, plan, now, (server, client), data)
+        # Includes the clients that pad a population to a multiple of the devices.
         num_rows = data.clients_per_shard * data.num_shards
         clients, residuals = jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (num_rows, *jnp.shape(leaf))), (client, residual)
@@ -247,13 +256,21 @@ start_compiled = jit_per(3)(start_traced)
 @in_full_precision
 @with_auto_axes
 def advance_traced(
-    program: Program, hparams, data: ClientData, state: State, context, num_rounds=None
+    program: Program,
+    hparams: PyTree,
+    data: ClientData,
+    state: State,
+    context: PyTree,
+    num_rounds: Array | None = None,
 ) -> tuple[State, dict[str, Array]]:
     """Body of ``advance``; runs ``num_rounds`` before an evaluation if that is given."""
     plan = with_chunk_size(program.plan, program.algorithm, hparams, data, state)
     program = program._replace(plan=plan)
 
     def one(hparams, state):
+        # A scan over blocks of rounds, with one evaluation after each block. One scan over all
+        # rounds would need a branch in every round, for which an accelerator waits, and a history
+        # with one entry a round.
         def to_next_evaluation(state, _):
             state, metrics = _rounds(program, hparams, data, state, num_rounds)
             measures = {}
@@ -265,6 +282,8 @@ def advance_traced(
 
     if not is_sweep(state.key):
         return one(hparams, state)
+    # Keys have no axis of points: all points share cohorts and minibatches (common random numbers).
+    # They then differ by their hyperparameters alone, and a minibatch is gathered once for all.
     return over_grid(one, data, (PER_POINT, STATE_AXES), (STATE_AXES, PER_RUN))(hparams, state)
 
 
@@ -285,6 +304,7 @@ def _rounds(
             noise_key = folded_by(state.key, hparams)
 
         def body(state, _):
+            # A schedule is data that the loop reads, so a new schedule needs no new program.
             now = at_round(hparams, state.round)
             context = RoundContext(
                 program.algorithm,
@@ -305,6 +325,8 @@ def _rounds(
 
     if data.mesh is None:
         return rounds(hparams, data, state, num_rounds)
+    # The whole block of rounds is one `shard_map`: rows of clients stay on their devices from the
+    # first round to the last, and reads and writes of rows are local.
     everywhere = jax.sharding.PartitionSpec()
     specs = State(everywhere, data.shard_spec, data.shard_spec, *(everywhere,) * 3)
     return jax.shard_map(
@@ -320,7 +342,15 @@ def _rounds(
 
 @in_full_precision
 @with_auto_axes
-def look_traced(algorithm, observe, hparams, state, context, data=None, name="observe"):
+def look_traced(
+    algorithm: Algorithm,
+    observe: Observe,
+    hparams: PyTree,
+    state: State,
+    context: PyTree,
+    data: ClientData | None = None,
+    name: str = "observe",
+) -> dict[str, Array]:
     """Body of ``look``; ``data`` gives the mesh that shares the points of a sweep, if any."""
 
     def one(hparams, state):
@@ -354,6 +384,8 @@ def _for_each_run(one: Callable, hparams: PyTree, state: State, data=None) -> An
 
 def _evaluate(algorithm, observe, hparams, state, context, name="observe") -> dict[str, Array]:
     now, model = _model(algorithm, hparams, state)
+    # An observer runs inside the loop over blocks, where XLA's own form of a convolution is up to a
+    # hundred times slower than outside; `fast_call` exchanges it.
     whole = isinstance(observe, StateObserver)
     function, argument = (observe.function, state) if whole else (observe, model)
     return evaluated(functools.partial(fast_call, function), now, argument, context, name=name)
@@ -361,6 +393,8 @@ def _evaluate(algorithm, observe, hparams, state, context, name="observe") -> di
 
 def _model(algorithm, hparams, state):
     """Return the hyperparameters of the last round, and the model."""
+    # The model is the result of the last round, so it goes with that round's hyperparameters;
+    # before the first round, with the hyperparameters of the first.
     now = at_round(hparams, jnp.maximum(state.round - 1, 0))
     return now, algorithm.model(now, state.server)
 
@@ -368,6 +402,8 @@ def _model(algorithm, hparams, state):
 def _require_matching_state(algorithm, plan, hparams, data, state) -> None:
     """Raise ``ValueError`` unless ``start`` makes such a state of the other arguments."""
     try:
+        # Traced only, so no value of the state is read. A state of another algorithm may fail in
+        # any of these ways when its model is read.
         fresh = _restarted.eval_shape(algorithm, plan, hparams, data, state)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
@@ -401,5 +437,6 @@ def _restarted(algorithm, plan, hparams, data, state) -> State:
     if is_sweep(state.key):
         one_hparams = jax.tree.map(lambda leaf: leaf[0], hparams)
         one_state = state._replace(server=jax.tree.map(lambda leaf: leaf[0, 0], state.server))
+    # `start` is asked for shapes only, so any model of the right form will do.
     params = _model(algorithm, one_hparams, one_state)[1]
     return start_traced(algorithm, plan, None, hparams, params, data, state.key)

@@ -1,7 +1,7 @@
 """Rounds over a population on disk, with only the clients of a block in memory.
 
 The cohorts of the next block are known from the key, so while the device computes one block a
-thread reads the examples of the next. Results equal those of the population in memory.
+thread reads the examples of the next. Results are the same as with the population in memory.
 """
 
 import concurrent.futures
@@ -43,8 +43,8 @@ def on_disk(data: ClientData) -> bool:
 class Stream:
     """A population on disk, and the rounds that read it.
 
-    Its states differ from those of ``fcojax.start`` in one respect: ``clients`` and ``residuals``
-    are numpy arrays on the host.
+    Its states differ in one respect from the states that ``fcojax.start`` makes: ``clients`` and
+    ``residuals`` are numpy arrays on the host.
 
     Example:
       >>> import fcojax, tempfile
@@ -64,7 +64,7 @@ class Stream:
     @validated
     def __init__(
         self, data: ClientData, plan: Plan | Work, *, eval_every: Count, num_seeds: Count = 1
-    ):
+    ) -> None:
         """Create the buffers.
 
         Args:
@@ -85,14 +85,20 @@ class Stream:
         self._sizes = np.diff(np.asarray(data.offsets)).astype(np.int64)
         self._weights = np.asarray(data.weights)
         self._all = Held(jnp.zeros(0, jnp.int32), data.sizes, data.weights)
+        # The most distinct clients that a block can name, and next the most rows that so many
+        # clients can have: all blocks have these shapes, so one program serves them.
         self.num_held = min(data.num_clients, places * self.eval_every * num_seeds)
+        # The largest ones in O(M); a sort takes O(M log M).
         largest = -np.partition(-self._sizes, self.num_held - 1)[: self.num_held]
+        # `Local.full` slices as many rows as the largest client has, whoever is in the block.
         self.num_rows = max(int(largest.sum()), data.max_size)
         # Three buffers: computing, queued, being read. One suffices for the whole population.
         num_buffers = 1 if self.num_held == data.num_clients else 3
         self._require_memory(num_buffers)
+        # Enough to draw cohorts from: the number of clients and their sizes, without examples.
         self._empty = self._with((), jnp.zeros(1, jnp.int32), data.weights[:0], self._all)
         self._cohorts: dict[tuple[bytes, int], np.ndarray] = {}
+        # One thread: blocks are read in order, and a buffer has one writer.
         self._reader = concurrent.futures.ThreadPoolExecutor(1, "fcojax-stream")
         self._ahead: tuple[Any, concurrent.futures.Future] | None = None
         self._buffers = itertools.cycle([self._buffer() for _ in range(num_buffers)])
@@ -125,6 +131,8 @@ class Stream:
         axis = 2 if is_sweep(key) else 0
 
         def for_everyone(leaf):
+            # All clients start from the same state. One row is computed and repeated in host
+            # memory, because the rows of all clients may not fit on the device.
             row = np.take(np.asarray(leaf), [0], axis)
             return np.repeat(row, self.data.num_clients, axis)
 
@@ -201,6 +209,7 @@ class Stream:
         rows = (state.clients, state.residuals)
         if not jax.tree.leaves(rows):
             return state
+        # Unused places name one client past the end; they read the last row, with weight zero.
         places = np.minimum(np.asarray(data.held.members), self.data.num_clients - 1)
         part = jax.tree.map(lambda leaf: np.take(leaf, places, axis), rows)
         return state._replace(clients=part[0], residuals=part[1])
@@ -211,6 +220,8 @@ class Stream:
         ``name`` identifies the key.
         """
         ahead, self._ahead = self._ahead, None
+        # As a rule the expected block is next. For another key or an earlier round the clients are
+        # read now, once the thread and the device have left the buffers.
         if ahead is not None and ahead[0] == (name, first):
             found = ahead[1].result()
         else:
@@ -241,6 +252,7 @@ class Stream:
             )
             members, present = (np.split(np.asarray(leaf), count, axis=1) for leaf in drawn)
             self._cohorts = {
+                # Ascending, as a round looks its members up by bisection.
                 (name, first + index * self.eval_every): np.unique(members[index][present[index]])
                 for index in range(count)
             }
@@ -260,6 +272,7 @@ class Stream:
 
         def gathered(leaf, out):
             stored.read_rows(np.asarray(leaf), starts, sizes, out)
+            # Clear what an earlier block left here: no result may depend on it.
             out[sizes.sum() :] = 0
             return out
 
@@ -288,6 +301,7 @@ class Stream:
         )
 
     def _require_memory(self, num_buffers: int) -> None:
+        # Checked before anything is allocated, where the message can name `eval_every`.
         needed = num_buffers * tree.num_bytes(self.shapes().examples)
         if needed > room():
             raise ValueError(
@@ -303,6 +317,8 @@ def _put_back(state: State, members: np.ndarray, part: State) -> State:
     rows = (state.clients, state.residuals)
 
     def write(leaf, new):
+        # In place: a copy of a million clients' rows after every block would cost more than the
+        # block.
         leaf[(*at, members)] = np.asarray(new)[(*at, slice(members.size))]
 
     jax.tree.map(write, rows, (part.clients, part.residuals))

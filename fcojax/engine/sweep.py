@@ -64,7 +64,7 @@ def sweep(
         ``eval_every`` rounds.
       context: arrays that ``observe`` needs, such as a validation set.
       progress: ``(rounds, history)``, called as by ``run``. Where the points run in several parts,
-        one after the other, the history is that of a part and the rounds are a mean over the parts.
+        one after the other, the history covers one part and the rounds are a mean over the parts.
 
     Returns:
       The models and the history of all runs, with leading axes [points, seeds].
@@ -95,6 +95,8 @@ def sweep(
     grid = as_arrays(grid)
     points = num_points(grid)
     num_rounds = within(limit_of(plan, grid, data, keys), num_rounds)
+    # Memory decides how many points run together. All parts have the same size, the last one filled
+    # up with copies of the last point, so one program serves them.
     at_once, num_seeds = runs_at_once(algorithm, grid, params, data, plan, keys.size)
     num_chunks = -(-points // at_once)
     padded = pad(grid, num_chunks * at_once)
@@ -112,6 +114,7 @@ def sweep(
 
             def report(rounds, history):
                 done = (index * num_rounds + rounds) // num_chunks
+                # Without the copies that fill up the last part.
                 progress(done, _of_seeds(take(history, slice(points - first)), keys.size))
 
             part = take(padded, slice(first, first + at_once))
@@ -128,6 +131,7 @@ def sweep(
         )
         found = jax.tree.map(
             lambda leaf: leaf.reshape(num_chunks * at_once, *leaf.shape[2:]),
+            # One part after the other, so memory holds the states of one part.
             jax.lax.map(run_points, parts),
         )
     model, history = take(found, slice(points))
@@ -157,7 +161,9 @@ def runs_at_once(
     chosen = sized(
         algorithm, take(grid, 0), params, data, plan, num_points=points, num_seeds=num_seeds
     ).point_chunk_size
+    # `sized` has filled in both sizes.
     assert chosen is not None
+    # Rounded up, so that every device of the mesh computes equally many runs.
     return with_repeats(data, min(chosen, points), num_seeds)
 
 
@@ -167,7 +173,7 @@ def pad(grid: PyTree, size: int) -> PyTree:
 
 
 def _of_seeds(found: PyTree, num_seeds: int) -> PyTree:
-    """Return results without those of repeated seeds."""
+    """Return results without the repeated seeds."""
     if jax.tree.leaves(found)[0].shape[1] == num_seeds:
         return found
     return jax.tree.map(lambda leaf: leaf[:, :num_seeds], found)

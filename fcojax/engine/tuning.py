@@ -26,8 +26,8 @@ from fcojax.engine.validation import require_run
 from fcojax.problems.clients import ClientData
 from fcojax.types import Count, Params, PyTree
 
-_NUM_ROUNDS = 4
-_REPEATS = 5
+_NUM_ROUNDS = 4  # in one call, so that the time of the call itself is shared
+_REPEATS = 5  # timed calls of each candidate, after one that warms up
 _STEP = 4  # from one candidate to the next
 
 
@@ -74,6 +74,7 @@ def fastest_chunk_size(
     require_run(algorithm, plan, hparams, data, keys[0])
     hparams = at_round(as_arrays(hparams), 0)
     shards = data.num_sweep_shards
+    # As in `sweep`, every device of the mesh gets equally many points.
     points = -(-num_points // shards) * shards
     grid = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], points, axis=0), hparams)
     state = start(algorithm, grid, params, data, keys, plan)
@@ -82,6 +83,7 @@ def fastest_chunk_size(
         server, _ = jax.eval_shape(algorithm.init, hparams, params)
         number = num_points * num_seeds
         by_rule = choose_chunk_size(plan, algorithm, hparams, server, data, number)
+        # The size that would be used without timing is always among the candidates.
         candidates = tuple(sorted({*_geometric(places), plan.client_chunk_size or by_rule}))
     candidates = tuple(checked_value("a candidate", size, Count) for size in candidates)
     if not candidates:
@@ -92,6 +94,7 @@ def fastest_chunk_size(
         program = Program(algorithm, sized, rounds_per_evaluation=_NUM_ROUNDS)
         return advance_compiled.lower(program, grid, data, state, None)
 
+    # Lowered and not compiled: if the file has the result, that is all the work.
     lowered = {size: lower(size) for size in candidates}
     file = None if remember is None else pathlib.Path(remember)
     known = {} if file is None else _read(file)
@@ -114,6 +117,8 @@ def _geometric(places: int) -> list[int]:
 
 def _name_of(lowered: dict[int, jax.stages.Lowered]) -> str:
     """Return a hash of the programs and of the machine they run on."""
+    # A result holds for this program text, kind of device, number of cores and version of JAX,
+    # whose compiler decides the time.
     where = f"{jax.__version__} {jax.devices()[0].device_kind} {os.cpu_count()}"
     texts = (f"{size} {program.as_text()}" for size, program in lowered.items())
     return hashlib.sha256("\n".join((where, *texts)).encode()).hexdigest()
@@ -124,9 +129,11 @@ def _seconds_a_round(lowered: dict[int, jax.stages.Lowered], arrays: tuple) -> d
     programs = {}
     for size, program in lowered.items():
         compiled = program.compile()
+        # The first candidate is timed even if it is too large, so that there is an answer.
         if (needed_bytes(compiled) or 0) <= room() or not programs:
             programs[size] = compiled
     times: dict[int, list[float]] = {size: [] for size in programs}
+    # Candidates alternate: a machine's speed drifts, which would favour some of them.
     for repeat in range(_REPEATS + 1):
         for size, program in programs.items():
             began = time.perf_counter()
@@ -147,6 +154,7 @@ def _read(file: pathlib.Path) -> dict[str, dict[int, float]]:
 
 
 def _write(file: pathlib.Path, known: dict[str, dict[int, float]]) -> None:
+    # Replaced in one step: a process that is killed here leaves the old file whole.
     part = file.with_name(file.name + ".part")
     part.write_text(json.dumps(known, indent=1))
     part.replace(file)

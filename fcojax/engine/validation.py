@@ -46,6 +46,7 @@ def require_parts(
     require_algorithm(algorithm)
     checked_value("data", data, ClientData)
     _require_cohort(algorithm, plan, data)
+    # They compress by themselves, or are exact only with the mean as sent.
     if algorithm.codecs == "none" and (plan.codec is not None or plan.aggregator is not MEAN):
         raise ValueError(
             "the plan has a codec or an aggregator, but this algorithm needs the mean of uploads "
@@ -73,6 +74,7 @@ def as_params(params: Any) -> PyTree:
             f"params is {shown(params)}, a function; call it with a key, or let fcojax.start make "
             "a start point for each seed."
         )
+    # A list of numbers is a pytree of scalars, on which `rows @ params` would fail far from here.
     numbers = isinstance(params, list) and params
     if numbers and all(isinstance(entry, int | float) for entry in params):
         raise ValueError(
@@ -89,6 +91,8 @@ def as_params(params: Any) -> PyTree:
             raise ValueError(f"{name} is {shown(leaf)}; pass arrays of numbers to start from.")
         traced = isinstance(leaf, Tracer | jax.ShapeDtypeStruct)
         inexact = jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+        # From a NaN every upload is NaN: all clients would be dropped in every round, and nothing
+        # moves.
         if inexact and not traced and not np.isfinite(np.asarray(leaf)).all():
             raise ValueError(f"{name} is not finite; pass a start point of finite numbers.")
     return jax.tree.map(_with_own_dtype, params)
@@ -96,6 +100,7 @@ def as_params(params: Any) -> PyTree:
 
 def _with_own_dtype(leaf: Any) -> Any:
     """Return an array that is not weakly typed, so that a scan can carry it."""
+    # A carry that starts weakly typed has another type after one step, which a scan refuses.
     weak = isinstance(leaf, int | float) or getattr(leaf, "weak_type", False)
     return jnp.asarray(leaf, jnp.result_type(leaf)) if weak else leaf
 
@@ -105,8 +110,10 @@ def _is_number(leaf: Any) -> bool:
     dtype = getattr(leaf, "dtype", None)
     if dtype is None:
         return isinstance(leaf, bool | int | float | complex)
+    # `jnp.asarray` would drop the mask and use the hidden numbers.
     if isinstance(leaf, np.ma.MaskedArray):
         return False
+    # numpy has arrays of objects, strings, bytes and dates; JAX has none.
     return not isinstance(leaf, np.ndarray | np.generic) or dtype.kind not in "OSUMm"
 
 
@@ -179,6 +186,7 @@ def _accepts(function: Callable, number: int) -> bool:
         inspect.signature(function).bind(*(None,) * number)
     except TypeError:
         return False
+    # Some builtins have no signature.
     except ValueError:
         return True
     return True
@@ -186,6 +194,7 @@ def _accepts(function: Callable, number: int) -> bool:
 
 def _require_cohort(algorithm: Algorithm, plan: Plan, data: ClientData) -> None:
     places = plan.cohort.size(data.num_clients)
+    # `size` above has refused a cohort that is larger than the population.
     if not algorithm.needs_everyone:
         return
     reasons = {
@@ -208,6 +217,7 @@ def _require_work(plan: Plan, data: ClientData) -> None:
             f"the work has counts for {len(counts)} clients but the problem has "
             f"{data.num_clients}; pass one for each, or one number for all."
         )
+    # Otherwise every batch of every client would have padding.
     if batch_size is not None and batch_size > data.max_size and not plan.work.replace:
         raise ValueError(
             f"batch_size is {batch_size} but the largest client has {data.max_size} examples; "
@@ -221,6 +231,7 @@ def require_type(algorithm: Algorithm, hparams: Any) -> None:
     if not hasattr(given, "_fields"):
         hint = "" if expected in (None, tuple) else f", {expected.__name__}{signature(expected)}"
         raise ValueError(f"hparams is {shown(hparams)}; pass a named tuple of numbers{hint}.")
+    # A wrapper may extend the type; the algorithm inside reads its own fields by name.
     if expected in (None, tuple, given, *getattr(given, "extends", ())):
         return
     if expected._fields != given._fields:  # pyright: ignore[reportAttributeAccessIssue]
@@ -247,6 +258,7 @@ def require_hparams(hparams: PyTree, sweeping: bool = False) -> None:
     for name, value in zip(hparams._fields, hparams, strict=True):
         kind = annotations.get(name, Real)
         scheduled = is_schedule(value)
+        # All values of a schedule or grid are checked, not only the first.
         values = value.values if scheduled else value
         _require_numbers(name, values, kind if numbers_of(kind) is not None else Real)
         shape = np.shape(values)
@@ -269,6 +281,7 @@ def _require_numbers(name: str, values: Any, kind: Any) -> None:
     checked_value(name, values, kind)
     if isinstance(values, Tracer | jax.ShapeDtypeStruct):
         return
+    # numpy's int64 beyond int32 would wrap silently.
     given, limits = np.asarray(values), np.iinfo(jnp.result_type(int))
     whole = given.dtype.kind in "iu" and given.size
     if whole and not limits.min <= given.min() <= given.max() <= limits.max:
@@ -276,6 +289,7 @@ def _require_numbers(name: str, values: Any, kind: Any) -> None:
 
 
 def _require_shape(name: str, shape: tuple, default: Any, sweeping: bool) -> None:
+    # A rate of shape [3] would broadcast against a model of three entries, and run.
     expected = shape if default is None else np.shape(default)
     if shape != expected:
         grid = "" if sweeping else ", a grid goes to fcojax.sweep"
@@ -299,6 +313,7 @@ def require_schedules(
     for name, value in zip(hparams._fields, hparams, strict=True):
         if not is_schedule(value) or isinstance(after, Tracer):
             continue
+        # JAX clamps an index beyond the end: further rounds would silently repeat the last value.
         length, last = value.values.shape[1 if sweeping else 0], int(after) + num_rounds
         if length < last:
             raise ValueError(
@@ -310,6 +325,7 @@ def require_schedules(
 def require_state(state: Any) -> None:
     """Raise ``ValueError`` unless this is the state of a run, and its arrays are there."""
     checked_value("state", state, State)
+    # The error of XLA names a deleted buffer and not the argument.
     arrays = [leaf for leaf in jax.tree.leaves(state) if isinstance(leaf, jax.Array)]
     if any(not isinstance(leaf, Tracer) and leaf.is_deleted() for leaf in arrays):
         raise ValueError(

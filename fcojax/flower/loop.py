@@ -12,7 +12,7 @@ from fcojax.extend import VIOLATION, validated
 from fcojax.flower import checkpoints as saved
 from fcojax.flower.federation import Federation, described
 from fcojax.flower.joining import Site, admitted, invitation
-from fcojax.flower.server import Progress, Server
+from fcojax.flower.server import Server, ServerProgress
 from fcojax.flower.site import answer
 from fcojax.types import Count, Key, NonNegative, Params, PyTree
 
@@ -183,7 +183,7 @@ def in_process(federation: Federation, rows: dict[str, PyTree]) -> Transport:
 
 
 def _certificate(
-    server: Server, transport: Transport, now: Progress
+    server: Server, transport: Transport, now: ServerProgress
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Return the certificate, and the bytes of its exchange."""
     messages = server.ask_certificate(now)

@@ -43,7 +43,7 @@ from fcojax.types import Array, Key, PyTree
 PURPOSES = CLIENT, BATCHES, ENCODE  # of the keys of one site in ``Keys``
 
 
-class Progress(NamedTuple):
+class ServerProgress(NamedTuple):
     """Everything that the server needs to continue.
 
     Attributes:
@@ -62,7 +62,7 @@ class Progress(NamedTuple):
 
 
 class Server:
-    """The server of a federation: pure functions of its ``Progress``.
+    """The server of a federation: pure functions of its ``ServerProgress``.
 
     Attributes:
       sites: the sites, sorted by name; their order is that of the clients.
@@ -122,7 +122,7 @@ class Server:
     def _forms(self) -> Forms:
         return forms(self._federation, self.sites[0].columns)
 
-    def start(self, key: Key) -> Progress:
+    def start(self, key: Key) -> ServerProgress:
         """Return the progress before the first round.
 
         Args:
@@ -139,9 +139,9 @@ class Server:
         result = self._forms.result
         _, memory, _ = kept_for(plan, hparams, result)
         require_fitting(federation.algorithm, plan, hparams, server, result, memory)
-        return Progress(server, memory, key, 0, np.full(len(self.sites), -1))
+        return ServerProgress(server, memory, key, 0, np.full(len(self.sites), -1))
 
-    def ask(self, progress: Progress) -> dict[str, bytes]:
+    def ask(self, progress: ServerProgress) -> dict[str, bytes]:
         """Return the messages of a round, by the names of the sites that take part in it.
 
         Args:
@@ -183,8 +183,8 @@ class Server:
         return found
 
     def step(
-        self, progress: Progress, replies: dict[str, bytes]
-    ) -> tuple[Progress, dict[str, float]]:
+        self, progress: ServerProgress, replies: dict[str, bytes]
+    ) -> tuple[ServerProgress, dict[str, float]]:
         """Return the progress after a round, and its metrics and counts.
 
         An answer that is missing, or that belongs to an earlier round, is a lost upload.
@@ -221,10 +221,10 @@ class Server:
         )
         last = progress.counted.copy()
         last[members[np.asarray(counted)]] = progress.round
-        after = Progress(server, memory, progress.key, progress.round + 1, last)
+        after = ServerProgress(server, memory, progress.key, progress.round + 1, last)
         return after, {name: float(value) for name, value in measures.items()}
 
-    def model(self, progress: Progress) -> PyTree:
+    def model(self, progress: ServerProgress) -> PyTree:
         """Return the current model.
 
         Args:
@@ -233,7 +233,7 @@ class Server:
         hparams = self._federation.hparams_at(max(progress.round - 1, 0))
         return self._federation.algorithm.model(hparams, progress.server)
 
-    def ask_certificate(self, progress: Progress) -> dict[str, bytes]:
+    def ask_certificate(self, progress: ServerProgress) -> dict[str, bytes]:
         """Return the messages that ask each site for its loss and gradient at the model.
 
         Args:
@@ -241,7 +241,7 @@ class Server:
         """
         return self.ask_gradient(self.model(progress), str(progress.round))
 
-    def certificate(self, progress: Progress, replies: dict[str, bytes]) -> dict[str, float]:
+    def certificate(self, progress: ServerProgress, replies: dict[str, bytes]) -> dict[str, float]:
         """Return the objective and the violation, or nothing if the answer of a site is missing.
 
         Args:
@@ -268,7 +268,7 @@ class Server:
 
         Args:
           params: the point.
-          index: by which the answers are known.
+          index: identifier of the request, repeated in its replies.
         """
         facts = {
             "kind": "certificate",
@@ -290,7 +290,7 @@ class Server:
 
         Args:
           params: the point.
-          index: by which the answers are known.
+          index: identifier of the request, repeated in its replies.
           replies: the answers to the messages of ``ask_gradient``.
         """
         scalar = jax.ShapeDtypeStruct((), jnp.result_type(float))
@@ -316,7 +316,7 @@ class Server:
         weights = np.asarray(self._weights)
         return [site for site, weight in zip(self.sites, weights, strict=True) if weight > 0]
 
-    def _asked(self, progress: Progress) -> tuple[Draw, np.ndarray]:
+    def _asked(self, progress: ServerProgress) -> tuple[Draw, np.ndarray]:
         """Return the cohort of a round, and which of its places are asked for an upload."""
         draw = draw_cohort(self._plan, self.data, progress.key, jnp.int32(progress.round))
         weights = np.asarray(self._weights)[np.asarray(draw.indices)]
@@ -334,7 +334,7 @@ class Server:
         place = facts["site"], facts["run"], facts["round"]
         return (arrays, facts) if place == (name, self._run, index) else None
 
-    def _read(self, progress: Progress, client: int, replies: dict[str, bytes]) -> Any:
+    def _read(self, progress: ServerProgress, client: int, replies: dict[str, bytes]) -> Any:
         """Return a site's upload and metrics; ``()`` if they are not finite, ``None`` if lost."""
         answered = self._answered(self.sites[client].name, replies, str(progress.round))
         if answered is None:

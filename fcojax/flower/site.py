@@ -44,7 +44,7 @@ class Keys(NamedTuple):
     shared: Any  # the same for all sites, such as for a coin of the round
 
 
-class Sent(NamedTuple):
+class EncodedUpload(NamedTuple):
     """What travels from a site to the server: the upload, encoded, and its metrics.
 
     Attributes:
@@ -61,7 +61,7 @@ class Sent(NamedTuple):
 
 def site_traced(
     algorithm: Algorithm, plan: Plan, hparams, message, before: Rows, examples, keys: Keys, client
-) -> tuple[Sent, Rows, Array]:
+) -> tuple[EncodedUpload, Rows, Array]:
     """Compute one site's round: what is sent, its new state, and whether all of it is finite."""
     result = _update(algorithm, plan, hparams, message, before.states, examples, keys, client)
     payload, public, _ = split(result.upload)
@@ -77,7 +77,7 @@ def site_traced(
             plan.codec, hparams, result.upload, before.residuals, keys.encode, keys.shared
         )
     after = Rows(result.state, residual)
-    return Sent(own, public, result.metrics), after, tree.all_finite((upload, after))
+    return EncodedUpload(own, public, result.metrics), after, tree.all_finite((upload, after))
 
 
 site_compiled = jit_per(2)(in_full_precision(site_traced))
@@ -92,7 +92,9 @@ def own_leaves(codec: Codec, hparams, payload, residual, key, shared) -> list[bo
     return depend_on_first(encode, (payload, residual), hparams, key, shared)
 
 
-def decoded_traced(codec: Codec | None, hparams, sent: Sent, like, residual, key, shared) -> PyTree:
+def decoded_traced(
+    codec: Codec | None, hparams, sent: EncodedUpload, like, residual, key, shared
+) -> PyTree:
     """Return a site's upload at the server, which computes the parts that were not sent."""
     payload, _, join = split(like)
     if codec is None:
@@ -115,7 +117,7 @@ class Forms(NamedTuple):
     message: PyTree
     result: ClientResult
     rows: Rows
-    sent: Sent
+    sent: EncodedUpload
     decoded: PyTree
 
     def payload(self) -> list:

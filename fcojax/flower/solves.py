@@ -14,7 +14,7 @@ from fcojax.extend import Outcome, has_failed, violation_at
 from fcojax.flower.federation import Federation
 from fcojax.flower.joining import Site
 from fcojax.flower.loop import Report, Transport
-from fcojax.flower.server import Progress, Server
+from fcojax.flower.server import Server, ServerProgress
 from fcojax.flower.site import SOLVE
 from fcojax.selection import (
     Entry,
@@ -22,10 +22,6 @@ from fcojax.selection import (
     Ledger,
     Solver,
     Start,
-    ahead,
-    cast_like,
-    first_start,
-    next_start,
 )
 from fcojax.transforms import Penalty
 from fcojax.types import Array, Key, Params
@@ -90,15 +86,16 @@ class Solves:
             penalty_of(self.federation),
             len(self.sites),
             gradient,
-            begin=lambda params, key: first_start(params),
+            begin=lambda params, key: Start.first(params),
             solve=self.solve,
         )
 
     def solve(self, start: Start, strength: Array, key: Key, tolerance: Any) -> tuple[Start, Fits]:
         """Solve for one strength; return where the next solve starts, too."""
         federation, before = self.federation, self._billed()
-        model, hparams = ahead(start, strength), federation.hparams
-        hparams = hparams._replace(penalty_scale=cast_like(strength, hparams.penalty_scale))
+        model, hparams = start.ahead(strength), federation.hparams
+        scale = jnp.asarray(strength, jnp.asarray(hparams.penalty_scale).dtype)
+        hparams = hparams._replace(penalty_scale=scale)
         federation = dataclasses.replace(federation, hparams=hparams, params=model)
         server = Server(federation, self.sites, f"{self.run}{SOLVE}{next(self.numbers)}")
         now = server.start(key)
@@ -127,10 +124,10 @@ class Solves:
             ended = {"rounds": float(now.round), "violation": violation}
             self.report({"strength": float(strength), **ended})
         is_sound = not failed and bool(tree.all_finite(found))
-        return next_start(start, found, strength, is_sound), Fits(found, objective, outcome)
+        return start.after(found, strength, is_sound), Fits(found, objective, outcome)
 
     def _judged(
-        self, server: Server, now: Progress, strength: Array
+        self, server: Server, now: ServerProgress, strength: Array
     ) -> tuple[Params, Array, float]:
         """Return the model, its objective and its violation."""
         model, penalty = server.model(now), penalty_of(self.federation)

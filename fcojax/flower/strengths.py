@@ -20,16 +20,14 @@ from fcojax.selection import (
     Selection,
     SolvedPath,
     Split,
-    answers,
     by_client,
     draw_folds,
     grid_of,
     key_of_fold,
     of_target,
-    search_path,
+    search_on_host,
     selection_of,
     solve_path,
-    sought,
 )
 from fcojax.types import Count, Fraction, Key, NonNegative, Params
 
@@ -211,9 +209,7 @@ def _as_path(solves: Solves, found: SolvedPath) -> Path:
 def _searched(solves: Solves, key: Key, nonzeros: int | Nonzeros, least, tolerance) -> Path:
     """Search for a strength as ``fcojax.path`` does, with solves over the sites."""
     zeros = tree.zeros_like(solves.federation.params)
-    target, counter, goal = sought(nonzeros, penalty_of(solves.federation), zeros)
-    _, now = search_path(solves.solver(), ON_HOST, counter, goal, zeros, key, least, tolerance)
-    strengths, fits, tried = answers(target, goal, now)
+    strengths, fits, tried = search_on_host(solves.solver(), nonzeros, zeros, key, least, tolerance)
     return Path(strengths, *fits, solves.ledger(), tried)
 
 

@@ -1,4 +1,4 @@
-"""Differential privacy of uploads: clipping, noise, and what they cost.
+"""Differential privacy of uploads: clipping, noise, and accounting.
 
 ``gaussian`` makes an aggregator, for ``fcojax.Plan``; ``epsilon`` says what its noise protects,
 with the package dp-accounting (``pip install fcojax[privacy]``).
@@ -8,7 +8,7 @@ from fcojax.privacy.accounting import (
     Law,
     Releases,
     epsilon,
-    epsilons,
+    large_delta,
     law,
     multiplier_of,
     noise_for,
@@ -26,13 +26,13 @@ __all__ = [
     "gaussian",
     "modular_gaussian",
     "square_root_bands",
-    # what they cost
+    # accounting
     "Budget",
     "Law",
     "Releases",
     "budget",
     "epsilon",
-    "epsilons",
+    "large_delta",
     "law",
     "multiplier_of",
     "together",

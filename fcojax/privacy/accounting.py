@@ -4,8 +4,11 @@ The unit that is protected is a client with all of its data. What costs is a rel
 every round, of each run; measures, histories and checkpoints of a simulation are not protected.
 """
 
+import contextlib
 import importlib
-from collections.abc import Callable, Sequence
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -24,7 +27,7 @@ from fcojax.extend import (
     validated,
 )
 from fcojax.privacy.bands import length_of
-from fcojax.types import Array, Count, Positive, Share
+from fcojax.types import Count, Fraction, Positive
 
 Accountant = Literal["rdp", "pld"]
 
@@ -99,14 +102,14 @@ def law(sampler: Sampler, num_clients: Count) -> Law:
 
 
 class Releases(NamedTuple):
-    r"""Rounds whose models are released, or looked at: an entry of a ledger.
+    r"""Rounds whose models are released or inspected: an entry of a ledger.
 
     Attributes:
       cohort: who takes part.
-      noise: the noise multiplier of a round. Where several runs have the same cohorts, that of all
+      noise: the noise multiplier of a round. Where several runs have the same cohorts, of all
         of their releases together, which is :math:`z / \sqrt{n}` for n runs.
       num_rounds: number of rounds whose cohorts are drawn independently.
-      bands: as for ``gaussian``; with several the rounds are those of one run.
+      bands: as for ``gaussian``; with several, the rounds are of one run.
 
     Example:
       >>> import fcojax
@@ -154,6 +157,10 @@ def together(noises: Sequence[float]) -> float:
 
     Args:
       noises: their noise multipliers.
+
+    Example:
+      >>> round(together([2.0] * 4), 6), together([2.0, 0.0])
+      (1.0, 0.0)
     """
     if not all(noises):
         return 0.0
@@ -162,12 +169,12 @@ def together(noises: Sequence[float]) -> float:
 
 @validated
 def total_epsilon(
-    ledger: Sequence[Releases], num_clients: Count, delta: Share, *, by: Accountant = "rdp"
+    ledger: Sequence[Releases], num_clients: Count, delta: Fraction, *, by: Accountant = "rdp"
 ) -> float:
     """Return the epsilon of everything that was released about the same clients.
 
     Args:
-      ledger: the runs, those of tuning included. All are accounted for the same neighbours: a
+      ledger: the runs, tuning included. All are accounted for the same neighbours: a
         ``uniform_cohort`` does not go together with ``coin_flips`` or ``everyone``.
       num_clients: size of the population, which is public.
       delta: failure probability of (epsilon, delta)-privacy.
@@ -189,11 +196,13 @@ def total_epsilon(
             "the ledger has runs that are accounted for the replacement of a client, and others "
             "for one client more or less; pass each kind alone."
         )
+    _warn_of(delta, num_clients)
     accountant = _accountant(laws[0], by)
-    for accounted, entry in zip(laws, ledger, strict=True):
-        if entry.num_rounds:
-            accountant.compose(*_events(accounted, entry))
-    return float(accountant.get_epsilon(delta))
+    with _without_its_log():
+        for accounted, entry in zip(laws, ledger, strict=True):
+            if entry.num_rounds:
+                accountant.compose(*_events(accounted, entry))
+        return float(accountant.get_epsilon(delta))
 
 
 @validated
@@ -201,7 +210,7 @@ def epsilon(
     plan: Plan,
     num_clients: Count,
     num_rounds: Count,
-    delta: Share,
+    delta: Fraction,
     *,
     hparams: Any = None,
     num_runs: Count = 1,
@@ -215,7 +224,7 @@ def epsilon(
       num_rounds: number of rounds.
       delta: failure probability; below one over the number of clients.
       hparams: the hyperparameters, if the noise is a function of them.
-      num_runs: runs of which anything is released or looked at, such as the points of a sweep from
+      num_runs: runs whose results are released or inspected, such as the points of a sweep from
         which the best was taken; with the same key, as for ``releases``.
       by: ``"rdp"``, or ``"pld"``, which is tighter and slower, and has no law without replacement.
 
@@ -233,34 +242,9 @@ def epsilon(
 
 
 @validated
-def epsilons(
-    plan: Plan, num_clients: Count, rounds: Array, delta: float, **options: Any
-) -> np.ndarray:
-    """Return the epsilon after each of these rounds, such as ``history["round"]``.
-
-    Args:
-      plan: with an aggregator from ``gaussian``.
-      num_clients: size of the population.
-      rounds: numbers of rounds, in an array of any shape.
-      delta: failure probability of (epsilon, delta)-privacy.
-      **options: as for ``epsilon``.
-
-    Example:
-      >>> import fcojax
-      >>> from fcojax import privacy
-      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=privacy.gaussian(1.0, noise=0.0))
-      >>> epsilons(plan, 100, np.array([1, 2]), delta=1e-3).tolist()
-      [inf, inf]
-    """
-    counts, places = np.unique(np.asarray(rounds), return_inverse=True)
-    found = [epsilon(plan, num_clients, int(count), delta, **options) for count in counts]
-    return np.array(found)[places].reshape(np.shape(rounds))
-
-
-@validated
 def noise_for(
     target: Positive,
-    delta: Share,
+    delta: Fraction,
     cohort: Sampler,
     num_clients: Count,
     num_rounds: Count,
@@ -287,14 +271,65 @@ def noise_for(
       ValueError: the cohort is WeightedCohort(cohort_size=2, power=1.0), whose law is not ...
     """
     accounted = law(cohort, num_clients)
-    found = _package().calibrate_dp_mechanism(
-        lambda: _accountant(accounted, by),
-        lambda noise: _rounds(accounted, together([noise] * num_runs), num_rounds),
-        target,
-        delta,
-        _package().LowerEndpointAndGuess(0.0, 1.0),
-    )
+    _warn_of(delta, num_clients)
+    with _without_its_log():
+        found = _package().calibrate_dp_mechanism(
+            lambda: _accountant(accounted, by),
+            lambda noise: _rounds(accounted, together([noise] * num_runs), num_rounds),
+            target,
+            delta,
+            _package().LowerEndpointAndGuess(0.0, 1.0),
+        )
     return float(found)
+
+
+@validated
+def large_delta(delta: Fraction, num_clients: Count) -> str | None:
+    """Return a sentence if a delta is so large that it says little; ``None`` if it is not.
+
+    A mechanism that publishes all data of one client, drawn at random, keeps delta = 1 / clients
+    with an epsilon of 0.
+
+    Args:
+      delta: failure probability of (epsilon, delta)-privacy.
+      num_clients: size of the population.
+
+    Example:
+      >>> large_delta(0.3, 3)
+      'delta is 0.3 for 3 clients; below 0.0333, a tenth of 1 / clients, ...'
+      >>> large_delta(1e-3, 3)
+    """
+    if delta < 0.1 / num_clients:
+        return None
+    return (
+        f"delta is {delta:.3g} for {num_clients} clients; below {0.1 / num_clients:.3g}, a tenth "
+        "of 1 / clients, it would be a promise to each of them, and 1 / clients allows to publish "
+        "all data of one."
+    )
+
+
+def _warn_of(delta: float, num_clients: int) -> None:
+    sentence = large_delta(delta, num_clients)
+    if sentence is not None:
+        warnings.warn(sentence, stacklevel=4)
+
+
+@contextlib.contextmanager
+def _without_its_log() -> Iterator[None]:
+    """Ignore the accountant's log, a line for each order of Renyi divergence that it leaves out.
+
+    Without some orders the epsilon is an upper bound as before; ``noise_for`` logged 233 lines.
+    """
+    logger = logging.getLogger("absl")
+    logger.addFilter(_is_not_its_own)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_not_its_own)
+
+
+def _is_not_its_own(record: logging.LogRecord) -> bool:
+    return "dp_accounting" not in record.pathname
 
 
 def multiplier_of(plan: Plan, hparams: Any) -> float:
@@ -302,14 +337,21 @@ def multiplier_of(plan: Plan, hparams: Any) -> float:
 
     Args:
       plan: how rounds are driven.
-      hparams: the hyperparameters.
+      hparams: the hyperparameters, if the noise is a function of them.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax import privacy
+      >>> plan = fcojax.Plan(fcojax.local_steps(1), aggregator=privacy.gaussian(1.0, noise=2.0))
+      >>> multiplier_of(plan, hparams=None)
+      2.0
     """
     known = plan.aggregator.noise
     if not plan.aggregator.noisy:
         return 0.0
     if known is None:
         raise ValueError(
-            "the aggregator adds noise of which nothing is known; pass one from "
+            "the aggregator does not say how much noise it adds; pass one from "
             "privacy.gaussian(...), or Aggregator(noisy=fcojax.extend.Noise(...)) of your own."
         )
     return multiplier(hparams, known.multiplier)

@@ -54,7 +54,7 @@ def require_bands(bands: Sequence[float]) -> tuple[float, ...]:
     for band in bands:
         checked_value("bands", band, Real, single=True)
     if not bands or not bands[0] > 0:
-        raise ValueError(f"bands is {bands!r}; pass finite numbers, of which the first is above 0.")
+        raise ValueError(f"bands is {bands!r}; pass finite numbers, the first above 0.")
     return tuple(map(float, bands))
 
 

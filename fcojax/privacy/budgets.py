@@ -14,7 +14,7 @@ from fcojax.privacy.accounting import (
     together,
     total_epsilon,
 )
-from fcojax.types import Count, Positive, Share
+from fcojax.types import Count, Fraction, Positive
 
 
 class Budget(NamedTuple):
@@ -37,13 +37,13 @@ class Budget(NamedTuple):
 
         Args:
           noise: the noise multiplier, a number or a function of the hyperparameters.
-          bands: those of the noise.
+          bands: coefficients of noise that is correlated across rounds.
           cohort: who takes part.
           runs: the hyperparameters of each run, in lists of those with the same cohorts.
           num_clients: size of the population.
         """
         noises = [together([multiplier(each, noise) for each in same]) for same in runs]
-        if len(bands) > 1:  # the rounds of one run do not go on those of another
+        if len(bands) > 1:  # one run does not continue another's rounds
             noises = [together(noises)]
         counts = Counter(noises)
 
@@ -62,7 +62,7 @@ class Budget(NamedTuple):
 @memoised
 @validated
 def budget(
-    epsilon: Positive, delta: Share, *, spent: Sequence[Releases] = (), by: Accountant = "rdp"
+    epsilon: Positive, delta: Fraction, *, spent: Sequence[Releases] = (), by: Accountant = "rdp"
 ) -> Budget:
     """Return a budget for ``gaussian``, which ends runs that would exceed it.
 
@@ -87,7 +87,7 @@ def budget(
 @validated
 def rounds_within(
     target: Positive,
-    delta: Share,
+    delta: Fraction,
     plan: Plan,
     num_clients: Count,
     *,

@@ -93,9 +93,10 @@ def gaussian(
     between clients or with the data.
 
     The noise is drawn from the key of the run, the round and all hyperparameters with their
-    schedules, so the points of a sweep have independent noise and a resumed run repeats no noise
-    but that of the same release. The share of clients that were clipped is ``history["clipped"]``,
-    which is not private.
+    schedules, so the points of a sweep have independent noise and a resumed run repeats the noise
+    of the same release and no other. The share of clients that were clipped is
+    ``history["clipped"]``, which is not private. Of a round without clients there is no share, and
+    it is NaN; an entry of several rounds is the mean over those with clients.
 
     Args:
       clip: C, the largest norm of an upload; infinity for none; or ``adaptive_clip(...)``.
@@ -103,8 +104,8 @@ def gaussian(
         With 0 the mean is the plain one.
       per_leaf: whether each of L leaves is clipped to :math:`C / \sqrt{L}`.
       bands: of a strategy matrix, such as ``square_root_bands(4)``; with more than one the noise of
-        a round takes away some of that of the rounds before, which is less in sums over rounds. No
-        client may come back within that many rounds, as in ``cyclic(num_groups=4)``.
+        a round cancels a part of the earlier noise, so sums over rounds have less. No client may
+        come back within that many rounds, as in ``cyclic(num_groups=4)``.
       budget: ends runs before they cost more, as ``privacy.budget(epsilon, delta)`` says; ``None``
         for any number of rounds.
 
@@ -340,7 +341,7 @@ def _require(clip: Any, noise: Any) -> None:
     if isinstance(clip, AdaptiveClip):
         if not callable(noise) and noise > 0 and not noise < 2 * clip.noise:
             raise ValueError(
-                f"noise is {noise} and that of adaptive_clip {clip.noise}; pass a number above "
+                f"noise is {noise} and adaptive_clip has {clip.noise}; pass a number above "
                 f"{noise / 2} to adaptive_clip, so that both together can cost what noise says."
             )
     elif not callable(clip) and clip != math.inf:

@@ -20,7 +20,7 @@ from fcojax.types import Array, Positive, Scalar, Share
 def norm_bound(bound: Positive) -> Aggregator:
     """Return the aggregator that leaves out clients whose upload has a norm above a bound.
 
-    The norm is that of the decoded upload without its ``Public`` parts. A client that is left out
+    The norm is taken of the decoded upload without its ``Public`` parts. A client that is left out
     keeps the state that it had before the round, and is counted in ``history["left_out"]``.
 
     Args:
@@ -87,7 +87,7 @@ def follow_quantile(bound: Array, within: Array, quantile: Scalar, rate: Scalar)
     r"""Return :math:`C \exp(-\eta (b - q))`, the bound of the next round.
 
     Args:
-      bound: C, that of this round.
+      bound: C, the bound of this round.
       within: b, the share of norms within it.
       quantile: q, the share that should be.
       rate: :math:`\eta`.

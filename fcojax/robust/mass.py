@@ -35,18 +35,46 @@ def ordered(values: Array, *others: Array) -> tuple[Array, ...]:
     return tuple(array[:size] for array in arrays)
 
 
-def between(weights: Array, low: Any, high: Any) -> Array:
+def rounding(num_points: int, dtype: Any) -> float:
+    """Return a bound on the relative rounding of sums over points, which are summed in pairs."""
+    return 4.0 * (1 + num_points.bit_length()) * float(jnp.finfo(dtype).eps)
+
+
+def between(weights: Array, low: Any, high: Any, keys: Array | None = None) -> Array:
     """Return the part of each weight between two masses, where weights are sorted by value.
 
-    A weight of 3 is treated as three weights of 1 would be, one after the other.
+    A weight of 3 is treated as three weights of 1 would be, one after the other. A bound that meets
+    the end of a weight up to rounding is at that end: in float32 1 - 1/3 exceeds the sum of two
+    thirds by 1.8e-7, and a third point of 1e20 must not count with so much.
 
     Args:
       weights: along the first axis.
-      low: mass before which nothing counts.
-      high: mass after which nothing counts.
+      low: share of the mass before which nothing counts.
+      high: share of the mass after which nothing counts.
+      keys: numbers of 0 or more that the weights are sorted by; equal ones share what is cut in
+        proportion to their weights, so that their order does not matter. ``None`` where it does
+        not.
     """
     after = jnp.cumsum(weights, axis=0)
-    return jnp.maximum(jnp.minimum(after, high) - jnp.maximum(after - weights, low), 0)
+    before = jnp.concatenate([jnp.zeros_like(after[:1]), after[:-1]])
+    whole = after[-1:]
+    slack = rounding(weights.shape[0], weights.dtype)
+    if keys is not None:
+        # Each weight takes the place of its group, from the first before to the last after.
+        apart = keys[1:] > keys[:-1] * (1 + slack)
+        edge = jnp.ones_like(apart[:1], shape=(1, *keys.shape[1:]))
+        first, last = jnp.concatenate([edge, apart]), jnp.concatenate([apart, edge])
+        before = jax.lax.cummax(jnp.where(first, before, -jnp.inf), axis=0)
+        after = jax.lax.cummin(jnp.where(last, after, jnp.inf), axis=0, reverse=True)
+    low, high = low * whole, high * whole
+    near_low, near_high = (jnp.abs(after - bound) <= slack * whole for bound in (low, high))
+    # Rounding must not let a point in, so the inner of the ends within the slack is taken. Nothing
+    # is cut where the bound is 0 or the whole mass.
+    inner = jnp.max(jnp.where(near_low & (low > 0), after, low), axis=0, keepdims=True)
+    outer = jnp.min(jnp.where(near_high & (high < whole), after, high), axis=0, keepdims=True)
+    low, high = jnp.maximum(low, inner), jnp.minimum(high, outer)
+    within = jnp.maximum(jnp.minimum(after, high) - jnp.maximum(before, low), 0)
+    return weights * within / jnp.where(after > before, after - before, 1)
 
 
 def weighted_median(values: Array, weights: Array) -> Array:
@@ -59,22 +87,43 @@ def weighted_median(values: Array, weights: Array) -> Array:
       values: of shape [n, ...].
       weights: of shape [n], with the sum 1; values of weight 0 have no effect.
     """
+    lower, upper = medians(values, weights)
+    return 0.5 * lower + 0.5 * upper
+
+
+def medians(values: Array, weights: Array) -> tuple[Array, Array]:
+    """Return the least and the largest weighted median along the first axis.
+
+    Args:
+      values: as for ``weighted_median``.
+      weights: as for ``weighted_median``.
+    """
     values, weights = ordered(values, weights)
     mass = jnp.cumsum(weights, axis=0)
-    # Sums of n rounded weights that are one half on paper.
-    slack = 4 * values.shape[0] * jnp.finfo(mass.dtype).eps
-    lower = jnp.min(jnp.where(mass >= 0.5 - slack, values, jnp.inf), axis=0)
-    upper = jnp.min(jnp.where(mass > 0.5 + slack, values, jnp.inf), axis=0)
-    return 0.5 * (lower + upper)
+    # Sums of rounded weights that are one half on paper.
+    slack = rounding(values.shape[0], mass.dtype)
+    lower = jnp.min(jnp.where(mass >= (0.5 - slack) * mass[-1:], values, jnp.inf), axis=0)
+    upper = jnp.min(jnp.where(mass > (0.5 + slack) * mass[-1:], values, jnp.inf), axis=0)
+    return lower, upper
+
+
+def lengths(vectors: Array) -> Array:
+    """Return the Euclidean norms of rows, whose squares may overflow or vanish.
+
+    The unit is a power of two, so that norms without rounding, such as of small integers, have none
+    here. A norm beyond the largest number is that number.
+    """
+    largest = jnp.max(jnp.abs(vectors), axis=1)
+    _, exponent = jnp.frexp(jnp.where(jnp.isfinite(largest), largest, 1))
+    limits = jnp.finfo(vectors.dtype)
+    unit = jnp.maximum(jnp.ldexp(jnp.ones_like(largest), exponent - 1), limits.tiny)
+    units = jnp.sqrt(jnp.sum((vectors / unit[:, None]) ** 2, axis=1))
+    return jnp.minimum(unit * units, limits.max)
 
 
 def distances(points: Array) -> Array:
     """Return the Euclidean distances of all pairs of points, one row after the other."""
-
-    def from_one(point):
-        return jnp.sqrt(jnp.sum((points - point[None]) ** 2, axis=1))
-
-    return jax.lax.map(from_one, points)
+    return jax.lax.map(lambda point: lengths(points - point[None]), points)
 
 
 def nearest(points: Array, weights: Array, mass: Any) -> tuple[Array, Array]:
@@ -83,7 +132,7 @@ def nearest(points: Array, weights: Array, mass: Any) -> tuple[Array, Array]:
     Args:
       points: of shape [n, d].
       weights: of shape [n].
-      mass: of the nearest points to each, itself included.
+      mass: of the nearest points to each, itself included, as a share.
 
     Returns:
       Two arrays of shape [n, n], a row for each point.
@@ -92,7 +141,7 @@ def nearest(points: Array, weights: Array, mass: Any) -> tuple[Array, Array]:
 
     def of_one(row):
         row, weight, index = ordered(row, weights, jnp.arange(row.shape[0], dtype=jnp.int32))
-        return jnp.zeros_like(weight).at[index].set(between(weight, 0, mass))
+        return jnp.zeros_like(weight).at[index].set(between(weight, 0, mass, row))
 
     return apart, jax.vmap(of_one)(jnp.where(weights > 0, apart, jnp.inf))
 

@@ -1,6 +1,6 @@
 """Robust means, weighted: integer weights are treated as that many copies of a point.
 
-``share`` is the weight that may be bad. Any number but that of steps may be a function of the
+``share`` is the weight that may be bad. Any number except ``steps`` may be a function of the
 hyperparameters, as in ``lambda h: h.share``, so that it can be swept.
 """
 
@@ -11,7 +11,15 @@ import jax.numpy as jnp
 
 from fcojax import tree
 from fcojax.extend import checked_value, factory, number
-from fcojax.robust.mass import between, nearest, ordered, weighted_median
+from fcojax.robust.mass import (
+    between,
+    lengths,
+    medians,
+    nearest,
+    ordered,
+    rounding,
+    weighted_median,
+)
 from fcojax.robust.rule import Rule
 from fcojax.types import Array, Count, Positive, Probability, Real
 
@@ -76,11 +84,12 @@ def mean_around_median(share: Any) -> Rule:
     _require_minority(share)
 
     def mean(hparams, points, weights):
-        far = jnp.where(
-            weights[:, None] > 0, jnp.abs(points - weighted_median(points, weights)[None]), jnp.inf
-        )
-        _, weights, points = ordered(far, weights, points)
-        return _total(between(weights, 0, 1 - number(hparams, share)), points)
+        lower, upper = medians(points, weights)
+        # Twice the distance from their midpoint, in which the two are equally far without rounding.
+        far = jnp.abs((points - lower[None]) + (points - upper[None]))
+        far = jnp.where(weights[:, None] > 0, far, jnp.inf)
+        far, weights, points = ordered(far, weights, points)
+        return _total(between(weights, 0, 1 - number(hparams, share), far), points)
 
     return Rule(f"mean_around_median({share})", mean)
 
@@ -123,6 +132,8 @@ def geometric_median(steps: Count = 3, smoothing: Positive = 1e-6) -> Rule:
 def krum(share: Any) -> Rule:
     """Return the point with the least sum of squared distances to its nearest neighbours.
 
+    Of several with the same sum it is their mean.
+
     Args:
       share: weight that is not among the neighbours; below 1/2.
 
@@ -138,7 +149,10 @@ def krum(share: Any) -> Rule:
     _require_minority(share)
 
     def mean(hparams, points, weights):
-        return points[jnp.argmin(_scores(points, weights, number(hparams, share)))]
+        scores = _scores(points, weights, number(hparams, share))
+        least = scores <= jnp.min(scores) * (1 + rounding(points.shape[0], scores.dtype))
+        # At most one point where no two are as good, so that this is the point bit for bit.
+        return _total(jnp.where(least, weights, 0) / jnp.max(jnp.where(least, weights, 0)), points)
 
     return Rule(f"krum({share})", mean)
 
@@ -163,8 +177,8 @@ def multi_krum(share: Any) -> Rule:
     def mean(hparams, points, weights):
         bad = number(hparams, share)
         index = jnp.arange(points.shape[0], dtype=jnp.int32)
-        _, kept, index = ordered(_scores(points, weights, bad), weights, index)
-        return _total(between(kept, 0, 1 - bad), points[index])
+        scores, kept, index = ordered(_scores(points, weights, bad), weights, index)
+        return _total(between(kept, 0, 1 - bad, scores), points[index])
 
     return Rule(f"multi_krum({share})", mean)
 
@@ -215,6 +229,11 @@ def clip(vector: Any, radius: Any) -> tuple[Any, Array]:
     Args:
       vector: arrays; finite ones, whose norm may overflow.
       radius: the largest norm, 0 or more.
+
+    Example:
+      >>> clipped, longer = clip([jnp.array([3.0]), jnp.array([4.0])], 1.0)
+      >>> [round(float(part[0]), 3) for part in clipped], bool(longer)
+      ([0.6, 0.8], True)
     """
     unit, norm = _unit_and_norm(vector)
     longer = norm * unit > radius
@@ -235,9 +254,9 @@ def _length(vector: Any) -> Array:
 
 
 def _scores(points: Array, weights: Array, share: Real) -> Array:
+    """Return the roots of the sums of squared distances, as the squares may overflow."""
     apart, near = nearest(points, weights, 1 - share)
-    scores = jnp.sum(jnp.where(near > 0, near * apart**2, 0), axis=1)
-    return jnp.where(weights > 0, scores, jnp.inf)
+    return jnp.where(weights > 0, lengths(jnp.sqrt(near) * apart), jnp.inf)
 
 
 def _total(weights: Array, points: Array) -> Array:

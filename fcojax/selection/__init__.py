@@ -6,21 +6,16 @@ from fcojax.selection.groups import group_labels
 from fcojax.selection.intervals import Intervals, intervals
 from fcojax.selection.ledger import Entry, Ledger
 from fcojax.selection.nonzeros import Nonzeros, nonzeros
-from fcojax.selection.path import Path, grid_of, path, sought
-from fcojax.selection.search import Search, answers, search_path
+from fcojax.selection.path import Path, grid_of, path, search_on_host
+from fcojax.selection.search import Search
 from fcojax.selection.select import Selection, draw_folds, of_target, select, selection_of
 from fcojax.selection.solver import (
     ON_HOST,
-    TRACED,
     Fits,
     SolvedPath,
     Solver,
     Start,
-    ahead,
-    cast_like,
-    first_start,
     key_of_fold,
-    next_start,
     solve_path,
 )
 from fcojax.selection.stability import Stability, stability
@@ -50,23 +45,16 @@ __all__ = [
     "stability",
     # for solvers of one's own
     "ON_HOST",
-    "TRACED",
     "Entry",
     "Fits",
     "SolvedPath",
     "Solver",
     "Start",
-    "ahead",
-    "answers",
-    "cast_like",
     "draw_folds",
-    "first_start",
     "grid_of",
     "key_of_fold",
-    "next_start",
     "of_target",
-    "search_path",
+    "search_on_host",
     "selection_of",
     "solve_path",
-    "sought",
 ]

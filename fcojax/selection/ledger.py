@@ -16,6 +16,10 @@ class Entry(NamedTuple):
       down: bytes sent to each client.
       up: bytes sent by each client.
       rounds: number of rounds of all its solves.
+
+    Example:
+      >>> Entry("path", np.array([8.0, 8.0]), np.array([16.0, 0.0]), rounds=30).rounds
+      30
     """
 
     part: str

@@ -32,7 +32,7 @@ from fcojax.selection.nonzeros import Counter, Nonzeros, Range, range_of
 from fcojax.selection.nonzeros import nonzeros as target_of
 from fcojax.selection.search import Search, answers, search_path
 from fcojax.selection.show import draw_path, table_of
-from fcojax.selection.solver import TRACED, SolvedPath, solve_path
+from fcojax.selection.solver import ON_HOST, TRACED, Fits, SolvedPath, Solver, solve_path
 from fcojax.selection.solves import FIRST_ITERATIONS, LATER_ITERATIONS, Setup, solver_of
 from fcojax.selection.summary import traffic_of_all, usable_summary
 from fcojax.transforms import Penalty, euclidean
@@ -180,7 +180,7 @@ def _searched(
     setup: Setup, nonzeros: int | Nonzeros, hparams, params, data: ClientData, key, least, tolerance
 ) -> Path:
     """Search for a strength, and return the models that answer."""
-    target, counter, goal = sought(nonzeros, setup.penalty, params)
+    target, counter, goal = _sought(nonzeros, setup.penalty, params)
     null_outcome, found = _search(
         setup, counter, goal, hparams, params, data, key, least, tolerance
     )
@@ -201,7 +201,7 @@ def _searched(
     return Path(strengths, *fits, ledger, search)
 
 
-def sought(
+def _sought(
     nonzeros: int | Nonzeros, penalty: Penalty, params: Params
 ) -> tuple[Nonzeros, Counter, Range]:
     """Return what is asked for, its counter and the numbers that answer; check that they exist."""
@@ -209,6 +209,51 @@ def sought(
     target = nonzeros if isinstance(nonzeros, Nonzeros) else target_of(nonzeros)
     goal, leaves = range_of(target, penalty, params)
     return target, Counter(target.number, leaves), goal
+
+
+def search_on_host(
+    solver: Solver,
+    nonzeros: int | Nonzeros,
+    params: Params,
+    key: Key,
+    least: float,
+    tolerance: float,
+) -> tuple[Array, Fits, Search]:
+    """Search for the strength whose model is as sparse as asked, each solve called from Python.
+
+    Args:
+      solver: solves for one strength.
+      nonzeros: how many parameters shall not be zero, as for ``path``.
+      params: the start point.
+      key: PRNG key.
+      least: the last strength as a share of the first.
+      tolerance: on the violation, in units of the first strength.
+
+    Returns:
+      The strengths and fits that answer, and what was tried.
+
+    Example:
+      >>> from fcojax.extend import Outcome
+      >>> from fcojax.selection import Solver, Start
+      >>> from fcojax.transforms import l1
+      >>> target = jnp.array([4.0, 1.0])  # F(w) is half the squared distance to it
+      >>> def solve(start, strength, key, tolerance):
+      ...     model, zero, one = l1().prox(target, 1.0, strength), jnp.array(0.0), jnp.array(1)
+      ...     outcome = Outcome(
+      ...         zero, rounds=one, checks=one, solved=zero == 0, diverged=zero > 0,
+      ...         bytes_down=zero, bytes_up=zero, spent=zero > 0)
+      ...     return start.after(model, strength, True), Fits(model, zero, outcome)
+      >>> solver = Solver(
+      ...     l1(), 1, lambda w: (jnp.sum((w - target) ** 2) / 2, w - target),
+      ...     lambda params, key: Start.first(params), solve)
+      >>> _, fits, search = search_on_host(
+      ...     solver, 1, jnp.zeros(2), jax.random.key(0), least=0.01, tolerance=1e-6)
+      >>> search.reached, int(jnp.sum(fits.models != 0))
+      (True, 1)
+    """
+    target, counter, goal = _sought(nonzeros, solver.penalty, params)
+    _, found = search_path(solver, ON_HOST, counter, goal, params, key, least, tolerance)
+    return answers(target, goal, found)
 
 
 @jit_per(2, kept=16)
@@ -265,6 +310,7 @@ def _zeros_like(params: Params, data: ClientData) -> Params:
         for leaf in jax.tree.leaves((data.examples, params))
         if jnp.issubdtype(leaf.dtype, jnp.floating)
     ]
+    # Gradients have the widest dtype, and the carry of a scan must keep its own.
     widest = max(floats, key=lambda dtype: jnp.finfo(dtype).bits)
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, widest), params)
 
@@ -277,11 +323,24 @@ def default_method(penalty: Penalty) -> Method:
 def grid_of(
     penalty: Penalty, strengths: int | Sequence[float] | np.ndarray, least: float
 ) -> tuple[np.ndarray, bool]:
-    """Return the strengths, or their ratios to the first one, and whether they are ratios."""
+    """Return the strengths, or their ratios to the first one, and whether they are ratios.
+
+    Args:
+      penalty: psi; it needs ``scale_max`` unless the strengths are given.
+      strengths: how many, or the strengths themselves.
+      least: the last strength as a share of the first, if ``strengths`` is a number.
+
+    Example:
+      >>> from fcojax.transforms import l1
+      >>> ratios, are_ratios = grid_of(l1(), 3, least=0.25)
+      >>> ratios.tolist(), are_ratios
+      ([1.0, 0.5, 0.25], True)
+    """
     if isinstance(strengths, int | np.integer):
         count = checked_value("strengths", strengths, Count)
         require_first_strength(penalty)
         return np.geomspace(1.0, least, count), True
+    # Kept in the given order: a caller may want warm starts from the weakest strength on.
     values = np.asarray(checked_value("strengths", strengths, _Strengths), float)
     if values.ndim != 1 or not values.size:
         raise ValueError(f"strengths is {shown(strengths)}; pass a list of them, or how many.")

@@ -20,6 +20,7 @@ from fcojax.selection.solver import Fits, Loops, Null, Solver, Start, null_model
 from fcojax.transforms import Penalty
 from fcojax.types import Array
 
+# After 60 steps a range of ln(100) has shrunk by a fifth each time to 7e-6, below `_NARROW`.
 _MAX_STEPS = 60
 _NARROW = 1e-4  # of the logarithm: closer strengths are neighbours
 _PART = 0.1  # of the distance to the nearer of the two, to which a step is solved
@@ -78,7 +79,7 @@ class Tried(NamedTuple):
     bytes_up: Array
 
 
-class Progress(NamedTuple):
+class SearchProgress(NamedTuple):
     """The next strength and its precision, the two ends, and the last fit with its count."""
 
     step: Array
@@ -104,7 +105,7 @@ class Searching(NamedTuple):
     floor: Array
     tolerance: Array
 
-    def begin(self, null: Null, objective: Array, start: Start) -> Progress:
+    def begin(self, null: Null, objective: Array, start: Start) -> SearchProgress:
         """Return the search before its first step; the null model is its sparser end."""
         first, no = self.first, jnp.zeros((), bool)
 
@@ -114,6 +115,7 @@ class Searching(NamedTuple):
             guess = self.penalty.prox(moved, 1.0, strength)
             return self.counter(self.penalty, guess) < self.goal.fewest
 
+        # This bisection uses the gradient at hand and asks no client.
         guess = jnp.log(least_scale(is_sparse, null.first))
         zero = jnp.zeros((), jnp.int32)
         fit = Fits(null.model, objective, null.outcome)
@@ -124,9 +126,10 @@ class Searching(NamedTuple):
         columns |= {
             name: jnp.zeros(_MAX_STEPS, jnp.int32) for name in ("counts", "rounds", "checks")
         }
+        # Strictly below the first strength, whose model is the null model.
         x = jnp.clip(guess, self.floor, first + jnp.log(jnp.asarray(0.95, first.dtype)))
         precision = _precision(x, sparser, denser, self.tolerance)
-        return Progress(
+        return SearchProgress(
             step=zero,
             log_strength=x,
             precision=precision,
@@ -140,11 +143,11 @@ class Searching(NamedTuple):
             tried=Tried(columns, sent, sent),
         )
 
-    def goes_on(self, now: Progress) -> Array:
+    def goes_on(self, now: SearchProgress) -> Array:
         """Return whether there is another step."""
         return ~now.is_done & (now.step < _MAX_STEPS)
 
-    def after(self, now: Progress, start: Start, fit: Fits) -> Progress:
+    def after(self, now: SearchProgress, start: Start, fit: Fits) -> SearchProgress:
         """Return the search after the solve for the strength of a step."""
         count = self.counter(self.penalty, fit.models)
         row = {
@@ -177,7 +180,7 @@ def searching(
 
 def search_path(
     solver: Solver, loops: Loops, counter: Counter, goal: Range, params, key, least, tolerance
-) -> tuple[Null, Progress]:
+) -> tuple[Null, SearchProgress]:
     """Search for a strength.
 
     Args:
@@ -202,7 +205,7 @@ def search_path(
     return null, loops.while_loop(search.goes_on, step, begin)
 
 
-def answers(target: Nonzeros, goal: Range, found: Progress) -> tuple[Array, Fits, Search]:
+def answers(target: Nonzeros, goal: Range, found: SearchProgress) -> tuple[Array, Fits, Search]:
     """Return the strengths and models that answer, and what was tried."""
     last = End(found.log_strength, found.count, found.precision, found.fit)
     ends = [end for end in (found.sparser, found.denser) if np.isfinite(end.precision)]
@@ -224,7 +227,7 @@ def _precision(x: Array, sparser: End, denser: End, tolerance: Array) -> Array:
     return jnp.maximum(_PART * distance, tolerance)
 
 
-def _after(now: Progress, goal: Range, first, floor, tolerance) -> Progress:
+def _after(now: SearchProgress, goal: Range, first, floor, tolerance) -> SearchProgress:
     """Update the ends with the model of a step, and choose the next strength."""
     x, precision, count = now.log_strength, now.precision, now.count
     too_sparse, too_dense = count < goal.fewest, count > goal.highest
@@ -236,6 +239,7 @@ def _after(now: Progress, goal: Range, first, floor, tolerance) -> Progress:
         """Move an end away whose model, solved more precisely, was on the other side."""
         return end._replace(log_strength=away, precision=jnp.full_like(end.precision, jnp.inf))
 
+    # A loosely solved model may have put an end on the wrong side.
     crossed = sparser.log_strength <= denser.log_strength
     denser = tree.where(
         crossed & too_sparse, opened(denser, jnp.maximum(x - 16 * _NARROW, floor)), denser
@@ -246,6 +250,8 @@ def _after(now: Progress, goal: Range, first, floor, tolerance) -> Progress:
     width = sparser.log_strength - denser.log_strength
     middle = jnp.asarray(goal.fewest + goal.highest, width.dtype) / 2
     low, high = (end.count.astype(width.dtype) for end in (sparser, denser))
+    # Interpolate the count linearly; at least a fifth from either end, so that the range shrinks in
+    # every step.
     share = jnp.clip((middle - low) / jnp.maximum(high - low, 1), 0.2, 0.8)
     between = sparser.log_strength - share * width
     # Neighbours: solve the two to the end, the sparser first.
@@ -261,6 +267,7 @@ def _after(now: Progress, goal: Range, first, floor, tolerance) -> Progress:
     next_precision = jnp.where(
         is_hit | is_narrow, tolerance, _precision(between, sparser, denser, tolerance)
     )
+    # Every later solve would start from a model that is no solution.
     failed = now.fit.outcome.diverged | (precision <= tolerance) & ~now.fit.outcome.solved
     done = failed | jnp.where(is_hit, precision <= tolerance, is_narrow & ~loose & ~(also & exists))
     return now._replace(

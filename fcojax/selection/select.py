@@ -218,6 +218,7 @@ def select(
       >>> found.path.strengths.tolist(), found.path.num_nonzero.tolist(), found.chosen
       ([2.0, 1.0, 0.5], [0, 1, 1], 2)
     """
+    # Refused before anything is solved: a refit without noise would release the private support.
     if refit and plan is not None and as_plan(plan).aggregator.noisy:
         raise ValueError("the aggregator adds noise, and the refit would not; pass refit=False.")
     if isinstance(by, Nonzeros):
@@ -257,6 +258,8 @@ def select(
             fold_setup = setup.with_loss(loss, (method or default_method(penalty))(loss))
         program = fold_setup.program
         program = program._replace(plan=_one_client_at_a_time(program.plan, data))
+        # All folds run in one program, in which weights select clients and rows, so no fold has
+        # shapes of its own.
         fold_setup = fold_setup._replace(program=program)
     found, fold_results = _search(
         (setup, fold_setup), relative, hparams, params, data, key, folds, grid, tolerance
@@ -301,6 +304,14 @@ def selection_of(
       one_standard_error: whether the sparsest model within one standard error is chosen.
       num_draws: draws of the folds.
       fold_outcome: the outcomes of the folds' solves.
+
+    Example:
+      >>> strengths = jnp.array([4.0, 1.0])
+      >>> path = Path(strengths, jnp.eye(2), objective=None, outcome=None, ledger=None)
+      >>> scores = np.array([[3.0, 2.0], [5.0, 1.0]])
+      >>> found = selection_of(path, "two folds", scores, one_standard_error=False)
+      >>> found.chosen, found.model.tolist(), found.mean.tolist()
+      (1, [0.0, 1.0], [4.0, 1.5])
     """
     mean, error = scores.mean(axis=0), standard_error(scores, num_draws)
     best, chosen = choice(mean, error, np.asarray(path.strengths), one_standard_error)
@@ -329,7 +340,22 @@ class FoldResults(NamedTuple):
 
 
 def of_target(by: Nonzeros, path: Path) -> Selection:
-    """Return the sparser of the models that a search has found, scored by how far it is off."""
+    """Return the sparser of the models that a search has found, scored by how far it is off.
+
+    Args:
+      by: what was searched for.
+      path: what the search found.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax import problems, selection, transforms
+      >>> x, y = np.eye(4, dtype=np.float32) * 2, np.array([4.0, 1.0, 0.0, 0.0], np.float32)
+      >>> problem = problems.least_squares(fcojax.from_rows({"x": x, "y": y}, [2, 2]))
+      >>> path = fcojax.path(problem, transforms.l1(), nonzeros=1)
+      >>> found = of_target(selection.nonzeros(1), path)
+      >>> found.by, found.scores.tolist()
+      ('1 nonzeros', [[0.0]])
+    """
     assert path.search is not None
     off = np.abs(path.search.numbers - by.count).astype(float)
     model = jax.tree.map(lambda leaf: leaf[0], path.models)
@@ -349,7 +375,20 @@ def of_target(by: Nonzeros, path: Path) -> Selection:
 
 
 def draw_folds(split: Split, data: ClientData, key: Key, num_draws: int) -> Folds:
-    """Return the folds of all draws; raise ``ValueError`` if further draws are the first again."""
+    """Return the folds of all draws; raise ``ValueError`` if further draws are the first again.
+
+    Args:
+      split: such as ``by_client()``.
+      data: the clients.
+      key: PRNG key of random folds.
+      num_draws: how often the folds are drawn.
+
+    Example:
+      >>> import fcojax
+      >>> data = fcojax.from_rows({"x": np.ones((4, 1), np.float32)}, [1, 1, 2])
+      >>> draw_folds(by_client(), data, jax.random.key(0), num_draws=1).held.clients.shape
+      (3, 3)
+    """
     require_one_device(data)
     draws = [split(data, jax.random.fold_in(key, draw)) for draw in range(num_draws)]
     if num_draws > 1 and all(_as_sets(folds) == _as_sets(draws[0]) for folds in draws):
@@ -387,6 +426,7 @@ def _search(
 
     def one_fold(train, held, index):
         own = key_of_fold(setup.program.plan, key, index)
+        # Folds are solved at the strengths, and to the tolerance, of the path on all data.
         of_fold = solve_path(
             solver_of(fold_setup, hparams, part_of_data(train, data)),
             TRACED,
@@ -409,6 +449,7 @@ def _search(
 
 def _criterion_scores(criterion: Criterion, problem: Problem, path: Path) -> np.ndarray:
     """Return one row; the likelihood counts every example once, whatever the clients' weights."""
+    # AIC and BIC need the likelihood of all examples, which client weights would distort.
     sizes = problem.train.sizes.astype(problem.train.weights.dtype)
     pooled = dataclasses.replace(problem.train, weights=sizes)
     losses = jax.jit(jax.vmap(lambda model: population_loss(problem.loss, model, pooled)))
@@ -419,6 +460,7 @@ def _criterion_scores(criterion: Criterion, problem: Problem, path: Path) -> np.
 
 def standard_error(scores: np.ndarray, num_draws: int) -> np.ndarray:
     """Return the standard error of the mean score, over folds, or over draws of one fold each."""
+    # Draws hold out the same clients again, so scores of different draws are not independent.
     by_draw = scores.reshape(num_draws if scores.shape[0] > num_draws else 1, -1, scores.shape[1])
     if by_draw.shape[1] == 1:
         return np.full(scores.shape[1], np.nan)
@@ -437,6 +479,7 @@ def choice(
         return int(np.argmax(np.where(which, strengths, -np.inf)))
 
     best = strongest(mean == np.nanmin(mean))
+    # With one fold there is no standard error, and the least score decides.
     margin = error[best] if one_standard_error and np.isfinite(error[best]) else 0.0
     return best, strongest(mean <= mean[best] + margin)
 

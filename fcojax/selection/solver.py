@@ -21,7 +21,12 @@ _NULL, _FOLD = 0x6E756C6C, 0x666F6C64
 
 
 class Fits(NamedTuple):
-    """Models, objectives and outcomes, of one solve or with a leading axis of strengths."""
+    """Models, objectives and outcomes, of one solve or with a leading axis of strengths.
+
+    Example:
+      >>> Fits(jnp.zeros(2), objective=jnp.array(1.5), outcome=None).models.tolist()
+      [0.0, 0.0]
+    """
 
     models: Params
     objective: Array
@@ -29,12 +34,68 @@ class Fits(NamedTuple):
 
 
 class Start(NamedTuple):
-    """The last two models with their strengths; the curvature and its direction if needed."""
+    """Where a solve starts: the last two models with their strengths.
+
+    Attributes:
+      model: the last one.
+      strength: that of ``model``.
+      earlier: the model before it, and its strength.
+      curvature: the curvature and its direction, if a solver searches for its rate.
+
+    Example:
+      >>> start = Start.first(jnp.array([8.0, 0.5]))
+      >>> start = start.after(jnp.array([6.0, 1.5]), 4.0, True)
+      >>> start = start.after(jnp.array([7.0, 0.5]), 3.0, True)
+      >>> start.ahead(jnp.array(2.0)).tolist()  # an entry that would change its sign becomes zero
+      [8.0, 0.0]
+    """
 
     model: Params
     strength: Array
     earlier: tuple[Params, Array]
     curvature: tuple = ()
+
+    @classmethod
+    def first(cls, params: Params, curvature: tuple = ()) -> "Start":
+        """Return a start with no model before it.
+
+        Args:
+          params: where the first solve starts.
+          curvature: as in the attributes.
+        """
+        nowhere = beyond_all(tree.norm(params).dtype)
+        return cls(params, nowhere, (params, nowhere), curvature)
+
+    def after(self, model: Params, strength: Any, is_sound: Any) -> "Start":
+        """Return the start after a solve.
+
+        Args:
+          model: what the solve found.
+          strength: for which.
+          is_sound: whether it is finite and did not diverge; one that did would spoil all after it.
+        """
+        last = tree.where(is_sound, model, self.model)
+        strength = jnp.asarray(strength, self.strength.dtype)
+        return self._replace(model=last, strength=strength, earlier=(self.model, self.strength))
+
+    def ahead(self, strength: Array) -> Params:
+        """Extrapolate linearly from the last two models, by at most their distance.
+
+        Zeros stay, and an entry that would change its sign becomes zero.
+
+        Args:
+          strength: of the next solve.
+        """
+        earlier, before = self.earlier
+        gap = self.strength - before
+        share = (strength - self.strength) / jnp.where(gap == 0, 1, gap)
+        share = jnp.where(gap == 0, 0, jnp.clip(share, -1, 1))
+
+        def one(w, old):
+            moved = w + share.astype(w.dtype) * (w - old)
+            return jnp.where(moved * w > 0, moved, 0)
+
+        return jax.tree.map(one, self.model, earlier)
 
 
 class Solver(NamedTuple):
@@ -46,6 +107,19 @@ class Solver(NamedTuple):
       gradient: ``(params) -> (loss, gradient)`` of F.
       begin: ``(params, key) -> Start``: where the first solve of a path starts.
       solve: ``(start, strength, key, tolerance) -> (start, fit)``: the next start, and the fit.
+
+    Example:
+      >>> from fcojax.transforms import l1
+      >>> target = jnp.array([4.0, 1.0])  # F(w) is half the squared distance to it
+      >>> def gradient(w):
+      ...     return 0.5 * jnp.sum((w - target) ** 2), w - target
+      >>> def solve(start, strength, key, tolerance):
+      ...     model = l1().prox(target, 1.0, strength)
+      ...     objective = gradient(model)[0] + l1().value(model, strength)
+      ...     return start.after(model, strength, True), Fits(model, objective, None)
+      >>> solver = Solver(l1(), 1, gradient, lambda params, key: Start.first(params), solve)
+      >>> solver.solve(Start.first(target), jnp.array(2.0), None, 0.0)[1].models.tolist()
+      [2.0, 0.0]
     """
 
     penalty: Penalty
@@ -63,6 +137,7 @@ class Loops(NamedTuple):
 
 
 def _scan(step: Callable, carry: PyTree, inputs: PyTree) -> tuple[PyTree, PyTree]:
+    # What `jax.lax.scan` does, in Python, because real sites have to answer in between.
     found = []
     for index in range(jax.tree.leaves(inputs)[0].shape[0]):
         carry, one = step(carry, jax.tree.map(lambda leaf, i=index: leaf[i], inputs))
@@ -91,7 +166,12 @@ class Null(NamedTuple):
 
 
 class SolvedPath(NamedTuple):
-    """Strengths and fits, the outcome of the null model, and the unit of the tolerance."""
+    """Strengths and fits, the outcome of the null model, and the unit of the tolerance.
+
+    Example:
+      >>> SolvedPath(jnp.array([4.0, 2.0]), fits=None, null_outcome=None, unit=4.0).unit
+      4.0
+    """
 
     strengths: Array
     fits: Fits
@@ -110,6 +190,8 @@ def null_model(solver: Solver, params: Params, key: Key, tolerance: Any) -> Null
     """
     scale_max = solver.penalty.scale_max
     assert scale_max is not None
+    # A guess at the first strength, as the null model is not known yet; it only scales the
+    # tolerance.
     guess = scale_max(solver.gradient(params)[1])
     own = jax.random.fold_in(key, _NULL)  # a key that no strength of the path has
     strength, first_key = beyond_all(guess.dtype), jax.random.fold_in(own, 0)
@@ -143,6 +225,20 @@ def solve_path(
       relative: whether they are ratios.
       tolerance: on the violation, in units of ``unit``.
       unit: ``None`` for the first strength, or the largest of those that are given.
+
+    Example:
+      >>> from fcojax.transforms import l1
+      >>> target = jnp.array([4.0, 1.0])  # F(w) is half the squared distance to it
+      >>> def solve(start, strength, key, tolerance):
+      ...     model = l1().prox(target, 1.0, strength)
+      ...     return start.after(model, strength, True), Fits(model, l1().value(model, 1.0), None)
+      >>> solver = Solver(
+      ...     l1(), 1, lambda w: (jnp.sum((w - target) ** 2) / 2, w - target),
+      ...     lambda params, key: Start.first(params), solve)
+      >>> found = solve_path(
+      ...     solver, ON_HOST, jnp.zeros(2), jax.random.key(0), [1.0, 0.5], True, tolerance=1e-6)
+      >>> found.strengths.tolist(), found.fits.models.tolist()
+      ([4.0, 2.0], [[0.0, 0.0], [2.0, 0.0]])
     """
     if solver.penalty.scale_max is None:
         start, first = params, jnp.ones((), jax.tree.leaves(params)[0].dtype)
@@ -152,6 +248,7 @@ def solve_path(
         start, null_outcome, first = null.model, null.outcome, null.first
     strengths = jnp.asarray(grid, first.dtype) * (first if relative else 1)
     if unit is None:
+        # If all strengths are 0, the tolerance must not be 0, which no violation reaches.
         tiny = jnp.finfo(first.dtype).tiny
         unit = first if relative else jnp.maximum(jnp.max(strengths), tiny)
     fits = warm_started(solver, loops, start, strengths, key, tolerance * unit)
@@ -165,47 +262,11 @@ def warm_started(
 
     def solve_next(start, inputs):
         index, strength = inputs
+        # Folded by the index, so that a longer path begins with the same solves.
         return solver.solve(start, strength, jax.random.fold_in(key, index), tolerance)
 
     index = jnp.arange(strengths.shape[0], dtype=jnp.int32)
     return loops.scan(solve_next, solver.begin(params, key), (index, strengths))[1]
-
-
-def first_start(params: Params, curvature: tuple = ()) -> Start:
-    """Return a start with no model before it."""
-    nowhere = beyond_all(tree.norm(params).dtype)
-    return Start(params, nowhere, (params, nowhere), curvature)
-
-
-def next_start(start: Start, model: Params, strength: Array, is_sound: Any) -> Start:
-    """Return the start after a solve.
-
-    Args:
-      start: that of the solve.
-      model: what it found.
-      strength: for which.
-      is_sound: whether it is finite and did not diverge; one that did would spoil all after it.
-    """
-    last = tree.where(is_sound, model, start.model)
-    strength = jnp.asarray(strength, start.strength.dtype)
-    return start._replace(model=last, strength=strength, earlier=(start.model, start.strength))
-
-
-def ahead(start: Start, strength: Array) -> Params:
-    """Extrapolate linearly from the last two models, by at most their distance.
-
-    Zeros stay, and an entry that would change its sign becomes one.
-    """
-    earlier, before = start.earlier
-    gap = start.strength - before
-    share = (strength - start.strength) / jnp.where(gap == 0, 1, gap)
-    share = jnp.where(gap == 0, 0, jnp.clip(share, -1, 1))
-
-    def one(w, old):
-        moved = w + share.astype(w.dtype) * (w - old)
-        return jnp.where(moved * w > 0, moved, 0)
-
-    return jax.tree.map(one, start.model, earlier)
 
 
 def key_of_fold(plan: Plan, key: Key, fold: Array | int) -> Key:
@@ -213,7 +274,19 @@ def key_of_fold(plan: Plan, key: Key, fold: Array | int) -> Key:
 
     Paths have the same cohorts, which is best for comparing them, but with noise keys of their own:
     the difference of two releases with the same noise has none.
+
+    Args:
+      plan: how rounds are driven.
+      key: of the path on all data.
+      fold: index of the part.
+
+    Example:
+      >>> import fcojax
+      >>> key = jax.random.key(0)
+      >>> bool(key_of_fold(fcojax.Plan(fcojax.local_steps(1)), key, 3) == key)
+      True
     """
+    # Without noise folds share the key, so their paths differ by the data alone.
     if not plan.aggregator.noisy:
         return key
     return jax.random.fold_in(jax.random.fold_in(key, _FOLD), fold)
@@ -221,12 +294,8 @@ def key_of_fold(plan: Plan, key: Key, fold: Array | int) -> Key:
 
 def beyond_all(dtype: Any) -> Array:
     """Return a strength at which every parameter that is penalised is zero."""
+    # 4e9 in float32: beyond any gradient, and its square is finite.
     return jnp.asarray(jnp.finfo(dtype).max ** 0.25, dtype)
-
-
-def cast_like(number: Array, other: Array) -> Array:
-    """Return a number in the dtype of another."""
-    return number.astype(jnp.asarray(other).dtype)
 
 
 def _no_solve(zero: Array, num_clients: int) -> Outcome:

@@ -11,7 +11,7 @@ from fcojax import ClientData, kkt, tree
 from fcojax.algorithms import Algorithm
 from fcojax.extend import Loss, Program, pooled_gradient, solve_traced
 from fcojax.problems import population_loss
-from fcojax.selection.solver import Fits, Solver, ahead, cast_like, first_start, next_start
+from fcojax.selection.solver import Fits, Solver, Start
 from fcojax.transforms import Penalty, flat
 from fcojax.types import Array, Params, PyTree
 
@@ -52,25 +52,25 @@ def solver_of(setup: Setup, hparams: PyTree, data: ClientData) -> Solver:
 
     def begin(params, key):
         if not setup.finds_rate:
-            return first_start(params)
+            return Start.first(params)
         direction = flat().random_point(params, key)
         number = FIRST_ITERATIONS - (0 if is_quadratic else LATER_ITERATIONS)
-        return first_start(params, curvature_at(loss, params, data, direction, number))
+        return Start.first(params, curvature_at(loss, params, data, direction, number))
 
     def solve(start, strength, key, tolerance):
-        model, curvature = ahead(start, strength), start.curvature
-        now = hparams._replace(penalty_scale=cast_like(strength, hparams.penalty_scale))
+        model, curvature = start.ahead(strength), start.curvature
+        now = hparams._replace(penalty_scale=tree.cast_like(strength, hparams.penalty_scale))
         if setup.finds_rate:
             if not is_quadratic:  # whose curvature is the same everywhere
                 curvature = curvature_at(loss, model, data, curvature[1], LATER_ITERATIONS)
-            now = now._replace(client_lr=cast_like(1 / curvature[0], now.client_lr))
+            now = now._replace(client_lr=tree.cast_like(1 / curvature[0], now.client_lr))
         found, outcome = solve_traced(
             setup.program, setup.max_rounds, now, model, data, key, tolerance
         )
         fit = population_loss(loss, found, data)
         objective = fit + setup.penalty.value(found, strength).astype(fit.dtype)
         is_sound = ~outcome.diverged & tree.all_finite(found)
-        following = next_start(start._replace(curvature=curvature), found, strength, is_sound)
+        following = start._replace(curvature=curvature).after(found, strength, is_sound)
         return following, Fits(found, objective, outcome)
 
     return Solver(setup.penalty, data.num_clients, gradient, begin, solve)

@@ -5,7 +5,7 @@ A compressor encodes one array; ``compressed`` makes a codec of it, for ``fcojax
 
 from fcojax.uploads.broadcast import compressed_broadcast
 from fcojax.uploads.coding import Facts, compressed, facts
-from fcojax.uploads.compressor import Compressor, compose, contractive, identity, per_leaf
+from fcojax.uploads.compressor import Compressor, compose, contractive, identity, leafwise
 from fcojax.uploads.feedback import diana, econtrol, ef14, ef21, ef21_sgdm, marina
 from fcojax.uploads.low_rank import power
 from fcojax.uploads.modular import ModularGrid, modular_sum
@@ -31,8 +31,8 @@ __all__ = [
     # made of compressors
     "compose",
     "contractive",
-    "per_leaf",
-    # what is known of one
+    "leafwise",
+    # constants of a compressor
     "Facts",
     "facts",
     # codecs, some with the aggregator that they need

@@ -3,7 +3,7 @@ r"""Compressed broadcasts: clients work from an estimate of the message, which i
 .. math:: \hat m \leftarrow \hat m + C(m - \hat m)
 
 for the message m that the algorithm would send. Server and clients hold the same :math:`\hat m`, so
-only the compressed correction travels; fixed points are those of the algorithm, where
+only the compressed correction travels; fixed points stay the algorithm's, where
 :math:`\hat m = m`. A message that grows for ever has none, as the dual of ``fed_dual_avg`` with a
 penalty: the estimate stays some rounds behind, and the end point is off.
 
@@ -41,7 +41,7 @@ def compressed_broadcast(algorithm: Algorithm, compressor: Compressor) -> Algori
     """Return the algorithm with a server that broadcasts compressed corrections of its message.
 
     All clients receive them in every round, absent ones too; ``history["bytes_down"]`` counts that.
-    Single numbers, such as the elapsed time of dual averaging, and integers are sent as they are.
+    Single numbers, such as the elapsed time of dual averaging, and integers are sent uncompressed.
     Clients know the first message.
 
     Args:

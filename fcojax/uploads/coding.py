@@ -22,11 +22,11 @@ from fcojax.uploads.compressor import Compressor, factory
 )
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """An encoded payload, of which ``sent`` and ``whole`` are on the wire.
+    """An encoded payload; ``sent`` and ``whole`` are on the wire.
 
     Attributes:
       sent: what the compressor made of each of its units.
-      whole: leaves that are sent as they are: integers, and arrays of size zero.
+      whole: leaves that are sent uncompressed: integers, and arrays of size zero.
       finite: whether the payload was; one that was not stays so, whichever entries are sent.
       known: the hyperparameters and the key, which the server has.
       form: the structure of the payload.
@@ -50,7 +50,7 @@ class Facts(NamedTuple):
       contraction: a with :math:`E |C(x) - x|^2 \le (1 - a) |x|^2`; ``None`` if it is not
         contractive.
       num_bytes: bytes of an encoded payload, indices included.
-      whole_bytes: bytes of the payload as it is.
+      whole_bytes: bytes of the payload without compression.
 
     Example:
       >>> from fcojax import uploads
@@ -109,7 +109,7 @@ def worst_variance(compressor: Compressor, hparams: Any, payload: PyTree) -> Sca
 
 
 def encode(compressor: Compressor, hparams: Any, payload: PyTree, key: Key) -> Encoded:
-    """Return the payload as it is sent.
+    """Return the encoded payload.
 
     Args:
       compressor: the compressor.

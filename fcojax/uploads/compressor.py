@@ -73,7 +73,7 @@ def identity() -> Compressor:
 
 
 @factory
-def per_leaf(compressor: Compressor) -> Compressor:
+def leafwise(compressor: Compressor) -> Compressor:
     """Return the compressor applied to each leaf of a payload, and not to all in one vector.
 
     Args:
@@ -83,10 +83,10 @@ def per_leaf(compressor: Compressor) -> Compressor:
       >>> from fcojax import uploads
       >>> payload = {"bias": jnp.array([5.0, 4.0]), "kernel": jnp.array([1.0, 2.0])}
       >>> [round(uploads.facts(c, payload).contraction, 2)
-      ...  for c in (uploads.top_k(1), per_leaf(uploads.top_k(1)))]
+      ...  for c in (uploads.top_k(1), leafwise(uploads.top_k(1)))]
       [0.25, 0.5]
     """
-    return compressor._replace(name=f"per_leaf({compressor.name})", leafwise=True)
+    return compressor._replace(name=f"leafwise({compressor.name})", leafwise=True)
 
 
 @factory
@@ -96,11 +96,11 @@ def contractive(compressor: Compressor) -> Compressor:
     Error feedback needs it; :math:`w` may be above 1, and then the unbiased one is not contractive.
 
     Args:
-      compressor: an unbiased compressor; a contractive one is returned as it is.
+      compressor: an unbiased compressor; a contractive one is returned unchanged.
 
     Example:
       >>> from fcojax import uploads
-      >>> kept = contractive(uploads.rand_k(1))  # one of four entries, as it is
+      >>> kept = contractive(uploads.rand_k(1))  # one of four entries, unscaled
       >>> kept.variance, kept.contraction(None, jnp.zeros(4))
       (None, 0.25)
     """
@@ -130,7 +130,7 @@ def compose(first: Compressor, second: Compressor) -> Compressor:
     r"""Return a compressor whose sent values are compressed once more, as in top-k of 8 bits.
 
     Unbiased if both are, with :math:`1 + w = (1 + w_1)(1 + w_2)`. Contractive with
-    :math:`a = a_1 a_2` if the first one keeps entries as they are and the second is contractive.
+    :math:`a = a_1 a_2` if the first one keeps entries unchanged and the second is contractive.
 
     Args:
       first: a compressor whose ``encode`` returns a NamedTuple with a field ``values``: ``top_k``

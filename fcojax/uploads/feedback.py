@@ -280,7 +280,7 @@ def marina(compressor: Compressor, probability: Share | Callable[[Any], Any] = 0
 
     Args:
       compressor: an unbiased compressor.
-      probability: p, in the paper the bytes of a compressed upload over those of a whole one; or
+      probability: p, in the paper the ratio of bytes, a compressed upload to a whole one; or
         ``hparams -> p``, to sweep it.
 
     Example:
@@ -366,7 +366,7 @@ def _mirror(estimated: Callable) -> Aggregator:
 def _sent(
     compressor: Compressor, hparams: Any, wanted: PyTree, like: PyTree, key: Array
 ) -> tuple[coding.Encoded, PyTree]:
-    """Return a payload as it is encoded, and as the server reads it."""
+    """Return the encoded payload, and the payload that the server decodes."""
     narrow = jax.tree.map(lambda leaf, own: leaf.astype(own.dtype), wanted, like)
     encoded = coding.encode(compressor, hparams, narrow, key)
     return encoded, _wide(coding.decode(compressor, encoded))
@@ -381,7 +381,7 @@ def _zeros(payload: PyTree) -> PyTree:
     for leaf in jax.tree.leaves(payload):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise ValueError(
-                f"an upload has a leaf of {leaf.dtype}, of which no residual can be kept; wrap it "
+                f"an upload has a leaf of {leaf.dtype}, which can have no residual; wrap it "
                 "in fcojax.algorithms.Public, or upload floats."
             )
     return _wide(tree.zeros_like(payload))

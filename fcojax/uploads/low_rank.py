@@ -30,7 +30,7 @@ def power(rank: Count, num_iterations: Count = 1) -> Compressor:
     attained where all singular values are equal, and exact where the rank of M is at most r.
 
     It works leaf by leaf: arrays of more than two axes are matrices of their last axis and of all
-    others. Vectors, and matrices that have fewer entries than P and Q, are sent as they are. Where
+    others. Vectors, and matrices that have fewer entries than P and Q, are sent uncompressed. Where
     PowerSGD averages first P and then Q over the workers, in two exchanges, each client here
     compresses its own matrix, in one. It needs no second exchange and no Q kept from the last
     round; more iterations make up for a random start.
@@ -75,6 +75,6 @@ def power(rank: Count, num_iterations: Count = 1) -> Compressor:
 
 
 def _form(like) -> tuple[int, int]:
-    """Return the shape as that of a matrix; one row for a vector."""
+    """Return the shape of a leaf as a matrix; a vector is one row."""
     columns = like.shape[-1] if like.ndim > 1 else like.size
     return like.size // max(columns, 1), columns

@@ -78,8 +78,8 @@ class ModularGrid:
         """Return the means of all leaves, or NaN in all of them if any sum would wrap.
 
         Args:
-          total: the sum, each client times its share of the cohort's weight; it has to be one of
-            whole numbers, as that of equal weights is.
+          total: the sum, each client times its share of the cohort's weight; it has to consist
+            of whole numbers, as it does with equal weights.
           weights: of the round.
           mean: ``(released, count) -> mean`` of a leaf, over the counted clients.
           released: ``(sum, index) -> released`` of a leaf, what has to be in the range.

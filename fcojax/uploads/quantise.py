@@ -43,7 +43,7 @@ def qsgd(levels: Levels) -> Compressor:
 
     Example:
       >>> from fcojax import uploads
-      >>> x = jnp.array([3.0, 0.0, -4.0, 0.0])  # of norm 5: on a grid of fifths as it is
+      >>> x = jnp.array([3.0, 0.0, -4.0, 0.0])  # of norm 5: already on a grid of fifths
       >>> fifths, key = qsgd(5), jax.random.key(0)
       >>> jnp.round(fifths.decode(None, fifths.encode(None, x, key), key, x), 3).tolist()
       [3.0, 0.0, -4.0, 0.0]
@@ -140,7 +140,7 @@ def natural() -> Compressor:
     r"""Return natural compression: entries rounded at random to a power of two.
 
     :math:`m\, 2^e` with :math:`1 \le m < 2` becomes :math:`2^{e+1}` with probability m - 1, else
-    :math:`2^e`. It is unbiased with w = 1/8, attained at m = 4/3. Powers of two stay as they are.
+    :math:`2^e`. It is unbiased with w = 1/8, attained at m = 4/3. Powers of two are unchanged.
     An entry costs 9 bits: a sign, and an exponent from -126 to 127; smaller numbers become zero.
 
     Example:

@@ -36,7 +36,7 @@ def drive(scale: Scale = "unbiased") -> Compressor:
 
     - ``"least error"``: :math:`S = |R x|_1 / d`, which no other scale beats. It is contractive with
       a = 0.364, :math:`(3 + 2 \sqrt 2) / 16`, for every x, by Khintchine's inequality, and about
-      2 / pi where :math:`R x` is nearly normal, as it is in high dimension. For error feedback.
+      2 / pi where :math:`R x` is nearly normal, as in high dimension. For error feedback.
     - ``"unbiased"``: :math:`S = |x|_2^2 / |R x|_1`. The decoded vector has the scalar product
       :math:`|x|_2^2` with x, exactly. It would be unbiased for a uniformly random rotation, with
       w about pi / 2 - 1; with this one a bias remains, which vanishes in high dimension but not for

@@ -42,8 +42,8 @@ def rand_k(k: Number) -> Compressor:
     that the server knows, so only values are sent.
 
     Args:
-      k: a number of entries; a share of them, as a float of at most 1, of which at least one is
-        sent; or ``hparams -> share``, to sweep it in one program.
+      k: a number of entries; a share of them, as a float of at most 1 (at least one is sent);
+        or ``hparams -> share``, to sweep it in one program.
 
     Example:
       >>> x, key = jnp.array([1.0, 2.0, 3.0, 4.0]), jax.random.key(0)
@@ -96,8 +96,8 @@ def top_k(k: Number) -> Compressor:
     A place costs :math:`\lceil \log_2 d \rceil` bits.
 
     Args:
-      k: a number of entries; a share of them, as a float of at most 1, of which at least one is
-        sent; or ``hparams -> share``, to sweep it in one program.
+      k: a number of entries; a share of them, as a float of at most 1 (at least one is sent);
+        or ``hparams -> share``, to sweep it in one program.
 
     Example:
       >>> from fcojax import uploads

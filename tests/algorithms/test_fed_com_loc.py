@@ -38,7 +38,7 @@ def test_without_compression_it_is_scaffnew_bit_for_bit(compresses):
         None,
         uploads.identity(),
         uploads.top_k(1.0),
-        uploads.per_leaf(uploads.identity()),
+        uploads.leafwise(uploads.identity()),
     ):
         found, history = run(
             fed_com_loc(loss, compressor=whole, compresses=compresses), cohort=LOSSY

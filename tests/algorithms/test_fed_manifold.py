@@ -9,7 +9,7 @@ import pytest
 
 import fcojax
 from experiments.report.verdict import verdict
-from fcojax.algorithms.fed_manifold import Server
+from fcojax.algorithms.fed_manifold import ManifoldServer
 from fcojax.engine.state import State
 from fcojax.transforms import sphere, stiefel
 from tests.support import federations, printed_forms, subspaces
@@ -104,7 +104,7 @@ def test_a_stationary_point_with_the_right_corrections_is_a_fixed_point(client_l
     x = subspaces.optimum()[1]
     own = np.stack([slope(x, covariance) for covariance in subspaces.covariances()])
     first = State(
-        *jax.tree.map(jnp.asarray, (Server(x, np.zeros_like(x), np.zeros(())), own)),
+        *jax.tree.map(jnp.asarray, (ManifoldServer(x, np.zeros_like(x), np.zeros(())), own)),
         (),
         jnp.zeros((), jnp.int32),
         jax.random.key(0),

@@ -49,7 +49,7 @@ def run(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fed_avg", "fed_dual_avg"])
 @pytest.mark.parametrize(
-    "compressor", [uploads.top_k(5), uploads.rand_k(1.0), uploads.per_leaf(uploads.top_k(1.0))]
+    "compressor", [uploads.top_k(5), uploads.rand_k(1.0), uploads.leafwise(uploads.top_k(1.0))]
 )
 def test_all_entries_are_no_compression_bit_for_bit(name, compressor):
     found, expected = run(compressor, name), run(None, name)

@@ -98,6 +98,26 @@ def test_a_weighted_sum_with_a_fixed_denominator_by_hand():
     np.testing.assert_allclose(history["clipped"][0], share, rtol=1e-12)
 
 
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+def test_a_round_without_clients_has_no_share_of_clipped_ones(noise):
+    """NaN, as 0 would say that none was clipped; a mean over rounds leaves such rounds out."""
+    cohort = fcojax.from_trace(np.array([[True, True], [False, False]]))
+    found = {}
+    for every in (1, 2):
+        _, found[every] = fcojax.run(
+            mean_of_targets(),
+            FULL_STEP,
+            jnp.array(0.0),
+            scalars(5.0, 0.5),
+            KEY,
+            planned(privacy.gaussian(2.0, noise=noise), cohort),
+            num_rounds=2,
+            eval_every=every,
+        )
+    np.testing.assert_array_equal(found[1]["clipped"], [0.5, np.nan])
+    np.testing.assert_array_equal(found[2]["clipped"], [0.5])
+
+
 @pytest.mark.slow
 def test_leaves_are_clipped_alone_or_together():
     first = federations.as_vector(federations.start())
@@ -331,6 +351,31 @@ def test_schedules_that_agree_in_a_round_have_noise_of_their_own_there():
 
 
 @pytest.mark.slow
+@pytest.mark.gate
+def test_two_points_do_not_tell_who_took_part_where_their_schedules_agree():
+    """In 2,000 runs at epsilon 0.107; with shared noise the difference of two steps is a count."""
+    rate, noise = 1e-3, 20.0
+    rates = [fcojax.schedule([first, rate]) for first in (0.5, 0.1)]
+    grid = fcojax.grid.product(fed_avg.Hparams, client_lr=rates)
+    models, history = fcojax.sweep(
+        mean_of_targets(),
+        grid,
+        jnp.array(0.0),
+        scalars(*np.zeros(8)),
+        jax.random.split(KEY, 2000),
+        planned(privacy.gaussian(1.0, noise=noise), fcojax.coin_flips(0.5)),
+        num_rounds=2,
+        observe=lambda hparams, w, context: {"w": w},
+    )
+    first, second = np.moveaxis(np.asarray(history["w"]), -1, 0)
+    step = second - first
+    # A client moves the sum by rate * (0 - w), so without noise this is how many take part.
+    read = np.round(-4 * (step[0] - step[1]) / (rate * (first[0] - first[1])))
+    right = np.mean(read == np.asarray(history["participants"])[0, :, 1])
+    assert right <= 0.35  # and 1.0 before; the most frequent of nine counts is right in 0.27
+
+
+@pytest.mark.slow
 def test_chunks_and_devices_change_nothing():
     noisy = privacy.gaussian(0.1, noise=0.5)
     expected, _ = run(noisy)
@@ -397,7 +442,10 @@ def test_public_parts_are_constants_also_where_nobody_takes_part():
     np.testing.assert_allclose(nobody.elapsed, everybody.elapsed, rtol=1e-12)
     assert float(nobody.elapsed) > 0
     # A client that works longer tells that it took part as surely as one whose data say so.
-    for work in (fcojax.local_steps([1, 1, 1, 1, 200]), fcojax.local_epochs(1, 2)):
+    one_by_one = after(fcojax.local_steps([2] * 5, 2), fcojax.everyone())
+    np.testing.assert_allclose(one_by_one.elapsed, everybody.elapsed, rtol=1e-12)
+    ragged = fcojax.local_steps(3, fewest=1)
+    for work in (fcojax.local_steps([1, 1, 1, 1, 200]), ragged, fcojax.local_epochs(1, 2)):
         with pytest.raises(ValueError, match="Public parts .* depend on the client or its data"):
             after(work, COINS)
 

@@ -78,7 +78,7 @@ def test_chunks_and_devices_change_nothing(aggregator):
 
 
 @pytest.mark.slow
-def test_nobody_bad_is_the_mean():
+def test_without_attackers_a_robust_rule_is_the_weighted_mean():
     expected, _ = run(MEAN)
     for rule in (robust.trimmed_mean(0.0), robust.multi_krum(0.0)):
         np.testing.assert_allclose(run(robust.averaged(rule))[0], expected, rtol=1e-11)

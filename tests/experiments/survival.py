@@ -1,6 +1,6 @@
 """A run that is killed again and again, and the same run left alone: not a bit may differ.
 
-The run, ``survivor.py``, has client state, sampled cohorts, lost uploads and an uplink with
+The run, ``survivor.py``, has client state, sampled cohorts, lost uploads and a codec with
 residuals. It is killed at random moments, from the first import to the last figure, and started
 again with the same command until it is done.
 """

@@ -1,4 +1,4 @@
-"""The run that ``tests.experiments.survival`` kills: client state, sampling, losses and an uplink.
+"""The run that ``tests.experiments.survival`` kills: client state, sampling, losses and a codec.
 
 A lasso by FedDyn and FedAvg whose uploads are signs and one size, with error feedback.
 """
@@ -8,16 +8,16 @@ import jax.numpy as jnp
 
 from experiments.config.keys import sweep_config
 from experiments.studies import lasso
-from fcojax import Uplink
+from fcojax import Codec
 
 
 def _zeros(payload):
     return payload
 
 
-def _signs(hparams, payload, residual, key):
+def _signs(hparams, payload, residual, client_key, round_key):
     """Signs and the mean size; the next upload makes up for what they miss."""
-    del hparams, key
+    del hparams, client_key, round_key
     wanted = jax.tree.map(jnp.add, payload, residual)
     encoded = [(jnp.sign(leaf).astype(jnp.int8), jnp.mean(jnp.abs(leaf))) for leaf in wanted]
     return encoded, jax.tree.map(jnp.subtract, wanted, _decoded(encoded))
@@ -27,8 +27,8 @@ def _decoded(encoded):
     return [sign.astype(size.dtype) * size for sign, size in encoded]
 
 
-SIGNS = Uplink(_zeros, _signs, _decoded)
-EXPERIMENT = lasso.EXPERIMENT._replace(uplink=lambda config: SIGNS)
+SIGNS = Codec(_zeros, _signs, _decoded)
+EXPERIMENT = lasso.EXPERIMENT._replace(plan=lambda config, plan: plan._replace(codec=SIGNS))
 
 
 def get_config():

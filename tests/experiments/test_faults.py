@@ -22,7 +22,7 @@ slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 @pytest.fixture(scope="module")
 def toy():
-    """Client state, sampled cohorts, lost uploads and an uplink with residuals."""
+    """Client state, sampled cohorts, lost uploads and a codec with residuals."""
     return Toy(survivor.EXPERIMENT, dropout_probability=0.2)
 
 
@@ -181,20 +181,19 @@ def test_a_run_that_is_killed_at_random_blocks_is_the_same_bit_for_bit(toy, whol
 
 @pytest.mark.slow
 @pytest.mark.parametrize("feedback", ["ef21", "ef14"])
-@pytest.mark.parametrize("links", [("uplink",), ("uplink", "downlink")], ids=len)
-def test_what_links_remember_survives_a_kill_and_the_loss_of_points(links, feedback, tmp_path):
+@pytest.mark.parametrize("broadcast", [{}, {"broadcast": "top_k:0.3"}], ids=["up", "both ways"])
+def test_what_links_remember_survives_a_kill_and_the_loss_of_points(broadcast, feedback, tmp_path):
     """What the server keeps, also of its broadcasts, and the residuals of clients.
 
-    Down go, to all four clients, two of seven numbers with their places and a fraction.
+    Down go, to all four clients, two of the kernel's six numbers with their places, and the bias.
     """
     changes = {"client_lr": (0.003, 0.01, 1e9, 1e10), "num_rounds": 70}
-    compressed = dict.fromkeys(links, f"top_k:0.3,{feedback}")
-    toy = Toy(algorithms=("fed_avg",), **changes | compressed)
+    toy = Toy(algorithms=("fed_avg",), codec=f"top_k:0.3,{feedback}", **changes | broadcast)
     whole = toy.run(tmp_path / "whole")
     plain = Toy(algorithms=("fed_avg",), **changes).run(tmp_path / "plain")
     assert whole[1][-1]["bytes_up"] < 0.7 * plain[1][-1]["bytes_up"]
     assert whole[1][-1]["objective"] != plain[1][-1]["objective"]
-    down = 70 * (4 * (2 * 4 + 1 + 8) if "downlink" in links else 2 * 7 * 4)
+    down = 70 * (4 * (2 * 4 + 1 + 4) if broadcast else 2 * 7 * 4)
     assert whole[0]["last"]["bytes_down"] == whole[1][-1]["bytes_down"] == down
     for blocks in (1, 6):
         with pytest.raises(Killed):

@@ -1,17 +1,20 @@
 """Private runs of the command: epsilon in rows, a ledger, a budget, and no noise twice."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 import fcojax
-from experiments.execution.accounts import side_by_side
+from experiments.execution.accounts import delta_of, ledger, side_by_side
 from experiments.process.errors import UserError
 from experiments.report import rows as tidy
+from experiments.report.tables import privacy_warnings
+from experiments.storage.row_store import RowStore
 from experiments.storage.workdir import Workdir
 from fcojax import privacy
-from fcojax.privacy.accounting import together
+from fcojax.privacy import together
 from tests.experiments.test_run import TOY, launch
 from tests.experiments.toys import Killed, Toy, killed_after
 
@@ -69,15 +72,49 @@ def test_a_budget_ends_all_runs_with_the_last_round_within_it(tmp_path):
     assert {row["round"] for row in rows} == {0, 5, 7}
     told = json.loads((tmp_path / "summary.json").read_text())["privacy"]
     assert "stopped after round 7" in told["budget"] and told["rounds of all of them"] == 28
+    noise, alone = re.search(r"of ([\d.]+) allows 20 .* (\d+) to one run", told["budget"]).groups()
+    needed = privacy.Releases(COINS, float(noise) / 2**0.5, 2 * 20)  # of four digits
+    assert privacy.total_epsilon([needed], 6, 0.01) == pytest.approx(budget, rel=1e-2)
+    assert spent(int(alone)) <= budget < spent(int(alone) + 1)
     assert told["budget"].partition(" is spent")[0] in (tmp_path / "index.html").read_text()
 
 
 def test_a_run_without_noise_has_no_epsilon():
-    assert privacy.gaussian(0.3) == Toy(clip_norm=0.3).settings.plan.uplink
+    assert Toy(clip_norm=0.3).settings.plan.aggregator == privacy.gaussian(0.3)
     with pytest.raises(ValueError, match="noise_multiplier needs clip_norm"):
         Toy(noise_multiplier=1.0)
     with pytest.raises(ValueError, match="privacy_budget needs privacy_delta"):
         Toy(clip_norm=0.3, noise_multiplier=1.0, privacy_budget=2.0)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, 2.0])
+def test_a_delta_that_promises_nothing_is_refused(delta):
+    with pytest.raises(ValueError, match="privacy_delta is .* strictly between 0 and 1"):
+        Toy(clip_norm=0.3, noise_multiplier=1.0, privacy_delta=delta)
+
+
+def test_a_large_delta_is_said_in_the_summary_and_on_the_page(tmp_path):
+    """The default for four clients, 0.22, is above a tenth of one over their number."""
+    toy = Toy(
+        num_rounds=5,
+        cohort_size=None,
+        participation="coin_flips:0.5",
+        clip_norm=0.3,
+        noise_multiplier=4.0,
+        criterion_rounds=5,
+    )
+    toy.run(tmp_path)
+    told = ledger([toy.job], toy.settings, RowStore(tmp_path / "rows.jsonl"))
+    assert told["delta"] == 4**-1.1
+    [sentence] = privacy_warnings({"privacy": told})
+    assert sentence.startswith("Delta is 0.218 for 4 clients; below 0.025")
+
+
+def test_one_client_has_no_delta_by_default():
+    settings = Toy().settings
+    with pytest.raises(UserError, match="privacy_delta is 1 by default with one client"):
+        delta_of(settings, fcojax.from_clients([{"a": np.ones(1)}]))
+    assert delta_of(settings._replace(delta=0.5), None) == 0.5
 
 
 @pytest.mark.slow
@@ -93,7 +130,7 @@ def test_noise_goes_on_after_a_kill_with_what_it_was(tmp_path):
         clip_norm=0.3,
         noise_multiplier=1.0,
         privacy_delta=0.01,
-        downlink="top_k:0.3,ef21",
+        broadcast="top_k:0.3",
     )
     whole = toy.run(tmp_path / "whole")
     for blocks in (1, 6):

@@ -150,7 +150,7 @@ def test_a_budget_ends_two_processes_with_the_round_and_the_models_of_one(tmp_pa
         "--config.clip_norm=0.01",
         "--config.noise_multiplier=20.0",
         "--config.privacy_delta=0.01",
-        "--config.downlink=half",
+        "--config.broadcast=half",
         f"--config.privacy_budget={(spent(22) + spent(23)) / 2}",
     ]
     codes, said = ended(begin(tmp_path / "one", 1, private), 900)

@@ -8,6 +8,7 @@ from experiments.config.algorithms import library
 from experiments.config.settings import participation, resolve, set_precision
 from experiments.execution.jobs import build
 from fcojax import uploads
+from fcojax.extend import Uploads
 from fcojax.uploads.text import _COMPRESSORS, _FEEDBACK
 
 SWEEP = lasso.EXPERIMENT
@@ -56,27 +57,29 @@ def test_laws_of_participation_are_the_samplers(size):
         assert resolve(config(**changes), SWEEP).plan.cohort == fcojax.dropout(sampler, 0.25)
 
 
-UPLINKS = {
-    "top_k:3": uploads.compressed(uploads.top_k(3)),
+UPLOADS = {
+    "top_k:3": Uploads(uploads.compressed(uploads.top_k(3))),
     "rand_k:0.5,ef21": uploads.ef21(uploads.contractive(uploads.rand_k(0.5))),
     "rand_k:0.5,diana:0.1": uploads.diana(uploads.rand_k(0.5), 0.1),
     "rand_k:0.5,marina:0.1": uploads.marina(uploads.rand_k(0.5), 0.1),
-    "drive:least_error, ef14": uploads.ef14(uploads.drive("least error")),
+    "drive:least_error, ef14": Uploads(uploads.ef14(uploads.drive("least error"))),
     "top_k:0.1+half,ef21_sgdm:0.5": uploads.ef21_sgdm(
         uploads.compose(uploads.top_k(0.1), uploads.half()), 0.5
     ),
 }
 
 
-@pytest.mark.parametrize("text", UPLINKS)
-def test_uplinks_are_written_as_text(text):
-    """And downlinks like them."""
-    assert resolve(config(uplink=text), SWEEP).plan.uplink is UPLINKS[text]
-    assert resolve(config(downlink=text), SWEEP).plan.downlink is UPLINKS[text]
+@pytest.mark.parametrize("text", UPLOADS)
+def test_codecs_are_written_as_text(text):
+    plan = resolve(config(codec=text), SWEEP).plan
+    assert (plan.codec, plan.aggregator) == UPLOADS[text]
 
 
-@pytest.mark.parametrize("link", ["uplink", "downlink"])
-def test_a_link_that_an_algorithm_cannot_have_is_refused_before_any_runs(link):
+def test_a_broadcast_is_written_as_a_compressor():
+    assert resolve(config(broadcast="top_k:3"), SWEEP).broadcast == uploads.top_k(3)
+
+
+def test_a_codec_that_an_algorithm_cannot_have_is_refused_before_any_runs():
     tiny = config(
         algorithms=("fed_avg", "scaffold"),
         num_clients=4,
@@ -85,7 +88,7 @@ def test_a_link_that_an_algorithm_cannot_have_is_refused_before_any_runs(link):
         num_true=2,
         cohort_size=2,
         batch_size=2,
-        **{link: "top_k:3,ef21"},
+        codec="top_k:3,ef21",
     )
     with pytest.raises(ValueError, match="adds up its uploads"):
         build(SWEEP, tiny, resolve(tiny, SWEEP), SWEEP.problem(tiny), SWEEP.penalty(tiny))
@@ -93,8 +96,9 @@ def test_a_link_that_an_algorithm_cannot_have_is_refused_before_any_runs(link):
 
 def test_every_compressor_and_feedback_has_a_text():
     chosen = {name for name in uploads.__all__ if name.islower()}
-    chosen -= {"compose", "contractive", "per_leaf", "facts", "compressed", "identity"}
-    chosen -= {"from_text", "modular_sum"}  # the sum takes two numbers
+    chosen -= {"compose", "contractive", "leafwise", "facts", "compressed", "identity"}
+    chosen -= {"compressed_broadcast", "compressor_from_text", "from_text"}
+    chosen -= {"modular_sum"}  # takes two numbers
     assert chosen == _COMPRESSORS.keys() | _FEEDBACK.keys()
 
 
@@ -129,10 +133,10 @@ def test_every_algorithm_of_the_library_can_be_launched():
         ({"search": "random"}, "search is 'random'; pass grid or halving"),
         ({"participation": "markof:1,1"}, "no participation 'markof'; did you mean markov?"),
         ({"participation": "weighted:1", "cohort_size": None}, "cohort_size is None"),
-        ({"uplink": "topk:3"}, "there is no compressor 'topk'; did you mean top_k?"),
-        ({"downlink": "topk:3"}, "downlink is 'topk:3': there is no compressor 'topk'; did you"),
-        ({"uplink": "top_k:3,ef12"}, "there is no error feedback 'ef12'; did you mean ef"),
-        ({"uplink": "top_k:3,diana"}, "compressor is top_k(3), which is biased"),
+        ({"codec": "topk:3"}, "there is no compressor 'topk'; did you mean top_k?"),
+        ({"broadcast": "topk:3"}, "broadcast is 'topk:3': there is no compressor 'topk'; did you"),
+        ({"codec": "top_k:3,ef12"}, "there is no error feedback 'ef12'; did you mean ef"),
+        ({"codec": "top_k:3,diana"}, "compressor is top_k(3), which is biased"),
         ({"criterion_rounds": 501}, "criterion_rounds is 501, more than num_rounds = 500"),
     ],
 )

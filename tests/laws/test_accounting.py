@@ -73,9 +73,9 @@ def test_noise_for_a_target_and_rounds_within_it():
     cohort = fcojax.coin_flips(0.05)
     noise = privacy.noise_for(2.0, 1e-5, cohort, num_clients=1000, num_rounds=100)
     found = plan(cohort, noise)
-    spent = privacy.epsilons(found, 1000, np.array([[99, 100], [100, 101]]), 1e-5)
-    assert spent[0, 1] <= 2.0 < spent[1, 1] and spent[0, 1] == spent[1, 0]
-    np.testing.assert_allclose(spent[0, 1], 2.0, atol=1e-3)
+    spent, beyond = (privacy.epsilon(found, 1000, rounds, 1e-5) for rounds in (100, 101))
+    assert spent <= 2.0 < beyond
+    np.testing.assert_allclose(spent, 2.0, atol=1e-3)
     assert privacy.rounds_within(2.0, 1e-5, found, 1000) == 100
     five = privacy.rounds_within(8.0, 1e-5, found, 1000, num_runs=5)
     costs = [privacy.epsilon(found, 1000, five + more, 1e-5, num_runs=5) for more in (0, 1)]
@@ -115,10 +115,37 @@ def test_laws_that_have_no_accountant_are_refused_or_named():
 def test_what_is_not_accounted_is_refused():
     with pytest.raises(ValueError, match="not accounted"):
         privacy.law(fcojax.weighted_cohort(cohort_size=2), 10)
+    unknown = fcojax.Plan(WORK, aggregator=fcojax.Aggregator(noisy=True))
+    with pytest.raises(ValueError, match="how much noise"):
+        privacy.epsilon(unknown, 10, 5, 1e-3)
     assert privacy.epsilon(fcojax.Plan(WORK), 10, 5, 1e-3) == np.inf
     lossy = fcojax.dropout(fcojax.coin_flips(0.2), 0.1)
     assert privacy.law(lossy, 10).name == privacy.law(fcojax.coin_flips(0.2), 10).name
     assert privacy.epsilon(plan(fcojax.everyone(), 0.0), 10, 5, 1e-3) == np.inf
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, np.nan])
+def test_a_delta_that_promises_nothing_is_refused(delta):
+    with pytest.raises(ValueError, match="delta is"):
+        privacy.epsilon(plan(fcojax.everyone(), 1.0), 10, 5, delta)
+    with pytest.raises(ValueError, match="delta is"):
+        privacy.budget(1.0, delta)
+
+
+def test_a_delta_of_a_tenth_of_one_over_the_clients_is_warned_of():
+    """Three hospitals at clients^-1.1, which is 0.30."""
+    coins = fcojax.coin_flips(0.5)
+    with pytest.warns(UserWarning, match="delta is 0.299 for 3 clients; below 0.0333"):
+        privacy.epsilon(plan(coins, 2.0), 3, 5, 3**-1.1)
+    with pytest.warns(UserWarning, match="delta is 0.1 for 3 clients"):
+        privacy.noise_for(1.0, 0.1, coins, 3, 5)
+    privacy.epsilon(plan(coins, 2.0), 3, 5, 0.033)
+
+
+def test_the_accountant_says_nothing(caplog):
+    """It logged 233 lines over orders that it leaves out."""
+    privacy.noise_for(2.0, 1e-5, fcojax.coin_flips(0.2), 1000, 10)
+    assert not caplog.records
 
 
 def test_noise_on_uploads_and_counts_together_cost_what_was_asked():

@@ -37,7 +37,7 @@ def one_round(attack, bad, targets, plan=WORK):
     return float(model), history
 
 
-def test_nobody_bad_and_a_factor_of_one_change_nothing():
+def test_no_attackers_or_a_factor_of_one_change_nothing():
     expected = (1.0 + 2.0 + 6.0) / 3
     for attack, bad in ((attacks.scaled(1.0), (1,)), (attacks.scaled(-9.0), ())):
         np.testing.assert_allclose(one_round(attack, bad, (1.0, 2.0, 6.0))[0], expected)

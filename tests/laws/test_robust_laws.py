@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fcojax import robust
 
@@ -85,7 +87,7 @@ def test_order_places_and_scale_do_not_matter(name):
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_nobody_bad_is_the_weighted_mean(name):
+def test_without_bad_points_a_robust_rule_is_the_weighted_mean(name):
     points, weights = cloud(3)
     expected = np.average(points, axis=0, weights=weights)
     np.testing.assert_allclose(mean(LIMITS[name], points, weights), expected, rtol=1e-12)
@@ -214,6 +216,107 @@ def test_a_site_with_little_data_that_sends_a_thousandfold():
     assert 0.1 < nearest <= moved(picked) <= 1.1 * nearest
     for name, point in found.items():
         assert moved(point) <= 0.1, name
+
+
+BAD_OF_THREE = {
+    "median": robust.median(),
+    "trimmed_mean": robust.trimmed_mean(1 / 3),
+    "mean_around_median": robust.mean_around_median(1 / 3),
+    "krum": robust.krum(1 / 3),
+    "multi_krum": robust.multi_krum(1 / 3),
+}
+
+
+@pytest.mark.parametrize("factor", [1e10, 1e20, 3e37, -1e20])
+@pytest.mark.parametrize("name", [*BAD_OF_THREE, "nearest_neighbour_mixing"])
+def test_exactly_the_share_that_a_rule_bears_is_borne_in_float32(name, factor):
+    """Three sites of equal weight: 1 - 1/3 exceeds the sum of two thirds by 1.8e-7."""
+    honest = np.array([[1.0, -2.0], [3.0, 2.0]], np.float32)
+    sent = np.float32(factor) * np.array([[2.0, 1.0]], np.float32)
+    for order in itertools.permutations(range(3)):
+        points = np.concatenate([honest, sent])[list(order)]
+        shares = jnp.full(3, 1 / 3, jnp.float32)
+        if name in BAD_OF_THREE:
+            found = np.asarray(compiled(BAD_OF_THREE[name])(points, shares))[None]
+        else:
+            step = robust.nearest_neighbour_mixing(1 / 3)
+            found, _ = step.mix(None, jnp.asarray(points), shares, None)
+            found = np.asarray(found)[[order.index(0), order.index(1)]]
+        assert found.dtype == np.float32
+        assert np.all((found >= honest.min(axis=0)) & (found <= honest.max(axis=0)))
+
+
+@pytest.mark.parametrize("order", [(0.0, 1.0), (1.0, 0.0)])
+def test_points_as_far_from_the_median_share_what_is_cut(order):
+    points = np.array(order)[:, None]
+    np.testing.assert_allclose(mean(robust.mean_around_median(0.25), points, np.ones(2)), 0.5)
+    np.testing.assert_allclose(mean(robust.multi_krum(0.25), points, np.ones(2)), 0.5)
+    near, _ = mixed(
+        robust.nearest_neighbour_mixing(1 / 3), np.array([[0.0], [-1], [1]]), np.ones(3)
+    )
+    np.testing.assert_allclose(near[0], 0.0, atol=1e-15)
+
+
+@st.composite
+def tied_clouds(draw):
+    """Few points on a small grid, so that distances, medians and scores are often equal."""
+    n = draw(st.integers(1, 6))
+    entries = st.lists(st.integers(-2, 2), min_size=2, max_size=2)
+    points = np.array(draw(st.lists(entries, min_size=n, max_size=n)), float)
+    weights = np.array(draw(st.lists(st.integers(1, 3), min_size=n, max_size=n)), float)
+    return points, weights, draw(st.permutations(range(n)))
+
+
+def padded(points, weights, size=18):
+    """To one shape, for one compilation; points without weight have no effect."""
+    fill = size - len(points)
+    return np.vstack([points, np.full((fill, 2), 7.0)]), np.append(weights, np.zeros(fill))
+
+
+TIED = {
+    "median": robust.median(),
+    "trimmed_mean": robust.trimmed_mean(0.25),
+    "mean_around_median": robust.mean_around_median(0.25),
+    "krum": robust.krum(0.25),
+    "multi_krum": robust.multi_krum(0.25),
+    "geometric_median": robust.geometric_median(10),
+    "centred_clipping": robust.centred_clipping(1.0, steps=3),
+}
+
+
+@pytest.mark.parametrize("name", [*TIED, "nearest_neighbour_mixing"])
+@given(cloud=tied_clouds())
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_ties_depend_neither_on_the_order_nor_on_copies(name, cloud):
+    points, weights, order = cloud
+    order = list(order)
+    counts = weights.astype(int)
+    versions = {
+        "once": (points, weights),
+        "in another order": (points[order], weights[order]),
+        "copies": (np.repeat(points, counts, axis=0), np.ones(counts.sum())),
+    }
+    if name in TIED:
+        once, *others = (mean(TIED[name], *padded(*one)) for one in versions.values())
+        for other in others:
+            np.testing.assert_allclose(other, once, rtol=1e-9, atol=1e-9)
+        return
+    once, again, copies = (_neighbours(*padded(*one)) for one in versions.values())
+    n = len(points)
+    np.testing.assert_allclose(again[:n], once[:n][order], rtol=1e-12, atol=1e-12)
+    repeated = np.repeat(once[:n], counts, axis=0)
+    np.testing.assert_allclose(copies[: len(repeated)], repeated, rtol=1e-12, atol=1e-12)
+
+
+@jax.jit
+def _mixed_by_neighbours(points, weights):
+    return robust.nearest_neighbour_mixing(0.25).mix(None, points, weights, None)[0]
+
+
+def _neighbours(points, weights):
+    return np.asarray(
+        _mixed_by_neighbours(jnp.asarray(points), jnp.asarray(weights / weights.sum()))
+    )
 
 
 def test_shares_of_a_half_and_more_are_refused():

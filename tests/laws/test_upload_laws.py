@@ -214,7 +214,7 @@ def test_payloads_keep_their_form(name, dtype):
         "matrix": jnp.asarray(normal(7, 5, 4), dtype),
         "number": jnp.asarray(0.5),
     }
-    for chosen in (compressor, uploads.per_leaf(compressor)):
+    for chosen in (compressor, uploads.leafwise(compressor)):
         counted = name.split(",")[0] in ("top_k", "rand_k") or " and " in name
         if chosen.leafwise and counted:
             continue  # k is more than the one number
@@ -247,7 +247,7 @@ LOSSLESS = {
     "top_k of all": uploads.top_k(SIZE),
     "rand_k of all": uploads.rand_k(1.0),
     "power of full rank": uploads.power(4),
-    "top_k of all, per leaf": uploads.per_leaf(uploads.top_k(1.0)),
+    "top_k of all, per leaf": uploads.leafwise(uploads.top_k(1.0)),
 }
 
 
@@ -270,11 +270,11 @@ def test_special_cases_are_each_other():
     same(uploads.eden(1), uploads.drive())
     same(uploads.eden(1, "least error"), uploads.drive("least error"))
     same(uploads.compose(uploads.top_k(3), uploads.identity()), uploads.top_k(3))
-    same(uploads.per_leaf(uploads.top_k(3)), uploads.top_k(3))
+    same(uploads.leafwise(uploads.top_k(3)), uploads.top_k(3))
     same(uploads.contractive(uploads.top_k(3)), uploads.top_k(3))
     two = [jnp.asarray(normal(10, 4)), jnp.asarray(normal(11, 8))]
     alone = [through(uploads.top_k(0.5), [leaf])[0] for leaf in two]
-    both = through(uploads.per_leaf(uploads.top_k(0.5)), two)
+    both = through(uploads.leafwise(uploads.top_k(0.5)), two)
     for found, wanted in zip(both, alone, strict=True):
         np.testing.assert_array_equal(found, wanted)
 

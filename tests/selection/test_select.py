@@ -210,7 +210,7 @@ def test_refusals():
 
 
 # An aggregator of a user's, which says that it is noisy and not how.
-UNKNOWN_NOISE = fcojax.privacy.gaussian(1.0, noise=1.0)._replace(noise=None)
+UNKNOWN_NOISE = fcojax.privacy.gaussian(1.0, noise=1.0)._replace(noisy=True)
 
 
 @pytest.mark.slow

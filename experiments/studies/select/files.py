@@ -3,6 +3,7 @@
 import csv
 import importlib
 import pathlib
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,8 @@ from fcojax.datasets.reading import Foreign, reading
 from fcojax.problems import SparseRows, sparse_rows
 
 _MOST_ENTRIES = 1 << 25  # of a dense matrix: four copies in double precision are a gigabyte
-_MISSING = ("", "NA", "?")
+# What pandas, R, SAS and SQL write for a missing value; other texts are refused as no number.
+_MISSING = ("", "NA", "N/A", "NULL", "null", "?", ".")
 _INDEX = ("", "Unnamed: 0", "__index_level_0__")  # names of an index that pandas wrote
 _MOST_FEATURES = 100_000_000  # their names take ten gigabytes
 _NPZ = "a numpy npz file"
@@ -173,13 +175,34 @@ class _Column(NamedTuple):
         return found
 
     def words(self) -> np.ndarray:
-        """Return the cells as names of sites; raise ``ValueError`` if one is missing."""
-        if "" in self.cells:
-            raise self._error(self.cells.index(""), "empty", "name the site or remove the row")
-        return np.array([str(cell) for cell in self.cells])
+        """Return the cells as names of sites; raise ``ValueError`` if one is missing or doubtful.
+
+        One name in two Unicode forms is one site. Names that differ in case alone, or as 1 and 1.0
+        do, would be two sites of one name, and are refused.
+        """
+        first: dict[str, str] = {}
+        found = []
+        for row, cell in enumerate(self.cells):
+            name = unicodedata.normalize("NFC", str(cell)).strip()
+            if name in _MISSING:
+                given = repr(name) if name else "empty"
+                raise self._error(row, given, "name the site or remove the row")
+            same = first.setdefault(_as_number(name).casefold(), name)
+            if same != name:
+                raise self._error(row, f"{name!r} and {same!r} elsewhere", "write it in one way")
+            found.append(name)
+        return np.array(found)
 
     def _error(self, row: int, value: str, advice: str) -> ValueError:
         return ValueError(f"{self.places[row]}: {self.name} is {value}; {advice}.")
+
+
+def _as_number(name: str) -> str:
+    """Return a number in one way, ``1`` for ``1.0``, and any other text as it is."""
+    try:
+        return repr(float(name))
+    except ValueError:
+        return name
 
 
 def _of_csv(path: pathlib.Path, config: Config) -> Table:

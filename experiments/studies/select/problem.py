@@ -329,7 +329,14 @@ def groups(text: str) -> dict[str, list[str]]:
             f"groups is {text!r}, which {what}; pass a CSV file of columns and groups, or "
             "patterns, as in lab=lab_*|crp,vitals=bp_?."
         )
-    for number, line in enumerate(csv.reader(lines), 1):
+    try:
+        cells = list(csv.reader(lines, strict=True))
+    except csv.Error as error:
+        raise ValueError(f"{text}: {error}; is there an open quote?") from None
+    if not cells or any("\0" in line for line in lines):
+        what = "has NUL bytes" if cells else "is empty"
+        raise ValueError(f"{text} {what}; write a line column,group for each column.")
+    for number, line in enumerate(cells, 1):
         if len(line) != 2:
             raise ValueError(f"{text}, line {number}: has {len(line)} cells; write column,group.")
         column, group = (cell.strip() for cell in line)
@@ -341,6 +348,9 @@ def groups(text: str) -> dict[str, list[str]]:
 def split(config: Config) -> Any:
     """Return the folds or the criterion that chooses the strength."""
     return SPLITS[config.by](config)
+
+
+_CONSTANT = 1e-12  # of the largest entry: a smaller deviation is rounding, and no variation
 
 
 def _standardised(
@@ -359,6 +369,8 @@ def _standardised(
         x = x.astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             mean, spread, what = np.nanmean(x, axis=0), np.nanstd(x, axis=0), "deviation"
+            # The mean of equal numbers is off by rounding: 0.1 in all rows deviates by 1e-17.
+            spread[spread <= _CONSTANT * np.nanmax(np.abs(x), axis=0)] = 0
     if (wrong := np.flatnonzero(~np.isfinite(spread))).size:
         raise ValueError(
             f"{names[wrong[0]]} has values that are not finite, or whose squares are not; scale it."
@@ -369,7 +381,7 @@ def _standardised(
     if isinstance(x, SparseRows):
         scaled = SparseRows(x.index, value / size[x.index], x.num_features)
     else:
-        scaled = np.nan_to_num((x - mean) / size)
+        scaled = np.where(spread > 0, np.nan_to_num((x - mean) / size), 0.0)
     return scaled, Scaling(mean, size, what)
 
 

@@ -30,19 +30,24 @@ class Cyclic(Sampler):
     num_groups: int
     cohort_size: int | None
 
-    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
         group = round_index.astype(jnp.int32) % self.num_groups
+        # The first `num_larger` groups have one client more.
         smallest, num_larger = divmod(num_clients, self.num_groups)
         first = group * smallest + jnp.minimum(group, num_larger)
         group_size = smallest + (group < num_larger).astype(jnp.int32)
         places = jnp.arange(self.size(num_clients), dtype=jnp.int32)
         if self.cohort_size is not None:
             key = jax.random.fold_in(key, round_index)
+            # Group sizes are traced, as the group depends on the round; `permuted` allows that.
             places = shuffle.permuted(key, group_size, jnp.zeros_like(places), places)
         return first_present(first + places, group_size)
 
     def size(self, num_clients: int) -> int:
         clients = f" but the problem has {num_clients} clients"
+        # More groups than clients would leave rounds without anybody.
         at_most("num_groups", self.num_groups, num_clients, clients)
         smallest = num_clients // self.num_groups
         if self.cohort_size is None:
@@ -69,7 +74,9 @@ class Markov(Sampler):
         """The fraction of rounds in which a client is available."""
         return self.join / (self.join + self.leave)
 
-    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
         num_places = self.size(num_clients)
         if self.cohort_size is None:
             clients = jnp.arange(num_clients, dtype=jnp.int32)
@@ -96,11 +103,12 @@ class Markov(Sampler):
         tossed there, and of the number of rounds since.
 
         Rounds are cut into periods of about :math:`1 / \beta`. The renewals of a period are laid
-        out backwards from its end with geometric gaps, as those of a Bernoulli process are, each
-        gap a hash of client, period and number. Going through these finds the last renewal in
+        out backwards from its end with geometric gaps, as in a Bernoulli process, each gap
+        a hash of client, period and number. Going through these finds the last renewal in
         O(1) expected steps, for every round and every rate.
         """
         key, round_index = jax.random.fold_in(key, CHAINS), round_index.astype(jnp.int32)
+        # If the rates add up to more than 1, a client's state tends to alternate.
         alternates = self.leave + self.join > 1
         renewal = min(self.leave + self.join, 2 - self.leave - self.join)
         # The loop grows with the period's renewals and with the number of periods without one.
@@ -109,8 +117,11 @@ class Markov(Sampler):
         renewed = (1 - self.leave) / renewal if alternates and renewal > 0 else self.share
 
         def gap(block, number):
+            # 24 bits plus 1 is in (0, 1] after scaling: float32 holds it exactly, and its logarithm
+            # is finite.
             bits = shuffle.words(key, clients, block, number) >> 8
             uniform = (bits.astype(jnp.float32) + 1) * jnp.float32(2**-24)
+            # With both rates 1 the chain is deterministic after its start, and never renews.
             if renewal <= 0:
                 return jnp.full(clients.shape, period, jnp.int32)
             return jnp.minimum(jnp.floor(jnp.log(uniform) / log_stay), period).astype(jnp.int32)
@@ -121,6 +132,7 @@ class Markov(Sampler):
         def step(state):
             block, number, at, found = state
             ahead = at - 1 - gap(block, number)
+            # If the gap reaches beyond this period, continue from the end of the period before.
             inside = ahead >= block * period
             candidate = (
                 jnp.where(inside, block, block - 1),
@@ -143,6 +155,8 @@ class Markov(Sampler):
 
     def _first_available(self, key, round_index, num_clients, num_places):
         """Return the first available clients of a random order, and their number."""
+        # Enough candidates for a full cohort on average, and a quarter more: as a rule one pass
+        # suffices.
         width = min(num_clients, math.ceil(1.25 * num_places / self.share) + 8)
         order_key = jax.random.fold_in(key, round_index)
 
@@ -153,10 +167,14 @@ class Markov(Sampler):
         def examine(found):
             start, count, members = found
             places = start + jnp.arange(width, dtype=jnp.int32)
+            # Candidates come in random order, so the first available ones are a uniform draw from
+            # all that are available, without computing who else is.
             clients = shuffle.permuted(order_key, num_clients, jnp.zeros_like(places), places)
             available = self.available(key, round_index, clients) & (places < num_clients)
             target = count + jnp.cumsum(available, dtype=jnp.int32) - 1
             target = jnp.where(available, target, num_places)
+            # Unavailable clients, and those beyond the cohort, are written past the end and
+            # dropped.
             members = members.at[target].set(clients, mode="drop")
             return start + width, count + jnp.sum(available, dtype=jnp.int32), members
 
@@ -199,7 +217,7 @@ def markov(*, leave: Share, join: Share, cohort_size: Count | None = None) -> Sa
 
     Taking all available clients costs O(M) for a population of M; taking ``cohort_size`` of them
     about ``cohort_size * (join + leave) / join``. The cohort of all has places for the mean plus
-    eight standard deviations, as that of ``coin_flips``.
+    eight standard deviations, as in ``coin_flips``.
 
     Args:
       leave: probability that an available client is unavailable in the next round.

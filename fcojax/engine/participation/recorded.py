@@ -14,7 +14,7 @@ import numpy as np
 from fcojax import shuffle
 from fcojax.arguments import shown, validated
 from fcojax.engine.participation.samplers import Draw, Sampler, first_present
-from fcojax.types import Count
+from fcojax.types import Array, Count, Key
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,11 +38,15 @@ class Trace(Sampler):
     cohort_size: int | None
 
     def __repr__(self) -> str:
+        # Short, because it appears in messages and in names of results; the bytes may be megabytes.
         content = hashlib.sha256(self.starts + self.members).hexdigest()[:16]
         return f"Trace(sha256={content}, cohort_size={self.cohort_size})"
 
-    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
         starts = np.frombuffer(self.starts, np.int32)
+        # After its last round the trace repeats; `starts` has one entry more than there are rounds.
         row = jnp.asarray(round_index, jnp.int32) % (starts.size - 1)
         start, end = jnp.asarray(starts)[row], jnp.asarray(starts)[row + 1]
         places = jnp.arange(self.size(num_clients), dtype=jnp.int32)
@@ -51,6 +55,7 @@ class Trace(Sampler):
             key = jax.random.fold_in(key, round_index)
             positions = shuffle.permuted(key, end - start, jnp.zeros_like(places), places)
         flat = jnp.asarray(np.frombuffer(self.members, np.int32))
+        # Places beyond this round's clients are absent, so they may read anything.
         members = flat[jnp.minimum(start + positions, flat.size - 1)]
         return first_present(members, end - start)
 
@@ -97,6 +102,7 @@ def from_trace(
         rounds, num_clients = _rows_of_matrix(matrix), matrix.shape[-1]
     else:
         num_clients, rounds = None, _rows_of_lists(trace)
+    # Lists of clients in one vector: the matrix of a sparse trace would be mostly zeros.
     counts = np.array([members.size for members in rounds], np.int64)
     if not counts.any():
         raise ValueError(
@@ -115,6 +121,7 @@ def from_trace(
 
 def _read(path: pathlib.Path) -> np.ndarray | list:
     readers = {
+        # A pickle would run code when it is read.
         ".npy": lambda: np.load(path, allow_pickle=False),
         ".csv": lambda: np.loadtxt(path, delimiter=",", ndmin=2),
         ".json": lambda: json.loads(path.read_text("utf-8")),

@@ -45,6 +45,7 @@ class Draw(NamedTuple):
     @property
     def indices(self) -> Array:
         """The members, also where these are all clients in their order."""
+        # Made on demand, because a gather by these would copy the rows of everyone.
         if self.members is None:
             return jnp.arange(self.present.shape[0], dtype=jnp.int32)
         return self.members
@@ -108,7 +109,7 @@ class Sampler:
         raise NotImplementedError
 
     def mean_size(self, num_clients: int) -> float:
-        """Return the mean number of clients that take part; by default that of places.
+        """Return the mean number of clients that take part; by default all places.
 
         Uploads with noise are divided by it; override it where cohorts vary in size.
 
@@ -124,7 +125,9 @@ class Everyone(Sampler):
 
     can_be_absent = False
 
-    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
         return Draw(None, jnp.ones(num_clients, bool))
 
     def size(self, num_clients: int) -> int:
@@ -147,7 +150,9 @@ class _FixedSize(Sampler):
 class UniformCohort(_FixedSize):
     """See ``uniform_cohort``."""
 
-    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
         key = jax.random.fold_in(key, round_index)
         places = jnp.arange(self.cohort_size, dtype=jnp.int32)
         members = shuffle.permuted(key, num_clients, jnp.zeros_like(places), places)
@@ -160,10 +165,13 @@ class WeightedCohort(_FixedSize):
 
     power: float
 
-    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
         if sizes is None:
             raise ValueError("weighted_cohort draws by size; pass the examples of each client.")
         noise = jax.random.gumbel(jax.random.fold_in(key, round_index), (num_clients,))
+        # The k largest scores have the law of k draws without replacement, one after the other.
         score = noise + self.power * jnp.log(sizes.astype(noise.dtype))
         members = jax.lax.top_k(score, self.cohort_size)[1].astype(jnp.int32)
         return Draw(members, jnp.ones(self.cohort_size, bool))
@@ -175,8 +183,12 @@ class CoinFlips(Sampler):
 
     probability: float
 
-    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
         count_key, member_key = jax.random.split(jax.random.fold_in(key, round_index))
+        # Given their number, the participants are a uniform cohort, so O(cohort) numbers suffice
+        # where one coin a client takes O(M).
         count = jax.random.binomial(count_key, num_clients, self.probability)
         places = jnp.arange(self.size(num_clients), dtype=jnp.int32)
         members = shuffle.permuted(member_key, num_clients, jnp.zeros_like(places), places)
@@ -198,9 +210,13 @@ class Dropout(Sampler):
     probability: float
     loses_uploads = True
 
-    def draw(self, key, round_index, num_clients, sizes=None) -> Draw:
-        # The same key, so that the cohorts are those of the sampler alone.
+    def draw(
+        self, key: Key, round_index: Array, num_clients: int, sizes: Array | None = None
+    ) -> Draw:
+        # The same key, so that the sampler draws the cohorts that it draws without losses.
         drawn = self.sampler.draw(key, round_index, num_clients, sizes)
+        # Hashed by client and not by place, so that a loss does not depend on the rest of the
+        # cohort.
         word = shuffle.words(jax.random.fold_in(key, LOST_UPLOADS), round_index, drawn.indices)
         return drawn._replace(arrives=~shuffle.heads(word, self.probability))
 
@@ -316,7 +332,7 @@ def dropout(sampler: Sampler, probability: Probability) -> Sampler:
 
 
 def first_present(members: Array, count: Array) -> Draw:
-    """Return a cohort of which only the first ``count`` places are present."""
+    """Return a cohort in which only the first ``count`` places are present."""
     return Draw(members, jnp.arange(members.shape[0], dtype=jnp.int32) < count)
 
 
@@ -324,6 +340,9 @@ def places_for(num_clients: int, probability: float) -> int:
     """Return a number that a binomial variable exceeds with probability below 1e-12."""
     mean = num_clients * probability
     deviation = math.sqrt(mean * (1 - probability))
+    # Eight deviations bound a normal tail by 1e-15. The second 8 is for small means, whose tail is
+    # longer: with mean 1 there are 17 places, and a Poisson variable exceeds 17 with probability
+    # 1e-16.
     return min(num_clients, math.ceil(mean + 8 * deviation + 8))
 
 

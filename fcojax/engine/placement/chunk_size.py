@@ -72,8 +72,11 @@ def sized(
         )
         rows = data.num_clients * tree.num_bytes((client, residual))
         if plan.aggregator.collect is not SUM:
+            # `STACK` keeps the uploads of a whole cohort, once for each point.
             rows += tree.num_bytes(collected)
         shards = data.num_sweep_shards
+        # One device computes its part of the points with all seeds, or all points with its part of
+        # the seeds.
         all_points, all_seeds = with_repeats(data, num_points, num_seeds)
         parts = shards if all_points % shards == 0 else 1  # of the points; else of the seeds
         seeds = all_seeds * parts // shards
@@ -107,6 +110,7 @@ def with_chunk_size(
         if not is_sweep(state.key):
             return now, server
         return (
+            # One point and one seed stand for all, as only shapes are read.
             jax.tree.map(lambda leaf: leaf[0], now),
             jax.tree.map(lambda leaf: leaf[0, 0], server),
         )
@@ -140,11 +144,14 @@ def choose_chunk_size(
     each = client_bytes(plan.work, algorithm, hparams, server, data, num_points)
     chosen = chunk_size(plan.work, data, each, places, num_points)
     most = chunk_size(plan.work, data, 1, places, num_points)
+    # Nothing to refine: the whole cohort fits by the guess, or the cache decides and not memory.
     if chosen == most or rules().chunk_bytes is not None:
         return chosen
 
-    # The factor is a guess that holds for small models with many activations; look closer.
+    # The factor is a guess for small models with many activations, so the update is traced here.
     traced = bytes_of_update(plan, algorithm, hparams, server, data, num_points)
+    # By the guess alone the cohort of W4 was split at 10,000 points, which took five times the
+    # launches of 400 points on an accelerator.
     left = room() - kept_bytes(algorithm, hparams, server, data, num_points)
     return max(chosen, chunk_size(plan.work, data, traced, places, num_points, int(left)))
 
@@ -193,6 +200,7 @@ def bytes_of_update(
         _, client = algorithm.init(hparams, algorithm.model(hparams, server))
         return one_update(algorithm, plan, hparams, server, client, data)
 
+    # An upper bound, as if no intermediate result were ever freed.
     return max(1, num_points * bytes_of_results(update, hparams, server, data))
 
 
@@ -221,6 +229,7 @@ def client_bytes(
     row_bytes = sum(
         leaf.dtype.itemsize * leaf.size // leaf.shape[0] for leaf in jax.tree.leaves(data.examples)
     )
+    # A batch with replacement may be larger than the largest client.
     examples_a_step = min(work.batch_size or data.max_size, data.max_size)
     return max(1, examples_a_step * row_bytes + 3 * num_points * state_bytes)
 
@@ -250,6 +259,7 @@ def chunk_size(
         budget = int(room() / _STATES_FACTOR)
     chunk = min(num_places, budget // each)
     if padding.sizes_matter(work, data):
+        # Each chunk pads to its own largest client, so more chunks have less padding.
         chunk = min(chunk, max(2, num_places // rule.ragged_chunks))
     return max(1, chunk)
 
@@ -265,6 +275,8 @@ def points_that_fit(
       row_bytes: bytes of one point's client states and residuals.
       memory: bytes of the device; by default what it reports.
     """
+    # Rows are copied where they are gathered and written, and the intermediate results of a step
+    # are many times the model.
     each = _STATES_FACTOR * server_bytes + _ROWS_FACTOR * row_bytes
     return max(1, min(num_points, int(room(memory) / max(each, 1))))
 
@@ -281,6 +293,7 @@ def pays_to_share(each: int, num_places: int, num_steps: int, num_devices: int) 
     Returns:
       ``None`` where the rules leave it to whether clients run one by one.
     """
+    # 64 MiB a device on an accelerator, which take as long to read as an all-reduce.
     least = rules().bytes_to_share
     if least is None:
         return None
@@ -292,6 +305,7 @@ def device_memory() -> int:
     pretended = pretended_memory()
     if pretended is not None:
         return pretended
+    # `None` on a CPU, whose devices share the machine's memory.
     stats = jax.local_devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"]
@@ -308,5 +322,6 @@ def needed_bytes(program: jax.stages.Compiled) -> int | None:
     report = program.memory_analysis()
     if report is None:
         return None
+    # A donated argument is counted both as argument and as output; `alias` is that overlap.
     whole = report.argument_size_in_bytes + report.output_size_in_bytes
     return whole + report.temp_size_in_bytes - report.alias_size_in_bytes

@@ -35,8 +35,8 @@ def mcp(reach: Positive) -> Penalty:
       \text{ for } |v| \le \gamma \lambda, \text{ else } v
 
     For :math:`t \ge \gamma` it is hard thresholding: v where :math:`|v| > \lambda \sqrt{t
-    \gamma}`, else 0. ``scale_max`` is the largest entry of the gradient at zero; for larger
-    scales zero is a stationary point.
+    \gamma}`, else 0. ``scale_max`` is the largest absolute entry of the gradient at zero; for
+    larger strengths zero is a stationary point.
 
     Args:
       reach: gamma, above 0; for large gamma the penalty approaches the l1 norm.
@@ -90,7 +90,7 @@ def scad(reach: AboveTwo) -> Penalty:
     :math:`|v| \le (1 + t) \lambda`, then a steeper line, then v for :math:`|v| \ge a \lambda`. For
     larger steps it jumps from soft thresholding to v at :math:`\lambda (a + 1 + t) / 2`, or, for
     :math:`t \ge a + 1`, from 0 to v at :math:`\lambda \sqrt{t (a + 1)}`. ``scale_max`` is the
-    largest entry of the gradient at zero; for larger scales zero is a stationary point.
+    largest absolute entry of the gradient at zero; for larger strengths zero is a stationary point.
 
     Args:
       reach: a, above 2; Fan and Li recommend 3.7.

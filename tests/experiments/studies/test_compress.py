@@ -3,7 +3,7 @@
 import pytest
 
 from configs import compress
-from experiments.studies.compress.rows import METHODS, _uplink
+from experiments.studies.compress.rows import METHODS, _uploads
 from fcojax import uploads
 from tests.experiments.studies.quick_studies import draw_figures, quick_study
 
@@ -16,8 +16,8 @@ def test_bytes_are_rounds_times_those_of_all_clients(tmp_path):
     each = {"whole": 8 * (160 + 8), "top_k:0.1": 8 * (18 + 8), "top_k:0.1, alone": 8 * (18 + 8)}
     for row in rows:
         if row["part"] == "curve":
-            assert row["bytes_up"] == row["round"] * each[row["uplink"]]
-    best = {row["uplink"]: row for row in summary["best"]}
+            assert row["bytes_up"] == row["round"] * each[row["codec"]]
+    best = {row["codec"]: row for row in summary["best"]}
     whole, top = best["whole"], best["top_k:0.1"]
     assert whole["kB up to 1e-06"] == whole["rounds to 1e-06"] * each["whole"] / 1e3
     assert top["times fewer to 1e-06"] == whole["kB up to 1e-06"] / top["kB up to 1e-06"]
@@ -34,7 +34,7 @@ def test_softmax_on_digits_has_one_solution_that_feedback_finds(tmp_path):
     [facts] = summary["data"]
     assert facts["residual"] < 1e-12 and 0 < facts["nonzeros"] < 640 and facts["accuracy"] > 0.8
     each = {"whole": 650 * 8, "top_k:0.1": 65 * 8 + 82}
-    best = {row["uplink"]: row for row in summary["best"]}
+    best = {row["codec"]: row for row in summary["best"]}
     for name, size in each.items():
         assert best[name]["kB up to 0.001"] == best[name]["rounds to 0.001"] * 4 * (size + 8) / 1e3
     alone = best["top_k:0.1, alone"]["distance at the end"]
@@ -56,10 +56,10 @@ def test_a_network_is_compared_at_equal_errors_over_seeds(tmp_path):
     assert draw_figures(found, tmp_path) == ["curves.png"]
 
 
-def test_every_uplink_has_the_feedback_of_its_method():
-    for name in compress.get_config().uplinks[1:]:
+def test_every_codec_has_the_feedback_of_its_method():
+    for name in compress.get_config().codecs[1:]:
         for method in METHODS.values():
-            assert _uplink(name, method.feedback).feeds_back
-        assert not _uplink(f"{name}, alone", "ef14").feeds_back
-    assert _uplink("whole", "ef21") is None
-    assert _uplink("qsgd:7", "ef21") is uploads.ef21(uploads.contractive(uploads.qsgd(7)))
+            assert _uploads(name, method.feedback).codec.feeds_back
+        assert not _uploads(f"{name}, alone", "ef14").codec.feeds_back
+    assert _uploads("whole", "ef21").codec is None
+    assert _uploads("qsgd:7", "ef21") == uploads.ef21(uploads.contractive(uploads.qsgd(7)))

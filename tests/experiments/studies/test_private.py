@@ -1,12 +1,12 @@
 """The study of private uploads, without noise, as nothing is accounted then."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments.studies.private import claims
 from experiments.studies.private.rows import METHODS, _plan
-from fcojax.privacy.accounting import multiplier
-from fcojax.privacy.mechanism import is_private
+from fcojax.privacy import multiplier_of
 from tests.experiments.studies.quick_studies import draw_figures, quick_study
 
 
@@ -27,10 +27,11 @@ def test_each_method_has_as_many_runs_and_the_most_accurate_is_shown(tmp_path):
 
 def test_the_noise_is_that_of_the_hyperparameters():
     plan = _plan(5, 1.0)
-    assert is_private(plan)
+    assert plan.aggregator.noisy
 
     class Point:
         noise, client_lr = 2.5, 0.1
 
-    assert multiplier(Point, plan.uplink.finish.noise) == 2.5
-    np.testing.assert_allclose(plan.uplink.finish.clip(Point), 0.5)
+    assert multiplier_of(plan, Point) == 2.5
+    clipped = plan.aggregator.term(Point, [jnp.array([3.0, 4.0])], ()).value
+    np.testing.assert_allclose(jnp.linalg.norm(clipped[0]), 0.5, rtol=1e-6)

@@ -8,9 +8,7 @@ import pytest
 
 from experiments.studies.select import files
 from experiments.studies.select.files import read
-from experiments.studies.select.problem import (
-    _standardised,
-)
+from experiments.studies.select.problem import _standardised, groups
 from fcojax.problems import SparseRows
 from tests.experiments.studies.select_files import compressed, config_of
 
@@ -147,3 +145,39 @@ def test_every_format_may_have_no_sites(tmp_path):
         np.testing.assert_array_equal(table.x, np.eye(2))
     with pytest.raises(ValueError, match="pass --config.client="):
         read(config_of(data_dir=tmp_path / "a.svm"))
+
+
+def test_a_column_of_one_number_is_no_feature_whatever_its_rounding():
+    x = np.column_stack([np.full(7, 0.1), np.arange(7.0)])
+    assert x[:, 0].std() > 0  # by rounding of the mean
+    scaled, scaling = _standardised(x, ["same", "varies"])
+    assert not scaled[:, 0].any() and scaling.size[0] == 1
+    assert scaled[:, 1].std() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("text", ["", 'age,"lab\n', "age,lab\0\n"])
+def test_a_file_of_groups_that_names_none_is_refused(tmp_path, text):
+    (tmp_path / "groups.csv").write_text(text)
+    with pytest.raises(ValueError, match="groups.csv"):
+        groups(str(tmp_path / "groups.csv"))
+
+
+def test_one_site_has_one_name(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("age,y,site\n1,0,Z\u00fcrich\n2,1,Zu\u0308rich\n", "utf-8")
+    assert set(read(config_of(data_dir=path)).site) == {"Z\u00fcrich"}
+    for one, other in (("Bern", "bern"), ("1", "1.0")):
+        path.write_text(f"age,y,site\n1,0,{one}\n2,1,{other}\n")
+        with pytest.raises(ValueError, match="line 3: site"):
+            read(config_of(data_dir=path))
+    path.write_text("age,y,site\n1,0,NA\n2,1,b\n")
+    with pytest.raises(ValueError, match="line 2: site"):
+        read(config_of(data_dir=path))
+
+
+def test_missing_values_may_be_written_as_other_programs_do(tmp_path):
+    path = tmp_path / "a.csv"
+    spellings = ("", "NA", "N/A", "NULL", "null", "?", ".", "nan")
+    rows = [f"{cell},{index % 2},b" for index, cell in enumerate(spellings)]
+    path.write_text("\n".join(["age,y,site", *rows, "3,1,b"]))
+    assert np.isnan(read(config_of(data_dir=path)).x[:-1]).all()
