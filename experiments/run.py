@@ -8,7 +8,6 @@ The same command resumes a run that was interrupted; on a finished run it does n
 import contextlib
 import functools
 import json
-import os
 import pathlib
 import sys
 import traceback
@@ -237,11 +236,11 @@ def _exit(code: int) -> NoReturn:
 
 
 def _end(code: int) -> NoReturn:
-    """End without waiting for threads: all is on disk, and one of orbax's may wait for minutes."""
+    """End without waiting for threads: all is on disk."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             stream.flush()
-    os._exit(code)
+    invocation.end(code)
 
 
 if __name__ == "__main__":

@@ -34,16 +34,12 @@ class Bars:
     def __init__(self, bars: rich.progress.Progress):
         self._bars, self._tasks = bars, {}
 
-    def share(self, label: str, done: float) -> None:
-        self._bars.update(self._task(label), completed=done, description=style(label)[0])
-
-    def stage(self, label: str, what: str) -> None:
-        self._bars.update(self._task(label), description=_staged(label, what))
-
-    def _task(self, label: str) -> Any:
+    def share(self, label: str, done: float, what: str = "") -> None:
+        name = style(label)[0]
         if label not in self._tasks:
-            self._tasks[label] = self._bars.add_task(style(label)[0], total=1.0 if label else None)
-        return self._tasks[label]
+            self._tasks[label] = self._bars.add_task(name, total=1.0 if label else None)
+        described = f"{name}: {what}" if label and what else what or name
+        self._bars.update(self._tasks[label], completed=done, description=described)
 
 
 class Lines:
@@ -54,26 +50,15 @@ class Lines:
         self._began = clock()
         self._last: dict[str, tuple[float, float]] = {}
 
-    def share(self, label: str, done: float) -> None:
+    def share(self, label: str, done: float, what: str = "") -> None:
         now = self._clock()
-        when, share = self._last.setdefault(label, (now, 0.0))
+        when, share = self._last.setdefault(label, (-_LATE if what else now, 0.0))
         due = now - when >= _SOON and int(10 * done) > int(10 * share)
-        if (due or now - when >= _LATE) and done < 1:
-            self._log(label, f"{done:.0%} done", now, done)
-
-    def stage(self, label: str, what: str) -> None:
-        now = self._clock()
-        when, share = self._last.get(label, (-_LATE, 0.0))
-        if label or now - when >= _LATE:
-            self._log(label, what, now, share)
-
-    def _log(self, label: str, what: str, now: float, share: float) -> None:
-        self._last[label] = (now, share)
-        printed(self._console, f"{_staged(label, what)}, {now - self._began:.0f} s after the start")
-
-
-def _staged(label: str, what: str) -> str:
-    return f"{style(label)[0]}: {what}" if label else what
+        if (due or now - when >= _LATE or (what and label)) and done < 1:
+            self._last[label] = now, done
+            said = f"{style(label)[0]}: " if label else ""
+            said += what or f"{done:.0%} done"
+            printed(self._console, f"{said}, {now - self._began:.0f} s after the start")
 
 
 @dataclasses.dataclass
@@ -96,15 +81,10 @@ class Progress:
         """Report something that the user should know."""
         self.write(sentence)
 
-    def share(self, label: str, done: float) -> None:
-        """Report which share of a label's work is done."""
+    def share(self, label: str, done: float, what: str = "") -> None:
+        """Report which share of a label's work is done, and what it is at where no round ends."""
         if self.display is not None:
-            self.display.share(label, done)
-
-    def stage(self, label: str, what: str) -> None:
-        """Report what a label is at, where no round ends."""
-        if self.display is not None:
-            self.display.stage(label, what)
+            self.display.share(label, done, what)
 
     def around_block(self, number: int) -> contextlib.AbstractContextManager:
         """Return the context in which a block of rounds is run."""

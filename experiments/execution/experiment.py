@@ -48,7 +48,7 @@ def prepared_study(study: Study, config: ConfigDict) -> Execute:
         for rows in in_batches(study.rows(config), _SECONDS_BETWEEN_WRITES):
             store.append([tidy.plain(row) for row in rows])
             store.sync()
-            progress.stage("", str(rows[-1]["part"]))
+            progress.share("", 0.0, str(rows[-1]["part"]))
         found = study.summarise(config, tidy.load(store.path))
         return summary | found | {"seconds": round(time.monotonic() - began, 3)}
 

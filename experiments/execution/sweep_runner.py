@@ -105,7 +105,7 @@ class _JobRun:
         self.runner, self.settings, self.job = runner, runner.settings, job
         self.progress, self.watch = runner.progress, runner.watch
         runs = num_points(job.grid) * len(self.settings.seeds)
-        self.progress.stage(job.label, f"compiling for {runs} points and seeds")
+        self.progress.share(job.label, 0.0, f"compiling for {runs} points and seeds")
         self.placed = runner.place(job)
         self.label, self.fields = job.label, job.grid._fields
         # For each point of the grid the values that identify it in rows.

@@ -6,13 +6,10 @@ know (the folder, the clock, its signals) is sent to the others before any acts 
 
 import collections
 import contextlib
-import ctypes
 import itertools
 import os
 import pickle
 import re
-import signal
-import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
@@ -21,7 +18,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from experiments.process.errors import UserError, sentence
-from experiments.process.invocation import speak
+from experiments.process.invocation import end
 
 Result = TypeVar("Result")
 # The exit code after which the same command may be started again.
@@ -32,7 +29,6 @@ _TOGETHER, _SILENT, _LEAVING = 120, 30, 10
 _SMALL, _LARGE = 1 << 14, 1 << 24
 # Errors of the runtime after another process has ended.
 _OF_ANOTHER = re.compile(r"[Gg]loo|[Cc]oordination ?[Ss]ervice|NCCL|heartbeat|Socket closed")
-_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)
 
 
 def connect(coordinator: str | None, num_processes: int | None, process_id: int | None) -> None:
@@ -47,7 +43,6 @@ def connect(coordinator: str | None, num_processes: int | None, process_id: int 
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # It would handle SIGTERM, after which we save and end.
     jax.config.update("jax_enable_preemption_service", False)
-    _speak_when_aborted()
     try:
         jax.distributed.initialize(
             coordinator,
@@ -173,14 +168,11 @@ def is_of_another(error: BaseException) -> bool:
 
 def end_without_the_others() -> NoReturn:
     """End this process with a sentence at once, as the others do not answer any more."""
-    with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
-    speak(
-        "run",
+    end(
+        GONE,
         "another process of this run has ended or does not answer; start all of them again, and "
         "the run goes on from its last checkpoint.",
     )
-    os._exit(GONE)
 
 
 def _broadcast(content: bytes) -> bytes:
@@ -195,16 +187,3 @@ def _broadcast(content: bytes) -> bytes:
 def _block(part: bytes, size: int) -> bytes:
     padded = np.frombuffer(part.ljust(size, b"\0"), np.uint8)
     return np.asarray(multihost_utils.broadcast_one_to_all(padded)).tobytes()
-
-
-@_HANDLER
-def _aborted(number: int) -> None:
-    end_without_the_others()
-
-
-def _speak_when_aborted() -> None:
-    """Print a sentence when JAX aborts this process because others have ended.
-
-    It does so in a thread of its own; handlers of Python would run in the main thread, too late.
-    """
-    ctypes.CDLL(None).signal(signal.SIGABRT, _aborted)

@@ -1,8 +1,10 @@
 """Commands as the user types them: through ``fcojax`` or as modules."""
 
 import contextlib
+import os
 import pathlib
 import sys
+from typing import NoReturn
 
 from fcojax.__main__ import COMMANDS
 
@@ -25,6 +27,13 @@ def speak(name: str, message: str) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"{typed}: {message}\n")
         sys.stderr.flush()
+
+
+def end(code: int, message: str = "") -> NoReturn:
+    """End the process at once, after a message; threads of orbax and JAX may wait for minutes."""
+    if message:
+        speak("run", message)
+    os._exit(code)
 
 
 def through_fcojax(name: str) -> bool:

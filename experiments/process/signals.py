@@ -5,14 +5,13 @@ abandoned; the last checkpoint is on disk.
 """
 
 import contextlib
-import os
 import signal
 import socket
 import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from experiments.process.invocation import speak
+from experiments.process.invocation import end
 
 # Batch systems wait at least five seconds before they kill; ending takes some of them.
 _PATIENCE = 3.0
@@ -115,12 +114,11 @@ def _end_the_slow(reader: socket.socket, writer: socket.socket, ours: set[int]) 
     if not number:
         return
     threading.Event().wait(_PATIENCE)
-    speak(
-        "run",
+    end(
+        128 + number,
         f"stopped by {_name(number)} before the block was done; the same command goes on from what "
         "was saved last.",
     )
-    os._exit(128 + number)
 
 
 def _is_swallowed(frame: FrameType | None) -> bool:

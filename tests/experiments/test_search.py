@@ -86,7 +86,7 @@ def prepared(workdir, search, **changes):
     problem, penalty = sweep.problem(config), sweep.penalty(config)
     (job,) = build(sweep, config, settings, problem, penalty)
     shares, progress = [], Progress(print if changes.get("extend") else pytest.fail)
-    progress.share = lambda label, share: shares.append(share)
+    progress.share = lambda label, share, what="": shares.append(share)
     rows = RowStore(workdir / "rows.jsonl")
     return SweepRunner(settings, problem, penalty, workdir, rows, progress=progress), job, shares
 
