@@ -109,4 +109,4 @@ from fcojax.transforms.penalties.norms import grouped
 from fcojax.xla.jaxprs import depend_on_first, inner_programs
 from fcojax.xla.linalg import singular_values, symmetric_eigh
 from fcojax.xla.recurrence import recurrence
-from fcojax.xla.rules import backend, in_full_precision, pretend, rules
+from fcojax.xla.rules import backend, in_full_precision, pretend

@@ -10,16 +10,15 @@ from fcojax.extend import Block, find_first_nonfinite, take
 from fcojax.problems.clients import ids_of
 
 
-def refuse_nonfinite(job: Job, block: Block) -> None:
+def refuse_nonfinite(job: Job, block: Block, before: State) -> None:
     """Raise ``UserError`` if a block of rounds had numbers that were not finite.
 
     Args:
       job: the job.
-      block: one of its blocks, which knows the state before it.
+      block: one of its blocks.
+      before: the state at its start.
     """
-    found, before = block.history, block.before
-    if before is None:
-        return
+    found = block.history
     bad = (found["dropped"] > 0) | (found["refused"] > 0) | ~np.isfinite(found["objective"])
     if not bad.any():
         return

@@ -159,7 +159,9 @@ class _JobRun:
             left = [part[[names[point] in alive for point in part]] for part in self.parts]
             busy = [number for number, points in enumerate(left) if points.size]
             for place, number in enumerate(busy):
-                done = _rounds_done(behind, goal, place / len(busy), 1 / len(busy))
+                done = functools.partial(
+                    _rounds_done, behind, goal, place / len(busy), 1 / len(busy)
+                )
                 self._advance(self.parts[number], left[number], goal, done)
             before, behind = behind, goal
 
@@ -195,7 +197,8 @@ class _JobRun:
         writer = Checkpoints(folder_of(self.folder, part), self.progress.say)
         with contextlib.closing(writer):
             for block in blocks:
-                refuse_nonfinite(self.job, block)
+                if block.before is not None:
+                    refuse_nonfinite(self.job, block, block.before)
                 self._show(part, self.recorder.add(block.rounds, block.points, block.history))
                 self.progress.share(self.label, done(block.rounds) / self.settings.num_rounds)
                 if block.state is not None:
@@ -318,10 +321,6 @@ def _save_model(path: pathlib.Path, model: PyTree) -> None:
     beside.replace(path)
 
 
-def _rounds_done(behind: int, goal: int, before: float, part: float):
-    """Return ``(rounds) -> rounds of the whole job that are done`` while one part of it runs."""
-
-    def done(rounds: int) -> float:
-        return behind + before * (goal - behind) + part * (rounds - behind)
-
-    return done
+def _rounds_done(behind: int, goal: int, before: float, part: float, rounds: int) -> float:
+    """Return the rounds of the whole job that are done while one part of it runs."""
+    return behind + before * (goal - behind) + part * (rounds - behind)
