@@ -136,8 +136,8 @@ def place(
       ...     fed_avg, grid, lambda key: jnp.array(0.0), data, jax.random.key(0)[None],
       ...     fcojax.Plan(fcojax.local_steps(1)), ends=[2, 4],
       ...     observe=lambda hparams, w, context: {"w": w})
-      >>> placed.size, placed.longest
-      (3, 2)
+      >>> placed.longest
+      2
     """
     grid = jax.device_get(grid)  # points are taken between blocks
     first, points, params = take(grid, 0), num_points(grid), _params(init)

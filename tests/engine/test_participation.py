@@ -159,7 +159,7 @@ def leaves(kind):
 
 
 def test_every_sampler_is_in_the_table():
-    classes = {kind for kind in leaves(Sampler) if kind.__module__.startswith("fcojax.")}
+    classes = {kind for kind in leaves(Sampler) if kind.__module__.startswith("fcojax.engine.")}
     assert classes == {type(sampler) for sampler in SAMPLERS.values()}
 
 
