@@ -1,6 +1,6 @@
 """The same algorithms by hand in numpy, vectorised over clients; this file imports no JAX.
 
-Batched products over the clients of a round, buffers reused, everything in float32.
+Products are batched over the clients of a round, buffers are reused, and all is float32.
 """
 
 import numpy as np
@@ -61,12 +61,12 @@ def run(
 
     Args:
       algorithm: one of ``ALGORITHMS``.
-      workload: the numbers.
+      workload: sizes and hyperparameters.
       x: features of all clients, client after client.
       y: labels.
       members: [rounds, cohort] clients of each round, ``None`` for everyone.
       indices: [rounds, cohort, steps, batch] examples within each client, ``None`` for all.
-      num_rounds: how many of them to run.
+      num_rounds: number of rounds.
     """
     size, lr, scale = workload.num_examples, np.float32(workload.client_lr), workload.penalty_scale
     server_lr = np.float32(workload.server_lr)

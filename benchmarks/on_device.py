@@ -68,7 +68,7 @@ class Setting:
         )
 
     def run(self, key):
-        """The library's run."""
+        """Run the library, and return the model."""
         num = self.workload.num_rounds
         return fcojax.run(
             self.ours,
@@ -82,7 +82,7 @@ class Setting:
         )[0]
 
     def sweep(self, pairs, key):
-        """The library's sweep over pairs of client and server rate."""
+        """Return a function that runs the sweep over pairs of client and server rate."""
         num, pairs = self.workload.num_rounds, np.asarray(pairs, np.float32)
         others = {
             name: [value] * len(pairs)
@@ -105,7 +105,7 @@ class Setting:
         return lambda: whole(grid, self.data, key[None])
 
     def by_hand(self):
-        """``(client_lr, server_lr) -> model`` in plain JAX, on the cohorts and batches of ours."""
+        """``(client_lr, server_lr) -> model`` in plain JAX, on our cohorts and batches."""
         workload = self.workload
         shape = workload.num_clients, workload.num_examples
         data = {
@@ -132,7 +132,7 @@ class Setting:
         return run
 
     def judge(self, params) -> float:
-        """F + psi in numpy, whatever the device thinks of precision."""
+        """F + psi in numpy, so that the precision of the device has no effect."""
 
         def loss(scores, labels):
             return by_hand.loss(self.workload.model, scores, labels)

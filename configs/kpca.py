@@ -4,22 +4,22 @@ r"""Principal components over the Stiefel manifold: Zhang, Hu, So and Johansson 
     fcojax run kpca --workdir=runs/kpca_mnist \
         --config.data_dir=DIR --config.num_steps=20 --config.num_rounds=250
 
-Their method against RFedAvg, RFedProx and RFedSVRG (Li and Ma, 2023), all at the same local rate:
-the gradient norm and the suboptimality over rounds, over floats sent and over seconds; then the
-effects of the number of local steps and of the batch size. Without ``data_dir`` the data are
-synthetic, each client with directions of its own, and it takes about a minute; with it
-they are MNIST, split into clients by digit and by writer, and it takes eleven minutes.
+The study compares their method with RFedAvg, RFedProx and RFedSVRG (Li and Ma, 2023), all at the
+same local rate. It plots the gradient norm and the suboptimality against rounds, floats sent and
+seconds, then varies the number of local steps and the batch size. Without ``data_dir`` the data
+are synthetic, each client has its own directions, and the run takes about a minute. With
+``data_dir`` they are MNIST, split into clients by digit and by writer, and it takes eleven minutes.
 
 The paper does not give k, the rates, the number of rounds or mu. The local rate is 0.2 over the
 largest eigenvalue of any client, the strength of RFedProx 0.14 times that eigenvalue (10 on MNIST).
-A round of RFedSVRG takes two exchanges and counts as one round. Then a server step of sqrt(n), as
-the paper's rate requires, at a local rate that allows it, and the floor of minibatches over n.
+A round of RFedSVRG takes two exchanges and counts as one round. Two more parts follow: a server
+step of sqrt(n), as the paper's rate requires, at a local rate that allows it; and the floor of
+minibatches as a function of n.
 
-In full-batch runs a client is represented by its second moment, one example of 784 x 784 numbers
-in place of thousands of rows, which has the same gradients; they run in double precision. Minibatch
-runs use the rows, in single precision. ``DIR`` holds the idx files of MNIST with the writers of
-QMNIST, or ``mnist_train.npz`` with arrays images, labels and writer. Seconds do not include
-compilation.
+In full-batch runs, in double precision, each client holds its second moment, one example of 784 x
+784 numbers with the same gradients as its thousands of rows. Minibatch runs use the rows, in single
+precision. ``DIR`` holds the idx files of MNIST with the writers of QMNIST, or ``mnist_train.npz``
+with arrays images, labels and writer. Seconds do not include compilation.
 """
 
 from ml_collections import ConfigDict

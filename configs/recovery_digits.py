@@ -42,10 +42,10 @@ def get_config():
             "mc_fed_dual_avg": 0.04,
         },
         server_lr=(1.0,),
-        strong_convexity=(1e-3,),  # mu, of the fast methods
+        strong_convexity=(1e-3,),  # mu in the fast methods
         penalty_scale=(1e-4,),
-        radius=(1e5 / 32,),  # of the ball around the start, for MC-FedDualAvg
-        stage_rounds=(300,),  # rounds of its first stages
+        radius=(1e5 / 32,),  # radius of the last stage's ball, for MC-FedDualAvg
+        stage_rounds=(300,),  # rounds of each stage of MC-FedDualAvg but the last
         num_rounds=1500,
         eval_every=50,
         seeds=(0,),

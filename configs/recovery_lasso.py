@@ -40,10 +40,10 @@ def get_config():
             "mc_fed_dual_avg": 1 / 600,
         },
         server_lr=(1.0,),
-        strong_convexity=(0.1,),  # mu, of the fast methods
+        strong_convexity=(0.1,),  # mu in the fast methods
         penalty_scale=(2.0**-5,),
-        radius=(1250.0,),  # of the ball around the start, for MC-FedDualAvg
-        stage_rounds=(250,),  # rounds of its first stages
+        radius=(1250.0,),  # radius of the last stage's ball, for MC-FedDualAvg
+        stage_rounds=(250,),  # rounds of each stage of MC-FedDualAvg but the last
         num_rounds=2000,
         eval_every=20,
         seeds=(0, 1, 2, 3, 4, 5),
@@ -52,12 +52,12 @@ def get_config():
         batch_size=10,
         criterion="error",
         criterion_rounds=1500,
-        target_error=0.75,  # the error whose first round is compared
+        target_error=0.75,  # compare the first rounds that reach this error
         num_clients=64,  # M
-        num_examples=128,  # a client's examples
-        num_validation=32,  # validation examples of a client
+        num_examples=128,  # examples per client
+        num_validation=32,  # validation examples per client
         dim=1024,  # features
-        num_true=512,  # features with a weight of one; the others have none
+        num_true=512,  # features of weight one; the other weights are zero
         mean_scale=1.0,  # standard deviation of clients' means
         correlation=0.5,  # c, where features i and j have covariance c^|i-j|
         noise_scale=1.0,  # standard deviation of the noise

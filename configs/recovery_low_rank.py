@@ -39,10 +39,10 @@ def get_config():
         },
         own_grids={"fast_fed_dual_avg": {"client_lr": (0.001, 1 / 600, 1 / 550)}},
         server_lr=(1.0,),
-        strong_convexity=(0.1,),  # mu, of the fast methods
+        strong_convexity=(0.1,),  # mu in the fast methods
         penalty_scale=(0.1,),
-        radius=(1250.0,),  # of the ball around the start, for MC-FedDualAvg
-        stage_rounds=(250,),  # rounds of its first stages
+        radius=(1250.0,),  # radius of the last stage's ball, for MC-FedDualAvg
+        stage_rounds=(250,),  # rounds of each stage of MC-FedDualAvg but the last
         num_rounds=1500,
         eval_every=20,
         seeds=(0, 1, 2),
@@ -51,10 +51,10 @@ def get_config():
         batch_size=10,
         criterion="error",
         criterion_rounds=1000,
-        target_error=1.0,  # the error whose first round is compared
+        target_error=1.0,  # compare the first rounds that reach this error
         num_clients=64,  # M
-        num_examples=128,  # a client's examples
-        num_validation=32,  # validation examples of a client
+        num_examples=128,  # examples per client
+        num_validation=32,  # validation examples per client
         side=32,  # rows and columns of the matrix
         true_rank=16,  # rank of the planted matrix
         mean_scale=1.0,  # standard deviation of clients' means

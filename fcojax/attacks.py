@@ -1,7 +1,7 @@
-"""Attacks on a mean of uploads: bad clients that send what hurts, to test robust means with.
+"""Attacks on a mean of uploads: bad clients that send harmful uploads, to test robust means.
 
-``attacked`` wraps an algorithm, and ``flipped_labels`` the data. Some attacks look at what all
-clients of the round were to send; for these the plan is wrapped too, by ``seeing_all``.
+``attacked`` wraps an algorithm, and ``flipped_labels`` the data. Some attacks use the honest
+uploads of all clients of the round; for these ``seeing_all`` wraps the plan too.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ class Attack(NamedTuple):
     Attributes:
       name: how it is made.
       alone: ``(leaf, key) -> leaf`` for each leaf of an honest upload; ``None`` if it needs others.
-      together: ``(points, weights, bad) -> point``: what all bad clients send, given the uploads
-        that were sent honestly by all, of shape [n, d], their weights and which of them are bad.
+      together: ``(points, weights, bad) -> point``: what all bad clients send, given the honest
+        uploads of all clients, of shape [n, d], their weights and which clients are bad.
 
     Example:
       >>> from fcojax import attacks
@@ -128,10 +128,12 @@ def inner_product(strength: NonNegative = 2.0) -> Attack:
 
 @validated
 def little_is_enough(deviations: NonNegative = 1.5) -> Attack:
-    """Return the attack that sends the honest mean less some standard deviations, by coordinate.
+    """Return the attack that sends the honest mean minus a multiple of the standard deviation.
+
+    Both are taken per coordinate.
 
     Args:
-      deviations: how many.
+      deviations: the multiple.
 
     Example:
       >>> points = jnp.array([[1.0], [3.0], [0.0]])
@@ -266,7 +268,7 @@ def attacked(algorithm: Algorithm, clients: Sequence[int], attack: Attack) -> Al
 @memoised
 @validated
 def seeing_all(attack: Attack, plan: Plan | Work) -> Plan:
-    """Return the plan in which bad clients know what all clients of the round were to send.
+    """Return the plan in which bad clients know the honest uploads of all clients of the round.
 
     Args:
       attack: one that sees all uploads, such as ``little_is_enough()``.
@@ -374,7 +376,7 @@ def _replaced(points: Array, bad: Array, sent: Array) -> Array:
 
 
 def _moments(points: Array, weights: Array, bad: Array) -> tuple[Array, Array]:
-    """Return mean and standard deviation of the honest uploads, by coordinate."""
+    """Return the mean and the standard deviation of the honest uploads, per coordinate."""
     honest = jnp.where(bad > 0, 0, weights)
     total = jnp.sum(honest)
     honest = (honest / jnp.where(total > 0, total, 1))[:, None]

@@ -53,7 +53,8 @@ def dumps(params: PyTree, metadata: dict[str, str] | None = None) -> bytes:
     for name, array in ordered:
         if array.dtype.name not in _CODES:
             raise ValueError(
-                f"{name} has dtype {array.dtype}, which safetensors do not have; pass {_listed()}."
+                f"{name} has dtype {array.dtype}, which safetensors does not support; "
+                f"pass {_listed()}."
             )
         begin, end = end, end + array.nbytes
         header[name] = {

@@ -27,16 +27,16 @@ _KEPT = 3
 
 
 class Checkpoints:
-    """The saved states of the points ``first`` to ``last`` of a grid, by round."""
+    """The checkpoints of one part of a grid, in one folder, by round."""
 
     def __init__(self, folder: pathlib.Path, say: Callable[[str], None]):
-        """Open the folder, which need not exist; ``say`` is called with what had to be removed."""
+        """Open the folder, which need not exist; ``say`` reports removed checkpoints."""
         self.folder, self._say = folder, say
         self._writer: Any = None
         self._saving: Any = None
 
     def rounds(self) -> list[int]:
-        """Return the rounds of which there is a checkpoint, the newest first."""
+        """Return the rounds that have a checkpoint, the newest first."""
         if not self.folder.is_dir():
             return []
         names = [path.name for path in self.folder.iterdir() if path.is_dir()]

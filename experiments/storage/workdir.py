@@ -1,4 +1,4 @@
-"""The folder of a run: which run it holds, whether this command may resume it, its one writer."""
+"""The folder of a run: checks whether a command may resume it, and admits one writer."""
 
 import contextlib
 import datetime
@@ -34,12 +34,12 @@ def sealed(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_sealed(summary: dict[str, Any]) -> bool:
-    """Return whether a summary is as ``sealed`` left it."""
+    """Return whether a summary has not changed since ``sealed`` returned it."""
     return summary.get("fingerprint") == sealed(summary)["fingerprint"]
 
 
 def changed(folder: pathlib.Path, summary: dict[str, Any]) -> list[str]:
-    """Return which of a finished run's files are not as the run left them."""
+    """Return the files of a finished run that have changed since it ended."""
     found = [] if is_sealed(summary) else ["summary.json"]
     rows = RowStore(folder / "rows.jsonl").fingerprints()
     known = {} | summary.get("rows", {})
@@ -47,12 +47,12 @@ def changed(folder: pathlib.Path, summary: dict[str, Any]) -> list[str]:
 
 
 class Workdir:
-    """Where a run goes.
+    """The folder that a run writes to.
 
     Attributes:
       path: the folder.
-      overwrite: whether a run that is there already is removed first.
-      resume: whether one is resumed: ``yes``, ``no``, or ``anyway``, also if code has changed.
+      overwrite: whether to remove a run that the folder already holds.
+      resume: whether to resume such a run: ``yes``, ``no``, or ``anyway``, even if code changed.
     """
 
     def __init__(self, path: str, overwrite: bool, resume: str, say: Callable[[str], None]):

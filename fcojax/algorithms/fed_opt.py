@@ -163,7 +163,7 @@ def _optimiser(side: str, chosen: Choose, hparams: Any, dtype: Any) -> optax.Gra
         chosen = chosen(floats_as_dtype(hparams, dtype))
     if not isinstance(chosen, optax.GradientTransformation):
         raise ValueError(
-            f"the optimiser of the {side} is {shown(chosen)}; pass one of optax, as in "
+            f"the optimiser of the {side} is {shown(chosen)}; pass one from optax, as in "
             f"{side}=optax.adam(0.01), or a function of hparams that returns one, as in "
             f"{side}=lambda h: optax.adam(h.{side}_lr)."
         )

@@ -55,12 +55,14 @@ def prox_skip(
     Clients store :math:`b_i = w - \delta h_i`, initially w. Then an exchange is :math:`b_i
     \leftarrow b_i + x_i - w`, which needs no reply, and :math:`w^+` the prox of :math:`\bar b +
     \sum_{i \in S} p_i (x_i - w)`, with S the cohort and :math:`\bar b` the mean over **all**
-    clients, which the server keeps. With everyone this is the printed method; it is also exact with
-    any cohort and with lost uploads, where averaging the cohort's own :math:`h_i` is not. Steps up
-    to 1 / L are safe; p about :math:`\sqrt{\mu / L}` needs the fewest exchanges.
+    clients, which the server keeps. If all clients take part, this is the method of the paper. It
+    is also exact with any cohort and with lost uploads; an average of the cohort's own :math:`h_i`
+    would not be. Steps up to 1 / L are safe; p about :math:`\sqrt{\mu / L}` needs the fewest
+    exchanges.
 
-    The printed method draws after each step whether to exchange, once for all clients. With
-    ``steps="geometric"`` K has the same law; one engine round per step would only take longer.
+    The method of the paper draws after each step whether to exchange, once for all clients. With
+    ``steps="geometric"`` K has the same distribution; one engine round per step would only take
+    longer.
 
     Args:
       loss: one loss per example.

@@ -38,17 +38,17 @@ class Work(NamedTuple):
 
     @property
     def most(self) -> int:
-        """The most steps or epochs, whichever are counted, of any client."""
+        """The largest number of steps, or of epochs, of any client."""
         most = self.num_epochs if self.num_steps is None else self.num_steps
         assert most is not None
         return most
 
     def max_steps(self, max_size: int) -> int:
-        """The most steps of a client, given the number of examples of the largest."""
+        """The largest number of steps of a client, given the size of the largest client."""
         return self._steps(self.most, max_size)
 
     def min_steps(self, min_size: int) -> int:
-        """The fewest steps of a client, given the number of examples of the smallest."""
+        """The smallest number of steps of a client, given the size of the smallest client."""
         return self._steps(self.fewest or self.most, min_size)
 
     def _steps(self, count: int, size: int) -> int:
@@ -119,7 +119,7 @@ def local_epochs(
 def _amount(
     name: str, value: Any, fewest: int | None
 ) -> tuple[int, int | None, tuple[int, ...] | None]:
-    """The most, the fewest and the counts of ``Work``."""
+    """Return ``most``, ``fewest`` and ``counts`` of ``Work``."""
     if np.ndim(value) == 0:
         most = checked_value(name, value, Count)
         if fewest is not None:

@@ -27,8 +27,8 @@ def emnist(
 ) -> Pooled:
     """Read images ``x``, pixels in [0, 1] with background 0, and labels ``y``, by writer.
 
-    The files have background 1; it is inverted. Both splits hold all writers: pass the
-    ``client_ids`` of the training data for the test file, to have the same clients.
+    The files have background 1; it is inverted. Both splits hold all writers. To read the same
+    clients from the test file, pass the ids of the training data as ``client_ids``.
 
     Args:
       path: a file such as ``fed_emnist_digitsonly_train.h5``.

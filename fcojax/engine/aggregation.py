@@ -152,7 +152,7 @@ def added(
 
 
 class Population(NamedTuple):
-    """Weights of a round's cohort, of the population, of the average cohort; the largest weight.
+    """Total weights of the cohort, the population and the average cohort, and the largest weight.
 
     Weights of a tally are shares of ``cohort``, so that no sum of finite uploads overflows.
     """
@@ -265,8 +265,8 @@ def aggregate(
       hparams: the hyperparameters of the round.
       results: with a leading axis of clients; uploads as the codec decoded them. States are not
         read.
-      weights: p_m of each client, 0 where it is absent.
-      population: weights behind the round.
+      weights: p_m of each client, 0 if it is absent.
+      population: total weights of the round.
       memory: the aggregator's memory.
       key: the aggregator's key in this round.
       finite: whether each result is finite.

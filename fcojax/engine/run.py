@@ -150,9 +150,9 @@ def run_in_blocks(
     parts = [[part._replace(num_evaluations=1)] * part.num_evaluations for part in program.parts()]
     histories = []
     for block in itertools.chain(*parts):
-        # Nobody else holds this state, so each block writes over the rows of the one before.
+        # Nobody else holds this state, so each block overwrites the rows of the previous block.
         state, history = advance_donating(block, hparams, data, state, context)
-        # Reading the round waits for the block, so the report is of finished rounds.
+        # Reading the round waits for the block, so only finished rounds are reported.
         progress(int(state.round), history)
         histories.append(history)
     joined = join_histories(histories, axis=2 * key.ndim)

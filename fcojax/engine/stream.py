@@ -196,7 +196,7 @@ class Stream:
             else:  # checked with the first block
                 part, history = stepper.advance_donating(program, hparams, data, part, context)
             state = _put_back(state, members, part)
-            # One block is computed and one is queued; the buffer of the one before is free.
+            # One block is computed and one is queued; the buffer of the previous block is free.
             jax.block_until_ready(self._computing)
             self._computing = history
             histories.append(history)
@@ -225,7 +225,7 @@ class Stream:
         if ahead is not None and ahead[0] == (name, first):
             found = ahead[1].result()
         else:
-            if ahead is not None:  # another block than the expected one
+            if ahead is not None:  # not the expected block
                 concurrent.futures.wait([ahead[1]])
             jax.block_until_ready(self._computing)
             found = self._held(self._members(name, key, first))

@@ -377,7 +377,7 @@ def _step_compiled(
 ) -> tuple[PyTree, PyTree, Array, dict[str, Array]]:
     """Return the server's state and memory, which sites count, and metrics and counts."""
     (server, memory), (weights, all_weights, arrives, finite) = states, cohort
-    # The average cohort and the largest weight are for noise, which is refused.
+    # Only noise, which is refused here, depends on the average cohort and the largest weight.
     population = Population(jnp.sum(weights), all_weights, jnp.sum(weights), jnp.max(weights))
     own = purpose_key(key, AGGREGATE, index)
     found, counted = aggregate(

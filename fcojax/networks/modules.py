@@ -117,7 +117,7 @@ def loss_of(functions: Functions, compare: Callable[[Array, PyTree], Array]) -> 
 
 
 def _is_pytree(model: Any) -> bool:
-    """Whether this is a callable pytree, such as a model of Equinox, and not a function."""
+    """Whether the model is a callable pytree, such as an Equinox module, and not a function."""
     return not jax.tree_util.all_leaves([model])
 
 

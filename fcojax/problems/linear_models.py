@@ -111,7 +111,7 @@ def poisson(train: ClientData, validation: ClientData | None = None) -> Problem:
     .. math:: f(w, b; x, y) = \exp(x^T w + b) - y (x^T w + b)
 
     Args:
-      train: training data, with fields ``x`` and ``y``, counts.
+      train: training data, with features ``x`` and counts ``y``.
       validation: validation data, or ``None``.
 
     Example:

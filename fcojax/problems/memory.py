@@ -48,10 +48,10 @@ def opened(path: str) -> Iterator[int]:
 
 
 def fill(parts: list[memoryview], positions: list[int], descriptor: int, path: str) -> None:
-    """Read each part from its position, in bytes, in an opened file.
+    """Fill each part from an open file, starting at its position in bytes.
 
     Args:
-      parts: memory to write to.
+      parts: buffers to fill.
       positions: where each part begins in the file.
       descriptor: the file, from ``opened``.
       path: its path, for the message.

@@ -148,7 +148,7 @@ def _keeps_no_slices(primitive: Any, *_: Any, **__: Any) -> bool:
 
 
 def to_rows(each: Array, data: ClientData) -> Array:
-    """Return the number of its client for each row of a population on one device.
+    """Return, for each row of a population on one device, the entry of its client in ``each``.
 
     Sums of sizes, for clients of different sizes, take a dozen kernels; equal ones need none.
     """
@@ -159,7 +159,7 @@ def to_rows(each: Array, data: ClientData) -> Array:
 
 
 def _client_by_client(loss: WholeBatchLoss, params: Params, data: ClientData) -> Array:
-    """The same sum, one client after the other, each with all its examples."""
+    """Return the weighted loss sum by a loop over clients, each with all its examples."""
     num_rows = jax.tree.leaves(data.examples)[0].shape[0]
     place = jnp.arange(data.max_size, dtype=jnp.int32)
 

@@ -37,9 +37,9 @@ class Start(NamedTuple):
     """Where a solve starts: the last two models with their strengths.
 
     Attributes:
-      model: the last one.
-      strength: that of ``model``.
-      earlier: the model before it, and its strength.
+      model: the last model.
+      strength: its strength.
+      earlier: the model before the last, and its strength.
       curvature: the curvature and its direction, if a solver searches for its rate.
 
     Example:
@@ -57,10 +57,10 @@ class Start(NamedTuple):
 
     @classmethod
     def first(cls, params: Params, curvature: tuple = ()) -> "Start":
-        """Return a start with no model before it.
+        """Return the start of the first solve, without earlier models.
 
         Args:
-          params: where the first solve starts.
+          params: the point where the first solve starts.
           curvature: as in the attributes.
         """
         nowhere = beyond_all(tree.norm(params).dtype)
@@ -70,9 +70,10 @@ class Start(NamedTuple):
         """Return the start after a solve.
 
         Args:
-          model: what the solve found.
-          strength: for which.
-          is_sound: whether it is finite and did not diverge; one that did would spoil all after it.
+          model: the solution.
+          strength: its strength.
+          is_sound: whether the solve did not diverge and the model is finite; otherwise the next
+            solve starts from the last sound model.
         """
         last = tree.where(is_sound, model, self.model)
         strength = jnp.asarray(strength, self.strength.dtype)
@@ -84,7 +85,7 @@ class Start(NamedTuple):
         Zeros stay, and an entry that would change its sign becomes zero.
 
         Args:
-          strength: of the next solve.
+          strength: the strength of the next solve.
         """
         earlier, before = self.earlier
         gap = self.strength - before

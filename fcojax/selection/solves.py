@@ -1,4 +1,4 @@
-"""The solver of a path over clients in arrays: rounds until the violation is small."""
+"""The solver of a path over clients in arrays. It runs rounds until the violation is small."""
 
 import functools
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from fcojax.selection.solver import Fits, Solver, Start
 from fcojax.transforms import Penalty, flat
 from fcojax.types import Array, Params, PyTree
 
-# Power iterations for the curvature: from a random direction, and from the last strength's.
+# Power iterations for the curvature from a random direction, and from the last direction.
 FIRST_ITERATIONS, LATER_ITERATIONS = 30, 3
 
 
 class Setup(NamedTuple):
-    """What is fixed while a path is compiled."""
+    """The static inputs of a compiled path."""
 
-    program: Program  # of a solve, with the violation as what is evaluated
+    program: Program  # of a solve; it evaluates the violation
     loss: Loss
     penalty: Penalty
     max_rounds: int
@@ -38,10 +38,10 @@ class Setup(NamedTuple):
 
 
 def solver_of(setup: Setup, hparams: PyTree, data: ClientData) -> Solver:
-    """Return the solver over clients in arrays, for use inside a program.
+    """Return the solver for clients in arrays, for use inside a program.
 
     Args:
-      setup: what is fixed.
+      setup: the static inputs.
       hparams: the hyperparameters; a solve replaces the strength, and the rate if it is searched.
       data: the clients.
     """

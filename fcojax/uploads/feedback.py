@@ -217,20 +217,22 @@ def econtrol(compressor: Compressor, rate: NonNegative | Callable[[Any], Any] = 
 def diana(
     compressor: Compressor, rate: NonNegative | Callable[[Any], Any] | None = None
 ) -> Uploads:
-    r"""Return codec and aggregator that compress differences to a shift, which learns uploads.
+    r"""Return the codec and aggregator of DIANA: clients compress uploads minus a learned shift.
 
     .. math:: m_i = Q(u_i - h_i), \quad h_i \leftarrow h_i + \alpha m_i, \qquad
               g = h + \sum_i p_i m_i, \quad h \leftarrow h + \alpha \sum_i p_i m_i
 
-    For an unbiased Q, g is unbiased, and its variance vanishes as the :math:`h_i` converge. Shifts
-    of absent clients stay, on both sides; with a cohort g is :math:`h` plus the mean over it.
+    For an unbiased Q, g is unbiased, and its variance vanishes as the :math:`h_i` converge. Absent
+    clients keep their shifts, on both sides; with a cohort, g is :math:`h` plus the cohort's
+    mean of :math:`m_i`.
 
     Mishchenko, Gorbunov, Takac and Richtarik, "Distributed learning with compressed gradient
     differences", 2019.
 
     Args:
       compressor: an unbiased compressor.
-      rate: alpha; ``None`` for 1 / (1 + w), the largest of its theory; or ``hparams -> alpha``.
+      rate: alpha; ``None`` for 1 / (1 + w), the largest that the theory allows; or
+        ``hparams -> alpha``.
 
     Example:
       >>> from fcojax import uploads

@@ -51,7 +51,7 @@ RULES: dict[str, Callable[[float], fcojax.Aggregator]] = {
     "multi_krum": lambda trimmed: robust.averaged(robust.multi_krum(trimmed)),
     "centred_clipping": lambda trimmed: robust.averaged(robust.centred_clipping(1.0)),
 }
-# The attack, and whether it sees what all clients were to send.
+# The attack, and whether it sees all uploads of the round.
 ATTACKS = {
     "thousandfold": (attacks.scaled(-1000.0), False),
     "inner_product": (attacks.inner_product(2.0), True),

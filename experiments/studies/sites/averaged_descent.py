@@ -28,7 +28,7 @@ def averaged_coordinate_descent() -> Algorithm:
     r"""Average the models after K sweeps of coordinate descent on every client's own lasso.
 
     A client has one example, its moments: ``gram`` :math:`G = X^T X / n` and ``cross``
-    :math:`c = X^T y / n`. Coordinate by coordinate, K times over, it solves
+    :math:`c = X^T y / n`. In each of K sweeps it updates the coordinates in turn,
 
     .. math:: w_j \leftarrow \mathrm{soft}(G_{jj} w_j - (G w - c)_j, \lambda) / G_{jj}
 
@@ -76,14 +76,14 @@ def lasso_path(
     tolerance: Scalar,
     max_sweeps: int,
 ) -> Array:
-    r"""Return the lassos of all strengths by coordinate descent, each begun at the one before.
+    r"""Return the lasso solution for each strength, by coordinate descent with warm starts.
 
     Args:
       gram: :math:`X^T X / n`.
       cross: :math:`X^T y / n`.
       energy: :math:`y^T y / n`.
       strengths: lambda, in the order of the path.
-      tolerance: a lasso is finished once its duality gap is at most this share of ``energy``.
+      tolerance: a solution is accepted once its duality gap is at most this share of ``energy``.
       max_sweeps: the most passes over the coordinates for one strength.
 
     Example:
@@ -119,7 +119,7 @@ def _sweep(gram: Array, point: tuple[Array, Array], scale: Scalar) -> tuple[Arra
     """Return w and its gradient ``gram @ w - cross`` after one pass over the coordinates.
 
     Within a block only the block's part of the gradient is updated; the rest follows by one product
-    after the block. The steps are those of the plain loop.
+    after the block. The steps are the same as in a loop over single coordinates.
     """
     dim = gram.shape[0]
     size = next(size for size in range(_MOST_IN_BLOCK, 0, -1) if dim % size == 0)

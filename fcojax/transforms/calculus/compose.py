@@ -329,8 +329,8 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
         for low, high in _paired(jax.tree.leaves(lower), jax.tree.leaves(upper)):
             if not np.all(np.asarray(low) <= np.asarray(high)):
                 raise ValueError(
-                    f"the box is empty: a lower bound is {low} and the upper one {high}; pass "
-                    "lower bounds of at most the upper ones."
+                    f"the box is empty: a lower bound is {low} and its upper bound {high}; pass "
+                    "bounds with lower <= upper."
                 )
 
     def bounds(x):

@@ -30,7 +30,7 @@ from fcojax.types import PyTree, Real
 
 @factory
 def l2_ball() -> Penalty:
-    r"""Return the ball :math:`\{|x|_2 \le r\}` over all leaves jointly, with r as ``scale``.
+    r"""Return the ball :math:`\{|x|_2 \le r\}` over all leaves jointly; ``scale`` is r.
 
     .. math:: \mathrm{prox}(v) = \min(1, r / |v|_2)\, v
 
@@ -80,7 +80,7 @@ def l2_ball() -> Penalty:
 
 @factory
 def linf_ball() -> Penalty:
-    r"""Return the cube :math:`\{|x_i| \le r\}`, with the radius r as ``scale``.
+    r"""Return the cube :math:`\{|x_i| \le r\}`; ``scale`` is r.
 
     .. math:: \mathrm{prox}(v)_i = \mathrm{clip}(v_i, -r, r)
 
@@ -132,8 +132,8 @@ def box(lower: PyTree, upper: PyTree) -> Penalty:
     )
     if not np.all(lowest <= highest):
         raise ValueError(
-            f"the box is empty: lower - upper is up to {np.nanmax(lowest - highest)}; pass lower "
-            "bounds of at most the upper ones."
+            f"the box is empty: lower - upper is up to {np.nanmax(lowest - highest)}; pass "
+            "bounds with lower <= upper."
         )
 
     def bounds(x):

@@ -15,7 +15,7 @@ from fcojax.transforms.thresholds import project_l1_ball, project_simplex
 
 @factory
 def simplex() -> Penalty:
-    r"""Return the simplex :math:`\{x \ge 0, \sum_i x_i = s\}` over all leaves, with s as ``scale``.
+    r"""Return the simplex :math:`\{x \ge 0, \sum_i x_i = s\}` over all leaves; ``scale`` is s.
 
     .. math:: \mathrm{prox}(v) = \mathrm{argmin}_{x \ge 0,\, 1^T x = s} |x - v|^2
       = \max(v - \theta, 0)
@@ -58,7 +58,7 @@ def simplex() -> Penalty:
 
 @factory
 def l1_ball() -> Penalty:
-    r"""Return the ball :math:`\{|x|_1 \le r\}` over all leaves jointly, with r as ``scale``.
+    r"""Return the ball :math:`\{|x|_1 \le r\}` over all leaves jointly; ``scale`` is r.
 
     .. math:: \mathrm{prox}(v) = \mathrm{argmin}_{|x|_1 \le r} |x - v|^2
       = \mathrm{soft}(v, \theta)

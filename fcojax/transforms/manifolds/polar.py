@@ -326,7 +326,7 @@ def _gram_step(gram, count):
         return (distance > near) & (count < _MAX_ITERATIONS)
 
     def advance(state):
-        square, root, _, count = state  # square -> I and root -> gram^(-1/2), as a pair
+        square, root, _, count = state  # coupled: square -> I, root -> gram^(-1/2)
         product = matmul(root, square)
         factor = _quintic(product)
         distance = _distance_to_identity(product)

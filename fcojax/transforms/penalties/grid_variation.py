@@ -34,7 +34,7 @@ def grid_variation(mask: ArrayLike, num_steps: Count = 100) -> Penalty:
     Args:
       mask: booleans, true for the cells of the grid that have an entry. The first axis of a leaf
         has these entries in the order of the grid; if the mask is true everywhere, the first axes
-        may also be those of the grid. Images along further axes are independent.
+        may also be the axes of the grid. Any further axes are batch axes.
       num_steps: steps of the dual in a prox.
 
     Example:

@@ -35,7 +35,7 @@ def zero() -> Penalty:
 
 @factory
 def l1() -> Penalty:
-    r"""Return the l1 norm, :math:`\psi(x) = \lambda \sum_i |x_i|`, with lambda as ``scale``.
+    r"""Return the l1 norm, :math:`\psi(x) = \lambda \sum_i |x_i|`; ``scale`` is lambda.
 
     The prox is soft thresholding, leaf by leaf:
 

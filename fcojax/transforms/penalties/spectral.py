@@ -83,7 +83,7 @@ def nuclear() -> Penalty:
 
 @factory
 def nuclear_ball() -> Penalty:
-    r"""Return the ball :math:`\{\|X\|_* \le r\}` of the nuclear norm, with r as ``scale``.
+    r"""Return the ball :math:`\{\|X\|_* \le r\}` of the nuclear norm; ``scale`` is r.
 
     .. math:: \mathrm{prox}(V) = \mathrm{argmin}_{\|X\|_* \le r} \tfrac12 \|X - V\|_F^2
                                = U \,\mathrm{diag}(\max(\sigma_i - \theta, 0))\, W^T
@@ -100,7 +100,7 @@ def nuclear_ball() -> Penalty:
 
 @factory
 def spectral_ball() -> Penalty:
-    r"""Return the ball :math:`\{\sigma_1(X) \le r\}` of the spectral norm, with r as ``scale``.
+    r"""Return the ball :math:`\{\sigma_1(X) \le r\}` of the spectral norm; ``scale`` is r.
 
     .. math:: \mathrm{prox}(V) = \mathrm{argmin}_{\sigma_1(X) \le r} \tfrac12 \|X - V\|_F^2
                                = U \,\mathrm{diag}(\min(\sigma_i, r))\, W^T
