@@ -81,7 +81,7 @@ def test_scan_equals_a_python_loop():
 
     @jax.jit
     def step(server, rows, index):
-        return one_round(RoundContext(chosen, plan, rates, data, KEY, index), server, rows)
+        return one_round(RoundContext(chosen, plan, rates, data, KEY, index, KEY), server, rows)
 
     rows, looped = Rows(client, ()), []
     for index in range(5):
