@@ -25,10 +25,8 @@ from fcojax.arguments import (
 )
 from fcojax.engine.aggregation import (
     Population,
-    RoundResult,
     aggregate,
     decoded_upload,
-    require_same_form,
 )
 from fcojax.engine.aggregator import (
     MEAN,
@@ -53,7 +51,7 @@ from fcojax.engine.blocks import Block, Placed, place, sweep_blocks
 from fcojax.engine.client_loop import Rows, local_handle, through_codec
 from fcojax.engine.compaction import take_points
 from fcojax.engine.debugging import find_first_nonfinite
-from fcojax.engine.first_uploads import kept_for, reads_fraction, require_fitting
+from fcojax.engine.first_uploads import kept_for, require_fitting
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.hparams import as_arrays, at_round, is_schedule, number
 from fcojax.engine.limits import allowance_of, require_unlimited

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm, ClientResult
-from fcojax.engine.aggregation import received
+from fcojax.engine.aggregation import Received, received
 from fcojax.engine.aggregator import MEAN, Change, Codec, RoundWeights, split
 from fcojax.engine.client_loop import local_handle, through_codec
 from fcojax.engine.plan import Plan
@@ -60,12 +60,12 @@ def first_uploads(
     if plan.aggregator.noisy:
         _require_equal_public_parts(algorithm, plan, hparams, states, data)
     residual, memory, one = kept_for(plan, hparams, result)
-    require_fitting(algorithm, plan, hparams, server, result, memory)
+    require_fitting(algorithm, plan, hparams, server, result, memory, one)
     collected = plan.aggregator.collect.start(one.term, plan.cohort.size(data.num_clients))
     return FirstUploads(residual, memory, collected)
 
 
-def kept_for(plan: Plan, hparams: PyTree, result: ClientResult) -> tuple[PyTree, PyTree, Any]:
+def kept_for(plan: Plan, hparams: PyTree, result: ClientResult) -> tuple[PyTree, PyTree, Received]:
     """Return one client's residual, the server's memory, and the shapes of what it collects.
 
     Args:
@@ -102,6 +102,7 @@ def require_fitting(
     server: PyTree,
     result: ClientResult,
     memory: PyTree,
+    one: Received,
 ) -> None:
     """Raise ``ValueError`` if an algorithm cannot have the codec or the aggregator of a plan.
 
@@ -115,6 +116,7 @@ def require_fitting(
       server: the server's state, or its shapes.
       result: the shapes of one client's result, before the codec.
       memory: the aggregator's memory.
+      one: the shapes of what is collected of one client.
     """
     codec = plan.codec
     if codec is not None and codec.feeds_back and algorithm.codecs != "any":
@@ -122,7 +124,6 @@ def require_fitting(
             "the codec adds what it left out of an upload to later ones, which mean another thing "
             "in this algorithm; pass a codec without feedback, such as uploads.compressed(...)."
         )
-    _, _, one = kept_for(plan, hparams, result)
     if one.keep is not None and algorithm.needs_everyone:
         raise ValueError(
             "the aggregator can leave clients out, but this algorithm averages the states of all "

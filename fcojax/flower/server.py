@@ -137,8 +137,8 @@ class Server:
                 "scale needs, are not known here; pass one without noise, or simulate."
             )
         result = self._forms.result
-        _, memory, _ = kept_for(plan, hparams, result)
-        require_fitting(federation.algorithm, plan, hparams, server, result, memory)
+        _, memory, one = kept_for(plan, hparams, result)
+        require_fitting(federation.algorithm, plan, hparams, server, result, memory, one)
         return ServerProgress(server, memory, key, 0, np.full(len(self.sites), -1))
 
     def ask(self, progress: ServerProgress) -> dict[str, bytes]:

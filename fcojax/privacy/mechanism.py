@@ -23,6 +23,7 @@ from fcojax.extend import (
     factory,
     mean_of,
     number,
+    weighted_mean,
 )
 from fcojax.privacy.bands import correlated, first_noise, require_bands
 from fcojax.privacy.budgets import Budget
@@ -138,7 +139,7 @@ def gaussian(
 
     def finish(hparams, total, weights, past, key):
         if not is_noisy(noise):
-            return _plain(total, weights, past)
+            return weighted_mean(hparams, total, weights, past, key)
         deviation = number(hparams, noise) * number(hparams, clip) * weights.largest
         drawn, past = correlated(bands, _normal_like(total, key), past)
         noisy = [
@@ -291,10 +292,6 @@ def _known(noise: Any, bands: tuple, budget: Budget | None) -> Noise | bool:
         return False
     allowance = None if budget is None else functools.partial(budget.limit, noise, bands)
     return Noise(noise, bands, allowance)
-
-
-def _plain(total: PyTree, weights: RoundWeights, memory: PyTree) -> Aggregate:
-    return _plain_aggregate(mean_of(total, weights), weights, memory)
 
 
 def _plain_aggregate(mean: PyTree, weights: RoundWeights, memory: PyTree) -> Aggregate:
