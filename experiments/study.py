@@ -17,7 +17,7 @@ from ml_collections import ConfigDict
 
 from experiments.report.claims import Claim
 from experiments.report.plots import Panel
-from experiments.report.rows import Row, plain
+from experiments.report.rows import Row
 from experiments.report.summary import SUPPORT
 from fcojax import Plan
 from fcojax.algorithms import Work
@@ -198,8 +198,7 @@ class Sweep(NamedTuple):
       captions: what figures show, by the stem of their file.
       notes: what one should know about every run; for the page.
       remarks: what one should know about the outcome of full runs, such as why a claim fails; for
-        the pages of those runs alone.
-      remarked: the full runs, by their changes to the config file, ``...`` for any other value.
+        the documentation, which compares them.
       strengths: ``config -> strengths`` of the penalty, for all algorithms without a grid of
         their own; those that the config has as ``penalty_scale`` by default.
       solve_optimum: whether to compute the optimal objective, so that rows have a suboptimality.
@@ -222,7 +221,6 @@ class Sweep(NamedTuple):
     captions: Mapping[str, str] = {}
     notes: str = ""
     remarks: str = ""
-    remarked: Sequence[Mapping[str, Any]] = ({},)
     strengths: Callable[[ConfigDict], Any] = lambda config: config.penalty_scale
     solve_optimum: bool = True
     x64: bool = False
@@ -242,8 +240,7 @@ class Study(NamedTuple):
       captions: what figures show, by the stem of their file.
       notes: what one should know about every run; for the page.
       remarks: what one should know about the outcome of full runs, such as why a claim fails; for
-        the pages of those runs alone.
-      remarked: the full runs, by their changes to the config file, ``...`` for any other value.
+        the documentation, which compares them.
       x64: whether to compute in double precision.
       keys: what the values of the config may be, checked before anything is computed.
       requires: what they have to satisfy together, as in ``{"size of at most dim": holds}``.
@@ -258,7 +255,6 @@ class Study(NamedTuple):
     captions: Mapping[str, str] = {}
     notes: str = ""
     remarks: str = ""
-    remarked: Sequence[Mapping[str, Any]] = ({},)
     x64: bool = False
     keys: Keys = {}
     requires: Requires = {}
@@ -266,27 +262,3 @@ class Study(NamedTuple):
 
 
 Experiment = Sweep | Study
-
-# Keys that change how fast a run is, and not its outcome.
-_SPEED = ("client_chunk_size", "point_chunk_size", "time_chunks")
-
-
-def remarks(experiment: Experiment, config: ConfigDict, full: ConfigDict) -> str:
-    """Return what one should know about a run.
-
-    Args:
-      experiment: the experiment.
-      config: the config of the run; a list may stand for a tuple.
-      full: the values of the config file, which are those of the full run.
-    """
-    values, own = plain(config.to_dict()), plain(full.to_dict())
-    runs = [own | plain(dict(changes)) for changes in experiment.remarked]
-    described = any(
-        values.keys() == run.keys()
-        and all(
-            key in _SPEED or (value != own[key] if run[key] is ... else value == run[key])
-            for key, value in values.items()
-        )
-        for run in runs
-    )
-    return "\n\n".join(filter(None, (experiment.notes, experiment.remarks if described else "")))

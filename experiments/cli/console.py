@@ -1,4 +1,4 @@
-"""Output to the terminal: progress, best points and claims."""
+"""Output to the terminal: progress, best points and the verdict."""
 
 import contextlib
 import dataclasses
@@ -8,13 +8,13 @@ import pathlib
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import rich.progress
 from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 from rich.table import Table
 
 from experiments.process.errors import UserError
@@ -23,23 +23,24 @@ from experiments.report.plots import style
 from experiments.report.rows import Row
 from experiments.report.summary import Criterion
 
-# Without bars: log every 60 s, or every 10 % if 5 s have passed.
+# Without bars: a line every 60 s, or every 10 % if 5 s have passed.
 _SOON, _LATE = 5.0, 60.0
 _MOST_ROWS = 25  # of a table of a study
 
 
 class Bars:
-    """One bar per label, with the time left."""
+    """One bar per label, with what is known of it behind."""
 
     def __init__(self, bars: rich.progress.Progress):
         self._bars, self._tasks = bars, {}
 
     def share(self, label: str, done: float, what: str = "") -> None:
-        name = style(label)[0]
         if label not in self._tasks:
-            self._tasks[label] = self._bars.add_task(name, total=1.0 if label else None)
-        described = f"{name}: {what}" if label and what else what or name
-        self._bars.update(self._tasks[label], completed=done, description=described)
+            name = style(label)[0]
+            self._tasks[label] = self._bars.add_task(name, total=1.0 if label else None, what="")
+        self._bars.update(self._tasks[label], completed=done, what=what)
+
+    line = share
 
 
 class Lines:
@@ -47,18 +48,47 @@ class Lines:
 
     def __init__(self, console: Console, clock=time.monotonic):
         self._console, self._clock = console, clock
-        self._began = clock()
         self._last: dict[str, tuple[float, float]] = {}
+        self._told = False
 
     def share(self, label: str, done: float, what: str = "") -> None:
         now = self._clock()
-        when, share = self._last.setdefault(label, (-_LATE if what else now, 0.0))
+        first = label and what and not self._told  # else nothing is said while it compiles
+        when, share = self._last.setdefault(label, (now, 0.0))
         due = now - when >= _SOON and int(10 * done) > int(10 * share)
-        if (due or now - when >= _LATE or (what and label)) and done < 1:
-            self._last[label] = now, done
-            said = f"{style(label)[0]}: " if label else ""
-            said += what or f"{done:.0%} done"
-            printed(self._console, f"{said}, {now - self._began:.0f} s after the start")
+        if first or due or now - when >= _LATE:
+            self.line(label, done, what)
+
+    def line(self, label: str, done: float, what: str) -> None:
+        self._last[label], self._told = (self._clock(), done), True
+        told = ", ".join(filter(None, (f"{done:.0%}" if 0 < done < 1 else "", what)))
+        printed(self._console, f"{style(label)[0]}: {told}" if label else told)
+
+
+class Ends:
+    """Estimates when all labels will be done, from those before and the share of the present one.
+
+    A label begins with compilation, in which its share stands still: its speed is that of the
+    rounds since, and its own time of compilation is expected of the labels that follow.
+    """
+
+    def __init__(self, labels: Sequence[str], clock=time.monotonic):
+        self._left, self._clock = [*labels], clock
+        self._label, self._began, self._first = "", clock(), (clock(), 0.0)
+
+    def seconds(self, label: str, done: float) -> float | None:
+        """Return the seconds that are left, or ``None`` while nobody can know."""
+        now = self._clock()
+        if label != self._label:
+            self._label, self._began, self._first = label, now, (now, 0.0)
+            self._left = [name for name in self._left if name != label]
+        if done and not self._first[1]:
+            self._first = now, done
+        when, share = self._first
+        if not share < done:
+            return None
+        own = (now - when) / (done - share) * (1 - done)
+        return own + (now - self._began + own) * len(self._left)
 
 
 @dataclasses.dataclass
@@ -70,12 +100,14 @@ class Progress:
       display: shows how far the run is; ``None`` for nothing.
       profile: the folder for a profile of the second block, the first one without compilation.
       grow: takes a label, the part of its grid, the points of the grid and their new rows.
+      ends: estimates the end of the run.
     """
 
     write: Callable[[str], None] = print
     display: Bars | Lines | None = None
     profile: pathlib.Path | None = None
     grow: Callable[[str, str, Sequence[Row], Sequence[Row]], None] = lambda *rows: None
+    ends: Ends = dataclasses.field(default_factory=lambda: Ends(()))
 
     def say(self, sentence: str) -> None:
         """Report something that the user should know."""
@@ -83,8 +115,20 @@ class Progress:
 
     def share(self, label: str, done: float, what: str = "") -> None:
         """Report which share of a label's work is done, and what it is at where no round ends."""
+        left = self.ends.seconds(label, done)
+        if left and not what and done < 1:
+            what = f"about {_duration(left)} left"
         if self.display is not None:
             self.display.share(label, done, what)
+
+    def result(self, label: str, entry: Mapping[str, Any]) -> None:
+        """Report the best point of a label."""
+        score = f"{entry['criterion']['measure']} {tables.short(entry['score'])}"
+        left = self.ends.seconds(label, 1.0)
+        told = f"best {score}, in {_duration(entry['seconds'])}"
+        told += f"; about {_duration(left)} left" if left else ""
+        if self.display is not None:
+            self.display.line(label, 1.0, told)
 
     def around_block(self, number: int) -> contextlib.AbstractContextManager:
         """Return the context in which a block of rounds is run."""
@@ -100,10 +144,10 @@ def display_on(console: Console) -> Iterator[Bars | Lines]:
         yield Lines(console)
         return
     columns = (
-        TextColumn("{task.description:<22}"),
-        BarColumn(),
+        TextColumn("{task.description:<15}"),
+        BarColumn(20),
         TaskProgressColumn(),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[what]}"),
     )
     with rich.progress.Progress(*columns, console=console) as bars:
         yield Bars(bars)
@@ -140,22 +184,17 @@ def _mute() -> None:
 def results(
     console: Console, summary: dict[str, Any], workdir: pathlib.Path, shown: Sequence[str] = ()
 ) -> None:
-    """Print best points, the entries of the summary that are ``shown``, claims, and the folder."""
+    """Print best points, the entries of the summary that are ``shown``, the verdict, the page."""
     entries = summary.get("algorithms", {})
     if entries:
         criterion = Criterion(**next(iter(entries.values()))["criterion"])
         _print_whole(console, best_points(summary, criterion))
-        if any(entry["diverged"] for entry in entries.values()):
-            printed(console, "diverged: runs that grew without bound, of all points times seeds.")
+        if any(entry.get("edges") for entry in entries.values()):
+            printed(console, tables.EDGE)
     for name in shown:
         _print_folded(console, _summary_table(name, summary[name]))
-    for table in claims_tables(summary.get("claims", [])):
-        _print_folded(console, table)
-    for warning in tables.edge_warnings(summary):
-        printed(console, warning)
-    left = [name for name in ("figures", "models") if any((workdir / name).glob("*"))]
-    first, last = ", ".join(["rows", "summary", *left][:-1]), ["summary", *left][-1]
-    printed(console, f"{first} and {last} are in {workdir}; open {workdir / 'index.html'}.")
+    for sentence in filter(None, (tables.headline(summary), f"Open {workdir / 'index.html'}.")):
+        printed(console, sentence)
 
 
 def _print_whole(console: Console, table: Table) -> None:
@@ -222,9 +261,9 @@ def best_points(summary: dict, criterion: Criterion) -> Table:
     for name, entry in entries.items():
         table.add_row(
             style(name)[0],
-            *(_short(entry["best"].get(field)) for field in varied),
-            _short(entry["score"]),
-            _short(entry["last"].get("suboptimality")),
+            *(_starred(entry, field) for field in varied),
+            tables.short(entry["score"]),
+            tables.short(entry["last"].get("suboptimality")),
             tables.diverged_runs(entry),
             f"{entry['seconds']:.1f}",
             entry["verdict"].split(":")[0],
@@ -232,26 +271,9 @@ def best_points(summary: dict, criterion: Criterion) -> Table:
     return table
 
 
-def claims_tables(claims: Sequence[dict]) -> list[Table]:
-    """Return the claims of the sources and ours, each with the numbers that decide."""
-    headings = (("what the sources say", True), ("what we expect", False))
-    tables = [
-        _claims_table(heading, [claim for claim in claims if claim["source"] is source])
-        for heading, source in headings
-    ]
-    return [table for table in tables if table.row_count]
-
-
-def _claims_table(heading: str, claims: Sequence[dict]) -> Table:
-    table = _plain_table(heading)
-    table.add_column("claim", overflow="fold")
-    for heading in ("measured", "needed", "holds"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for claim in claims:
-        measured, needed = _distinct(claim["measured"], claim["needed"])
-        holds = {True: "yes", False: "NO", None: claim.get("open")}[claim["holds"]]
-        table.add_row(claim["claim"], measured, f"{claim['relation']} {needed}", holds)
-    return table
+def _starred(entry: Mapping[str, Any], field: str) -> str:
+    star = "*" if field in entry.get("edges", {}) else ""
+    return tables.short(entry["best"].get(field)) + star
 
 
 def _summary_table(title: str, entry: dict[str, Any] | list[dict[str, Any]]) -> Table:
@@ -264,7 +286,9 @@ def _summary_table(title: str, entry: dict[str, Any] | list[dict[str, Any]]) -> 
     for heading in rows[0] if rows else ():
         table.add_column(heading, overflow="fold")
     for row in rows[:_MOST_ROWS]:
-        cells = (_short(cell) if isinstance(cell, float) else str(cell) for cell in row.values())
+        cells = (
+            tables.short(cell) if isinstance(cell, float) else str(cell) for cell in row.values()
+        )
         table.add_row(*cells)
     return table
 
@@ -273,13 +297,7 @@ def _plain_table(title: str) -> Table:
     return Table(title=title, box=None, padding=(0, 1), pad_edge=False)
 
 
-def _distinct(measured: float | None, needed: float) -> tuple[str, str]:
-    """Return both with four digits, or as many as distinguish them."""
-    if measured is None or measured == needed:
-        return _short(measured), _short(needed)
-    digits = next(d for d in range(4, 18) if f"{measured:.{d}g}" != f"{needed:.{d}g}")
-    return f"{measured:.{digits}g}", f"{needed:.{digits}g}"
-
-
-def _short(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

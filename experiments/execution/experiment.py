@@ -6,7 +6,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from experiments.cli.console import Progress
+from experiments.cli.console import Ends, Progress
 from experiments.cli.options import CHECKPOINT_EVERY, DEBUG_NANS
 from experiments.config.settings import Settings
 from experiments.execution.accounts import (
@@ -131,6 +131,7 @@ def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Exec
             CHECKPOINT_EVERY.value,
         )
         models = distributed.broadcast_from_first(workdir.models)
+        progress.ends = Ends([job.label for job in jobs])
         for job in jobs:
             label = job.label
             same_rows = of_rows.get(label) == store.fingerprint(store.of(label))
@@ -141,7 +142,7 @@ def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Exec
                 of_models |= {name: made[name] for name in made if name == label}
                 if distributed.is_first():
                     workdir.write_summary(summary)
-            progress.share(job.label, 1.0)
+            progress.result(job.label, done[job.label])
         if private:
             summary["privacy"] = ledger(jobs, settings, store)
             summary["privacy"] |= {"budget": stopped} if stopped else {}

@@ -28,7 +28,7 @@ from experiments.report.names import words
 from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, at_best
 from experiments.storage.workdir import changed, is_sealed, sealed
-from experiments.study import Study, Sweep, remarks
+from experiments.study import Study, Sweep
 
 
 def draw(
@@ -62,22 +62,21 @@ def draw(
     drawn = [figure for figure in drawn if figure.exists()]
     run = json.loads((workdir / "config.json").read_text("utf-8"))
     captions = _CAPTIONS | dict(experiment.captions)
-    data = summary.get("data", "")
-    shown = [
-        page.Shown(figure, f"{captions.get(figure.stem, '')} {data}".strip()) for figure in drawn
-    ]
-    notes = remarks(experiment, config, file.get_config())
+    shown = [page.Shown(figure, captions.get(figure.stem, "")) for figure in drawn]
     if shown:
-        claims = tables.claims(summary, source=True)
-        shown[0] = shown[0]._replace(claims=claims, charts=curves)
+        shown[0] = shown[0]._replace(charts=curves)
+    data = summary.get("data", "")
     page.write(
         workdir / "index.html",
         experiment.title,
         _shell_lines(run["command"]),
         shown,
-        _tables(summary),
-        notes="\n\n".join(filter(None, (file.summary, notes))),
-        warnings=tables.edge_warnings(summary) + tables.privacy_warnings(summary),
+        _tables(experiment, summary),
+        verdict=tables.headline(summary),
+        about=" ".join(filter(None, (file.summary, data if isinstance(data, str) else ""))),
+        warnings=tables.privacy_warnings(summary),
+        files=_files(workdir),
+        notes=experiment.notes,
         facts=_facts(run, summary),
     )
     return drawn
@@ -94,7 +93,7 @@ _CAPTIONS = {
     "marks where a seed diverged.",
     "rates": "The score over client_lr and server_lr, the best over all other hyperparameters, of "
     "the algorithms with several values of both. The cross is the point reported; hatched points "
-    "failed.",
+    "diverged, or were stopped.",
 }
 
 
@@ -141,25 +140,29 @@ def _draw_sweep(
     return drawn, charts.charts(panels, at_bests, swept, optimum)
 
 
-def _tables(summary: Summary) -> dict[str, list]:
-    optimum = [
-        {"strength": scale} | measures for scale, measures in summary.get("optimum", {}).items()
+def _tables(experiment: Sweep | Study, summary: Summary) -> list[page.Table]:
+    panels = experiment.panels if isinstance(experiment, Sweep) else ()
+    points = tables.best_points(summary, [panel.measure for panel in panels])
+    return [
+        page.Table("Best points", points, tables.remarks_on_points(summary)),
+        page.Table("What the source says", tables.claims(summary, source=True)),
+        page.Table("What we expect", tables.claims(summary, source=False)),
+        *(
+            page.Table(name.capitalize(), value if isinstance(value, list) else _fact_rows(value))
+            for name, value in summary.items()
+            if name not in _SHOWN_ELSEWHERE and isinstance(value, list | dict)
+        ),
     ]
-    further = {
-        name: value if isinstance(value, list) else _fact_rows(value)
-        for name, value in summary.items()
-        if name not in _SHOWN_ELSEWHERE and isinstance(value, list | dict)
-    }
-    return {
-        "best points (a star marks the edge of a grid)": tables.best_points(summary),
-        "what we expect": tables.claims(summary, source=False),
-        "the optimum": optimum,
-        **further,
-        "what diverged": tables.diverged(summary),
-    }
 
 
 _SHOWN_ELSEWHERE = ("algorithms", "claims", "models", "optimum", "rows")
+
+
+def _files(workdir: pathlib.Path) -> list[str]:
+    """Return what the page links to: rows, summary, config, figures as PDF, models."""
+    patterns = ("rows.jsonl", "summary.json", "config.json", "figures/*.pdf", "models/*.npz")
+    found = [path for pattern in patterns for path in sorted(workdir.glob(pattern))]
+    return [path.relative_to(workdir).as_posix() for path in found]
 
 
 def _fact_rows(facts: dict) -> list[dict]:

@@ -154,7 +154,6 @@ def section(run: Run, workdir: pathlib.Path, figures: str) -> str:
         ),
         _table(tables.best_points(summary, [panel.measure for panel in panels])),
         *(_table(summary.get(name, [])) for name in ("best", "methods")),  # a study's own
-        *tables.edge_warnings(summary),
         _claims("what the source says", tables.claims(summary, source=True)),
         _claims("what we expect", tables.claims(summary, source=False)),
     ]

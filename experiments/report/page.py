@@ -1,4 +1,4 @@
-"""The HTML page of a run: verdicts, figures with captions, tables and provenance in one file."""
+"""The HTML page of a run: verdict, figures, tables, command and provenance in one file."""
 
 import base64
 import os
@@ -23,14 +23,26 @@ class Shown(NamedTuple):
     Attributes:
       file: the PNG, which is embedded.
       caption: the text below it.
-      claims: the rows of a table of claims that the figure is evidence for.
       charts: the same curves to hover over, shown in place of the PNG.
     """
 
     file: pathlib.Path
     caption: str
-    claims: Sequence[dict[str, Any]] = ()
     charts: Charts | None = None
+
+
+class Table(NamedTuple):
+    """A table on the page.
+
+    Attributes:
+      heading: above it.
+      lines: its rows; a table without rows is left out.
+      below: a sentence on it.
+    """
+
+    heading: str
+    lines: Sequence[Mapping[str, Any]]
+    below: str = ""
 
 
 def write(
@@ -38,23 +50,31 @@ def write(
     title: str,
     command: str,
     figures: Sequence[Shown],
-    tables: Mapping[str, Sequence[dict[str, Any]]],
+    tables: Sequence[Table],
     *,
-    notes: str = "",
+    verdict: str = "",
+    about: str = "",
     warnings: Sequence[str] = (),
+    citation: str = "",
+    files: Sequence[str] = (),
+    notes: str = "",
     facts: Mapping[str, str] | None = None,
 ) -> None:
-    """Write a page that needs neither the network nor other files; all text is escaped.
+    """Write a page that needs no network, and no other file but to link to; all text is escaped.
 
     Args:
       path: the file to write.
       title: the heading of the page.
       command: the command that makes the same run.
       figures: the figures, in order.
-      tables: by heading, the rows of each table; empty tables are left out.
-      notes: paragraphs below the heading, separated by blank lines.
+      tables: the tables, in order.
+      verdict: what came out, in a sentence or two.
+      about: what was run, and on which data.
       warnings: sentences to read before the numbers.
-      facts: by name, when, where and with which versions the run was made; shown at the end.
+      citation: BibTeX of what was run.
+      files: what the page links to, relative to its folder.
+      notes: paragraphs on how to read the run, separated by blank lines.
+      facts: by name, when, where and with which versions the run was made.
     """
     shown = [
         {
@@ -62,18 +82,21 @@ def write(
             "png": base64.b64encode(figure.file.read_bytes()).decode(),
             "charts": figure.charts,
             "caption": figure.caption,
-            "claims": _table(figure.claims) if figure.claims else None,
         }
         for figure in figures
     ]
     text = _TEMPLATES.get_template("page.html").render(
         title=title,
-        command=command,
-        notes=notes,
+        verdict=verdict,
+        about=about,
         warnings=warnings,
         figures=shown,
-        facts=facts,
-        tables={heading: _table(lines) for heading, lines in tables.items() if lines},
+        tables=[_cells(table) for table in tables if table.lines],
+        command=command,
+        citation=citation,
+        files=files,
+        notes=notes,
+        facts=facts or {},
     )
     path = pathlib.Path(path)
     beside = path.with_suffix(".partial")
@@ -81,6 +104,7 @@ def write(
     beside.replace(path)
 
 
-def _table(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    headings = list(dict.fromkeys(key for line in lines for key in line))
-    return {"headings": headings, "rows": [[line.get(key) for key in headings] for line in lines]}
+def _cells(table: Table) -> dict[str, Any]:
+    headings = list(dict.fromkeys(key for line in table.lines for key in line))
+    rows = [[line.get(key) for key in headings] for line in table.lines]
+    return {"heading": table.heading, "headings": headings, "rows": rows, "below": table.below}

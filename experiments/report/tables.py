@@ -1,13 +1,14 @@
-"""Rows of tables from a summary, for the page and for results in Markdown."""
+"""A summary in words and tables, for the terminal, the page and results in Markdown."""
 
+import math
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
-from experiments.report.claims import NEEDS_THE_FULL_RUN
+from experiments.report.claims import NEEDS_THE_FULL_RUN, NOT_DECIDED
 from experiments.report.names import words
 from experiments.report.plots import style
-from experiments.report.rows import Row, select
-from experiments.report.summary import edges
+from experiments.report.rows import Row, Summary, select
+from experiments.report.summary import Criterion, edges
 
 _COUNTS = ("participants", "dropped", "lost", "refused")
 
@@ -24,17 +25,17 @@ def best_points(summary: dict, measures: Container[str] | None = None) -> list[d
         | {words(field): _starred(field, value, entry) for field, value in entry["best"].items()}
         | {words(entry["criterion"]["measure"]): entry["score"]}
         | {
-            f"last {words(measure)}": value
+            words(measure): value
             for measure, value in entry["last"].items()
             if measure not in (entry["criterion"]["measure"], *_COUNTS)
             and (measures is None or measure in measures)
         }
         | {
-            f"{words(name)} final from the look at round": value
+            f"{words(name)} final from": value
             for name, value in entry.get("final_from", {}).items()
         }
         | {"diverged": diverged_runs(entry)}
-        | {"seconds": entry["seconds"], "verdict": entry["verdict"].split(":")[0]}
+        | {"verdict": entry["verdict"].split(":")[0]}
         for name, entry in summary.get("algorithms", {}).items()
     ]
 
@@ -44,34 +45,82 @@ def claims(summary: dict, source: bool) -> list[dict[str, Any]]:
     return [_claim(entry) for entry in summary.get("claims", []) if entry["source"] is source]
 
 
-def edge_warnings(summary: dict) -> list[str]:
-    """Return a sentence on the algorithms whose best point is at the edge of its grid, if any."""
-    found = []
-    for name, entry in summary.get("algorithms", {}).items():
-        ends = [f"{end} {words(field)}" for field, end in entry.get("edges", {}).items()]
-        if ends:
-            found.append(f"{style(name)[0]} ({', '.join(ends)})")
-    if not found:
-        return []
-    return [
-        f"Best at the edge of its grid: {'; '.join(found)}. A better point may lie beyond; "
-        "--config.extend=True goes on until it does not."
-    ]
+def headline(summary: Summary) -> str:
+    """Return what came out, in at most two sentences: who is best, and which claims hold.
+
+    Example:
+      >>> entry = {"best": {}, "score": 0.9, "verdict": "improving", "diverged": [], "points": 2,
+      ...          "seeds": 3, "criterion": Criterion("f1", "max", 10)._asdict()}
+      >>> headline({"algorithms": {"fed_mid": entry, "fed_avg": entry | {"score": 0.7}}})
+      'FedMiD has the highest F1 score, 0.9, and FedAvg is next with 0.7. Of 12 runs 0 diverged.'
+    """
+    found = [summary["verdict"]] if "verdict" in summary else []
+    if entries := summary.get("algorithms", {}):
+        found.append(_leader(entries))
+    if claims := [claim for claim in summary.get("claims", []) if claim["source"]]:
+        found.append(_counted(claims))
+    elif entries:
+        runs, diverged = _runs(entries)
+        found.append(f"Of {runs:,} runs {diverged:,} diverged.")
+    return " ".join(found)
+
+
+def _leader(entries: dict[str, Any]) -> str:
+    """Return the sentence on the best score and the next."""
+    criterion = Criterion(**next(iter(entries.values()))["criterion"])
+    sign = -1 if criterion.goal == "max" else 1
+    ranked = sorted(
+        (name for name, entry in entries.items() if entry["score"] is not None),
+        key=lambda name: sign * entries[name]["score"],
+    )
+    ranked = [name for name in ranked if math.isfinite(entries[name]["score"])]
+    if not ranked:
+        return "Every run diverged: take smaller rates."
+    names = [style(name)[0] for name in ranked]
+    best, measure = entries[ranked[0]], words(criterion.measure)
+    if len(ranked) == 1:
+        return f"{names[0]} has {measure} {short(best['score'])} at its best point."
+    first, second = distinct(best["score"], entries[ranked[1]]["score"])
+    extreme = "highest" if sign < 0 else "lowest"
+    return f"{names[0]} has the {extreme} {measure}, {first}, and {names[1]} is next with {second}."
+
+
+def _counted(claims: Sequence[dict]) -> str:
+    """Return how many claims of the sources are confirmed, refuted, and neither."""
+    found = {True: "confirmed", False: "refuted", NEEDS_THE_FULL_RUN: "left to the full run"}
+    kinds = [found.get(c.get("open") or c["holds"], NOT_DECIDED) for c in claims]
+    counts = [f"{kinds.count(kind)} {kind}" for kind in (*found.values(), NOT_DECIDED)]
+    counted = ", ".join(count for count in counts if not count.startswith("0 "))
+    return f"The source's claims: {counted}."
+
+
+def _runs(entries: dict[str, Any]) -> tuple[int, int]:
+    """Return how many runs there were, and how many diverged."""
+    runs = sum(entry["points"] * entry["seeds"] for entry in entries.values())
+    return runs, sum(len(entry["diverged"]) for entry in entries.values())
+
+
+def remarks_on_points(summary: Summary) -> str:
+    """Return what the stars of the best points mean, if there are any, and how many diverged."""
+    entries, found = summary.get("algorithms", {}), []
+    if any(entry.get("edges") for entry in entries.values()):
+        found.append(EDGE)
+    runs, diverged = _runs(entries)
+    if diverged:
+        found.append(f"Of {runs:,} runs {diverged:,} diverged; rows.jsonl says where.")
+    return " ".join(found)
+
+
+EDGE = (
+    "* is the edge of a grid, beyond which a better point may lie: --config.extend=True looks "
+    "there."
+)
 
 
 def privacy_warnings(summary: dict) -> list[str]:
     """Return the sentences on a budget that ended the runs, and on a large delta, if any."""
     known = summary.get("privacy", {})
     return [known[name] for name in ("budget", "large delta") if name in known]
-
-
-def diverged(summary: dict) -> list[dict[str, Any]]:
-    """Return the points that diverged, with their verdicts."""
-    return [
-        {"algorithm": name} | point
-        for name, entry in summary.get("algorithms", {}).items()
-        for point in entry["diverged"]
-    ]
 
 
 def diverged_runs(entry: dict[str, Any]) -> str:
@@ -127,3 +176,21 @@ def best_point(points: Sequence[Row], fields: Iterable[str]) -> dict[str, str]:
 
 def _starred(field: str, value: float, entry: dict) -> str:
     return f"{value:g}*" if field in entry.get("edges", {}) else f"{value:g}"
+
+
+def distinct(measured: float | None, needed: float) -> tuple[str, str]:
+    """Return both with four digits, or as many as distinguish them.
+
+    Example:
+      >>> distinct(0.99617146, 0.99619451), distinct(0.5, 0.5)
+      (('0.99617', '0.99619'), ('0.5', '0.5'))
+    """
+    if measured is None or measured == needed:
+        return short(measured), short(needed)
+    digits = next(d for d in range(4, 18) if f"{measured:.{d}g}" != f"{needed:.{d}g}")
+    return f"{measured:.{digits}g}", f"{needed:.{digits}g}"
+
+
+def short(value: float | None) -> str:
+    """Return four digits of a number, or a dash."""
+    return "-" if value is None else f"{value:.4g}"

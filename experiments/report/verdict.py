@@ -25,7 +25,7 @@ class Verdict(NamedTuple):
     """How a run ended.
 
     Attributes:
-      status: diverged, converged, stalled or improving.
+      status: diverged, converged, stalled, improving, moving or rising.
       round: the round at which it diverged, else the last round.
       sentence: the status and the round in words, with warnings.
       warned: whether the sentence has a warning.
@@ -97,7 +97,12 @@ def _judge(
     moved = max(tail) - min(tail)
     size = max(abs(objective[-1]), 1e-12)
     if looks < 4 or moved > _STANDSTILL * size:
-        return _verdict(Status.IMPROVING, last)
+        change = objective[-1] - tail[0] if len(tail) > 1 else objective[-1] - start
+        least = min(objective)
+        if change > moved / 2 and objective[-1] - least > _ARRIVED * size:
+            detail = f"the objective is {objective[-1]:.4g}, it was {least:.4g} at round "
+            return _verdict(Status.RISING, last, f"{detail}{rounds[objective.index(least)]}")
+        return _verdict(Status.IMPROVING if change < -moved / 2 else Status.MOVING, last)
     if optimum is None or objective[-1] - optimum <= _ARRIVED * max(abs(optimum), 1e-12):
         return _verdict(Status.CONVERGED, last)
     gap = objective[-1] - optimum

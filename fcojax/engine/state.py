@@ -230,7 +230,9 @@ class Status(enum.Enum):
     DIVERGED = "diverged by round {round}: {detail}; take a smaller rate"
     CONVERGED = "converged by round {round}"
     STALLED = "stalled {detail} above the optimum by round {round}"
-    IMPROVING = "still moving at round {round}"
+    IMPROVING = "still falling at round {round}"
+    MOVING = "still moving at round {round}"
+    RISING = "rising at round {round}: {detail}"
 
     def sentence(self, round: int, detail: str = "") -> str:
         """Return the sentence of this status.

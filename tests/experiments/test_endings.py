@@ -110,7 +110,7 @@ def test_sigterm_saves_and_exits_with_its_own_code(broken):
     _, _, code, errors, out = broken
     assert code == 143
     assert errors == "experiments.run: stopped by SIGTERM; the same command goes on from here.\n"
-    assert out.startswith("FedMiD: compiling for 2 points and seeds, ")
+    assert out.startswith("FedMiD: compiling for 2 points and seeds\n")
 
 
 @pytest.mark.slow

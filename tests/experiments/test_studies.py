@@ -79,7 +79,10 @@ def test_a_study_leaves_rows_a_summary_with_claims_a_figure_and_a_page(tmp_path)
     summary = json.loads((workdir / "summary.json").read_text())
     assert [claim["holds"] for claim in summary["claims"]] == [True, False]
     assert summary["finished"] and summary["squares"][-1]["x"] == 2
-    assert "NO" in done.stdout and os.fspath(workdir / "index.html") in done.stdout
+    assert (
+        "claims: 1 confirmed, 1 refuted." in done.stdout
+        and os.fspath(workdir / "index.html") in done.stdout
+    )
     page = (workdir / "index.html").read_text()
     assert "<h1>Squares</h1>" in page and "Squares, in one figure." in page
     assert "data:image/png;base64," in page and "--quick" in page

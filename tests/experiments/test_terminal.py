@@ -1,32 +1,91 @@
-"""What the terminal says: numbers short, but never so short that they contradict the verdict."""
+"""What the terminal says: how far a run is, when it will end, and what came out."""
 
 import pytest
 from rich.console import Console
 
-from experiments.cli.console import claims_tables
-from experiments.report.claims import Claim
+from experiments.cli.console import Ends, Lines, Progress, results
+from experiments.report.tables import headline
+
+CRITERION = {"measure": "f1", "goal": "max", "last_rounds": 10, "within": 0.0, "reach": None}
+
+
+def entry(score, **changes):
+    best = {"client_lr": 0.1}
+    known = {"best": best, "edges": {}, "score": score, "verdict": "converged", "diverged": []}
+    counts = {"points": 3, "seeds": 2, "seconds": 12.3, "criterion": CRITERION}
+    return known | counts | {"last": {}, "final_from": {}} | changes
+
+
+def claim(holds, reason=None, source=True):
+    return {"claim": "one", "holds": holds, "open": reason, "source": source}
 
 
 @pytest.mark.parametrize(
-    ("measured", "needed", "said"),
+    ("scores", "claims", "said"),
     [
-        (0.99617146, 0.99619451, "0.99617 at least 0.99619 NO"),
-        (1.0, 0.99619451, "1 at least 0.9962 yes"),
-        (0.5, 0.5, "0.5 at least 0.5 yes"),
-        (float("nan"), 0.5, "- at least 0.5 NO"),
+        ([0.9, 0.7], [], "FedAvg has"),
+        ([0.99617146, 0.99619451], [], "0.99619, and FedAvg is next with 0.99617."),
+        ([None, 0.7], [], "FedMiD has F1 score 0.7 at its best point. Of 12 runs 4 diverged."),
+        ([None, None], [], "Every run diverged: take smaller rates. Of 12 runs 4 diverged."),
+        ([0.9, 0.7], [claim(True), claim(True)], "The source's claims: 2 confirmed."),
+        ([0.9, 0.7], [claim(True, source=False)], "Of 12 runs 4 diverged."),
+        ([0.9, 0.7], [claim(None, "needs the full run")], "claims: 1 left to the full run."),
+        (
+            [0.9, 0.7],
+            [claim(True), claim(False), claim(None, "not decided")],
+            "claims: 1 confirmed, 1 refuted, 1 not decided.",
+        ),
     ],
 )
-def test_claims_show_the_digits_that_decide(measured, needed, said):
-    console = Console(width=100)
-    with console.capture() as captured:
-        console.print(*claims_tables([Claim("best", measured, needed).as_json()]))
-    assert captured.get().splitlines()[-1].split() == ["best", *said.split()]
+def test_the_verdict_names_the_best_and_counts_the_claims(scores, claims, said):
+    entries = {
+        name: entry(score, diverged=[{}, {}])
+        for name, score in zip(("fed_avg", "fed_mid"), scores, strict=True)
+    }
+    told = headline({"algorithms": entries, "claims": claims})
+    assert said in told
 
 
-def test_a_quick_run_decides_nothing_that_depends_on_seeds_or_rounds():
-    claim = Claim("best", 0.1, 0.5, quick=False)
-    console = Console(width=100)
+def test_the_end_is_estimated_from_rounds_without_compilation():
+    now = [0.0]
+    ends = Ends(["a", "b", "c"], lambda: now[0])
+    told = []
+    for when, label, done in (
+        (0, "a", 0.0),
+        (20, "a", 0.1),  # compiled for 10 s, and 10 s of the first tenth
+        (40, "a", 0.3),
+        (110, "a", 1.0),
+        (110, "b", 0.0),
+        (130, "b", 0.1),
+        (140, "b", 0.2),
+    ):
+        now[0] = float(when)
+        told.append(ends.seconds(label, done))
+    assert told[:2] == [None, None] and told[4:6] == [None, None]
+    assert told[2] == pytest.approx(70 + 2 * 110)
+    assert told[3] == pytest.approx(2 * 110) and told[6] == pytest.approx(80 + 110)
+
+
+def test_a_run_prints_a_line_for_each_algorithm_one_table_the_verdict_and_the_page(tmp_path):
+    console, found = (
+        Console(width=100),
+        {"a": entry(0.9), "b": entry(0.7, best={"client_lr": 0.3}, edges={"client_lr": "largest"})},
+    )
     with console.capture() as captured:
-        console.print(*claims_tables([claim.as_json(quick=True)]))
-    assert captured.get().splitlines()[-1].endswith("needs the full run")
-    assert claim.as_json()["holds"] is False
+        progress = Progress(display=Lines(console), ends=Ends(found))
+        for label, result in found.items():
+            progress.share(label, 0.0, "compiling for 6 points and seeds")
+            progress.share(label, 0.5)
+            progress.share(label, 1.0)
+            progress.result(label, result)
+        results(console, {"algorithms": found}, tmp_path)
+    lines = captured.get().splitlines()
+    assert lines[0] == "a: compiling for 6 points and seeds"
+    assert lines[1].startswith("a: best f1 0.9, in 12 s; about ")
+    assert lines[2] == "b: best f1 0.7, in 12 s"
+    assert [line.split()[0] for line in lines[4:7]] == ["algorithm", "a", "b"]
+    assert "0.3*" in lines[6] and lines[7].startswith("* is the edge of a grid")
+    assert lines[8:] == [
+        "a has the highest F1 score, 0.9, and b is next with 0.7. Of 12 runs 0 diverged.",
+        f"Open {tmp_path / 'index.html'}.",
+    ]

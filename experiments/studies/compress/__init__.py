@@ -69,7 +69,6 @@ NETWORK = _study(
     "Compressed uploads of a convolutional network",
     problem.NETWORK,
     claims=claims.network,
-    remarked=({"data_dir": ..., "methods": ...},),
     remarks=(
         "The claims on the error fail at seven levels, whose variance is up to 17 times the "
         "upload's square, so that error feedback scales it by 1/18: with 118 levels, whose "

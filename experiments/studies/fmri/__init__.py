@@ -80,16 +80,5 @@ EXPERIMENT = Sweep(
         "is the most robust in the objective: for a product of 1 and that start, the mean of two "
         "points, it has 0.25, FedMiD 1.1, FedAvg 1.5 and FedMiD-OSP 1.7."
     ),
-    remarked=(
-        {},
-        {
-            "grid": (40, 64, 64),
-            "num_voxels": 39_912,
-            "effect": 0.5,
-            "sessions": (12, 12, 12, 12, 11, 12),
-        },
-        {"data_dir": ..., "cohort_size": 9},
-        {"data_dir": ..., "cohort_size": 9, "view": "wholebrain_25mm"},
-    ),
     solve_optimum=False,  # with 39,912 weights it takes longer than all runs together
 )

@@ -26,10 +26,6 @@ EXPERIMENT = Study(
         "0.044, 9.4e-4 and 7.0e-5, so that more steps do give smaller gradients, but 5, 10 and 15 "
         "miss the tolerance and count as all rounds alike."
     ),
-    remarked=(
-        {},
-        {"data_dir": ..., "num_rounds": 250, "num_steps": 20, "seeds": (0, 1, 2)},
-    ),
     figures=figures.draw,
     x64=True,
     keys={

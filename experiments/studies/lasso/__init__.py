@@ -59,11 +59,4 @@ EXPERIMENT = Sweep(
         "gradient steps, an F1 of 0.989 at most against 1, and no support becomes final in 500 "
         "rounds. FedMiD with Adam ends within half a per cent of the optimal objective."
     ),
-    remarked=(
-        {},
-        {"num_true": 64},
-        {"num_true": 8},
-        {"num_clients": 256, "num_examples": 32},
-        {"strength": "pattern"},
-    ),
 )

@@ -82,6 +82,5 @@ DIGITS = Sweep(
         "0.04 FedDualAvg ends 1,500 rounds at a validation loss of 0.2667, Fast-FedDualAvg at "
         "0.2685, MC-FedDualAvg at 0.2708 and FedMiD at 0.2852."
     ),
-    remarked=({"data_dir": ...},),
     solve_optimum=False,
 )

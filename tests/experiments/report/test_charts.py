@@ -115,7 +115,7 @@ def written(tmp_path):
     figure.write_bytes(b"not shown")
     nasty = [PANELS[0]._replace(label=NASTY), *PANELS[1:]]
     found = charts.charts(nasty, BEST, FIELDS, {"f1": 0.5})
-    page.write(path, "A run", "do this", [page.Shown(figure, "curves", charts=found)], {})
+    page.write(path, "A run", "do this", [page.Shown(figure, "curves", found)], [])
     return path
 
 

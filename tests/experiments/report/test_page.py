@@ -39,15 +39,24 @@ def test_the_page_holds_everything_and_needs_no_other_file(tmp_path):
     figure.write_bytes(PIXEL)
     lines = [{"name": "a < b", "score": 0.123456789, "fine": True}, {"name": "c", "fine": False}]
     counts = [{"what": "sent", "value": 1234567}, {"what": "rule", "value": "a sentence " * 3}]
-    shown = page.Shown(figure, "a caption", [{"claim": "it holds", "holds": True}])
+    tables = [
+        page.Table("claims", [{"claim": "it holds", "holds": True}]),
+        page.Table("scores", lines, "a star"),
+        page.Table("counts", counts),
+        page.Table("empty", []),
+    ]
     page.write(
         path,
         "A",
         "do this",
-        [shown],
-        {"scores": lines, "counts": counts, "empty": []},
-        notes="one\n\ntwo",
+        [page.Shown(figure, "a caption")],
+        tables,
+        verdict="it came out",
+        about="of this",
         warnings=["at the edge"],
+        citation="@book{this}",
+        files=["figures/a b.pdf"],
+        notes="a note\n\nanother",
         facts={"date": "today"},
     )
     reader = Reader(path)
@@ -64,10 +73,12 @@ def test_the_page_holds_everything_and_needs_no_other_file(tmp_path):
         "no",
     ]
     assert reader.cells[13:] == ["what", "value", "sent", "1,234,567", "rule", "a sentence " * 3]
-    (source,) = reader.sources
+    source, link = reader.sources
+    assert link == "figures/a%20b.pdf"
     assert base64.b64decode(source.removeprefix("data:image/png;base64,")) == PIXEL
-    for text in ("a caption", "one", "two", "at the edge", "today", "do this"):
-        assert text in reader.text
+    told = "it came out", "of this", "at the edge", "a caption", "a star", "do this", "@book{this}"
+    places = [reader.text.index(text) for text in (*told, "a note", "another", "today")]
+    assert places == sorted(places)  # the verdict first, how it was run last
     assert "empty" not in reader.text and "http" not in path.read_text("utf-8")
     assert '<td class="words">a sentence' in path.read_text("utf-8")
     assert not (tmp_path / "index.partial").exists()
@@ -76,18 +87,22 @@ def test_the_page_holds_everything_and_needs_no_other_file(tmp_path):
 def test_names_and_texts_of_a_user_come_out_as_they_are_and_run_nothing(tmp_path):
     figure, path = tmp_path / "a <script> $x.png", tmp_path / "index.html"
     figure.write_bytes(PIXEL)
-    table = [{NASTY: NASTY}]
     page.write(
         path,
         NASTY,
         NASTY,
-        [page.Shown(figure, NASTY, table)],
-        {NASTY: table},
-        notes=NASTY,
+        [page.Shown(figure, NASTY)],
+        [page.Table(NASTY, [{NASTY: NASTY}], NASTY)],
+        verdict=NASTY,
+        about=NASTY,
         warnings=[NASTY],
+        citation=NASTY,
+        files=[NASTY],
+        notes=NASTY,
         facts={NASTY: NASTY},
     )
     reader = Reader(path)
     assert "script" not in reader.tags
-    # Title twice, command, note, warning, caption, the heading, two facts and two tables.
-    assert reader.text.count(NASTY) == 13
+    # Title twice, verdict, what, warning, caption, four in the table, command, citation, file,
+    # note, two facts.
+    assert reader.text.count(NASTY) == 16
