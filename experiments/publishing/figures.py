@@ -176,7 +176,7 @@ def _facts(run: dict, summary: Summary) -> dict[str, str]:
     """Return date, time, versions and machine of a run, and how much it sent."""
     entries = summary.get("algorithms", {})
     sent = [
-        f"{name} {entry['last'].get('bytes_up', 0) / 1e6:.4g} up, "
+        f"{plots.style(name)[0]} {entry['last'].get('bytes_up', 0) / 1e6:.4g} up, "
         f"{entry['last'].get('bytes_down', 0) / 1e6:.4g} down"
         for name, entry in entries.items()
     ]
