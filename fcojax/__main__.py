@@ -24,6 +24,7 @@ import fcojax
 _PACKAGED = pathlib.Path(__file__).parent / "_launcher"
 # The folder of ``experiments`` and ``configs``.
 LAUNCHER = _PACKAGED if _PACKAGED.is_dir() else pathlib.Path(__file__).parent.parent
+_TABLES = (".csv", ".parquet", ".npz", ".svm", ".libsvm")
 _NEEDED = ("filelock", "jinja2", "ml_collections", "matplotlib", "rich")
 
 
@@ -43,8 +44,8 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "run": Command(
-        "NAME|FILE.py --workdir=DIR",
-        "run a config, by its name or your own file",
+        "NAME|FILE --workdir=DIR",
+        "run a config by its name, a FILE.py of your own, or a FILE.csv of data",
         "experiments.run",
     ),
     "figures": Command(
@@ -84,8 +85,7 @@ def _dispatch(name: str, *rest: str) -> None:
     elif name == "configs" and rest:
         _leave(f"configs takes no arguments, and {rest[0]} was given; type fcojax configs.")
     elif name == "configs":
-        for config, path in configs().items():
-            print(f"{config:20}{summary(path)}")
+        print(_listed())
     elif name == "copy":
         _copy(*rest)
     else:
@@ -96,13 +96,33 @@ def _dispatch(name: str, *rest: str) -> None:
 
 def _usage() -> str:
     lines = [
-        f"  {f'fcojax {name} {command.arguments}':43} {command.summary}"
+        f"  fcojax {f'{name} {command.arguments}':38}{command.summary}"
         for name, command in COMMANDS.items()
     ]
-    further = (
-        "  fcojax --version\n\nfcojax run NAME --help lists the flags, and the keys of a config."
-    )
-    return "\n".join(["usage: fcojax COMMAND", "", *lines, further])
+    return "\n".join(["usage: fcojax COMMAND", "", *lines, _FURTHER])
+
+
+_FURTHER = """
+The first minute:
+  fcojax run lasso --quick --workdir=runs/quick     one of the configs that fcojax configs lists
+  fcojax run FILE.csv --config.target=COLUMN --config.client=COLUMN --workdir=runs/mine
+  fcojax check scaffold                             the laws, on an algorithm of the library
+
+fcojax run NAME --help lists the flags, and the keys of a config.
+fcojax --version prints the version."""
+
+
+def _listed() -> str:
+    """Return the configs with the first lines of their docstrings, those for own data first."""
+    found = {name: f"  {name:19}{summary(path)}" for name, path in configs().items()}
+    own = [found.pop(name) for name in ("table", "select")]
+    headings = "Your own data:", "\nStudies of the literature and of ours:"
+    return "\n".join([headings[0], *own, headings[1], *found.values(), "", _HOW])
+
+
+_HOW = (
+    "fcojax run NAME --quick --workdir=DIR takes under a minute; fcojax run NAME --help has more."
+)
 
 
 def configs() -> dict[str, pathlib.Path]:
@@ -147,6 +167,10 @@ def _with_config(arguments: Sequence[str]) -> list[str]:
     name, *rest = arguments
     if name.endswith(".py"):
         return [f"--config={name}", *rest]
+    if name.endswith(_TABLES):
+        if not os.path.exists(name):
+            _leave(f"there is no file {name}; pass the path of a table, or a config's name.")
+        return [f"--config={_known('table')}", f"--config.data={name}", *rest]
     return [f"--config={_known(name)}", *rest]
 
 

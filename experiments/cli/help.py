@@ -1,4 +1,4 @@
-"""The text of ``--help``: the flags, and every key of the config with its value and meaning."""
+"""The text of ``--help``: every key of the config with its value and meaning, and the flags."""
 
 import ast
 import io
@@ -12,11 +12,11 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from experiments.config import config_file
-from experiments.config.keys import MEANINGS
+from experiments.config.keys import MEANINGS, SHARED
 from experiments.process import invocation
 
 _USAGE = "usage: {} --workdir=DIR [--config.KEY=VALUE ...] [flags]\n"
-_TYPED = ("python -m experiments.run --config=FILE.py", "fcojax run NAME|FILE.py")
+_TYPED = ("python -m experiments.run --config=FILE.py", "fcojax run NAME|FILE.py|FILE.csv")
 
 
 def manual(path: str | None, module: str) -> str:
@@ -26,18 +26,24 @@ def manual(path: str | None, module: str) -> str:
       path: the config file.
       module: the name of the module that defines the flags.
     """
-    about: list[str] = []
+    about, own = [], []
     if path is None:
-        title, keys = "config keys that all sweeps share", [(k, "", m) for k, m in MEANINGS.items()]
+        shared = [(key, "", meaning) for key, meaning in MEANINGS.items()]
     else:
+        file = pathlib.Path(path)
+        about = [ast.get_docstring(ast.parse(file.read_text("utf-8"))) or "", ""]
         config = config_file.load(path).get_config()
-        title, keys = f"config keys of {path}", list(documented(config, pathlib.Path(path)))
-        text = ast.get_docstring(ast.parse(pathlib.Path(path).read_text("utf-8")))
-        about = [text, ""] if text else []
+        own, shared = [], []
+        comments = _comments(file.read_text("utf-8"))
+        for key, value, meaning in documented(config, file):
+            unset = key not in comments and key in SHARED and value == SHARED[key]
+            (shared if unset else own).append((key, value, meaning))
+        about += [f"config keys of {path}", *_lines(own), ""]
     known = flags.FLAGS.flags_by_module_dict()[module]
     shown = [(f"--{flag.name}", flag.default, flag.help) for flag in known if flag.name != "config"]
     usage = _USAGE.format(_TYPED[invocation.through_fcojax("run")])
-    return "\n".join([usage, "flags", *_lines(shown), "", *about, title, *_lines(keys)])
+    rest = ["config keys that all sweeps share", *_lines(shared), ""] if shared else []
+    return "\n".join([usage, *about, *rest, "flags", *_lines(shown)])
 
 
 def documented(config: ConfigDict, path: pathlib.Path) -> Iterator[tuple[str, Any, str]]:
@@ -67,6 +73,8 @@ def _comments(text: str) -> dict[str, str]:
 
 def _lines(entries: list[tuple[str, Any, str]]) -> Iterator[str]:
     for name, value, meaning in entries:
-        shown = "" if value in (None, "", ("",)) else f" ({value})"
+        if isinstance(value, tuple | list):
+            value = ",".join(map(str, value))  # as it is typed
+        shown = "" if value in (None, "", {}) else f" ({value})"
         line = f"  {name:20}  {meaning}{shown}"
         yield textwrap.fill(line, 100, subsequent_indent=" " * 24, break_long_words=False)

@@ -9,6 +9,7 @@ from absl import flags, logging
 from ml_collections import ConfigDict, config_flags
 
 from experiments.config.config_file import ConfigFile, load
+from experiments.config.keys import MEANINGS
 from experiments.config.settings import hyperparameters
 from experiments.process.errors import CANNOT, UserError, suggest
 from experiments.process.invocation import speak
@@ -161,6 +162,9 @@ def _explain(argv: list[str], error: Exception) -> str:
     unknown = [key for key in given if not _has(known, key)]
     if unknown and isinstance(error, KeyError):
         return f"the config has no key {unknown[0]}; {suggest(unknown[0], known)}"
+    flag = getattr(error, "flagname", "")  # of a flag that absl does not know
+    if flag in known or flag in MEANINGS:
+        return f"{flag} is a key of the config; pass --config.{flag}=VALUE."
     text = str(error).splitlines()[0] if str(error) else f"the flags raise {type(error).__name__}."
     # absl puts a tuple into this message.
     flag, of_boolean, _ = text.partition(": ('Non-boolean argument to boolean flag'")

@@ -79,6 +79,7 @@ _GIVEN = {
     "penalty_scale": "strength of the penalty",
     "own_grids": "grids that only one algorithm has, by its label",
 }
+SHARED = {key: None if isinstance(default, type) else default for key, default, _ in _SHARED}
 MEANINGS = {key: meaning for key, _, meaning in _SHARED} | _GIVEN
 
 

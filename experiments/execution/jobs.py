@@ -121,7 +121,7 @@ def described(problem: Problem, config: ConfigDict, seeds: tuple[int, ...]) -> s
     """Describe the data in one sentence, for captions."""
     train = problem.train
     drawn = f"drawn from seed {config.get('data_seed', 0)}"
-    if config.get("data_dir"):
-        drawn = f"read from {config.data_dir}"
+    if file := config.get("data_dir") or config.get("data"):
+        drawn = f"read from {file}"
     sizes = f"{train.num_clients:,} clients with {int(train.offsets[-1]):,} examples, {drawn}"
     return f"Data: {sizes}; runs with seeds {', '.join(map(str, seeds))}."

@@ -10,6 +10,7 @@ from experiments.report.plots import style
 from experiments.report.rows import Row, Summary, select
 from experiments.report.summary import Criterion, edges
 
+_TIED = 1e-4  # scores that are relatively this close are equal to the digits that are shown
 _COUNTS = ("participants", "dropped", "lost", "refused")
 
 
@@ -76,13 +77,18 @@ def _leader(entries: dict[str, Any]) -> str:
     ranked = [name for name in ranked if math.isfinite(entries[name]["score"])]
     if not ranked:
         return "Every run diverged: take smaller rates."
+    best, measure = entries[ranked[0]]["score"], words(criterion.measure)
+    near = max(criterion.within, _TIED * abs(best))
     names = [style(name)[0] for name in ranked]
-    best, measure = entries[ranked[0]], words(criterion.measure)
+    tied = [name for name in ranked if abs(entries[name]["score"] - best) <= near]
+    who = " and ".join(filter(None, (", ".join(names[: len(tied) - 1]), names[len(tied) - 1])))
     if len(ranked) == 1:
-        return f"{names[0]} has {measure} {short(best['score'])} at its best point."
-    first, second = distinct(best["score"], entries[ranked[1]]["score"])
-    extreme = "highest" if sign < 0 else "lowest"
-    return f"{names[0]} has the {extreme} {measure}, {first}, and {names[1]} is next with {second}."
+        return f"{who} has {measure} {short(best)} at its best point."
+    told = f"{who} {'have' if len(tied) > 1 else 'has'} the {'highest' if sign < 0 else 'lowest'} "
+    if len(tied) == len(ranked):
+        return f"{told}{measure}, {short(best)}."
+    following = short(entries[ranked[len(tied)]]["score"])
+    return f"{told}{measure}, {short(best)}, and {names[len(tied)]} is next with {following}."
 
 
 def _counted(claims: Sequence[dict]) -> str:
@@ -176,19 +182,6 @@ def best_point(points: Sequence[Row], fields: Iterable[str]) -> dict[str, str]:
 
 def _starred(field: str, value: float, entry: dict) -> str:
     return f"{value:g}*" if field in entry.get("edges", {}) else f"{value:g}"
-
-
-def distinct(measured: float | None, needed: float) -> tuple[str, str]:
-    """Return both with four digits, or as many as distinguish them.
-
-    Example:
-      >>> distinct(0.99617146, 0.99619451), distinct(0.5, 0.5)
-      (('0.99617', '0.99619'), ('0.5', '0.5'))
-    """
-    if measured is None or measured == needed:
-        return short(measured), short(needed)
-    digits = next(d for d in range(4, 18) if f"{measured:.{d}g}" != f"{needed:.{d}g}")
-    return f"{measured:.{digits}g}", f"{needed:.{digits}g}"
 
 
 def short(value: float | None) -> str:

@@ -45,7 +45,8 @@ def test_a_quick_run_leaves_figures_scores_and_claims(config, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     summary = json.loads((workdir / "summary.json").read_text())
-    assert summary["finished"] and summary["claims"]
+    assert summary["finished"]
+    assert summary["claims"] or config == "table"  # of data that nobody has made claims about
     assert all(claim["holds"] in (True, None) for claim in summary["claims"])
     assert all(entry["score"] is not None for entry in summary["algorithms"].values())
     page = pathlib.Path(workdir / "index.html").read_text("utf-8")

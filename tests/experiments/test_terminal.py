@@ -24,7 +24,7 @@ def claim(holds, reason=None, source=True):
     ("scores", "claims", "said"),
     [
         ([0.9, 0.7], [], "FedAvg has"),
-        ([0.99617146, 0.99619451], [], "0.99619, and FedAvg is next with 0.99617."),
+        ([0.99617146, 0.99619451], [], "FedMiD and FedAvg have the highest F1 score, 0.9962. "),
         ([None, 0.7], [], "FedMiD has F1 score 0.7 at its best point. Of 12 runs 4 diverged."),
         ([None, None], [], "Every run diverged: take smaller rates. Of 12 runs 4 diverged."),
         ([0.9, 0.7], [claim(True), claim(True)], "The source's claims: 2 confirmed."),
