@@ -34,6 +34,7 @@ SATELLITES = (  # top to bottom
     "networks",
     "datasets",
     "estimators",
+    "bibliography",
 )
 # What satellites may import of the core: the packages that users see, and the seam.
 OPEN = {"fcojax"} | {
