@@ -34,6 +34,7 @@ _WORK, _CLIENT_LR = local_steps(2), 0.05
 # A rate close enough to zero also for a server that divides by the size of uploads plus 1e-8, as
 # Adam does; and the largest change of a model that counts as none, see ``difference``.
 _NEAR_ZERO, _UNCHANGED = 1e-12, 1e-3
+_SMALL = 1e-6  # by which duals divide a displacement, whose rounding error is 1e-16
 _ROUNDS, _EXACT = 6, 1e-9  # rounds that are recorded, and the relative error of an equality there
 # Keeps each client's last upload as its residual, and changes none.
 _RECORDER = Codec(
@@ -261,6 +262,35 @@ def near_zero(subject: Subject) -> Finding:
     )
 
 
+def differences(subject: Subject) -> Finding:
+    """Where nobody has a reason to move, uploads are zero, except for their ``Public`` parts.
+
+    All clients are given one minimiser, at which the run starts, no penalty, and rates near zero.
+    Displacements, also those of a dual point, gradients, and changes of what clients keep are zero
+    there. A point is not, even if the server subtracts what it has sent: compression and clipping
+    would act on the point.
+    """
+    plain, rates = subject.hparams(client_lr=_CLIENT_LR), subject.client_rates
+    if not rates:
+        return Finding(None, "no hyperparameter is a rate or a step of the clients")
+    still = dict.fromkeys(rates, _SMALL) | dict.fromkeys({"penalty_scale"} & {*plain._fields}, 0.0)
+    point = np.asarray(_POINT)
+    clients = [{"A": rows["A"], "c": rows["A"] @ point} for rows in quadratic_clients()]
+    plan = Plan(_WORK, everyone(), codec=_RECORDER)
+    still_subject = subject._replace(numbers=subject.numbers | still)
+    state, advanced = _started(still_subject, from_clients(clients), plan)
+    sent = advanced(state, 1).residuals
+    largest = difference(sent, jax.tree.map(jnp.zeros_like, sent))
+    if largest <= _UNCHANGED:
+        return Finding(True, "where no client has a reason to move, uploads are zero")
+    return Finding(
+        False,
+        f"where no client has a reason to move, an upload is {largest:.2g} and not 0; upload "
+        "differences, such as the client's last point minus the model it was sent, or compression "
+        "and clipping act on the point",
+    )
+
+
 def upload_dtype(subject: Subject) -> Finding:
     """Uploads have the dtype of the model, except for their ``Public`` parts."""
     for dtype in (jnp.float32, float):
@@ -377,6 +407,7 @@ LAWS: dict[str, Law] = {
     "traces": traces,
     "sweeps": sweeps,
     "rates near zero": near_zero,
+    "differences": differences,
     "upload dtype": upload_dtype,
     "kept states": kept,
     "fraction": fraction,

@@ -60,6 +60,16 @@ def sends_the_model(plain):
     return {"client_update": client_update}
 
 
+def sends_points(plain):
+    """Upload the last point, of which the server subtracts the model that it had sent."""
+
+    def server_update(hparams, server, mean_upload, fraction, key):
+        moved = tree.sub(mean_upload, plain.model(hparams, server))
+        return plain.server_update(hparams, server, moved, fraction, key)
+
+    return sends_the_model(plain) | {"server_update": server_update}
+
+
 BROKEN = {
     "contract": lambda plain: {"model": lambda hparams, server: server[:2]},
     "order": with_client(lambda upload, local: upload * (1.0 + local.client.astype(float))),
@@ -71,9 +81,10 @@ BROKEN = {
     "dtype": widened,
     "traces": fixed_rate,
     "rates near zero": sends_the_model,
+    "differences": sends_points,
     "upload dtype": with_client(lambda upload, local: upload.astype(jnp.float32)),
 }
-QUICK = ("contract", "order", "dtype", "rates near zero", "upload dtype")
+QUICK = ("contract", "order", "dtype", "rates near zero", "differences", "upload dtype")
 
 
 @pytest.mark.parametrize(
