@@ -25,6 +25,7 @@ from experiments.report import rows as tidy
 from experiments.report.rows import Row
 from experiments.storage.workdir import Workdir
 from experiments.study import Study, Sweep, check
+from fcojax import citation
 from fcojax.extend import on_disk
 
 _SECONDS_BETWEEN_WRITES = 1.0  # of a study's rows
@@ -92,6 +93,8 @@ def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Exec
         done = summary.setdefault("algorithms", {})
         of_rows, of_models = summary.setdefault("rows", {}), summary.setdefault("models", {})
         summary["data"] = described(problem, config, settings.seeds)
+        parts = [part for job in jobs for part in (job.algorithm, job.plan)]
+        summary["citation"] = citation(penalty, *parts)
         private = [job for job in jobs if job.plan.aggregator.noisy]
         if private:
             distributed.broadcast_from_first(

@@ -29,6 +29,7 @@ from experiments.report.rows import Row, Summary
 from experiments.report.summary import Criterion, at_best
 from experiments.storage.workdir import changed, is_sealed, sealed
 from experiments.study import Study, Sweep
+from fcojax import citation
 
 
 def draw(
@@ -75,6 +76,7 @@ def draw(
         verdict=tables.headline(summary),
         about=" ".join(filter(None, (file.summary, data if isinstance(data, str) else ""))),
         warnings=tables.privacy_warnings(summary),
+        citation=summary.get("citation") or citation(),
         files=_files(workdir),
         notes=experiment.notes,
         facts=_facts(run, summary),
