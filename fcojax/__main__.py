@@ -59,7 +59,9 @@ COMMANDS = {
     "configs": Command("", "list the configs that come with the library"),
     "copy": Command("NAME FILE.py", "write one of them to a file of your own"),
     "check": Command(
-        "MODULE:FACTORY", "check the library's laws on your own algorithm", "fcojax.check"
+        "MODULE:NAME",
+        "check the library's laws on your algorithm, penalty, sampler, codec, ...",
+        "fcojax.check",
     ),
 }
 

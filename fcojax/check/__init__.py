@@ -4,6 +4,7 @@ from fcojax.check.compressors import compressor_laws
 from fcojax.check.facts import Facts, facts
 from fcojax.check.laws import LAWS
 from fcojax.check.limits import Limit, limit, limits
+from fcojax.check.pieces import piece_laws
 from fcojax.check.subject import Finding, Subject, subject_of
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "facts",
     "limit",
     "limits",
+    "piece_laws",
     "subject_of",
 ]

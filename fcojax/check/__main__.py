@@ -1,11 +1,14 @@
-"""Check the laws on an algorithm, and report its limit and its costs; or on a compressor.
+"""Check the laws on an algorithm, and report its limit and its costs; or on a piece of one.
 
     fcojax check my_module:my_algorithm [--FIELD=NUMBER ...] [--rounds=6000] [--laws]
     fcojax check my_module:my_compressor [--size=64]
+    fcojax check my_module:my_piece [--shape=8]
 
 FIELD is a hyperparameter of the algorithm, and NUMBER its value; ``--laws`` leaves out the limit,
-which takes most of the time. A compressor is checked on vectors of ``size`` entries. The exit code
-is 1 if a law does not hold.
+which takes most of the time. A compressor is checked on vectors of ``size`` entries. Other pieces
+are penalties, mirror maps, manifolds, samplers, codecs and aggregators, or functions without
+arguments that return one; they are checked on arrays of ``shape``, such as 4,3. The exit code is 1
+if a law does not hold.
 """
 
 import os
@@ -13,19 +16,21 @@ import sys
 from typing import Any
 
 import jax
+import numpy as np
 from absl import flags
 
 from fcojax.check.compressors import compressor_laws
 from fcojax.check.facts import Facts, facts
 from fcojax.check.laws import LAWS, contract
 from fcojax.check.limits import limits
+from fcojax.check.pieces import piece_laws
 from fcojax.check.subject import (
     Finding,
     Subject,
     check_buildable,
     found_factory,
-    found_piece,
     located,
+    made_piece,
     subject_of,
 )
 from fcojax.uploads import Compressor
@@ -41,8 +46,11 @@ def main(arguments: list[str]) -> int:
         return 0
     try:
         name, given, numbers = _parse(arguments)
-        if isinstance(compressor := found_piece(name), Compressor):
-            return _check_compressor(compressor, given)
+        if isinstance(piece := made_piece(name), Compressor):
+            return _report(piece.name, compressor_laws(piece, _number(given["size"].value)))
+        if piece is not None:
+            shape = tuple(map(_number, given["shape"].value))
+            return _report(name, piece_laws(piece, np.zeros(shape)))
         num_rounds: Any = given["rounds"].value
         if num_rounds % 2:
             raise ValueError(f"--rounds is {num_rounds}; pass an even number.")
@@ -79,14 +87,19 @@ def main(arguments: list[str]) -> int:
     return int(failed > 0)
 
 
-def _check_compressor(compressor: Compressor, given: flags.FlagValues) -> int:
-    """Check the laws on a compressor; return the exit code."""
-    print(f"{compressor.name}\n")
-    size: Any = given["size"].value
-    found = compressor_laws(compressor, size)
+def _report(name: str, found: dict[str, Finding]) -> int:
+    """Print the findings on a piece; return the exit code."""
+    print(f"{name}\n")
     for law_name, finding in found.items():
         print(f"  {_MARKS[finding.holds]:7}{law_name:19}{finding.sentence}")
     return int(any(finding.holds is False for finding in found.values()))
+
+
+def _number(value: Any) -> int:
+    """Return a whole number of at least 1; raise ``ValueError`` for anything else."""
+    if not str(value).isdecimal() or int(value) < 1:
+        raise ValueError(f"--shape contains {value!r}; pass numbers of at least 1, as in 4,3.")
+    return int(value)
 
 
 def sentences(found: Facts) -> dict[str, str]:
@@ -110,8 +123,11 @@ def _parse(arguments: list[str]) -> tuple[str, flags.FlagValues, dict[str, Any]]
     names = [word for word in words if not word.startswith("-")]
     if len(names) != 1:
         raise ValueError(f"pass one MODULE:FACTORY, not {len(names)}; --help shows how.")
-    if isinstance(found_piece(names[0]), Compressor):
-        flags.DEFINE_integer("size", 64, "Entries.", 1, _MOST, flag_values=given)
+    if (piece := made_piece(names[0])) is not None:
+        if isinstance(piece, Compressor):
+            flags.DEFINE_integer("size", 64, "Entries.", 1, _MOST, flag_values=given)
+        else:
+            flags.DEFINE_list("shape", ["8"], "Of the arrays.", flag_values=given)
         given(["check", *arguments])
         return names[0], given, {}
     fields = found_factory(names[0]).Hparams._fields

@@ -1,5 +1,6 @@
 """Subjects of a check: a factory, the geometry it is given, and hyperparameters."""
 
+import contextlib
 import difflib
 import importlib
 import os
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 
 import fcojax.algorithms
+from fcojax import Aggregator, Codec, Sampler
 from fcojax.algorithms import Algorithm
 from fcojax.extend import (
     Factory,
@@ -22,8 +24,9 @@ from fcojax.extend import (
     shown,
     validated,
 )
-from fcojax.transforms import Mirror, Penalty, euclidean, flat, l1, sphere
+from fcojax.transforms import Manifold, Mirror, Penalty, euclidean, flat, l1, sphere
 from fcojax.types import Positive
+from fcojax.uploads import Compressor
 
 
 class Finding(NamedTuple):
@@ -171,13 +174,30 @@ def found_piece(name: str) -> Any:
     return getattr(module, attribute)
 
 
+def made_piece(name: str) -> Any:
+    """Return the piece that is named, or that a function without arguments makes, or ``None``."""
+    found = found_piece(name)
+    if isinstance(found, PIECES):
+        return found
+    if hasattr(found, "Hparams") or not callable(found):
+        return None
+    with contextlib.suppress(Exception):  # code of the user may raise anything
+        made = found()
+        return made if isinstance(made, PIECES) else None
+    return None
+
+
+PIECES = (Penalty, Mirror, Manifold, Sampler, Codec, Aggregator, Compressor)
+
+
 def found_factory(name: str) -> Factory:
     """Return the factory named in ``fcojax.algorithms``, or by ``MODULE:FACTORY``."""
     factory = found_piece(name)
     if not callable(factory) or not hasattr(getattr(factory, "Hparams", None), "_fields"):
         raise ValueError(
             f"{name} is {shown(factory)}; pass a factory, a function (loss, ...) -> Algorithm that "
-            "is decorated with fcojax.algorithms.takes(HPARAMS), or a fcojax.uploads.Compressor."
+            "is decorated with fcojax.algorithms.takes(HPARAMS), or a penalty, mirror map, "
+            "manifold, sampler, codec, aggregator or compressor."
         )
     return factory  # pyright: ignore[reportReturnType]
 

@@ -56,6 +56,10 @@ class Cyclic(Sampler):
         whole = ", or None for the whole group"
         return at_most("cohort_size", self.cohort_size, smallest, clients, whole)
 
+    def mean_size(self, num_clients: int) -> float:
+        # Where groups differ by one client, the places of the smaller ones are not all filled.
+        return self.cohort_size or num_clients / self.num_groups
+
     @property
     def can_be_absent(self) -> bool:
         return self.cohort_size is None
@@ -91,6 +95,18 @@ class Markov(Sampler):
             return places_for(num_clients, self.share)
         require_at_most(num_clients, self.cohort_size)
         return self.cohort_size
+
+    def mean_size(self, num_clients: int) -> float:
+        if self.cohort_size is None or not 0 < self.share < 1:
+            return (self.cohort_size or num_clients) * self.share
+        # Fewer than cohort_size may be available, each with the same probability.
+        ratio = math.log(self.share) - math.log1p(-self.share)
+        log_probability, missing = num_clients * math.log1p(-self.share), 0.0
+        for available in range(self.cohort_size):
+            missing += (self.cohort_size - available) * math.exp(log_probability)
+            odds = (num_clients - available) / (available + 1)
+            log_probability += math.log(odds) + ratio
+        return self.cohort_size - missing
 
     def available(self, key: Key, round_index: Array, clients: Array) -> Array:
         r"""Return which clients are available in a round, without computing earlier rounds.

@@ -1,0 +1,421 @@
+"""Laws of the pieces that methods are built from, checked on any of one's own.
+
+A law returns by how much it is violated, or ``None`` where it does not apply; its docstring says
+what holds. ``tests/laws`` has more laws, over more points, for the pieces of the library.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fcojax import Aggregator, Codec, Plan, Sampler, from_clients, local_steps, run, tree
+from fcojax.algorithms import fed_avg
+from fcojax.check.subject import Finding, located
+from fcojax.extend import validated
+from fcojax.transforms import Manifold, Mirror, Penalty
+from fcojax.types import PyTree
+
+_TOLERANCE = 1e-7  # relative; proxes that iterate are exact to about 1e-9
+_NUMBERS = ((0.7, 0.6), (2.0, 0.3), (0.05, 1.5))  # steps and strengths
+_CLIENTS, _ROUNDS = 10, 600
+
+
+class _Piece(NamedTuple):
+    """A piece, and points of the space that it is checked on."""
+
+    piece: Any
+    points: tuple[PyTree, ...]
+
+
+@validated
+def piece_laws(piece: Any, like: PyTree = None) -> dict[str, Finding]:
+    """Return for each law of a piece's kind whether it holds, in double precision.
+
+    Args:
+      piece: a penalty, mirror map, manifold, sampler, codec or aggregator.
+      like: a point with the shapes that the piece is for; by default eight numbers.
+
+    Example:
+      >>> import fcojax, jax.numpy as jnp
+      >>> from fcojax.transforms import Penalty
+      >>> wrong = Penalty(
+      ...     value=lambda x, scale: scale * jnp.sum(x**2),  # its prox lacks a factor of 2
+      ...     prox=lambda v, step, scale: v / (1 + step * scale))
+      >>> found = fcojax.check.piece_laws(wrong)
+      >>> [name for name, finding in found.items() if finding.holds is False]
+      ['prox']
+    """
+    kind = next((kind for kind in LAWS_OF_PIECES if isinstance(piece, kind)), None)
+    if kind is None:
+        known = ", ".join(kind.__name__ for kind in LAWS_OF_PIECES)
+        raise ValueError(f"the piece is a {type(piece).__name__}; pass one of {known}.")
+    if getattr(piece, "takes_changes", False):
+        sentence = "it takes the changes that its codec makes; check the codec"
+        return dict.fromkeys(LAWS_OF_PIECES[kind], Finding(None, sentence))
+    like = np.zeros(8) if like is None else like
+    with jax.enable_x64(True):
+        rng = np.random.default_rng(0)
+        points = tuple(
+            jax.tree.map(lambda leaf: jnp.asarray(2 * rng.normal(size=np.shape(leaf))), like)
+            for _ in range(4)
+        )
+        given = _Piece(_compiled(piece) if kind in (Penalty, Mirror, Manifold) else piece, points)
+        return {name: _judged(law, given) for name, law in LAWS_OF_PIECES[kind].items()}
+
+
+def _compiled(piece: Any) -> Any:
+    """Return a tuple with its functions compiled: an eager one may compile at every call."""
+    if isinstance(piece, Penalty | Mirror | Manifold):
+        return type(piece)(*map(_compiled, piece))
+    return jax.jit(piece) if callable(piece) else piece
+
+
+def _judged(law: Callable[[_Piece], Any], piece: _Piece) -> Finding:
+    sentence = str(law.__doc__).rstrip(".")
+    try:
+        off = law(piece)
+    except Exception as error:  # code of the user may raise anything
+        return Finding(False, located(error))
+    if off is None:
+        return Finding(None, f"does not apply: {sentence}")
+    if float(off) <= _TOLERANCE:  # false for NaN
+        return Finding(True, sentence)
+    return Finding(False, f"violated by {float(off):.2g}: {sentence}")
+
+
+def _gap(found: PyTree, expected: PyTree) -> float:
+    """Return the distance of two trees relative to the second's norm, or to 1."""
+    pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
+    if any(jnp.shape(a) != jnp.shape(b) for a, b in pairs):
+        return np.inf
+    off = jax.tree.map(lambda a, b: jnp.asarray(a, float) - jnp.asarray(b, float), found, expected)
+    return float(tree.norm(off) / jnp.maximum(1.0, tree.norm(tree.floats(expected))))
+
+
+def _narrow(function: Callable, *points: PyTree) -> float:
+    """Return how far a compiled function of float32 is from float32, beyond its rounding."""
+    found = jax.jit(function)(*jax.tree.map(jnp.float32, points))
+    if any(leaf.dtype != jnp.float32 for leaf in jax.tree.leaves(found)):
+        return np.inf
+    return _gap(found, function(*points)) - 1e-4
+
+
+# Penalties.
+
+
+def _prox(given: _Piece) -> float:
+    """Prox(v) has the least step * psi(x) + |x - v|^2 / 2."""
+    psi, points = given.piece, given.points
+    worst = -np.inf
+    for step, scale in _NUMBERS:
+
+        def objective(x, v, step=step, scale=scale):
+            return step * psi.value(x, scale) + 0.5 * tree.norm(tree.sub(x, v)) ** 2
+
+        inside = [psi.prox(x, step, scale) for x in points]  # of a set, if psi is an indicator
+        for v, best in zip(points, inside, strict=True):
+            others = [*points, *inside, tree.zeros_like(v)]
+            others += [tree.add_scaled(best, 1e-2, tree.sub(x, best)) for x in [*inside, v]]
+            least = objective(best, v)
+            rises = [least - objective(x, v) for x in others]
+            worst = max(worst, *(float(rise / (1 + abs(least))) for rise in rises))
+            worst = worst if np.isfinite(float(least)) else np.inf
+    return worst
+
+
+def _nonexpansive(given: _Piece) -> float | None:
+    """The prox of a convex psi moves no two points apart."""
+    psi, (v, w, *_) = given
+    if not psi.convex:
+        return None
+    moves = [tree.sub(psi.prox(v, *n), psi.prox(w, *n)) for n in _NUMBERS]
+    return max(float(tree.norm(m) / tree.norm(tree.sub(v, w))) for m in moves) - 1
+
+
+def _separable(given: _Piece) -> float | None:
+    """The prox of a separable psi takes a step for each entry."""
+    psi, (v, w, *_) = given
+    if not psi.separable:
+        return None
+    steps = jax.tree.map(lambda leaf: jnp.where(leaf > 0, 0.3, 1.2), w)
+    low, high = (psi.prox(v, step, 0.6) for step in (0.3, 1.2))
+    chosen = jax.tree.map(lambda leaf, a, b: jnp.where(leaf > 0, a, b), w, low, high)
+    return _gap(psi.prox(v, steps, 0.6), chosen)
+
+
+def _scale_max(given: _Piece) -> float | None:
+    """From scale_max(gradient) on, and not below, the prox of -gradient is zero."""
+    psi, (gradient, *_) = given
+    if psi.scale_max is None:
+        return None
+    largest = psi.scale_max(gradient)
+    down = tree.scale(-1.0, gradient)
+    at, below = (psi.prox(down, 1.0, share * largest) for share in (1.0 + 1e-9, 0.9))
+    return float(tree.norm(at)) if float(tree.norm(below)) > 0 else np.inf
+
+
+def _subdifferential(given: _Piece) -> float | None:
+    """(v - prox(v)) / step is in the subdifferential at prox(v)."""
+    psi, (v, *_) = given
+    if psi.subdiff_distance is None:
+        return None
+    step, scale = _NUMBERS[0]
+    best = psi.prox(v, step, scale)
+    return float(psi.subdiff_distance(best, tree.scale(1 / step, tree.sub(v, best)), scale))
+
+
+def _penalty_dtype(given: _Piece) -> float:
+    """The prox compiles, and keeps float32."""
+    return _narrow(lambda v: given.piece.prox(v, *_NUMBERS[0]), given.points[0])
+
+
+# Mirror maps. Points of the domain are those that dual points are mapped to.
+
+
+def _gradient(given: _Piece) -> float:
+    """to_dual is the gradient of the potential."""
+    mirror, x = given.piece, given.piece.from_dual(given.points[0])
+    return _gap(mirror.to_dual(x), jax.grad(mirror.potential)(x))
+
+
+def _inverse(given: _Piece) -> float:
+    """from_dual inverts to_dual."""
+    mirror, x = given.piece, given.piece.from_dual(given.points[0])
+    return _gap(mirror.from_dual(mirror.to_dual(x)), x)
+
+
+def _mirror_step(given: _Piece) -> float:
+    """to_primal(z) has the least h(x) + step * psi(x) - <z, x>."""
+    mirror, worst = given.piece, -np.inf
+    for step, scale in _NUMBERS:
+        inside = [mirror.to_primal(z, step, scale) for z in given.points]
+        for z, best in zip(given.points, inside, strict=True):
+
+            def objective(x, z=z, step=step, scale=scale):
+                psi = step * mirror.penalty.value(x, scale)
+                return mirror.potential(x) + psi - tree.vdot(z, x)
+
+            least = objective(best)
+            near = [tree.add_scaled(best, 1e-2, tree.sub(x, best)) for x in inside]
+            rises = [(least - objective(x)) / (1 + abs(least)) for x in [*inside, *near]]
+            worst = max(worst, *map(float, rises)) if np.isfinite(float(least)) else np.inf
+    return worst
+
+
+def _mirror_dtype(given: _Piece) -> float:
+    """to_primal compiles, and keeps float32."""
+    return _narrow(lambda z: given.piece.to_primal(z, *_NUMBERS[0]), given.points[0])
+
+
+# Manifolds.
+
+
+def _on(given: _Piece, place: int = 0) -> PyTree:
+    return given.piece.random_point(given.points[0], jax.random.key(place))
+
+
+def _projection(given: _Piece) -> float:
+    """Projected, random and retracted points stay where they are when they are projected."""
+    manifold, x = given.piece, _on(given)
+    tangent = manifold.to_tangent(x, given.points[1])
+    # Within the reach, in which the nearest point is unique.
+    small = min(0.1, manifold.reach / 4) / (1 + float(tree.norm(tangent)))
+    near = manifold.project(tree.add_scaled(x, small, given.points[2]))
+    on = [x, near, manifold.retract(x, tree.scale(small, tangent))]
+    return max(_gap(manifold.project(y), y) for y in on)
+
+
+def _tangent(given: _Piece) -> float:
+    """to_tangent is an orthogonal projection: idempotent, and self-adjoint."""
+    manifold, x, (u, v, *_) = given.piece, _on(given), given.points
+    metric = manifold.metric or (lambda w: w)
+    flat = [manifold.to_tangent(x, w) for w in (u, v)]
+    sides = tree.vdot(flat[0], metric(v)), tree.vdot(metric(u), flat[1])
+    return max(_gap(manifold.to_tangent(x, flat[0]), flat[0]), _gap(*sides))
+
+
+def _retraction(given: _Piece) -> float:
+    """retract(x, u) is x + u, up to the square of u."""
+    manifold, x = given.piece, _on(given)
+    u = manifold.to_tangent(x, given.points[1])
+    u = tree.scale(1 / (1 + tree.norm(u)), u)
+    errors = [
+        float(tree.norm(tree.sub(manifold.retract(x, tree.scale(t, u)), tree.add_scaled(x, t, u))))
+        for t in (1e-3, 1e-4)
+    ]
+    return errors[1] - errors[0] / 50  # a hundredth, with room for the next order
+
+
+def _inverses(given: _Piece) -> float | None:
+    """inverse_retract inverts retract, and log inverts exp, near the point."""
+    manifold, x = given.piece, _on(given)
+    u = manifold.to_tangent(x, given.points[1])
+    u = tree.scale(0.01 / (1 + tree.norm(u)), u)
+    pairs = (manifold.inverse_retract, manifold.retract), (manifold.log, manifold.exp)
+    known = [(back, forth) for back, forth in pairs if back and forth]
+    return max((_gap(back(x, forth(x, u)), u) for back, forth in known), default=None)
+
+
+# Samplers.
+
+
+def _cohort(given: _Piece) -> float:
+    """Members are distinct clients, as many places as size says, also when it is compiled."""
+    sampler, key, size = given.piece, jax.random.key(0), given.piece.size(_CLIENTS)
+    sizes, draw = jnp.arange(1, _CLIENTS + 1), jax.jit(sampler.draw, static_argnums=2)
+    for index in range(20):
+        one, two = (d(key, jnp.int32(index), _CLIENTS, sizes) for d in (sampler.draw, draw))
+        members = np.asarray(one.indices)[np.asarray(one.present)]
+        fits = one.present.shape == one.indices.shape == (size,)
+        known = members.size == np.unique(members).size and np.all(
+            (members >= 0) & (members < _CLIENTS)
+        )
+        same = all(
+            np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (one, two)), strict=True)
+        )
+        if not (fits and known and same and (sampler.can_be_absent or one.present.all())):
+            return np.inf
+    return 0.0
+
+
+def _mean_size(given: _Piece) -> float:
+    """mean_size is how many take part on average, by which sums with noise are divided."""
+    sampler, sizes = given.piece, jnp.arange(1, _CLIENTS + 1)
+
+    def present(index):
+        return jnp.sum(sampler.draw(jax.random.key(1), index, _CLIENTS, sizes).present)
+
+    counts = np.asarray(jax.jit(jax.vmap(present))(jnp.arange(_ROUNDS, dtype=jnp.int32)))
+    # Rounds may depend on one another: blocks of thirty tell the error of their mean.
+    error = 6 * counts.reshape(-1, 30).mean(axis=1).std() / np.sqrt(_ROUNDS / 30)
+    return abs(counts.mean() - sampler.mean_size(_CLIENTS)) - error
+
+
+def _hashed(given: _Piece) -> float:
+    """An equal sampler has the same hash, so that its programs are compiled once."""
+    sampler = given.piece
+    copy = type(sampler)(**vars(sampler)) if hasattr(sampler, "__dataclass_fields__") else sampler
+    return 0.0 if hash(copy) == hash(sampler) and copy == sampler else np.inf
+
+
+# Codecs.
+
+
+def _encoded(codec: Codec, payload: list, residual: PyTree) -> tuple[Any, Any]:
+    return codec.encode(None, payload, residual, jax.random.key(0), jax.random.key(1))
+
+
+def _form(given: _Piece) -> float:
+    """What is decoded has the form of the upload, and residuals keep theirs, compiled or not."""
+    codec = given.piece
+    for dtype in (jnp.float32, jnp.float64):
+        payload = [leaf.astype(dtype) for leaf in jax.tree.leaves(given.points[0])]
+        first = codec.init(jax.tree.map(jnp.zeros_like, payload))
+        for encode in (_encoded, jax.jit(_encoded, static_argnums=0)):
+            encoded, residual = encode(codec, payload, first)
+            decoded = [leaf for leaf in jax.tree.leaves(codec.decode(encoded)) if leaf.ndim]
+            for found, expected in ((decoded, payload), (residual, first)):
+                if jax.tree.map(_kind, found) != jax.tree.map(_kind, expected):
+                    return np.inf
+    return 0.0
+
+
+def _kind(leaf: Any) -> tuple:
+    return (jnp.shape(leaf), jnp.result_type(leaf).name)
+
+
+def _zeros(given: _Piece) -> float:
+    """An upload of zeros is decoded as zeros."""
+    zeros = [jnp.zeros_like(leaf) for leaf in jax.tree.leaves(given.points[0])]
+    encoded, _ = _encoded(given.piece, zeros, given.piece.init(zeros))
+    return float(tree.norm(tree.floats(given.piece.decode(encoded))))
+
+
+def _bytes(given: _Piece) -> float:
+    """Bytes are at most those of the arrays, and do not depend on the upload."""
+    codec, counts = given.piece, set()
+    for point in given.points:
+        payload = jax.tree.leaves(point)
+        encoded, _ = _encoded(codec, payload, codec.init(jax.tree.map(jnp.zeros_like, payload)))
+        counts.add(float(codec.num_bytes(None, encoded)))
+        most = sum(jnp.asarray(leaf).nbytes for leaf in jax.tree.leaves(encoded))
+        if not 0 <= max(counts) <= most:
+            return np.inf
+    return len(counts) - 1
+
+
+# Aggregators: one round of FedAvg whose uploads are the given vectors, from zero.
+
+
+def _aggregate(
+    given: _Piece, uploads: np.ndarray, weights: Any = None, chunk: int | None = None
+) -> Any:
+    algorithm = fed_avg(lambda w, rows: 0.5 * jnp.sum((w[None] - rows["a"]) ** 2, axis=-1))
+    plan = Plan(local_steps(1), aggregator=given.piece, client_chunk_size=chunk)
+    data = from_clients([{"a": upload[None]} for upload in uploads], weights)
+    start, hparams = jnp.zeros(uploads.shape[1:], uploads.dtype), fed_avg.Hparams(client_lr=1.0)
+    return run(algorithm, hparams, start, data, jax.random.key(0), plan, num_rounds=1)[0]
+
+
+def _uploads() -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(6, 4))
+
+
+def _chunks(given: _Piece) -> float:
+    """Clients in chunks, of which one is smaller, give the same result as all at once."""
+    return _gap(_aggregate(given, _uploads(), chunk=4), _aggregate(given, _uploads()))
+
+
+def _absent(given: _Piece) -> float:
+    """The upload of a client of weight zero does not matter."""
+    weights, other = [1.0] * 5 + [0.0], _uploads()
+    other[-1] *= 100
+    return _gap(_aggregate(given, other, weights), _aggregate(given, _uploads(), weights))
+
+
+def _nothing(given: _Piece) -> float | None:
+    """If nobody moves, the model does not move, without noise."""
+    if given.piece.noisy:
+        return None
+    return float(jnp.abs(_aggregate(given, np.zeros((6, 4)))).max())
+
+
+def _aggregate_dtype(given: _Piece) -> float:
+    """Uploads of float32 give a finite step of float32."""
+    found = _aggregate(given, _uploads().astype(np.float32))
+    return 0.0 if found.dtype == jnp.float32 and bool(jnp.isfinite(found).all()) else np.inf
+
+
+LAWS_OF_PIECES: dict[type, dict[str, Callable[[_Piece], Any]]] = {
+    Penalty: {
+        "prox": _prox,
+        "nonexpansive": _nonexpansive,
+        "steps of entries": _separable,
+        "scale_max": _scale_max,
+        "subdifferential": _subdifferential,
+        "dtype": _penalty_dtype,
+    },
+    Mirror: {
+        "gradient": _gradient,
+        "inverse": _inverse,
+        "mirror step": _mirror_step,
+        "dtype": _mirror_dtype,
+    },
+    Manifold: {
+        "projection": _projection,
+        "tangent": _tangent,
+        "retraction": _retraction,
+        "inverses": _inverses,
+    },
+    Sampler: {"cohort": _cohort, "mean size": _mean_size, "hash": _hashed},
+    Codec: {"form": _form, "zeros": _zeros, "bytes": _bytes},
+    Aggregator: {
+        "chunks": _chunks,
+        "absent client": _absent,
+        "nobody moves": _nothing,
+        "dtype": _aggregate_dtype,
+    },
+}
