@@ -12,7 +12,7 @@ in every round, ten steps, at the rates with the lowest objective.
 """
 
 from experiments.config.keys import sweep_config
-from experiments.studies import table
+from experiments.studies.select import table
 
 EXPERIMENT = table.EXPERIMENT
 

@@ -27,6 +27,7 @@ class Claim(NamedTuple):
       quick: whether a run with ``--quick`` can decide it.
       seeds: the seeds that the number is a mean over; ``None`` if nothing in it is random. One or
         two decide nothing.
+      rates: how many rates the number is chosen from, if it is one; a single one decides nothing.
     """
 
     text: str
@@ -37,6 +38,7 @@ class Claim(NamedTuple):
     source: bool = True
     quick: bool = True
     seeds: int | None = None
+    rates: int | None = None
 
     @property
     def margin(self) -> float:
@@ -54,8 +56,8 @@ class Claim(NamedTuple):
 
     @property
     def decided(self) -> bool:
-        """Whether there are seeds enough to decide it, if it rests on seeds at all."""
-        return self.seeds is None or self.seeds >= _FEWEST_SEEDS
+        """Whether there are seeds and rates enough to decide it, if it rests on any."""
+        return (self.seeds is None or self.seeds >= _FEWEST_SEEDS) and self.rates != 1
 
     @property
     def relation(self) -> str:

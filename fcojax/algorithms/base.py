@@ -4,6 +4,7 @@ Numbers that a sweep may vary come in as ``hparams``, a NamedTuple of scalars an
 of each of the functions.
 """
 
+import difflib
 import functools
 import inspect
 from collections.abc import Callable
@@ -272,6 +273,28 @@ class Factory(Protocol, Generic[Arguments, HparamsType]):
 GEOMETRY = ("penalty", "mirror", "manifold")
 
 
+def _naming_its_fields(hparams_type: type[HparamsType]) -> type[HparamsType]:
+    """Let a NamedTuple say which fields it has when it is called with a name that it lacks."""
+    plain = hparams_type.__new__
+    fields = getattr(hparams_type, "_fields", None)
+    if fields is None or hasattr(plain, "named"):
+        return hparams_type
+
+    @functools.wraps(plain)
+    def new(cls, *args, **kwargs):
+        if unknown := [name for name in kwargs if name not in fields]:
+            close = difflib.get_close_matches(unknown[0], fields, n=1)
+            advice = f"did you mean {close[0]}? " if close else ""
+            raise TypeError(
+                f"{cls.__name__} has no field {unknown[0]}; {advice}It has {', '.join(fields)}."
+            )
+        return plain(cls, *args, **kwargs)
+
+    new.named = fields  # pyright: ignore[reportAttributeAccessIssue]
+    hparams_type.__new__ = new
+    return hparams_type
+
+
 def takes(
     hparams_type: type[HparamsType], *geometry: str
 ) -> Callable[[Callable[Arguments, Algorithm]], Factory[Arguments, HparamsType]]:
@@ -311,7 +334,7 @@ def takes(
             return built._replace(hparams_type=kwargs.get("hparams_type", own))
 
         typed = cast(Factory[Arguments, HparamsType], build)
-        typed.Hparams = hparams_type
+        typed.Hparams = _naming_its_fields(hparams_type)
         typed.geometry = geometry
         return typed
 

@@ -53,8 +53,8 @@ def within(limit: Allowance | None, num_rounds: int, warns: bool = True) -> int:
     if not limit.rounds:
         raise ValueError(f"no round is allowed, as {limit.detail}; add noise, or allow more.")
     if warns:
-        # Points at the line that calls `run` or `sweep`.
-        warnings.warn(Status.SPENT.sentence(limit.rounds, limit.detail), stacklevel=3)
+        # Points at the line that calls `run` or `sweep`, above their check of arguments.
+        warnings.warn(Status.SPENT.sentence(limit.rounds, limit.detail), stacklevel=4)
     return limit.rounds
 
 

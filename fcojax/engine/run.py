@@ -12,7 +12,7 @@ from jax.core import Tracer
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
-from fcojax.arguments import checked_value
+from fcojax.arguments import checked_value, explained
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.limits import limit_of, within
 from fcojax.engine.plan import Plan, Program, as_plan
@@ -39,6 +39,7 @@ from fcojax.types import Array, Key, Params, PyTree
 Report = Callable[[int, dict[str, Array]], Any]
 
 
+@explained
 def run(
     algorithm: Algorithm,
     hparams: PyTree,
@@ -198,7 +199,7 @@ def warn_if_nonfinite(history: dict[str, Array], grid: PyTree = None) -> None:
         warnings.warn(
             f"{which} became non-finite{where}: by round {first} no upload, or no server step, was "
             "finite any more, and such rounds change nothing; take smaller rates.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

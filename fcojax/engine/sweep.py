@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
-from fcojax.arguments import checked_value
+from fcojax.arguments import checked_value, explained
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.limits import limit_of, within
@@ -30,6 +30,7 @@ from fcojax.problems.clients import ClientData
 from fcojax.types import Array, Key, Params, PyTree
 
 
+@explained
 def sweep(
     algorithm: Algorithm,
     grid: PyTree,

@@ -30,7 +30,8 @@ def network(
     Params are a dict of dicts of arrays, one per layer, so penalties and constraints can apply to
     parts of it: ``on_subtree(per_leaf(l1_ball()), dense_kernels)`` constrains each dense kernel to
     its own ball and leaves biases and convolutions free. The measures are ``validation_loss`` and
-    ``accuracy`` on validation, without dropout, and the ``density`` of the dense kernels. The loss
+    ``accuracy`` on validation, without dropout, and the ``density`` of the dense kernels, or of
+    all matrices where no layer is named ``dense...``. The loss
     on the training data is ``population_loss(problem.loss, params, data)``.
 
     Args:

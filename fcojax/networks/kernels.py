@@ -30,11 +30,16 @@ def dense_kernels(path: Sequence[Any], leaf: Any) -> bool:
 
 
 def dense_density(cuts: Sequence[float]) -> Callable[[Params], dict]:
-    """Return the measure ``density`` of all dense kernels together; empty if there are none."""
+    """Return the measure ``density`` of all dense kernels together.
+
+    Without layers named ``dense...`` it is that of all matrices, such as an embedding or
+    Equinox's ``weight``; empty if there are none.
+    """
 
     def measure(params):
         leaves = jax.tree_util.tree_leaves_with_path(params)
         kernels = [leaf for path, leaf in leaves if dense_kernels(path, leaf)]
+        kernels = kernels or [leaf for _, leaf in leaves if leaf.ndim == 2]
         return at_cuts(lambda cut: density(kernels, cut), cuts) if kernels else {}
 
     return measure

@@ -198,6 +198,7 @@ def from_clients(
             "names as ids."
         )
     names = fields.checked_ids(ids, len(clients))
+    fields.require_same(clients, names)
     sizes = [
         fields.num_rows(client, f"client {name}")
         for name, client in zip(names, clients, strict=True)

@@ -32,6 +32,12 @@ def require_floats(params: PyTree) -> None:
 
 def num_rows(examples: PyTree, owner: str) -> int:
     """Return the number of rows that all fields have; raise ``ValueError`` if they differ."""
+    for name, leaf in by_field([examples]):
+        if getattr(leaf, "dtype", np.dtype(float)).kind in "USO":  # of texts, or of objects
+            raise ValueError(
+                f"the field {name} of {owner} is {shown(leaf)}; pass numbers, such as "
+                "np.unique(labels, return_inverse=True)[1]."
+            )
     shapes = {name: np.shape(leaf) for name, leaf in by_field([examples])}
     counts = {shape[:1] for shape in shapes.values()}
     if len(counts) != 1 or counts & {(), (0,)}:
@@ -40,6 +46,17 @@ def num_rows(examples: PyTree, owner: str) -> int:
             "of rows, at least one."
         )
     return counts.pop()[0]
+
+
+def require_same(clients: Sequence[PyTree], names: np.ndarray) -> None:
+    """Raise ``ValueError`` unless all clients have the fields of the first."""
+    first, *_ = known = [{name for name, _ in by_field([client])} for client in clients]
+    for name, found in zip(names, known, strict=True):
+        if found != first:
+            raise ValueError(
+                f"client {name} has the fields {', '.join(sorted(found))}, but client {names[0]} "
+                f"has {', '.join(sorted(first))}; pass the same for all."
+            )
 
 
 def row_bytes(examples: PyTree) -> int:

@@ -129,6 +129,11 @@ def dirichlet(
       learning of neural networks", ICML 2019, section 4.
     """
     labels = _checked(labels)
+    if labels.dtype.kind == "f" and (fractions := labels[labels % 1 != 0]).size:
+        raise ValueError(
+            f"labels contains {fractions[0]:g}, a number to predict and no label; pass labels, of "
+            "which each has many examples, or intervals: np.digitize(targets, edges)."
+        )
     _check_enough(labels.size, num_clients, min_size)
     rng = _rng(seed)
     order = _by_label(rng, labels)

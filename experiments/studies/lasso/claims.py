@@ -68,10 +68,16 @@ def _larger_rates(
         return steps["fed_dual_avg"] / max(steps[name] for name in others)
 
     text = "FedDualAvg benefits from larger rates: its best client rate over the others' largest"
-    found = [Claim(text, lead(lambda best: best["client_lr"]), 2.0, quick=False)]
+    ours = [row for row in rows if row["algorithm"] in entries]
+    rates, pairs = (
+        len({tuple(row[field] for field in fields) for row in ours})
+        for fields in (("client_lr",), ("client_lr", "server_lr"))
+    )
+    best_rate = lead(lambda best: best["client_lr"])
+    found = [Claim(text, best_rate, 2.0, quick=False, rates=rates)]
     text = "FedDualAvg's best product of both rates, the step of a round, over the others' largest"
     step = lead(lambda best: best["client_lr"] * best["server_lr"])
-    found.append(Claim(text, step, 2.0, source=False, quick=False))
+    found.append(Claim(text, step, 2.0, source=False, quick=False, rates=pairs))
     criterion = Criterion("f1", "max", config.criterion_rounds)
     good = {}
     for name, entry in entries.items():

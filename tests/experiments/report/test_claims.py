@@ -51,3 +51,9 @@ def test_one_or_two_seeds_decide_nothing():
     assert (
         over_seeds("it is larger", clear, 0.0).as_json(quick=True)["open"] == "needs the full run"
     )
+
+
+def test_a_single_rate_decides_nothing_about_the_best_one():
+    claim = Claim("larger rates are better", 1.0, 2.0, rates=1)
+    assert claim.as_json()["holds"] is None and claim.as_json()["open"] == "not decided"
+    assert claim._replace(rates=2).as_json()["holds"] is False

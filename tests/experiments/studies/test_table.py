@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from experiments.config import config_file
-from experiments.studies import table
+from experiments.studies.select import table
 from fcojax import __main__ as command
 from fcojax.reference import optimum
 

@@ -1,0 +1,45 @@
+"""What a new user gets wrong first ends in a sentence with the way out."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fcojax
+from fcojax import algorithms, problems
+
+X = np.ones((4, 2))
+DATA = fcojax.from_clients([{"x": X, "y": np.ones(4)}] * 2)
+FED_AVG = algorithms.fed_avg(lambda w, rows: 0.5 * (rows["x"] @ w - rows["y"]) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: fcojax.from_clients([{"x": X, "y": X}, {"x": X}], ids=["a", "b"]),
+            "client b has the fields x, but client a has x, y",
+        ),
+        (
+            lambda: fcojax.from_clients([{"x": X, "y": np.array(list("abab"))}]),
+            "the field y of client 0 is .*pass numbers, such as np.unique",
+        ),
+        (
+            lambda: fcojax.run(
+                FED_AVG, FED_AVG.hparams_type(), jnp.zeros(2), DATA, fcojax.local_steps(1)
+            ),
+            r"'plan'; pass run\(algorithm, hparams, params, data, key, plan, num_rounds=...",
+        ),
+        (
+            lambda: algorithms.fed_mid.Hparams(client_rl=0.1),
+            "no field client_rl; did you mean client_lr. It has client_lr, server_lr, penalty",
+        ),
+        (lambda: fcojax.uniform_cohort(5), r"pass uniform_cohort\(cohort_size=...\)"),
+        (
+            lambda: problems.partition.dirichlet(np.linspace(0, 1, 40), 4, 0.5),
+            "a number to predict and no label",
+        ),
+    ],
+)
+def test_a_first_mistake_names_what_is_needed(call, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        call()
