@@ -197,8 +197,6 @@ class Sweep(NamedTuple):
       figures: draws further figures; returns the files.
       captions: what figures show, by the stem of their file.
       notes: what one should know about every run; for the page.
-      remarks: what one should know about the outcome of full runs, such as why a claim fails; for
-        the documentation, which compares them.
       strengths: ``config -> strengths`` of the penalty, for all algorithms without a grid of
         their own; those that the config has as ``penalty_scale`` by default.
       solve_optimum: whether to compute the optimal objective, so that rows have a suboptimality.
@@ -220,7 +218,6 @@ class Sweep(NamedTuple):
     figures: Figures = _nothing
     captions: Mapping[str, str] = {}
     notes: str = ""
-    remarks: str = ""
     strengths: Callable[[ConfigDict], Any] = lambda config: config.penalty_scale
     solve_optimum: bool = True
     x64: bool = False
@@ -239,8 +236,6 @@ class Study(NamedTuple):
       figures: draws the figures; returns the files.
       captions: what figures show, by the stem of their file.
       notes: what one should know about every run; for the page.
-      remarks: what one should know about the outcome of full runs, such as why a claim fails; for
-        the documentation, which compares them.
       x64: whether to compute in double precision.
       keys: what the values of the config may be, checked before anything is computed.
       requires: what they have to satisfy together, as in ``{"size of at most dim": holds}``.
@@ -254,7 +249,6 @@ class Study(NamedTuple):
     figures: Figures = _nothing
     captions: Mapping[str, str] = {}
     notes: str = ""
-    remarks: str = ""
     x64: bool = False
     keys: Keys = {}
     requires: Requires = {}

@@ -17,7 +17,7 @@ import operator
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union
 
 import jax
@@ -58,11 +58,7 @@ def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
 
     @functools.wraps(function)
     def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        given = None
-        with contextlib.suppress(TypeError):
-            given = signature.bind(*args, **kwargs)
-        if given is None:
-            raise TypeError(misuse(function, args, kwargs))
+        given = bound(function.__name__, signature, args, kwargs)
         for name, value in given.arguments.items():
             if name in annotations():
                 given.arguments[name] = checked_value(name, value, annotations()[name], single=True)
@@ -71,33 +67,15 @@ def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
     return checked
 
 
-def explained(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Decorate a function so that a call with other arguments than it has says what it has."""
-    signature = inspect.signature(function)
-
-    @functools.wraps(function)
-    def checked(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        try:
-            signature.bind(*args, **kwargs)
-        except TypeError:
-            raise TypeError(misuse(function, args, kwargs)) from None
-        return function(*args, **kwargs)
-
-    return checked
-
-
-def misuse(function: Callable, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return why a function cannot be called with these arguments, and how it is called."""
-    signature = inspect.signature(function)
+def bound(name: str, signature: inspect.Signature, args: Any, kwargs: Any) -> Any:
+    """Bind arguments; raise ``TypeError`` with all names if they do not fit."""
     try:
-        signature.bind(*args, **kwargs)
+        return signature.bind(*args, **kwargs)
     except TypeError as error:
-        names = [
-            f"{parameter.name}=..." if parameter.kind is parameter.KEYWORD_ONLY else str(name)
-            for name, parameter in signature.parameters.items()
+        own = [
+            f"{k}=..." if p.kind == p.KEYWORD_ONLY else k for k, p in signature.parameters.items()
         ]
-        return f"{error}; pass {function.__name__}({', '.join(names)})."
-    return f"{function.__name__} cannot be called."
+        raise TypeError(f"{error}; pass {name}({', '.join(own)}).") from None
 
 
 def checked_value(name: str, value: Any, annotation: Any, *, single: bool = False) -> Any:

@@ -3,7 +3,8 @@
     python -m experiments.publishing.results [--only=lasso,theory]
 
 A run that is finished in ``--workdir`` is judged and drawn again, not computed again. Runs on real
-data need ``--data``. Sections of runs that are not made now keep their text.
+data need ``--data``. Sections of runs that are not made now keep their text, and so do remarks,
+which are written on the pages themselves.
 """
 
 import json
@@ -301,12 +302,10 @@ def main(argv: list[str]) -> None:
 
 
 def write_page(path: pathlib.Path, runs: list[Run], sections: dict[str, str]) -> None:
-    """Write a config's page: its title, the sections of its runs, and its remarks, once."""
-    texts = [sections[run.heading] for run in runs if run.heading in sections]
+    """Write a config's page: its title, the sections of its runs, and the remarks that it had."""
+    kept = [*(run.heading for run in runs), "Remarks"]
+    texts = [sections[heading] for heading in kept if heading in sections]
     if texts:
-        experiment = runs[0].file.experiment
-        remarks = "\n\n".join(filter(None, (experiment.notes, experiment.remarks)))
-        texts += [f"## Remarks\n\n{remarks}"] if remarks else []
         path.write_text("\n\n".join([f"# {runs[0].file.experiment.title}", *texts]) + "\n", "utf-8")
 
 

@@ -11,15 +11,14 @@ from experiments.report.rows import Row, Summary, select
 from experiments.report.summary import Criterion, edges
 
 _TIED = 1e-4  # scores that are relatively this close are equal to the digits that are shown
-_COUNTS = ("participants", "dropped", "lost", "refused")
 
 
-def best_points(summary: dict, measures: Container[str] | None = None) -> list[dict[str, Any]]:
+def best_points(summary: dict, measures: Container[str] = ()) -> list[dict[str, Any]]:
     """Return each algorithm's best point and measures; a star marks a value at a grid's edge.
 
     Args:
       summary: the summary of a sweep.
-      measures: the measures to show beside the criterion; all by default.
+      measures: the measures to show beside the criterion.
     """
     return [
         {"algorithm": style(name)[0]}
@@ -28,8 +27,7 @@ def best_points(summary: dict, measures: Container[str] | None = None) -> list[d
         | {
             words(measure): value
             for measure, value in entry["last"].items()
-            if measure not in (entry["criterion"]["measure"], *_COUNTS)
-            and (measures is None or measure in measures)
+            if measure in measures and measure != entry["criterion"]["measure"]
         }
         | {
             f"{words(name)} final from": value

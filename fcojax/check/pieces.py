@@ -11,8 +11,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import Aggregator, Codec, Plan, Sampler, from_clients, local_steps, run, tree
-from fcojax.algorithms import fed_avg
+from fcojax import (
+    Aggregator,
+    Codec,
+    Plan,
+    Sampler,
+    algorithms,
+    from_clients,
+    local_steps,
+    run,
+    tree,
+)
 from fcojax.check.subject import Finding, located
 from fcojax.extend import validated
 from fcojax.transforms import Manifold, Mirror, Penalty
@@ -353,10 +362,15 @@ def _bytes(given: _Piece) -> float:
 def _aggregate(
     given: _Piece, uploads: np.ndarray, weights: Any = None, chunk: int | None = None
 ) -> Any:
-    algorithm = fed_avg(lambda w, rows: 0.5 * jnp.sum((w[None] - rows["a"]) ** 2, axis=-1))
+    algorithm = algorithms.fed_avg(
+        lambda w, rows: 0.5 * jnp.sum((w[None] - rows["a"]) ** 2, axis=-1)
+    )
     plan = Plan(local_steps(1), aggregator=given.piece, client_chunk_size=chunk)
     data = from_clients([{"a": upload[None]} for upload in uploads], weights)
-    start, hparams = jnp.zeros(uploads.shape[1:], uploads.dtype), fed_avg.Hparams(client_lr=1.0)
+    start, hparams = (
+        jnp.zeros(uploads.shape[1:], uploads.dtype),
+        algorithms.fed_avg.Hparams(client_lr=1.0),
+    )
     return run(algorithm, hparams, start, data, jax.random.key(0), plan, num_rounds=1)[0]
 
 

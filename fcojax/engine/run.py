@@ -12,7 +12,7 @@ from jax.core import Tracer
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
-from fcojax.arguments import checked_value, explained
+from fcojax.arguments import checked_value
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.limits import limit_of, within
 from fcojax.engine.plan import Plan, Program, as_plan
@@ -28,6 +28,7 @@ from fcojax.engine.stepper import (
 from fcojax.engine.validation import (
     as_params,
     as_round_counts,
+    explained,
     require_observer,
     require_run,
     require_schedules,

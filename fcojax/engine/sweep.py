@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from fcojax.algorithms.base import Algorithm
 from fcojax.algorithms.work import Work
-from fcojax.arguments import checked_value, explained
+from fcojax.arguments import checked_value
 from fcojax.engine.grid import num_points, take
 from fcojax.engine.hparams import as_arrays
 from fcojax.engine.limits import limit_of, within
@@ -22,6 +22,7 @@ from fcojax.engine.state import Observe, is_sweep, with_repeats
 from fcojax.engine.validation import (
     as_params,
     as_round_counts,
+    explained,
     require_observer,
     require_run,
     require_schedules,

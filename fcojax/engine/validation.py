@@ -1,5 +1,6 @@
 """Checks on the host, before tracing, of what would run and give a wrong number."""
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,16 @@ from jax.core import Tracer
 from jax.errors import ConcretizationTypeError, TracerArrayConversionError
 
 from fcojax.algorithms.base import Algorithm
-from fcojax.arguments import checked_value, field_annotations, numbers_of, shown, validated
+from fcojax.arguments import (
+    Arguments,
+    Result,
+    bound,
+    checked_value,
+    field_annotations,
+    numbers_of,
+    shown,
+    validated,
+)
 from fcojax.engine.aggregator import MEAN
 from fcojax.engine.hparams import is_schedule
 from fcojax.engine.plan import Plan
@@ -19,6 +29,18 @@ from fcojax.engine.state import State, is_sweep
 from fcojax.problems.clients import ClientData
 from fcojax.problems.fields import by_field
 from fcojax.types import Array, Count, Key, PyTree, Real
+
+
+def explained(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Decorate a function so that a call that forgets an argument names all of them."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def called(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        bound(function.__name__, signature, args, kwargs)
+        return function(*args, **kwargs)
+
+    return called
 
 
 @validated

@@ -11,27 +11,6 @@ EXPERIMENT = Study(
     rows=rows.study,
     summarise=rows.summarise,
     claims=claims.claims,
-    remarks=(
-        "Below the eight concepts of a class the penalty loses to thresholding, partly by "
-        "shrinking what it keeps: in a run of one seed with another grid FedDualAvg had 0.378 at "
-        "4.2 nonzeros per class and 0.593 when fitted again on their support, thresholding 0.610 "
-        "at 5 and 0.686. All concepts are "
-        "equally strong here, so that magnitudes say which to keep; 12 classes of FedDualAvg's "
-        "model have no nonzero, 5 of the thresholded one. The grid was moved once, after a first "
-        "run whose strengths did not reach 5. The claim on the dense model was first measured "
-        "against the best thresholded one (0.017), and is now against that with all entries. "
-        "On features of a network the first claim holds by 0.174, as it should if equal "
-        "strength is the reason above. There the dense model was first looked for among those "
-        "with 128 nonzeros, of which one feature that is always zero leaves 127, so that none "
-        "was found and the claim held by default; measured rightly it fails. The reason is "
-        "shrinkage: the supports of about 50 nonzeros, fitted again without the penalty, have "
-        "0.924, 0.921 and 0.923 at the three seeds, the best of the same rates, where the "
-        "penalised models have 0.907, 0.906 and 0.908. Composite FL fails because three seeds "
-        "are few: with ten the difference is -0.036 (-0.048 to -0.024), within 0.05, though "
-        "below zero. Seven strengths from 0.45 to 0.23 were tried before as the reason and are "
-        "not: -0.026 (-0.063 to 0.012) with three seeds, -0.032 (-0.041 to -0.024) with ten. "
-        "This was not repeated on the drawn concepts."
-    ),
     figures=figures.draw,
     captions={
         "accuracy": "The accuracy of the most accurate model with at most that number of nonzeros "

@@ -21,29 +21,4 @@ EXPERIMENT = Sweep(
     ),
     keys={NonNegative: "cuts"},
     claims=claims.claims,
-    remarks=(
-        "Best client rates lie at the small end of the grid. Along a constant product of both "
-        "rates, the step of a round, the error falls with the client rate, as clients drift less, "
-        "and ever more slowly: with a product of 0.003 and a strength of 0.2, FedDualAvg's from "
-        "0.583 at 0.003 over 0.5585, 0.5507 to 0.5485 at 0.0001, and FedMiD-OSP's from 0.644 over "
-        "0.585, 0.568 to 0.564. At a small client rate the local steps act like one step of their "
-        "sum.\n\n"
-        "At 1.05 of the optimum FedMiD-OSP is as fast as FedDualAvg, in 44, 45 and 46 rounds "
-        "against 43, 45 and 46; nearer it is slower, at 1.02 with 65, 71 and 67 against 59, 61 and "
-        "62, and 1.01 it does not reach in 200 rounds, where FedDualAvg needs 89, 83 and 84. A run "
-        "that never reaches a level counts as reaching it in the last round. With half the penalty "
-        "the optimum itself has rank 20: at their points of least error none of FedDualAvg, FedMiD "
-        "and FedMiD-OSP reaches rank 16, and none is slower in rank. FedDualAvg passes rank 16 "
-        "elsewhere, at (0.01, 1) in rounds 48, 49 and 83. It is at 1.05 of the optimum after 53, "
-        "53 and 56 rounds and FedMiD-OSP after 55, 54 and 57, at 1.02 after 79, 77 and 76 against "
-        "110, 97 and 130, and at 1.01 in one seed of three, as nobody else.\n\n"
-        "With a true matrix of rank 4 FedDualAvg has the rank after 91, 72 and 73 rounds, each "
-        "below 100, but the interval of three seeds is not. Rates with a larger product are "
-        "faster: 32, 67 and 40 rounds at 0.0001 and 100, with an error of 0.276 in place of 0.264, "
-        "and 24, 26 and 19 at 0.01 and 1, with 0.281.\n\n"
-        "With 256 clients no method comes within 1.01 of the optimum in 200 rounds, so that this "
-        "level compares nothing. In 400 rounds at the best rates FedDualAvg does in two of three "
-        "seeds, both at round 380, and ends at 1.0101 in the third; FedMiD-OSP ends at 1.032 to "
-        "1.033 and FedMiD at 1.082 to 1.085."
-    ),
 )

@@ -11,13 +11,6 @@ from fcojax.types import NonNegative, Positive
 _L1_BALL = on_subtree(l1_ball(), named("kernel"))
 _NUCLEAR_BALL = on_subtree(nuclear_ball(), named("kernel"))
 
-_REMARK = (
-    "The source runs the fast methods with a larger rate than the baselines: 1/550 and 1/600 "
-    "against 0.001, and on the digits 0.04 against 0.01. At the best of equal rates FedDualAvg "
-    "reaches the error first, so the lead in rounds is that of the rates. In the error at the end "
-    "a small lead is left, on the sparse problem and on matrices."
-)
-
 LASSO = Sweep(
     title="Sparse recovery: distance to the true weights",
     problem=problem.sparse,
@@ -31,7 +24,6 @@ LASSO = Sweep(
     ),
     keys={NonNegative: "cuts", Positive: "target_error"},
     claims=claims.recovery,
-    remarks=_REMARK,
     solve_optimum=False,
 )
 
@@ -48,17 +40,6 @@ LOW_RANK = Sweep(
     ),
     keys={NonNegative: "cuts", Positive: "target_error"},
     claims=claims.recovery,
-    remarks=_REMARK
-    + (
-        "\n\n"
-        "With MC-FedDualAvg at the source's rates the three seeds end 0.0015, 0.0028 and 0.0037 "
-        "nearer the truth than the better baseline, which three seeds do not decide. Three more "
-        "(3, 4 and 5) do: alone they end 0.0042 to 0.0071 nearer, and all six 0.0023 to 0.0061. "
-        "The restart at round 500 takes two fifths of the lead: C-FedDualAvg, which has none, is "
-        "0.0046 ahead (0.0033 to 0.0059), and MC-FedDualAvg with first stages of 125 rounds 0.0043 "
-        "(0.0019 to 0.0068), with three seeds. The noise of single looks is not the reason: leads "
-        "in the mean of the last five looks differ as much between seeds."
-    ),
     solve_optimum=False,
 )
 
@@ -75,12 +56,5 @@ DIGITS = Sweep(
     ),
     keys={NonNegative: "cuts", str: "features", Literal[False, True]: "unseen_writers"},
     claims=claims.digits,
-    remarks=_REMARK
-    + (
-        "\n\n"
-        "On the digits every method ran at both rates with one seed, which decides nothing: at "
-        "0.04 FedDualAvg ends 1,500 rounds at a validation loss of 0.2667, Fast-FedDualAvg at "
-        "0.2685, MC-FedDualAvg at 0.2708 and FedMiD at 0.2852."
-    ),
     solve_optimum=False,
 )
