@@ -67,7 +67,9 @@ def validated(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
     return checked
 
 
-def bound(name: str, signature: inspect.Signature, args: Any, kwargs: Any) -> Any:
+def bound(
+    name: str, signature: inspect.Signature, args: Any, kwargs: Any
+) -> inspect.BoundArguments:
     """Bind arguments; raise ``TypeError`` with all names if they do not fit."""
     try:
         return signature.bind(*args, **kwargs)

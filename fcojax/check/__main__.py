@@ -49,7 +49,8 @@ def main(arguments: list[str]) -> int:
         if isinstance(piece := made_piece(name), Compressor):
             return _report(piece.name, compressor_laws(piece, _number(given["size"].value)))
         if piece is not None:
-            shape = tuple(map(_number, given["shape"].value))
+            sizes: Any = given["shape"].value
+            shape = tuple(map(_number, sizes))
             return _report(name, piece_laws(piece, np.zeros(shape)))
         num_rounds: Any = given["rounds"].value
         if num_rounds % 2:
