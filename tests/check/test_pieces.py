@@ -35,7 +35,7 @@ def decodes_half(payload):
 SOUND = {
     "l1": transforms.l1(),
     "box": transforms.box(-1.0, 1.0),
-    "slope": transforms.slope(np.arange(8.0, 0.0, -1.0)),
+    "slope": transforms.slope(jnp.arange(8.0, 0.0, -1.0)),
     "entropy": transforms.entropy(),
     "sphere": transforms.sphere(),
     "cyclic": fcojax.cyclic(num_groups=3),

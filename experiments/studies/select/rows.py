@@ -173,6 +173,8 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
     ledger, [facts] = select(rows, part="ledger"), select(rows, part="data")
     works = list(dict.fromkeys(row["work"] for row in ledger))
     return {
+        "verdict": f"The choice has {chosen['nonzero']} of {facts['features']} features, and a "
+        f"{chosen['by']} of {chosen['score']:.4g}, where the least is {best['score']:.4g}.",
         "data": _describe_data(config, rows),
         "chosen": {
             "strength": chosen["strength"],
