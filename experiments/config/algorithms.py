@@ -109,7 +109,7 @@ def imported(name: str) -> Any:
 
 
 def _checked(name: str, factory: Any) -> Factory:
-    """Return a factory; raise ``ValueError`` if it is none."""
+    """Return the factory; raise ``ValueError`` if the object is not one."""
     if isinstance(factory, Algorithm):
         raise ValueError(
             f"{name} is an algorithm that has been built already; name its factory, which the "

@@ -1,4 +1,4 @@
-"""A config file: its numbers, how to shrink them, and the experiment they belong to."""
+"""A config file: its numbers, a function that shrinks them, and its experiment."""
 
 import importlib.util
 import os
@@ -83,7 +83,7 @@ def load(path: str) -> ConfigFile:
 
 
 def _broken(path: str, error: BaseException) -> str:
-    """Return where and why a config file cannot be read."""
+    """Return the place and the reason why a config file cannot be read."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)

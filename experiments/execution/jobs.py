@@ -32,7 +32,7 @@ class Job(NamedTuple):
       label: its name in rows and figures.
       algorithm: the algorithm.
       grid: its hyperparameters, with a leading axis of points.
-      train: the clients it trains on.
+      train: its training clients.
       plan: who takes part in a round, and how much each works.
     """
 
@@ -46,7 +46,7 @@ class Job(NamedTuple):
 def build(
     sweep: Sweep, config: ConfigDict, settings: Settings, problem: Problem, penalty: Penalty
 ) -> list[Job]:
-    """Build and check all jobs of a sweep; raise ``ValueError`` with one sentence."""
+    """Build and check all jobs of a sweep; raise ``ValueError`` for the first mistake."""
     geometry = {
         "penalty": penalty,
         "mirror": sweep.mirror(config, penalty),
@@ -88,7 +88,9 @@ def placed(
       remember: the file in which timed chunk sizes are kept.
     """
     keys = keys_of(settings.seeds)
-    if job.plan.aggregator.noisy:  # two releases with the same noise would tell their difference
+    if (
+        job.plan.aggregator.noisy
+    ):  # the difference of two releases with the same noise would have no noise
         keys = jax.vmap(jax.random.fold_in, (0, None))(keys, zlib.crc32(job.label.encode()))
     train, validation = problem.train, problem.validation
 
