@@ -1,4 +1,4 @@
-"""Words and symbols for quantities, in place of identifiers, in figures and tables."""
+"""Words and symbols for quantities in figures and tables, instead of identifiers."""
 
 import html
 import re
