@@ -37,12 +37,12 @@ from fcojax.types import Params
 
 Config = Any  # a ConfigDict, whose values have no static types
 
-# What values may be, as in an annotation, and the keys with such values, as ``keyed`` reads them.
+# A type of values, as in an annotation, and the keys with such values, in the form of ``keyed``.
 Keys = Mapping[Any, str]
-# What else the values have to satisfy, in words with their keys.
+# Further conditions on the values, by their description in words.
 Requires = Mapping[str, Callable[[ConfigDict], Any]]
 _NAME = re.compile(r"([\w.*]+)(?:\[(\d+)(\+?)\])?")
-# Any two words, from which the numbers of a kernel's entries are made.
+# Two constants of the hash of a kernel's entries.
 _CODES = 0x9E3779B9, 0x7F4A7C15
 
 # (config, rows, summary) -> claims, and (config, rows, summary, directory) -> figures drawn there.
@@ -170,7 +170,7 @@ def with_support(problem: Problem, cut: float) -> Problem:
 
 
 def observe_model(hparams: Any, model: Params, context: Any) -> dict[str, Params]:
-    """Observe the model itself, for ``fcojax.sweep`` and ``fcojax.advance``."""
+    """Return the model itself as a measure, for ``fcojax.sweep`` and ``fcojax.advance``."""
     return {"model": model}
 
 

@@ -1,4 +1,4 @@
-"""Write the table of docs/algorithms.md: properties of each algorithm, checked and measured.
+"""Write the table of docs/algorithms.md: checked and measured properties of each algorithm.
 
     python -m experiments.studies.compare.choosing [--compare=runs/compare] [--page=FILE]
 

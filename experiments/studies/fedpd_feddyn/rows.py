@@ -1,4 +1,4 @@
-"""Rows and summary: the gap between the methods, FedPD that skips, FedDyn with few clients."""
+"""Rows and summary: the gap between the methods, FedPD with skips, FedDyn with few clients."""
 
 import itertools
 from collections.abc import Iterator
@@ -99,7 +99,7 @@ def floors(config: Config, task: Quadratics) -> Iterator[Row]:
 
 
 def participation(config: Config, task: Quadratics) -> Iterator[Row]:
-    """Yield the first round whose model of FedDyn is within the tolerance, by cohort size."""
+    """Yield the first round at which FedDyn's model is within the tolerance, by cohort size."""
     algorithm, grid = build("fed_dyn", "gd"), task.hparams("fed_dyn", config.cohort_prox_steps)
     for size in config.cohort_sizes:
         plan = Plan(fcojax.local_steps(config.num_steps), fcojax.uniform_cohort(cohort_size=size))

@@ -139,7 +139,7 @@ def small_steps(config: Config, setting: str, task: Task) -> Iterator[Row]:
 def _observed(
     task: Task, algorithm: Algorithm, grid: Any, keys: Array, num_steps: int, **options: Any
 ) -> dict[str, np.ndarray]:
-    """Return what a sweep with noisy steps observes, axes [points, seeds, evaluations, ...]."""
+    """Return the measures of a sweep with noisy steps, axes [points, seeds, evaluations, ...]."""
     work = fcojax.local_steps(num_steps, 1, replace=True)
     start = jnp.asarray(task.start)
     _, history = fcojax.sweep(algorithm, grid, start, task.data, keys, work, **options)
@@ -149,7 +149,7 @@ def _observed(
 def sparsity(config: Config) -> Iterator[Row]:
     """Yield the density of the clients' models and of the server's model, for l1.
 
-    A client's model is the end of a round in which it takes part alone.
+    A client's model is the result of a round in which only this client takes part.
     """
     problem = lasso(
         num_clients=config.sparsity_clients,
