@@ -24,7 +24,7 @@ EXPERIMENT = concepts.EXPERIMENT
 
 
 def get_config():
-    """Everything that can be set with --config.KEY=VALUE."""
+    """Return the config; every key can be set with --config.KEY=VALUE."""
     config = ConfigDict()
     config.data_seed, config.seeds = 0, (0, 1, 2)
     config.data_dir, config.num_network = "", 4000  # a folder with MNIST, for a network's features
@@ -44,7 +44,7 @@ def get_config():
 
 
 def quick(config):
-    """Shrinks the study to well under a minute on a laptop."""
+    """Shrink the study to well under a minute on a laptop."""
     config.num_features, config.num_classes, config.num_active = 40, 5, 4
     config.num_train, config.num_validation = 300, 200
     config.strengths, config.kept = (0.3, 0.03), (2, 5, 40)
