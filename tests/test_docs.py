@@ -1,4 +1,4 @@
-"""Code on the pages runs and prints what its comments say; every public name is on a page."""
+"""Code on the pages runs and prints the output in its comments; all public names are on a page."""
 
 import importlib.util
 import inspect
@@ -33,7 +33,7 @@ MODULES = sorted(
 
 
 def run(*pages):
-    """In a process of its own: the reader's JAX is in its default precision."""
+    """Run pages in a separate process, with JAX's default precision."""
     command = [sys.executable, str(ROOT / "tests" / "support" / "blocks.py"), *map(str, pages)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -74,7 +74,7 @@ def test_every_public_function_and_class_has_an_example(name):
 
 
 def test_files_that_pages_name_exist():
-    """A name without a folder is in the folder, or beside it, of the last one in the same line."""
+    """Names without a folder are in the folder of the previous name in the line, or beside it."""
     missing = []
     for page in [*PAGES, *ROOT.glob("*.md"), ROOT / "benchmarks" / "README.md"]:
         lines = [] if page.name == "CHANGELOG.md" else page.read_text("utf-8").splitlines()
@@ -96,7 +96,7 @@ def test_files_that_pages_name_exist():
 
 
 def test_pages_for_users_name_what_a_wheel_has():
-    """Only a checkout has ``experiments`` on its path; these pages are for those who have one."""
+    """Only a checkout has ``experiments`` on its path; only pages for contributors may name it."""
     contributors = ["CONTRIBUTING", "claims", "performance", "results", "source_tour", "testing"]
     pages = [page for page in [*PAGES, ROOT / "README.md"] if page.stem not in contributors]
     found = [
@@ -112,7 +112,7 @@ def test_pages_for_users_name_what_a_wheel_has():
 
 
 def skeleton(name):
-    """Import a file of docs/skeletons, as somebody who copied it would."""
+    """Import a file of docs/skeletons, like a user who copied it."""
     path = DOCS / "skeletons" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"skeleton_{name}", path)
     module = importlib.util.module_from_spec(spec)
@@ -122,7 +122,7 @@ def skeleton(name):
 
 @pytest.fixture
 def permissive():
-    """JAX's defaults for mixed dtypes and ranks, which users have and the other tests do not."""
+    """Use JAX's defaults for mixed dtypes and ranks, as users do, unlike the other tests."""
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
 

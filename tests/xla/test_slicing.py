@@ -15,7 +15,7 @@ LONG = np.arange(60.0).reshape(20, 3)
 
 @pytest.mark.parametrize(
     "num_clients", [1, 4, 2000]
-)  # a loop for the first two, a gather for the last
+)  # a loop for the first two, and a gather for the last
 @pytest.mark.parametrize("size", [1, 5, 15])
 def test_slices_are_correct(num_clients, size):
     starts = jnp.arange(num_clients) % (20 - size)
