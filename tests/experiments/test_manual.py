@@ -1,4 +1,4 @@
-"""``--help`` says what every key means, and where else it could be looked up is nowhere."""
+"""``--help`` explains every key, which is documented nowhere else."""
 
 import pathlib
 
@@ -9,7 +9,7 @@ from experiments.cli.help import documented, manual
 from experiments.config import config_file
 
 CONFIGS = sorted((pathlib.Path(__file__).parent.parent.parent / "configs").glob("*.py"))
-# Sweeps, and the study that is for files of one's own.
+# Sweeps, and the study for users' files.
 SWEEPS = [path for path in CONFIGS if "sweep_config(" in path.read_text("utf-8")]
 TOLD = [*SWEEPS, *(path for path in CONFIGS if path.stem == "select")]
 

@@ -1,4 +1,4 @@
-"""Fast-FedDualAvg and C-/MC-FedDualAvg: the published form, identities, and where they end up."""
+"""Fast-FedDualAvg and C-/MC-FedDualAvg: the published form, identities, and limits."""
 
 import functools
 
@@ -106,7 +106,7 @@ def test_one_sum_equals_the_two_published_sums(setting, power, shift):
 
 
 def into_l1_ball(v, radius):
-    """By halving the interval of thresholds."""
+    """Return the projection by bisection of the threshold."""
     low, high = 0.0, np.abs(v).max()
     for _ in range(100):
         middle = (low + high) / 2
@@ -115,7 +115,7 @@ def into_l1_ball(v, radius):
 
 
 def staged_model(anchor, total, b, threshold, centre, radius, gradients):
-    """The mirror step, and then the projection on the ball around the centre."""
+    """The mirror step, then the projection onto the ball around the centre."""
     moved = soft((anchor - gradients / total) / b, threshold) - centre
     return centre + into_l1_ball(moved, radius)
 
@@ -192,7 +192,7 @@ def test_with_one_local_step_there_is_one_way_to_weigh_a_round():
 
 @pytest.mark.slow
 def test_identical_clients_do_as_one_machine_does():
-    """R rounds of K steps are R K rounds of one step."""
+    """R rounds of K steps equal R K rounds of one step."""
     only = fcojax.from_clients(quadratic_clients()[:1] * 3, [1.0, 2.0, 0.5])
     rates = {"client_lr": 0.2, "strong_convexity": 0.3, "data": only}
     several = models("fast_fed_dual_avg", (fcojax.local_steps(3),), 6, **rates)

@@ -1,6 +1,6 @@
-"""What annotations say is held: values that they exclude are refused, by the argument's name.
+"""Annotations are enforced: errors for excluded values name the argument.
 
-Arguments are judged before the body of a function runs, so that the others may be stand-ins.
+Arguments are checked before the body of a function runs, so the others may be dummies.
 """
 
 import importlib
@@ -63,7 +63,7 @@ def is_good(value, numbers):
 
 
 def good(kind):
-    """A value that the annotation allows."""
+    """Return a value that the annotation allows."""
     for one in alternatives(kind):
         numbers = numbers_of(one)
         if one is type(None):
@@ -82,7 +82,7 @@ def good(kind):
 
 
 def bad(kind):
-    """Values that the annotation excludes."""
+    """Return values that the annotation excludes."""
     found = ["nonsense"]
     if type(None) not in alternatives(kind):
         found.append(None)

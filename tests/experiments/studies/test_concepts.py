@@ -1,4 +1,4 @@
-"""The study of sparse heads: its nonzeros and accuracies, on few classes."""
+"""The study of sparse heads: its nonzeros and accuracies, with few classes."""
 
 import numpy as np
 import pytest
