@@ -2,8 +2,8 @@ r"""A sparse model from a user's file: path, validation, coefficients by name, l
 
     fcojax run select --workdir=runs/select
 
-``--config.data_dir=FILE`` is an npz, CSV, Parquet or LIBSVM file (or its folder) in which every row
-has a site; without it, five synthetic sites are drawn. Four hospitals, each left out once:
+With ``--config.data_dir=FILE`` an npz, CSV, Parquet or LIBSVM file (or the folder with it) in which
+every row has a site; without it, five sites are drawn. Four hospitals, each left out once:
 
     fcojax run select --workdir=runs/heart \
         --config.data_dir=heart_disease.npz --config.features=X --config.target=num \

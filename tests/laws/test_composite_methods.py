@@ -86,13 +86,13 @@ def shifts_at(w, gradients, common):
 
 
 def normals_at(w, gradients, common):
-    """The mean displacement of the normal map is zero, so the mean of the slopes is zero."""
+    """Walks of the normal map stand still on average, so the slopes' mean is zero."""
     point = {"point": w - BY.prox_step * common, "slope": 0 * w}
     return point, gradients - common
 
 
 def settled_at(w, gradients, common):
-    """So is that of SCAFFOLD with a prox in each step; its slopes contain a common subgradient."""
+    """And so do SCAFFOLD's with a prox in each step, whose slopes hold a common subgradient."""
     return {"point": w, "slope": 0 * w}, gradients - common
 
 

@@ -115,7 +115,7 @@ def into_l1_ball(v, radius):
 
 
 def staged_model(anchor, total, b, threshold, centre, radius, gradients):
-    """The mirror step, then the projection onto the ball around the centre."""
+    """The mirror step, and then the projection on the ball around the centre."""
     moved = soft((anchor - gradients / total) / b, threshold) - centre
     return centre + into_l1_ball(moved, radius)
 

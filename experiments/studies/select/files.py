@@ -15,13 +15,11 @@ from fcojax import datasets
 from fcojax.datasets.reading import Foreign, reading
 from fcojax.problems import SparseRows, sparse_rows
 
-_MOST_ENTRIES = (
-    1 << 25
-)  # entries of a dense matrix: four copies in double precision take a gigabyte
-# Missing values as written by pandas, R, SAS and SQL; other text raises an error.
+_MOST_ENTRIES = 1 << 25  # of a dense matrix: four copies in double precision are a gigabyte
+# What pandas, R, SAS and SQL write for a missing value; other texts are refused as no number.
 _MISSING = ("", "NA", "N/A", "NULL", "null", "?", ".")
-_INDEX = ("", "Unnamed: 0", "__index_level_0__")  # names of an index written by pandas
-_MOST_FEATURES = 100_000_000  # names of so many features take ten gigabytes
+_INDEX = ("", "Unnamed: 0", "__index_level_0__")  # names of an index that pandas wrote
+_MOST_FEATURES = 100_000_000  # their names take ten gigabytes
 _NPZ = "a numpy npz file"
 _PARTS = ("data", "indices", "indptr", "shape")  # of a matrix in compressed rows
 
@@ -156,7 +154,7 @@ def _dense_if_small(x: SparseRows) -> np.ndarray | SparseRows:
 
 
 class _Column(NamedTuple):
-    """A column of a file: its cells, empty if missing, and the position of each in words."""
+    """A column of a file: its cells, empty if missing, and the place of each in words."""
 
     name: str
     cells: Sequence[Any]
