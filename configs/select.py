@@ -61,9 +61,7 @@ def get_config():
     config.by = "site"  # selection rule: site, sites, examples, aic, bic or ebic; see above
     config.num_folds = 5  # number of folds if by is sites or examples
     config.num_draws = 1  # random divisions into folds
-    config.one_standard_error = (
-        True  # the largest strength within one of the lowest score; False: the lowest score
-    )
+    config.one_standard_error = True  # the largest strength within one of the lowest score
 
     config.num_strengths = 40  # on the path
     config.least = 0.01  # the last strength as a share of the first

@@ -13,9 +13,8 @@ class Objective(BaseObjective):
     min_benchopt_version = "1.9"
     parameters = {"kind": ["lasso", "logistic", "group_lasso"], "fraction": [0.2]}
     sampling_strategy = "callback"
-    stopping_criterion = NoCriterion(
-        strategy="callback"
-    )  # the same number of rounds for all solvers
+    # The same number of rounds for all solvers.
+    stopping_criterion = NoCriterion(strategy="callback")
     test_dataset_name = "made"
 
     def skip(self, sites, truth, labels):

@@ -372,9 +372,8 @@ def test_two_points_do_not_tell_who_took_part_where_their_schedules_agree():
     # A client moves the sum by rate * (0 - w), so without noise this is the number of clients.
     read = np.round(-4 * (step[0] - step[1]) / (rate * (first[0] - first[1])))
     right = np.mean(read == np.asarray(history["participants"])[0, :, 1])
-    assert (
-        right <= 0.35
-    )  # it was 1.0 with shared noise; guessing the most frequent of nine counts is right in 0.27
+    # With shared noise it was 1.0; guessing the most frequent of nine counts is right in 0.27.
+    assert right <= 0.35
 
 
 @pytest.mark.slow

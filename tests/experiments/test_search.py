@@ -96,9 +96,8 @@ def swept(workdir, search, **changes):
     runner, job, shares = prepared(workdir, search, **changes)
     summary = runner.run(job)
     assert not shares or shares[-1] == pytest.approx(1)
-    assert shares == sorted(shares) or changes.get(
-        "extend"
-    )  # each extension starts from the first round
+    # Each extension starts from the first round.
+    assert shares == sorted(shares) or changes.get("extend")
     return summary, tidy.load(workdir / "rows.jsonl")
 
 

@@ -231,9 +231,8 @@ def test_a_ledger_counts_the_rounds_of_all_solves_and_a_refit_without_noise_is_r
             fcojax.select(problem, l1(), **given | {"plan": noisy})
     found = fcojax.select(problem, l1(), refit=False, **given)
     solves = {entry.part: entry.rounds for entry in found.ledger.entries}
-    assert (
-        solves["path"] == np.sum(found.path.outcome.rounds) >= 20
-    )  # with noise no solve reaches the tolerance
+    # With noise no solve reaches the tolerance.
+    assert solves["path"] == np.sum(found.path.outcome.rounds) >= 20
     assert solves["tune paths"] == np.sum(found.fold_outcome.rounds) >= 3 * 20
     assert found.ledger.rounds == sum(solves.values())
 
