@@ -47,7 +47,7 @@ def read(path: str) -> Runs:
         if not isinstance(name, str) or not _NAME.fullmatch(name) or set(name) == {"."}:
             raise ValueError(
                 f"a run in {path} is called {name!r}; use letters, digits and any of _ . + = -, "
-                "for it becomes a folder."
+                "because it becomes a folder."
             )
         texts = isinstance(arguments, list | tuple) and all(isinstance(a, str) for a in arguments)
         if not texts:

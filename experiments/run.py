@@ -83,7 +83,7 @@ def _run(watch: Watch) -> int:
         what = "--config=FILE is missing"
         if invocation.through_fcojax("run"):
             what = "the config is missing; type fcojax run NAME|FILE.py --workdir=DIR"
-        raise UserError(f"{what}; `fcojax configs` lists those that we ship.")
+        raise UserError(f"{what}; `fcojax configs` lists the shipped ones.")
     if not options.WORKDIR.value:
         raise UserError("--workdir=DIR is missing; it says where results go.")
     if options.WORKDIR.value.startswith("-"):

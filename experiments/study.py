@@ -71,8 +71,8 @@ def from_config(function: Callable, config: ConfigDict, **given: Any) -> Any:
 def keyed(config: ConfigDict, names: str) -> Iterator[tuple[str, Any, int, int | None]]:
     """Yield each key with its value and the least and the largest number of its entries.
 
-    In ``names`` a star stands for any section; ``[2]`` behind a key says that it has two entries
-    and ``[3+]`` that it has at least three. A list has at least one.
+    In ``names`` a star stands for any section; ``[2]`` after a key means that it has two entries,
+    and ``[3+]`` at least three. A list has at least one entry.
 
     Example:
       >>> config = ConfigDict({"ends": (0, 1), "own": {"dim": 3}})
@@ -87,7 +87,7 @@ def keyed(config: ConfigDict, names: str) -> Iterator[tuple[str, Any, int, int |
 
 
 def split_names(experiment: "Experiment", config: ConfigDict) -> None:
-    """Split, in the config, names that a command line passes as one text: ``a,b``.
+    """Split names in the config that a command line passes as one text: ``a,b``.
 
     Example:
       >>> study = Study("Networks", lambda config: iter(()), keys={Literal["cnn", "mlp"]: "models"})
@@ -104,7 +104,7 @@ def split_names(experiment: "Experiment", config: ConfigDict) -> None:
 
 
 def check(experiment: "Experiment", config: ConfigDict) -> None:
-    """Raise ``ValueError`` unless the values are what the experiment's keys and requirements say.
+    """Raise ``ValueError`` unless the values satisfy the experiment's keys and requirements.
 
     Example:
       >>> from fcojax.types import Count
@@ -179,16 +179,16 @@ def _nothing(*_: Any) -> tuple[()]:
 
 
 class Sweep(NamedTuple):
-    """Algorithms over grids of hyperparameters, each judged at its best point.
+    """Algorithms over grids of hyperparameters, each shown at its best point.
 
     Attributes:
       title: the heading of figures and page.
       problem: ``config -> Problem``, the clients, the loss and the measures.
       penalty: ``config -> Penalty``, psi.
-      panels: what is drawn over the rounds, left to right.
+      panels: the curves over the rounds, left to right.
       mirror: ``(config, penalty) -> Mirror``, for algorithms that take one; it carries the penalty.
       manifold: ``config -> Manifold``, for algorithms that take one.
-      plan: ``(config, plan) -> plan``, what no key says, such as a codec of one's own.
+      plan: ``(config, plan) -> plan``, changes that no key can express, such as another codec.
       algorithms: further algorithms that ``config.algorithms`` may name beside the library's:
         factories by label, or a list of factories, whose labels are their names.
       plans: by label, ``(config, problem) -> (clients, plan)`` of algorithms that do not train on

@@ -153,7 +153,7 @@ def _explain(argv: list[str], error: Exception) -> str:
     given = [arg[len("--config.") :].split("=")[0] for arg in argv if arg[:9] == "--config."]
     path = config_among(argv)
     if given and path is None:
-        return "--config.KEY needs --config=FILE beside it."
+        return "--config.KEY also needs --config=FILE."
     try:
         known = ConfigDict() if path is None else load(path).get_config()
     except ValueError as own:

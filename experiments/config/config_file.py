@@ -34,15 +34,15 @@ def load(path: str) -> ConfigFile:
     """Read a config file; raise ``ValueError`` if it is missing or incomplete."""
     if not pathlib.Path(path).is_file():
         raise ValueError(
-            f"there is no config file {path}; `fcojax configs` lists those that we ship."
+            f"there is no config file {path}; `fcojax configs` lists the shipped ones."
         )
     spec = importlib.util.spec_from_file_location("experiment_config", path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{path} is no Python file; a config is one whose name ends in .py.")
+        raise ValueError(f"{path} is not a Python file; pass a file whose name ends in .py.")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # it would end as a run that is done
+    except (Exception, SystemExit) as error:  # SystemExit would end the process like a finished run
         raise ValueError(_broken(path, error)) from error
     found = vars(module)
     missing = [name for name in _NEEDED if name not in found]

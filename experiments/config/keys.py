@@ -86,7 +86,7 @@ def sweep_config(**values: Any) -> ConfigDict:
     """Return a config with the shared keys and any others.
 
     ``algorithms``, ``num_rounds``, ``criterion``, ``criterion_rounds`` and the hyperparameters have
-    no default and have to be given. The comment behind another key is its meaning in ``--help``.
+    no default and must be given. ``--help`` explains other keys by the comments after them.
     """
     config = ConfigDict()
     for key, default, _ in _SHARED:

@@ -33,7 +33,7 @@ def delta_of(settings: Settings, data: ClientData) -> float:
         return settings.delta
     if data.num_clients == 1:
         raise UserError(
-            "privacy_delta is 1 by default with one client, which promises nothing; pass a number "
+            "privacy_delta is 1 by default with one client, which protects nothing; pass a number "
             "well below 1."
         )
     return data.num_clients**-1.1
@@ -68,7 +68,7 @@ def within_budget(jobs: Sequence[Job], settings: Settings) -> tuple[Settings, st
         return settings, None
     if settings.extend:
         raise UserError(
-            "privacy_budget and extend contradict, as the number of runs is open; pass one."
+            "privacy_budget and extend contradict, as the number of runs is unknown; pass one."
         )
     runs = [[take(job.grid, p) for p in range(num_points(job.grid))] for job in jobs]
     runs *= len(settings.seeds)  # each algorithm and seed has its own cohorts
@@ -135,7 +135,7 @@ def ledger(jobs: Sequence[Job], settings: Settings, store: RowStore) -> dict[str
         "accounted as": "; ".join(sorted({law.name for law in laws})),
         "neighbours": "; ".join(sorted({f"{law.relation} a client" for law in laws})),
         "delta": delta,
-        "runs that were looked at": len(runs),
+        "runs with visible results": len(runs),
         "rounds of all of them": sum(entry.num_rounds for entry in runs),
         "largest epsilon of one run": _shown(largest),
         "epsilon of all together, with the choice of the best": _shown(total),

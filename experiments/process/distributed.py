@@ -27,7 +27,7 @@ GONE = os.EX_TEMPFAIL
 _TOGETHER, _SILENT, _LEAVING = 120, 30, 10
 # Messages are sent in blocks of these two sizes, so that only two programs are compiled.
 _SMALL, _LARGE = 1 << 14, 1 << 24
-# Errors of the runtime after another process has ended.
+# Errors of JAX's runtime after another process has ended.
 _OF_ANOTHER = re.compile(r"[Gg]loo|[Cc]oordination ?[Ss]ervice|NCCL|heartbeat|Socket closed")
 
 

@@ -57,7 +57,7 @@ def sentence(error: BaseException) -> str:
     number, where = _condition(error)
     if number in _REMEDIES:
         what = os.strerror(number) if where is None else f"{where}: {os.strerror(number)}"
-        return f"{what}; {_REMEDIES[number]}, and the same command goes on with what there is."
+        return f"{what}; {_REMEDIES[number]}; the same command then continues."
     if isinstance(error, MemoryError) or _MEMORY.search(str(error)):
         return (
             f"out of memory ({_first_line(error)}); pass a smaller problem, or smaller "

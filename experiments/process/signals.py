@@ -115,8 +115,8 @@ def _end_the_slow(reader: socket.socket, writer: socket.socket, ours: set[int]) 
     threading.Event().wait(_PATIENCE)
     end(
         128 + number,
-        f"stopped by {_name(number)} before the block was done; the same command goes on from what "
-        "was saved last.",
+        f"stopped by {_name(number)} before the block was done; the same command goes on from the "
+        "last checkpoint.",
     )
 
 

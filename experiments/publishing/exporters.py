@@ -195,7 +195,7 @@ class Curves:
         except Exception as error:
             self._writers.pop(name, None)
             what = f"{type(error).__name__}: {error}"
-            self._say(f"the writer {name} failed, and the run goes on without it: {what}")
+            self._say(f"the writer {name} failed, and the run continues without it: {what}")
             return None
 
 

@@ -270,7 +270,7 @@ def _finish(run: Run, workdir: pathlib.Path) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Make the chosen runs, and write their pages, their figures and the index."""
+    """Run the chosen experiments, and write their pages, their figures and the index."""
     del argv
     unknown = set(FLAGS.only) - {run.name for run in RUNS}
     if unknown:
@@ -335,6 +335,8 @@ Claims that do **not** hold are in bold, with the reason in the remarks if it is
 if __name__ == "__main__":
     flags.DEFINE_string("workdir", "runs", "The folder with one workdir for each run.")
     flags.DEFINE_string("data", "", "The folder with real data sets.")
-    flags.DEFINE_list("only", [], "The runs to make; all of them by default.")
-    flags.DEFINE_string("page", "docs/results.md", "The index; pages and figures go beside it.")
+    flags.DEFINE_list("only", [], "The runs; all by default.")
+    flags.DEFINE_string(
+        "page", "docs/results.md", "The index; pages and figures are written beside it."
+    )
     app.run(main)

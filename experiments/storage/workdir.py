@@ -59,7 +59,7 @@ class Workdir:
         """Refuse paths that cannot be a folder; ``say`` is called with messages for the user."""
         self.path = pathlib.Path(path).expanduser()
         self.overwrite, self.resume, self._say = overwrite, resume, say
-        self._is_told = False  # that the summary was changed
+        self._is_told = False  # whether the summary was changed
         try:
             path.encode()
         except UnicodeEncodeError:
@@ -215,7 +215,7 @@ class Workdir:
         except (ValueError, TypeError):
             pass
         if not self._is_told:
-            self._say(f"{file} is not as the run left it; it is written again from the rows.")
+            self._say(f"{file} has changed since the run; it is written again from the rows.")
         self._is_told = True
         return {}
 

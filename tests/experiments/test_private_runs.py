@@ -49,7 +49,7 @@ def test_rows_say_what_they_cost_and_the_page_what_all_cost_and_other_data_are_r
         np.testing.assert_allclose(row["privacy_epsilon"], spent(row["round"]), rtol=1e-12)
     told = json.loads((tmp_path / "summary.json").read_text())["privacy"]
     everything = "epsilon of all together, with the choice of the best"
-    assert told["runs that were looked at"] == 4 and told["rounds of all of them"] == 80
+    assert told["runs with visible results"] == 4 and told["rounds of all of them"] == 80
     np.testing.assert_allclose(told[everything], spent_by_all(20), rtol=1e-12)
     assert everything in (tmp_path / "index.html").read_text()
 

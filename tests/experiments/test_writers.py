@@ -88,7 +88,7 @@ def test_a_writer_that_fails_is_named_once_and_left_out(tmp_path):
     writers = {"mine:failing": failing, "own": kept}
     exporters.Curves(writers, tmp_path, say=said.append).finish(ROWS, SUMMARY)
     (sentence,) = said
-    assert "the writer mine:failing failed, and the run goes on without it" in sentence
+    assert "the writer mine:failing failed, and the run continues without it" in sentence
     assert [len(curve) for curve in kept.curves.values()] == [2, 2]
 
 

@@ -1,4 +1,4 @@
-"""Accuracy over nonzeros per class of a sparse head on features, by four methods."""
+"""Accuracy over nonzeros per class of a sparse linear head, by four methods."""
 
 from typing import Literal
 

@@ -59,7 +59,7 @@ def _rounds_to_limit(exact: least_squares.RoundMap, start: np.ndarray, precision
     high = 1
     while not reached(high):
         high *= 2
-    return bisect.bisect_left(range(high), True, key=reached)  # distances decrease
+    return bisect.bisect_left(range(high), True, key=reached)  # the distances decrease
 
 
 def heterogeneity(config: Config) -> Iterator[Row]:

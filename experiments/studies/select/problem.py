@@ -209,7 +209,7 @@ def _require_cases(sites: np.ndarray, site: np.ndarray, y: np.ndarray, config: C
             if having.size == 1:
                 raise ValueError(
                     f"every row with the class {label} of {config.target} is at {having[0]}, so "
-                    "the other sites have one class alone; pass --config.by=examples."
+                    "the other sites have only one class; pass --config.by=examples."
                 )
 
 
@@ -245,7 +245,7 @@ def penalty(config: Config, names: list[str]) -> Penalty:
     if config.groups:
         if config.l1_fraction != 1:
             raise ValueError(
-                f"l1_fraction is {config.l1_fraction}, of an elastic net, which has no groups; "
+                f"l1_fraction is {config.l1_fraction}, but an elastic net has no groups; "
                 "pass --config.group_fraction, the share of the groups beside l1."
             )
         named_groups = groups(config.groups)
@@ -280,8 +280,8 @@ def _of_groups(config: Config, labels: np.ndarray, number: int) -> Penalty:
         )
     if kind == "trend" and fraction < 1:
         raise ValueError(
-            f"group_fraction is {fraction}, but the prox of l1 plus a trend is not the one after "
-            "the other; pass 1, or --config.group_penalty=fused."
+            f"group_fraction is {fraction}, but the prox of l1 plus trend filtering has no closed "
+            "form; pass 1, or --config.group_penalty=fused."
         )
     parts: list[tuple[Penalty, np.ndarray]] = []
     for label in range(number):

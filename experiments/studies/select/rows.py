@@ -108,13 +108,13 @@ def _intervals(config: Config, problem: Problem, found: Selection) -> tuple[Inte
     """Return debiased intervals or ``None``, and a description or the reason."""
     num_features = np.size(found.model["kernel"])
     if config.loss == "cox":  # a partial likelihood is not a sum over the rows of a site
-        return None, "none, because the loss cox is no sum over rows"
+        return None, "none, because the loss cox is not a sum over rows"
     if config.loss not in _LIKELIHOODS:
-        return None, f"none, because the loss {config.loss} is no likelihood"
+        return None, f"none, because the loss {config.loss} is not a likelihood"
     if num_features > _MOST_FEATURES:
         return None, f"none, because {num_features} features are more than {_MOST_FEATURES}"
     try:
-        return intervals(problem, found.model), "debiased, at 0.95, with errors of a sandwich"
+        return intervals(problem, found.model), "debiased, at 0.95, with sandwich errors"
     except ValueError:  # the Hessian is singular
         return None, f"none, because the Hessian of the {num_features} features is singular"
 

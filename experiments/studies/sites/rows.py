@@ -33,7 +33,7 @@ def study(config: Config) -> Iterator[Row]:
 
 
 def _in_thread(config: Config, place: tuple[str, int], device: Any) -> list[Row]:
-    with jax.enable_x64(True):  # threads do not inherit the context
+    with jax.enable_x64(True):  # threads do not inherit JAX's context
         design, seed = place
         return list(one_problem(config, design, seed, device))
 
