@@ -3,7 +3,7 @@
     python -m benchmarks.cifar10 --data_dir=FOLDER [--rounds=1500] [--eval_every=10]
     python -m benchmarks.cifar10 --clients=4 --cohort=2 --test=40 --rounds=2
 
-FedAvg on 1,000 clients of 50 images drawn without order, 50 of them a round, one epoch in batches
+FedAvg on 1,000 clients of 50 random images, 50 clients per round, one epoch in batches
 of 10 at a rate of 0.1, their models averaged; two 3 x 3 convolutions, max pooling, two dense layers
 and dropout of 0.25 and 0.5, 1,626,442 parameters from Glorot's uniform draw. Each channel is scaled
 to mean 0 and variance 1 on the training images.
@@ -128,7 +128,7 @@ def main() -> None:
     given = flags.parse_args()
     if given.data_dir is None:
         training, test = drawn(given.clients * ROWS, 0), drawn(given.test, 1)
-        source = "drawn images without content, since no --data_dir was given"
+        source = "random images, because no --data_dir was given"
     else:
         training, test = read(given.data_dir, TRAINING), read(given.data_dir, ("test_batch.bin",))
         test, source = (test[0][: given.test], test[1][: given.test]), "CIFAR-10"

@@ -36,7 +36,7 @@ def start() -> dict[str, dict[str, np.ndarray]]:
 
 
 def timings(run: Callable[[int], object], rounds: int) -> tuple[dict, object]:
-    """Time ``run(rounds)``, which waits for its result; return milliseconds a round, and it."""
+    """Time ``run(rounds)``, which waits for its result; return milliseconds per round and it."""
     began = time.perf_counter()
     run(1)
     first = time.perf_counter() - began

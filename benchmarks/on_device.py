@@ -141,7 +141,7 @@ class Setting:
         return objective(loss, self.workload, params, self.x, self.y, penalised=True)
 
     def both(self) -> dict:
-        """Return milliseconds a round and the objective of both sides."""
+        """Return milliseconds per round and the objective of both sides."""
         rounds = self.workload.num_rounds
         ours, first, model = timed(self.run, jax.random.key(0))
         operations, read = needs(self.workload)
@@ -212,7 +212,7 @@ def scaling_of(name: str) -> Callable[[bool], Iterator[dict]]:
 
 
 def sweep(quick: bool) -> Iterator[dict]:
-    """W4: 1 to 10,000 points; by hand with ``vmap`` up to a hundred of them."""
+    """W4: 1 to 10,000 points; the hand-written side with ``vmap`` up to a hundred."""
     workload = sized("W1", quick)
     workload = workload._replace(num_rounds=min(workload.num_rounds, 100))
     operations, read = needs(workload)

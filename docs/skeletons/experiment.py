@@ -49,7 +49,7 @@ EXPERIMENT = Sweep(
 
 
 def get_config():
-    """Return everything that can be set with --config.KEY=VALUE."""
+    """Return the config; set its keys with --config.KEY=VALUE."""
     return sweep_config(
         algorithms=("fed_avg", "fed_dual_avg"),
         client_lr=(0.01, 0.03, 0.1),

@@ -39,7 +39,7 @@ EXPERIMENT = Study(
 
 
 def get_config():
-    """Return everything that can be set with --config.KEY=VALUE."""
+    """Return the config; set its keys with --config.KEY=VALUE."""
     return ConfigDict({"num_steps": (1, 2, 5, 20), "client_lr": 0.1})
 
 

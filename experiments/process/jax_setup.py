@@ -38,7 +38,7 @@ def prepare(x64: bool, deterministic: bool, connect: Callable[[], None] = lambda
     Args:
       x64: whether to compute in double precision.
       deterministic: whether runs must be equal bit for bit.
-      connect: called after all options are set and before JAX looks for devices.
+      connect: called after all options are set and before JAX initialises its devices.
     """
     if x64:
         jax.config.update("jax_enable_x64", True)

@@ -21,7 +21,7 @@ _SWALLOWING = ("__del__", "_xla_gc_callback")
 
 
 class Stopped(BaseException):
-    """A signal has asked the command to end; no ``except Exception`` catches it."""
+    """A signal to end the command; no ``except Exception`` catches it."""
 
     def __init__(self, number: int):
         super().__init__(number)
@@ -39,7 +39,7 @@ class Stopped(BaseException):
 
 
 class Watch:
-    """Whether a signal has asked the command to end."""
+    """The signal that asked the command to end, if any."""
 
     def __init__(self):
         self.asked: int | None = None

@@ -50,7 +50,7 @@ def _written(figure: Any, path: pathlib.Path) -> pathlib.Path:
 def describe(
     axis: Any, xlabel: str, ylabel: str, *, title: str = "", log: str = "", whole: bool = False
 ) -> None:
-    """Label axes; ``log`` names the logarithmic ones (``"xy"``), ``whole`` asks for whole ticks."""
+    """Label axes; ``log`` names the logarithmic ones (``"xy"``), ``whole`` sets integer ticks."""
     axis.set_xlabel(xlabel, fontsize=8)
     axis.set_ylabel(ylabel, fontsize=8)
     axis.set_title(title, fontsize=8.5)

@@ -138,7 +138,7 @@ def test_two_processes_give_the_model_of_one(tmp_path, alone):
 
 @pytest.mark.slow
 def test_a_budget_ends_two_processes_with_the_round_and_the_models_of_one(tmp_path):
-    """Also where both are killed on the way, and one process goes on."""
+    """This holds if both are killed during the run, and one process continues."""
 
     def spent(rounds):  # by eight points with the same cohorts
         together = privacy.Releases(fcojax.coin_flips(0.5), 20 / 8**0.5, rounds)

@@ -59,7 +59,7 @@ def drawn(setting, num_rounds):
 
 
 def fast_as_published(setting, mu, gamma, weight, end_points=False, num_rounds=8):
-    """Sums of gradients G and of points W apart, and w the minimiser of all they say."""
+    """Separate sums of gradients G and of points W, and w the minimiser of the model."""
 
     def argmin(gradients, points, total):
         b = mu / 2 * total + gamma

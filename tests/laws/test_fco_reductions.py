@@ -94,7 +94,7 @@ def test_without_a_penalty_all_six_are_fed_avg(name):
 
 @pytest.mark.slow
 def test_dual_averaging_with_server_prox_only_is_fed_avg_read_through_the_mirror():
-    """z_r is FedAvg's w_r whatever the penalty, and the model is P_T(z_r), T the elapsed time."""
+    """z_r is FedAvg's w_r for any penalty, and the model is P_T(z_r), T the elapsed time."""
     name, scale = "fed_dual_avg_osp", 0.05
     rates = federations.hparams(name, client_lr=0.2, server_lr=1.3, penalty_scale=scale)
     server = servers(name, rates, population(), SAMPLED)
@@ -244,7 +244,7 @@ def test_with_constant_gradients_the_server_adds_up_rates_times_gradients():
     """z_r = w_0 - eta_s eta_c sum of p-weighted gradients, T_r = eta_s sum of p_m eta_c K_m.
 
     Client m takes K_m = ceil(2 n_m / 3) steps. FedMiD-OSP subtracts the same, and its prox of a
-    round weighs what that round added to T.
+    round has the weight that this round added to T.
     """
     rng = np.random.default_rng(2)
     clients = [{"a": rng.standard_normal((n, DIM))} for n in federations.RAGGED]

@@ -254,7 +254,7 @@ def test_the_stochastic_limit_solves_its_lyapunov_equation(name):
     assert limit == pytest.approx(lyapunov_limit(model, constants), rel=1e-12)
     assert theory.noise_limit(model, constants, 4) == pytest.approx(limit / 4, rel=1e-12)
     if name == "ridge":
-        assert limit == pytest.approx(3.6464, abs=5e-5)  # computed apart from this library
+        assert limit == pytest.approx(3.6464, abs=5e-5)  # computed independently of this library
 
 
 @functools.cache
@@ -332,7 +332,7 @@ def test_gaps_of_logistic_regression_tend_to_their_limit():
 def test_full_gradients_tend_to_their_limit(num_steps, expected):
     model, constants = instances.model("ridge"), instances.constants("ridge")
     limit = theory.drift_limit(model, constants, num_steps)
-    assert limit == pytest.approx(expected, rel=1e-5)  # computed apart from this library
+    assert limit == pytest.approx(expected, rel=1e-5)  # computed independently of this library
     total_steps = 40_000
     [gap] = last_gaps("ridge", num_steps, None, 1, total_steps)
     scaled = (theory.offset(constants, num_steps) + total_steps) ** 2 * gap

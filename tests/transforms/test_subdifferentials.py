@@ -1,4 +1,4 @@
-"""Distances to subdifferentials: zero at a prox, and elsewhere compared with a conic solver."""
+"""Distances to subdifferentials: zero at a prox, otherwise compared with a conic solver."""
 
 import cvxpy as cp
 import jax

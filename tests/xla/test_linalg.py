@@ -1,4 +1,4 @@
-"""Decompositions, one at a time on a CPU and batched elsewhere, equal those of jax.numpy."""
+"""Decompositions, one at a time on a CPU and batched on others, equal those of jax.numpy."""
 
 import chex
 import jax

@@ -23,7 +23,7 @@ class Split(NamedTuple):
       name: the name of the division.
       rows: clients with their rows, in single precision.
       moments: clients with their second moment as the only example.
-      judge: computes the measures of a point.
+      judge: the measures of a point.
       curvature: the largest eigenvalue of any client's second moment.
       solution: the leading eigenvectors of the mean second moment.
     """

@@ -89,7 +89,7 @@ def _name_ends(axis: Axes, last: float, ends: list[tuple[str, float]]) -> None:
 
 
 def _spread_out(heights: np.ndarray, gap: float) -> np.ndarray:
-    """Return ascending heights that are a gap apart, nearest to the given ones."""
+    """Return ascending heights with at least this gap, nearest to the given ones."""
     steps = gap * np.arange(len(heights))
     # Isotonic least squares: adjacent runs that overlap take the mean of their shifts.
     runs: list[list[float]] = []

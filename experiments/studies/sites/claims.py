@@ -80,7 +80,7 @@ def _one_cell(config: Config, rows: list[Row]) -> list[Claim]:
 
 
 def _at_the_cap(config: Config, rows: list[Row]) -> list[Claim]:
-    """Claim 3: FedDualAvg is ahead at a common cap of all bytes, by as much as published."""
+    """Claim 3: FedDualAvg is better at a common cap of all bytes, by as much as published."""
     capped, found, leads = rounds_at_cap(config), [], []
     for design, num_steps in cells(config):
         ours, theirs = _pair(config, rows, (design, num_steps), "f1", capped)
@@ -92,7 +92,7 @@ def _at_the_cap(config: Config, rows: list[Row]) -> list[Claim]:
 
 
 def _stands_still(config: Config, rows: list[Row]) -> list[Claim]:
-    """Claim 4: averaged descent stands still after ten rounds and stays dense."""
+    """Claim 4: averaged descent makes no progress after ten rounds and stays dense."""
     changes, active, last = [], [], max(config.num_rounds)
     for design, num_steps in cells(config):
         found = [at(rows, design, num_steps, "averaged_cd", r) for r in (10, last)]
@@ -106,7 +106,7 @@ def _stands_still(config: Config, rows: list[Row]) -> list[Claim]:
 
 
 def _range(what: str, values: list[np.ndarray], published: tuple[float, float]) -> list[Claim]:
-    """Return claims that the least and the largest mean are the published ones."""
+    """Return claims that the smallest and the largest mean equal the published ones."""
     ordered = sorted(values, key=np.mean)
     return [
         Claim(

@@ -61,7 +61,7 @@ def _texts(config: Config) -> dict[str, str]:
         found = sorted(pathlib.Path(config.data_dir).glob("*.txt"))
         if not found:
             raise ValueError(
-                f"{config.data_dir} has no .txt file; pass a folder with one a client."
+                f"{config.data_dir} has no .txt file; pass a folder with one file per client."
             )
         return {path.stem: path.read_text("utf-8") for path in found}
     rng = np.random.default_rng(config.data_seed)

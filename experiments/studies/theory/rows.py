@@ -200,7 +200,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
     return {
         "bounds at the end": ends,
         "methods": [_sparsity_line(config, rows, name) for name in finals],
-        "looks from which clients' supports with l1 are final": [
+        "evaluations from which clients' supports with l1 are final": [
             {"client": m} | {style(name)[0]: row["clients"][m] for name, row in finals.items()}
             for m in range(config.sparsity_clients)
         ],
@@ -225,9 +225,9 @@ def _sparsity_line(config: Config, rows: list[Row], name: str) -> Row:
         "with l1": style(name)[0],
         "density of clients' models": end["clients"],
         "of the mean's": end["server"],
-        "the mean's support final from the look at round": final["server"],
+        "the mean's support final from round": final["server"],
         "clients whose support becomes final": len(settled),
-        "the last from the look at round": max(settled, default=None),
+        "the last from round": max(settled, default=None),
     }
 
 

@@ -71,7 +71,7 @@ def test_the_distance_of_duals_is_proportional_to_the_rate(found):
 def test_supports_of_all_models_are_watched(found):
     """A support that changes at the last evaluation is not final."""
     _, config, _, summary = found
-    lines = summary["looks from which clients' supports with l1 are final"]
+    lines = summary["evaluations from which clients' supports with l1 are final"]
     assert len(lines) == config.sparsity_clients
     for method in summary["methods"]:
         looks = [line[method["with l1"]] for line in lines]
