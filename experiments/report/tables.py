@@ -30,7 +30,7 @@ def best_points(summary: dict, measures: Container[str] | None = None) -> list[d
             and (measures is None or measure in measures)
         }
         | {
-            f"{words(name)} final from round": value
+            f"{words(name)} final from": value
             for name, value in entry.get("final_from", {}).items()
         }
         | {"diverged": diverged_runs(entry)}

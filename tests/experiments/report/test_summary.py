@@ -115,7 +115,7 @@ def test_a_rank_is_final_from_the_first_look_after_which_no_seed_changes(curves,
     summary = plain(summarise(rows, FIELDS, MOST))
     assert summary["final_from"] == {"rank": expected}
     [line] = tables.best_points({"algorithms": {"a": summary | {"seconds": 1.0}}})
-    assert line["rank final from round"] == expected
+    assert line["rank final from"] == expected
 
 
 def test_a_support_of_a_run_that_diverged_is_never_final():
