@@ -13,14 +13,14 @@ EXPERIMENT = Study(
     claims=claims.claims,
     remarks=(
         "Composite FL sends changes of gradients, which its server adds up, so the noise of all "
-        "rounds stays in the sum, where that on a dual is averaged over rounds. That is the "
-        "reason: where clients send whole gradients and the server adds up nothing, which without "
-        "noise is the same method, the accuracy at noise of 8 is 0.776 in place of 0.566, and "
-        "0.835 if besides the norm is `clip` itself, in the units of gradients (the sum has 0.575 "
-        "with that norm). Composite FL itself has 0.599 after 5 rounds, 0.568 after 20 and 0.566 "
-        "after 40; that of FedDualAvg 0.763, 0.832 and 0.834. Norms of 0.3 and 0.1 in place of 1 "
-        "do not help it (0.605 and 0.613, three populations). The best rate of FedMiD and FedAvg "
-        "at large noise is the grid's smallest."
+        "rounds stays in the sum, while noise on a dual point is averaged over rounds. This is the "
+        "reason for its low accuracy: if clients send whole gradients and the server adds up "
+        "nothing, which without noise is the same method, the accuracy at noise 8 is 0.776 instead "
+        "of 0.566, and 0.835 if the norm is also `clip` itself, in the units of gradients (the sum "
+        "has 0.575 with that norm). Composite FL has 0.599 after 5 rounds, 0.568 after 20 and "
+        "0.566 after 40; FedDualAvg has 0.763, 0.832 and 0.834. Norms of 0.3 and 0.1 instead of 1 "
+        "do not help composite FL (0.605 and 0.613, three populations). The best rate of FedMiD "
+        "and FedAvg at large noise is the smallest of the grid."
     ),
     figures=figures.draw,
     captions={

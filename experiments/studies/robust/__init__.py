@@ -14,15 +14,15 @@ EXPERIMENT = Study(
     summarise=rows.summarise,
     claims=claims.claims,
     remarks=(
-        "The geometric median takes three steps from the weighted mean, which are too few for a "
-        "fifth of the weight that sends -1,000 times: of 16 points about 1 and four at -1,000 "
-        "it makes -2.9, with 5 steps 0.72, with 8 steps 0.91. With little is enough no rule is "
-        "much better than the mean in either method. In composite FL what it moves is a change "
-        "of a gradient, which the server adds up, and that is why its end points are so much "
-        "farther: where clients send whole gradients and the server adds up nothing, which "
-        "without attackers is the same method to rounding, a fifth of the weight moves the end "
-        "points by 0.12 (median), 0.11 (trimmed mean) and 0.08 (geometric median) in place of "
-        "0.80, 0.85 and 0.52."
+        "The geometric median takes three steps from the weighted mean, which are too few if a "
+        "fifth of the weight sends -1,000 times its upload: for 16 points at about 1 and four at "
+        "-1,000 it returns -2.9, with 5 steps 0.72, with 8 steps 0.91. Against the attack "
+        "little-is-enough no rule is much better than the mean in either method. In composite FL "
+        "the attack changes a gradient difference, which the server adds up, and for this reason "
+        "its end points are much farther away: if clients send whole gradients and the server adds "
+        "up nothing, which without attackers is the same method up to rounding, a fifth of the "
+        "weight moves the end points by 0.12 (median), 0.11 (trimmed mean) and 0.08 (geometric "
+        "median) instead of 0.80, 0.85 and 0.52."
     ),
     figures=figures.draw,
     captions={

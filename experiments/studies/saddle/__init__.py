@@ -13,14 +13,14 @@ EXPERIMENT = Study(
     summarise=rows.summarise,
     claims=claims.claims,
     remarks=(
-        "FedMiP as printed ends at a gap of 1.2 and 1.7, with the prox on clients alone at 0.04 "
-        "and 0.07: the source does not say which of the two it ran. FedDualAvg with ten steps ends "
-        "at 0.13 where the source has it above 1, because of its rates: each method has the best "
-        "of six pairs, and after a quarter of the rounds FedDualAvg has a gap of 0.29 at (0.03, "
-        "0.3) and of 1.05 to 4.1 at the other five. On matrices FeDualEx has both ranks at 10 and "
-        "a gap of 0.004 from round 100 with K = 1 and from round 10 with K = 10; FedDualAvg "
-        "follows at rounds 160 and 14, and FedMiP stays at 20 and at a gap of 0.39. In the end the "
-        "first two are one per cent apart; the largest client rate of the grid is best for both."
+        "FedMiP as printed ends at a gap of 1.2 and 1.7, and with the prox on clients only at 0.04 "
+        "and 0.07; the source does not state which variant it used. FedDualAvg with ten steps ends "
+        "at 0.13, but above 1 in the source, because of its rates: each method has the best of six "
+        "pairs, and after a quarter of the rounds FedDualAvg has a gap of 0.29 at (0.03, 0.3) and "
+        "of 1.05 to 4.1 at the other five. On matrices FeDualEx has both ranks at 10 and a gap of "
+        "0.004 from round 100 with K = 1 and from round 10 with K = 10; FedDualAvg follows at "
+        "rounds 160 and 14, and FedMiP stays at 20 with a gap of 0.39. At the end the first two "
+        "differ by one per cent; the largest client rate of the grid is best for both."
     ),
     figures=figures.draw,
     keys={
