@@ -26,7 +26,7 @@ def test_the_manual_shows_values_and_meanings(tmp_path):
     text = CONFIGS[[path.stem for path in CONFIGS].index("theory")].read_text("utf-8")
     path.write_text(text, "utf-8")
     told = manual(str(path), options.__name__).splitlines()
-    assert "  num_draws             of the noise, each with its negative (64)" in told
+    assert "  num_draws             draws of the noise, each with its negative (64)" in told
     said = text.partition('"""')[2].partition('"""')[0].strip().splitlines()
     at = told.index(said[0])
     assert told[at : at + len(said)] == said
