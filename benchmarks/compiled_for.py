@@ -233,7 +233,7 @@ def programs() -> dict[str, Callable[[], Compilable]]:
     for n in (25, 100, 400, 10_000):
         found[f"W4 {n:,} points"] = functools.partial(grid_of, n)
     for n in (10, 100, 1000, 10_000):
-        found[f"W6 {n:,} clients a round"] = functools.partial(many_clients, n)
+        found[f"W6 {n:,} clients per round"] = functools.partial(many_clients, n)
     for name in ("W7", "W8"):
         found[f"{name} fed_avg"] = functools.partial(of_network, name)
     found["W7 with dropout"] = functools.partial(of_network, "W7", dropout_rates=(0.25, 0.5))
@@ -617,7 +617,7 @@ def modelled(kind: str, found: Launches, operations: float, rounds: int) -> dict
 # The columns of the table.
 _COLUMNS = {
     "case": "program",
-    "kernels": "kernels a round",
+    "kernels": "kernels per round",
     "mb_moved": "MB moved",
     "temporary_mb": "temporary MB",
     "total_mb": "total MB",

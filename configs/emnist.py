@@ -16,7 +16,7 @@ The paper's main text reports no result and gives neither the radii nor the rate
 writers in a round or their epochs. The published CNN has 32 and 64 filters and 512 hidden units
 (--config.cnn_filters=32,64 --config.cnn_hidden=512), which takes twelve times as long as the one
 here. In the first runs the CNN had 30 rounds and client rates of 0.03 and 0.1, and the two-layer
-network rates of 0.03 to 0.3; rounds were cut for time, and rates moved, and nothing is claimed.
+network rates of 0.03 to 0.3; both were changed to save time, and there are no claims on them.
 """
 
 from ml_collections import ConfigDict, config_dict

@@ -54,7 +54,7 @@ def get_config():
     config.loss = "logistic"  # linear, logistic, poisson, huber, median, squared_hinge or cox
     config.time = "time"  # of loss cox: the column of survival times, in place of target
     config.event = "event"  # of loss cox: the column with 1 for an event, 0 if censored
-    config.l1_fraction = 1.0  # of the elastic net; 1 is the lasso
+    config.l1_fraction = 1.0  # share of l1 in the elastic net; 1 is the lasso
     config.groups = ""  # selected together: a CSV file of columns and groups, or lab=lab_*|crp,...
     config.group_fraction = 1.0  # of the groups' penalty; the rest is l1; 1 for trend
     config.group_penalty = "norm"  # of the columns of a group: norm, slope, fused or trend

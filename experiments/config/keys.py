@@ -54,26 +54,25 @@ _SHARED = (
     ("client_chunk_size", int, "clients computed side by side; None for a rule"),
     ("time_chunks", False, "choose client_chunk_size by timing, and store the result"),
     ("point_chunk_size", int, "points of the grid side by side; None for as many as fit in memory"),
-    ("precision", str, "of products, as jax_default_matmul_precision; None for highest"),
+    ("precision", str, "precision of products, as jax_default_matmul_precision; None for highest"),
     ("search", "grid", "grid runs all points to the end, halving fewer at each comparison"),
     ("certificate", False, "measure the KKT violation at every evaluation, with another gradient"),
     ("extend", False, "widen the grid while the best point lies at its edge"),
-    ("data_seed", 0, "what synthetic data are drawn from"),
-    ("criterion_goal", "min", "whether the least or the largest measure is best: min or max"),
-    ("criterion_within", 0.0, "points whose score is this close to the best are tied"),
+    ("data_seed", 0, "seed of synthetic data"),
+    ("criterion_goal", "min", "whether the smallest or the largest score is best: min or max"),
+    ("criterion_within", 0.0, "scores within this distance of the best are tied with it"),
     (
         "criterion_reach",
         float,
-        "a tie goes to the point that is first to "
-        "reach this; without it to the one with the lowest objective",
+        "of tied points the first that reaches this score is best; None for the lowest objective",
     ),
 )
-# Those that every config has to give, and the hyperparameters that most algorithms have.
+# Keys that every config must give, and the hyperparameters of most algorithms.
 _GIVEN = {
-    "algorithms": "what runs: names in fcojax.algorithms, or MODULE:FACTORY",
+    "algorithms": "the algorithms: names in fcojax.algorithms, or MODULE:FACTORY",
     "num_rounds": "rounds of communication",
     "criterion": "the measure that ranks points of the grid",
-    "criterion_rounds": "the last rounds, over which it is averaged",
+    "criterion_rounds": "number of last rounds over which it is averaged",
     "client_lr": "step size of clients; several values are a grid, as of all hyperparameters",
     "server_lr": "step size of the server",
     "penalty_scale": "strength of the penalty",

@@ -74,7 +74,7 @@ class Checkpoints:
         except Exception:  # as above
             leaves = []
         if not leaves or notes.pop("hash", None) != _hash(leaves, notes):
-            self.remove(step, "it does not hold what was saved")
+            self.remove(step, "its content differs from what was saved")
             return None
         return leaves
 

@@ -132,14 +132,14 @@ BUDGET = {
     "W4 100 points": 59,
     "W4 400 points": 60,
     "W4 10,000 points": 61,
-    "W6 1,000 clients a round": 27,
+    "W6 1,000 clients per round": 27,
     "W7 fed_avg": 223,
     "W7 with dropout": 227,
     "low rank fed_dual_avg": 60,
     "low rank fed_mid": 62,
     "8 devices, W1": 62,
 }
-TEMPORARY_MB = {"W2 fed_avg": 30, "W2 fed_dual_avg": 30, "W6 1,000 clients a round": 10}
+TEMPORARY_MB = {"W2 fed_avg": 30, "W2 fed_dual_avg": 30, "W6 1,000 clients per round": 10}
 IN_THE_GATE = ("W1 fed_dual_avg", "W2 fed_dual_avg")
 REST = tuple(name for name in BUDGET if name not in IN_THE_GATE)
 

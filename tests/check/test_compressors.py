@@ -33,7 +33,7 @@ def decoded_times(compressor, factor):
 
 
 def with_bits_of_the_vector(compressor):
-    """A decoder that reads the vector itself, of which only the shape is available."""
+    """A decoder may use only the shape of the vector, not its values."""
     return compressor._replace(decode=lambda hparams, encoded, key, like: 1.0 * like)
 
 

@@ -465,7 +465,7 @@ entropic = Mirror(
 
 
 def test_on_the_simplex_dual_averaging_is_exponentiated_gradient():
-    """w_{r+1} is proportional to w_r exp(-gamma grad F(w_r)); a constant added to z is not seen.
+    """w_{r+1} is proportional to w_r exp(-gamma grad F(w_r)); adding a constant to z has no effect.
 
     Since z_0 = 1 + log w_0, the constant is a factor of w_0.
     """

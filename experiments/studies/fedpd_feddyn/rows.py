@@ -138,7 +138,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
             f"eta {eta:g}": {p: float(floor_of(rows, eta, p).mean()) for p in probabilities}
             for eta in config.skip_prox_steps
         },
-        "rounds to the tolerance, by clients a round": {
+        "rounds to the tolerance, by clients per round": {
             f"eta {eta:g}": {
                 size: float(rounds_of(config, rows, eta, size).mean())
                 for size in config.cohort_sizes

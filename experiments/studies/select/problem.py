@@ -275,7 +275,7 @@ def _of_groups(config: Config, labels: np.ndarray, number: int) -> Penalty:
         )
     if kind == "fused" and fraction == 1:
         raise ValueError(
-            "group_fraction is 1, which leaves fused columns no l1 norm and so no first strength; "
+            "group_fraction is 1, so fused columns have no l1 norm and no first strength; "
             "pass less."
         )
     if kind == "trend" and fraction < 1:
