@@ -1,4 +1,4 @@
-"""What the terminal says: numbers short, but never so short that they contradict the verdict."""
+"""Output of the terminal: short numbers that never contradict the verdict."""
 
 import pytest
 from rich.console import Console
