@@ -112,7 +112,7 @@ def test_pages_for_users_name_what_a_wheel_has():
 
 
 def skeleton(name):
-    """Import a file of docs/skeletons, like a user who copied it."""
+    """Import a file of docs/skeletons, as somebody who copied it would."""
     path = DOCS / "skeletons" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"skeleton_{name}", path)
     module = importlib.util.module_from_spec(spec)

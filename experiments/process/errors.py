@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
-# The exit code for mistakes of the user and conditions of the machine.
+# The exit code of mistakes of the user and conditions of the machine.
 CANNOT = 2
 
 
@@ -77,7 +77,7 @@ def silence_orbax_threads() -> None:
             threading.__excepthook__(args)
 
     def report_dropped(args: Any) -> None:
-        # Tensorstore's threads report to an event loop that the first error has closed.
+        # Threads of tensorstore report to an event loop that the first error has closed.
         if str(args.exc_value) != "Event loop is closed":
             sys.__unraisablehook__(args)
 

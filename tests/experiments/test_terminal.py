@@ -1,4 +1,4 @@
-"""Output of the terminal: short numbers that never contradict the verdict."""
+"""What the terminal says: numbers short, but never so short that they contradict the verdict."""
 
 import pytest
 from rich.console import Console

@@ -1,9 +1,9 @@
 """A federation of three sites in processes of Flower on this machine.
 
 It starts a SuperLink and three SuperNodes on free ports of 127.0.0.1 and calls ``flwr run``: one
-reply comes after its round, one upload is cut off, and one SuperNode is killed and restarted. Every
-process is ended by its id, also after a failure. The processes of Flower import this module for
-their apps; the environment variable ``FCOJAX_SITES`` selects the run.
+answer comes after its round, one upload is cut off, and one SuperNode is killed and started again.
+Every process is ended by its id, also after a failure. The processes of Flower import this module
+for their apps; the environment variable ``FCOJAX_SITES`` says what to run.
 """
 
 import contextlib

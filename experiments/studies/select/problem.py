@@ -323,9 +323,7 @@ def groups(text: str) -> dict[str, list[str]]:
     lines = None
     with contextlib.suppress(OSError, UnicodeDecodeError):
         lines = Path(text).read_text("utf-8-sig").splitlines()
-    if (
-        lines is None
-    ):  # raised here, because the command would print an OSError if it were the cause
+    if lines is None:  # raised here: as the cause, an OSError would be what the command prints
         what = "cannot be read as text" if os.path.exists(text) else "is no file"
         raise ValueError(
             f"groups is {text!r}, which {what}; pass a CSV file of columns and groups, or "
