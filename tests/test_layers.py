@@ -102,9 +102,8 @@ def is_allowed(own, other):
     top, its = other.split(".")[0], room(other)
     if top not in ("fcojax", "experiments", "benchmarks", "configs") or own == its:
         return True
-    if (
-        own == "engine" and its == "algorithms"
-    ):  # the type of an algorithm and local work, but no method
+    # The type of an algorithm and local work, but no method.
+    if own == "engine" and its == "algorithms":
         return other.removeprefix("fcojax.algorithms.") in ("base", "local", "work")
     if own in CORE:
         return its in CORE and CORE.index(its) < CORE.index(own)

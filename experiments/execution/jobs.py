@@ -88,9 +88,8 @@ def placed(
       remember: the file in which timed chunk sizes are kept.
     """
     keys = keys_of(settings.seeds)
-    if (
-        job.plan.aggregator.noisy
-    ):  # the difference of two releases with the same noise would have no noise
+    # The difference of two releases with the same noise would have no noise.
+    if job.plan.aggregator.noisy:
         keys = jax.vmap(jax.random.fold_in, (0, None))(keys, zlib.crc32(job.label.encode()))
     train, validation = problem.train, problem.validation
 

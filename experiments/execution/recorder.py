@@ -132,10 +132,8 @@ class Recorder:
         optimum = self._optimum(self.points[point].get("penalty_scale"))
         if optimum is not None:
             row["suboptimality"] = row["objective"] - optimum
-        for name in (
-            "bytes_up",
-            "bytes_down",
-        ):  # a block has the sum since the last row, a row the sum so far
+        # A block has the bytes since the last row, a row the bytes so far.
+        for name in ("bytes_up", "bytes_down"):
             before = last[name] if last else 0
             row[name] = before + round(row.get(name, 0))
         row = tidy.plain(row)

@@ -218,9 +218,8 @@ def test_a_factory_is_called_with_the_geometry_it_names_and_makes_an_algorithm(f
         algorithms.build("needy", mine.needy, None, known)
     with pytest.raises(ValueError, match="returned a function"):
         algorithms.build("maker", mine.maker, None, known)
-    with pytest.raises(
-        TypeError, match="has no len"
-    ):  # an error in the user's code keeps its traceback
+    # An error in the user's code keeps its traceback.
+    with pytest.raises(TypeError, match="has no len"):
         algorithms.build("broken", mine.broken, None, known)
     fixed = takes(mine.Rates, "mirror")(mine.needy)
     assert isinstance(algorithms.build("needy", fixed, None, known), fcojax.algorithms.Algorithm)

@@ -55,7 +55,7 @@ def test_a_warning_names_its_first_round():
 
 
 def test_a_sound_curve_is_judged_from_its_last_evaluation():
-    """If the rows before were sound, the last evaluation gives the verdict of all, at every length."""
+    """After sound rows the last evaluation alone gives the verdict on all, at every length."""
     rounds, values = curve(5.0, 3.0, 2.5, 2.5, 2.5, 2.5, 2.5, 90.0, 2.5)
     flags = {"beyond_reach": [0.0] * 6 + [0.2] + [0.0] * 2}
     sound = True
