@@ -14,7 +14,7 @@ EXPERIMENT = Study(
     claims=claims.claims,
     remarks=(
         "With server steps of 2 in the grid, composite FL and the normal map need one or two "
-        "exchanges less than ProxGD if the Hessians differ; with --config.server_lr=1.0 they need "
+        "exchanges fewer than ProxGD if the Hessians differ; with --config.server_lr=1.0 they need "
         "28, and ProxGD 21. A round of MimeSVRG has two exchanges. With shared Hessians it has not "
         "converged after 6,000 rounds of the safe step, which are too few: after 12,000 its "
         "distance is 4.2e-12. FedAvg with subgradients is the only method with a ratio below 1.8: "

@@ -280,8 +280,8 @@ def _of_groups(config: Config, labels: np.ndarray, number: int) -> Penalty:
         )
     if kind == "trend" and fraction < 1:
         raise ValueError(
-            f"group_fraction is {fraction}, but the prox of l1 plus trend filtering has no closed "
-            "form; pass 1, or --config.group_penalty=fused."
+            f"group_fraction is {fraction}, but the prox of l1 plus trend filtering is not "
+            "one prox after the other; pass 1, or --config.group_penalty=fused."
         )
     parts: list[tuple[Penalty, np.ndarray]] = []
     for label in range(number):
