@@ -1,6 +1,6 @@
 """The sections of ``benchmarks.accelerator``; each runs in its own process.
 
-A section is a generator of rows. A row's ``failed`` says why there is no number in it.
+A section is a generator of rows. A row without a number has the reason in ``failed``.
 """
 
 from collections.abc import Callable, Iterator

@@ -85,7 +85,7 @@ def _run(watch: Watch) -> int:
             what = "the config is missing; type fcojax run NAME|FILE.py --workdir=DIR"
         raise UserError(f"{what}; `fcojax configs` lists the shipped ones.")
     if not options.WORKDIR.value:
-        raise UserError("--workdir=DIR is missing; it says where results go.")
+        raise UserError("--workdir=DIR is missing; pass the folder for the results.")
     if options.WORKDIR.value.startswith("-"):
         raise UserError(f"--workdir is {options.WORKDIR.value}, a flag; pass --workdir=DIR.")
     chosen = exporters.find(_writers())

@@ -30,7 +30,7 @@ def library() -> dict[str, Factory]:
 
 
 def find(names: Sequence[str], sweep: Sweep) -> dict[str, Factory]:
-    """Return the factory behind each name, by label; raise ``ValueError`` with one sentence.
+    """Return the factory of each name, by label; raise ``ValueError`` for the first mistake.
 
     The label of ``MODULE:FACTORY`` is ``FACTORY``.
     """
@@ -56,7 +56,7 @@ def find(names: Sequence[str], sweep: Sweep) -> dict[str, Factory]:
 
 def build(label: str, factory: Factory, loss: Loss, known: Mapping[str, Any]) -> Algorithm:
     """Call a factory with the loss and the geometry that it declares."""
-    # A factory whose Hparams were set without takes() is called with the loss alone.
+    # A factory whose Hparams were set without takes() is called with only the loss.
     names: tuple[str, ...] = getattr(factory, "geometry", ())
     given = [loss, *(known[name] for name in names)]
     try:

@@ -18,9 +18,9 @@ class ConfigFile(NamedTuple):
     """What a config file defines.
 
     Attributes:
-      get_config: everything that can be set with ``--config.KEY=VALUE``.
+      get_config: returns the config, whose keys ``--config.KEY=VALUE`` sets.
       quick: shrinks a config, in place, to a run of under a minute.
-      experiment: what is run.
+      experiment: the sweep or study.
       summary: the first paragraph of the file's docstring.
     """
 

@@ -81,7 +81,7 @@ def prepared_sweep(sweep: Sweep, config: ConfigDict, settings: Settings) -> Exec
     problem, penalty = sweep.problem(config), sweep.penalty(config)
     jobs = build(sweep, config, settings, problem, penalty)
     settings, stopped = within_budget(jobs, settings)
-    for job in jobs:  # what is not accounted is refused before anything runs
+    for job in jobs:  # runs that cannot be accounted are refused before they start
         epsilon = epsilons_of(job, settings)
         _ = epsilon and epsilon(0, 1)
     measure, known = settings.criterion.measure, columns(problem, sweep)

@@ -66,7 +66,7 @@ def build(
             algorithm = uploads.compressed_broadcast(algorithm, settings.broadcast)
         grid = jax.device_get(settings.grids[label])  # points are taken between blocks
         require_run(algorithm, plan, take(grid, 0), train, jax.random.key(0))
-        if not on_disk(train):  # codec and aggregator depend on what is uploaded
+        if not on_disk(train):  # codec and aggregator depend on the uploads
             key = jax.random.key(0)
             begin = functools.partial(start, algorithm, key=key, plan=plan)
             params = jax.eval_shape(lambda: problem.init(jax.random.key(0)))
@@ -81,10 +81,10 @@ def placed(
     """Place a job on the devices.
 
     Args:
-      job: what to run.
-      problem: on what.
-      settings: of the sweep.
-      observe: what is measured after each block, on the clients and the validation clients.
+      job: the job.
+      problem: the problem.
+      settings: the settings of the sweep.
+      observe: the measures after each block, on the clients and the validation clients.
       remember: the file in which timed chunk sizes are kept.
     """
     keys = keys_of(settings.seeds)

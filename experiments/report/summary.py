@@ -74,7 +74,7 @@ def rank(seeds: dict[int, list[Row]], criterion: Criterion) -> tuple[float, floa
 
 
 def leader(points: dict[tuple, dict[int, list[Row]]], criterion: Criterion) -> tuple:
-    """Return the best point; ties are broken as ``Criterion`` says."""
+    """Return the best point; ``Criterion`` describes how ties are broken."""
     found = {point: score(seeds, criterion) for point, seeds in points.items()}
     top = max(found.values()) if criterion.goal == "max" else min(found.values())
     tied = [

@@ -28,8 +28,8 @@ class Row:
       penalty: the penalty under test.
       point: a float64 point of the space; only its structure and shapes matter.
       indicator: whether psi is 0 on a set and infinite outside, so that the prox is a projection.
-      member: ``(flat point, scale) -> flat point of the domain``, any map onto (part of) the domain
-        that does not use the prox. ``None``: psi is finite everywhere.
+      member: ``(flat point, scale) -> flat point of the domain``, any map into the domain that does
+      not use the prox. ``None``: psi is finite everywhere.
       ball: whether the set is a ball with the scale as its radius.
       free: whether step 0 and scale 0 both mean no penalty.
       nested: whether the prox composes two maps with kinks, where the chain rule may fail.

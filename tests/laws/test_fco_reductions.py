@@ -442,7 +442,7 @@ stiff = quadratic_mirror(
 def test_mirror_descent_under_a_stiffer_mirror_takes_shorter_steps(server_prox, power):
     """Under h = q|w|^2/2 both rates are divided by q, for the server adds w's to grad h(w) = q w.
 
-    A prox of time t becomes one of t/q. On the clients that is what a rate of eta_c/q has anyway;
+    A prox of time t becomes one of t/q. On the clients a rate of eta_c/q has this effect already;
     on the server, where the product of the rates has lost q twice, the strength makes up for one.
     """
     rates, short = (

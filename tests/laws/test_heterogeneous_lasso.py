@@ -38,7 +38,7 @@ def task():
 
 
 def corrected(share=1.0):
-    """1 / (K L), the safe step of K local steps; gamma for the one that has it."""
+    """Return 1 / (K L), the safe step of K local steps; gamma for the method that has one."""
     return {"client_lr": share / (K * task().smoothness), "prox_step": 4 / task().smoothness}
 
 

@@ -87,7 +87,7 @@ def skipping():
 
 
 def test_a_skipped_round_is_a_proximal_point_step_on_the_clients_own_loss():
-    """After an exact solve the anchor is x_i - eta grad f_i(x_i), and so the next answer is
+    """After an exact solve the anchor is x_i - eta grad f_i(x_i), and so the next solution is
     prox_{eta f_i}(x_i)."""
     states = skipping()
     skipped = ~states.server.synced

@@ -49,7 +49,7 @@ def prox_gd(problem, by, step):
 
 
 def composite_fl(problem, by):
-    """Zhang, Hu and Johansson: the correction from what the server broadcasts before its prox."""
+    """Zhang, Hu and Johansson: the correction from the broadcast before the server's prox."""
     eta, length = by.client_lr, by.server_lr * by.client_lr * by.num_steps
     x, corrections = problem.start, 0 * problem.slopes
     for _ in range(by.num_rounds):
