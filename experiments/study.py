@@ -131,7 +131,7 @@ def check(experiment: "Experiment", config: ConfigDict) -> None:
 
 
 def _flattened(config: ConfigDict, section: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the keys and values, those of sections as ``own.scale``."""
+    """Yield the keys and values; keys of a section have its prefix, as ``own.scale``."""
     for key, value in config.items():
         if isinstance(value, ConfigDict):
             yield from _flattened(value, f"{section}{key}.")

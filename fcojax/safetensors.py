@@ -29,6 +29,9 @@ _CODES = {
 }
 _DTYPES = {code: jnp.dtype(name) for name, code in _CODES.items()}
 _METADATA = "__metadata__"
+_MOST_AXES = 64  # of numpy
+# JSON that is nested too deeply to be read is a RecursionError.
+_UNREADABLE = AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError
 
 
 def dumps(params: PyTree, metadata: dict[str, str] | None = None) -> bytes:
@@ -89,7 +92,7 @@ def loads(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         metadata = header.pop(_METADATA, {})
         body = memoryview(data)[8 + size :]
         arrays = {name: _array(body, **entry) for name, entry in header.items()}
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+    except _UNREADABLE as error:
         raise ValueError(f"these {len(data)} bytes are no safetensors file: {error}.") from error
     return arrays, metadata
 
@@ -168,6 +171,8 @@ def load(path: str | os.PathLike, like: PyTree = None) -> PyTree:
 def _array(body: memoryview, dtype: str, shape: list[int], data_offsets: list[int]) -> np.ndarray:
     if dtype not in _DTYPES:
         raise ValueError(f"the dtype {shown(dtype)} is none of {_listed()}")
+    if len(shape) > _MOST_AXES:  # before the product of a million lengths
+        raise ValueError(f"an array has {len(shape)} axes")
     begin, end = data_offsets
     size = math.prod(shape) * _DTYPES[dtype].itemsize
     if not 0 <= begin <= end <= len(body) or end - begin != size or min([0, *shape]) < 0:

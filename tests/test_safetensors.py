@@ -72,6 +72,8 @@ def header(**entry):
         header(data_offsets=[-8, 0]),
         header(data_offsets=[0]),
         header(more=1),
+        header(shape=[2**60] * 100_000),
+        (200_000).to_bytes(8, "little") + b"[" * 100_000 + b"]" * 100_000,
     ],
 )
 def test_damaged_files_are_refused_in_a_sentence(data):

@@ -9,12 +9,14 @@ import json
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from fcojax import safetensors
 from fcojax.extend import validated
+from fcojax.flower.answers import LOG, BadAnswer, plain
 from fcojax.flower.federation import Federation
+from fcojax.flower.joining import introduced
 from fcojax.flower.loop import Report, Transport, coordinate
 from fcojax.flower.site import SOLVE, answer
 from fcojax.types import Count, Key, Positive, PyTree
@@ -76,6 +78,7 @@ def server_app(
     eval_every: Count = 1,
     tolerance: Any = None,
     timeout: Positive = 600.0,
+    nodes: dict[str, int] | None = None,
     progress: Report | None = None,
 ) -> Any:
     """Return the ServerApp.
@@ -95,6 +98,8 @@ def server_app(
       tolerance: stop when the violation is at most this; ``None`` for all rounds.
       timeout: seconds to wait for sites before the first round, and for answers in each; a later
         answer is a lost upload.
+      nodes: the ids of the SuperNodes by the names of their sites, where Flower ties ids to keys;
+        as for ``over_grid``.
       progress: called with the metrics of every round; by default they are printed.
 
     Example:
@@ -121,7 +126,7 @@ def server_app(
 
         model, _ = coordinate(
             federation,
-            over_grid(grid, num_sites, float(timeout)),
+            over_grid(grid, num_sites, float(timeout), nodes),
             key,
             num_rounds=num_rounds,
             run=f"{context.run_id}",
@@ -135,15 +140,22 @@ def server_app(
     return app
 
 
-def over_grid(grid: Any, num_sites: int, timeout: float) -> Transport:
+def over_grid(
+    grid: Any, num_sites: int, timeout: float, nodes: dict[str, int] | None = None
+) -> Transport:
     """Return the transport of a Flower Grid.
 
-    A site whose SuperNode has come back under another id is asked for its name again.
+    A site is known by the name that it gives, and one whose SuperNode has come back under another
+    id is asked again. So whoever may connect may take the name of a site, unless ``nodes`` says
+    which SuperNode has it.
 
     Args:
       grid: Flower's.
       num_sites: number of sites to wait for.
       timeout: seconds to wait for sites, and for the answers to a message.
+      nodes: the ids of the SuperNodes by the names of their sites; no other is asked. Flower ties
+        an id to a key if the SuperLink has ``--enable-supernode-auth``: ``flwr supernode register``
+        prints the id.
 
     Example:
       >>> def main(grid, context):  # of a ServerApp
@@ -151,10 +163,17 @@ def over_grid(grid: Any, num_sites: int, timeout: float) -> Transport:
       ...     return fcojax.flower.path(federation, transport, key, strengths=10)
     """
     flower = _flower()
-    nodes: dict[int, str] = {}  # the name of the site at each node
+    names: dict[int, str | None] = {}  # of the site at each node, None if it has none
+    told: set[int] = set()
     invitations: list[bytes] = []
 
-    def send(messages: dict[int, bytes]) -> dict[int, bytes]:
+    def tell(node: int, what: str) -> None:
+        """Log what is wrong with a node, once."""
+        if node not in told:
+            told.add(node)
+            LOG.warning("node %d: %s", node, plain(what))
+
+    def send(messages: dict[int, bytes]) -> dict[int, Any]:
         kinds = {node: safetensors.loads(one)[1]["kind"] for node, one in messages.items()}
         outgoing = [
             flower.app.Message(
@@ -171,13 +190,30 @@ def over_grid(grid: Any, num_sites: int, timeout: float) -> Transport:
             if not found and time.monotonic() > end:
                 break
             time.sleep(0.0 if found else _POLL_SECONDS)
-        return dict(_contents(replies))
+        for reply in replies:
+            if reply.has_error():
+                tell(reply.metadata.src_node_id, f"its app has failed: {reply.error.reason}")
+        # An app that failed has no answer.
+        sound = [reply for reply in replies if not reply.has_error()]
+        return {reply.metadata.src_node_id: _content(reply) for reply in sound}
 
     def meet() -> list[bytes]:
-        unknown = [node for node in grid.get_node_ids() if node not in nodes]
-        replies = send(dict.fromkeys(unknown, invitations[0]))
-        nodes.update({node: _site(reply) for node, reply in replies.items()})
-        return list(replies.values())
+        allowed = grid.get_node_ids()
+        if nodes is not None:
+            allowed = [node for node in allowed if node in nodes.values()]
+        found = []
+        unknown = [node for node in allowed if node not in names]
+        for node, reply in send(dict.fromkeys(unknown, invitations[0])).items():
+            try:
+                names[node] = name = introduced(reply)[1]
+                if nodes is not None and nodes.get(name) != node:
+                    raise BadAnswer(f"it introduces itself as site {name}, which is another node.")
+            except BadAnswer as error:
+                names[node] = None  # not to be asked again
+                tell(node, f"it is refused: {error}")
+            else:
+                found.append(reply)
+        return found
 
     def join(message: bytes) -> list[bytes]:
         invitations[:] = [message]
@@ -196,9 +232,10 @@ def over_grid(grid: Any, num_sites: int, timeout: float) -> Transport:
         meet()
         online = set(grid.get_node_ids())
         # The last one to come under a name has it.
-        places = {name: node for node, name in nodes.items() if node in online}
-        replies = send({places[name]: one for name, one in messages.items() if name in places})
-        return {nodes[node]: reply for node, reply in replies.items()}
+        places = {name: node for node, name in names.items() if name and node in online}
+        asked = {places[name]: name for name in messages if name in places}
+        replies = send({node: messages[name] for node, name in asked.items()})
+        return {asked[node]: reply for node, reply in replies.items() if node in asked}
 
     return Transport(join, exchange)
 
@@ -248,18 +285,12 @@ def _record(flower: Any, content: bytes) -> Any:
     return flower.app.RecordDict({_RECORD: flower.app.ConfigRecord({_VALUE: content})})
 
 
-def _contents(replies: Iterable[Any]) -> Iterable[tuple[int, bytes]]:
-    """Yield the answers by node; an app that failed has none."""
-    for reply in replies:
-        node = reply.metadata.src_node_id
-        if reply.has_error():
-            print(f"node {node} has failed: {reply.error.reason}")
-        else:
-            yield node, reply.content[_RECORD][_VALUE]
-
-
-def _site(reply: bytes) -> str:
-    return safetensors.loads(reply)[1]["site"]
+def _content(reply: Any) -> Any:
+    """Return what a node has sent in the place of the bytes, ``None`` for nothing."""
+    try:
+        return reply.content[_RECORD][_VALUE]
+    except (KeyError, TypeError):
+        return None
 
 
 def _flower() -> Any:

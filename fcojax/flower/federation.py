@@ -48,7 +48,9 @@ class Federation:
       params: the start point. The server's counts; of the sites' only the shapes do.
       loss: one loss per example, for the certificate; ``None`` without one.
       penalty: psi, for the certificate.
-      weights: the p_m, as for ``fcojax.from_rows``; in the order of the sites' names.
+      weights: the p_m. The server's count: by the names of the sites, then no other site takes
+        part; or as for ``fcojax.from_rows``, in the order of the sites' names. ``"examples"`` are
+        the numbers of rows that the sites say they have.
 
     Example:
       >>> import fcojax, jax.numpy as jnp

@@ -1,15 +1,25 @@
 """Before the first round: sites introduce themselves, and some are refused."""
 
+import functools
 import json
-from typing import NamedTuple
+import re
+from typing import Any, NamedTuple
 
 import jax
 
 from fcojax import safetensors
 from fcojax.extend import validated
+from fcojax.flower.answers import BadAnswer, plain, read
 from fcojax.flower.federation import Federation, difference
 from fcojax.flower.site import site_hash
 from fcojax.types import PyTree
+
+_MOST_LETTERS, _MOST_AXES = 100, 32
+MOST_ROWS = 2**31 - 1  # rows are counted in int32
+_DTYPES = {
+    *("bool", "bfloat16", "float16", "float32", "float64", "complex64", "complex128"),
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+}
 
 
 class Site(NamedTuple):
@@ -50,6 +60,8 @@ def invitation(federation: Federation, run: str) -> bytes:
 def admitted(federation: Federation, reply: bytes) -> Site:
     """Return the site that introduced itself; raise ``ValueError`` for one of another federation.
 
+    What it says of its name and the number of its rows is believed.
+
     Args:
       federation: what is agreed on.
       reply: its answer to ``invitation``.
@@ -65,25 +77,79 @@ def admitted(federation: Federation, reply: bytes) -> Site:
       >>> flower.admitted(federation, replies[0]).columns["a"].shape
       (2,)
     """
-    _, facts = safetensors.loads(reply)
-    name = facts["site"]
-    theirs = json.loads(facts["description"])
+    facts, name = introduced(reply)
+    try:
+        return _admitted(federation, name, facts)
+    except BadAnswer as error:
+        raise ValueError(f"site {name} is refused: {error}") from None
+
+
+def introduced(reply: Any) -> tuple[dict[str, str], str]:
+    """Return the facts of an introduction, and the name of its site; raise ``BadAnswer``.
+
+    Args:
+      reply: a site's answer to ``invitation``.
+    """
+    _, facts = read(reply)
+    name = facts.get("site", "")
+    if not name or not name.isprintable() or len(name) > _MOST_LETTERS:
+        raise BadAnswer(
+            f"the name of its site is '{plain(name, _MOST_LETTERS)}'; pass 1 to {_MOST_LETTERS} "
+            "printable letters."
+        )
+    return facts, name
+
+
+def _admitted(federation: Federation, name: str, facts: dict[str, str]) -> Site:
+    if facts.get("kind") != "join":
+        raise BadAnswer("it answers another message than the invitation.")
+    try:
+        theirs, shapes = json.loads(facts["description"]), json.loads(facts["columns"])
+        size, program = facts["num_examples"], facts["program"]
+    except (KeyError, RecursionError, ValueError) as error:
+        raise BadAnswer(f"its introduction cannot be read: {plain(error)}.") from None
+    if not isinstance(theirs, dict):
+        raise BadAnswer("its introduction has no description by name.")
     wrong = difference(federation.description, theirs, "at the server")
     if wrong is not None:
         raise ValueError(
-            f"site {name} runs another federation: {wrong}; start both from the same code."
+            f"site {name} runs another federation: {plain(wrong)}; start both from the same code."
         )
-    size = int(facts["num_examples"])
-    columns = jax.tree.map(
-        lambda column: jax.ShapeDtypeStruct((size, *column[1:]), column[0]),
-        json.loads(facts["columns"]),
-        is_leaf=lambda column: isinstance(column, list) and isinstance(column[0], str),
-    )
-    ours, theirs = site_hash(federation, columns), facts["program"]
+    if not re.fullmatch("[1-9][0-9]{0,9}", size) or int(size) > MOST_ROWS:
+        raise BadAnswer(
+            f"the number of its rows is '{plain(size)}'; pass a number from 1 to {MOST_ROWS}."
+        )
+    if not re.fullmatch("[a-z]+ [0-9a-f]{64}", program):
+        raise BadAnswer(f"its program is '{plain(program)}', which is no hash.")
+    columns = jax.tree.map(functools.partial(_column, int(size)), shapes, is_leaf=_is_column)
+    if not jax.tree.leaves(columns):
+        raise BadAnswer("its rows have no columns.")
+    try:
+        ours = site_hash(federation, columns)
+    except Exception as error:  # the loss is anybody's code, and these columns are anybody's too
+        raise BadAnswer(
+            f"the algorithm does not take its columns, {plain(columns)}: {plain(error)}"
+        ) from None
     # Other backends compute the same in other programs.
-    if ours.split()[0] == theirs.split()[0] and ours != theirs:
+    if program.partition(" ")[0] == ours.partition(" ")[0] and ours != program:
         raise ValueError(
             f"site {name} runs another program of the same name, such as another loss; start both "
             "from the same code."
         )
-    return Site(name, size, columns)
+    return Site(name, int(size), columns)
+
+
+def _is_column(value: Any) -> bool:
+    """Whether a part of the columns stands for one, as a list of its dtype and its lengths."""
+    return isinstance(value, list) and bool(value) and isinstance(value[0], str)
+
+
+def _column(size: int, column: Any) -> jax.ShapeDtypeStruct:
+    """Return the shape of a column of so many rows."""
+    if not _is_column(column) or column[0] not in _DTYPES:
+        raise BadAnswer(f"a column is {plain(column)}, which is no dtype with a shape.")
+    shape = column[1:]
+    lengths = all(type(length) is int and 0 < length <= MOST_ROWS for length in shape)
+    if not lengths or len(shape) > _MOST_AXES:
+        raise BadAnswer(f"a column has the shape {plain(shape)}.")
+    return jax.ShapeDtypeStruct((size, *shape), column[0])

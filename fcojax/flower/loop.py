@@ -3,13 +3,16 @@
 import os
 import secrets
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from fcojax.extend import VIOLATION, validated
 from fcojax.flower import checkpoints as saved
+from fcojax.flower.answers import BadAnswer
 from fcojax.flower.federation import Federation, described
 from fcojax.flower.joining import Site, admitted, invitation
 from fcojax.flower.server import Server, ServerProgress
@@ -26,7 +29,8 @@ class Transport(NamedTuple):
       join: ``(message) -> replies``: sends one message to every site and waits for all that are
         expected.
       exchange: ``(messages) -> replies``: sends a message to each of these sites, by name, and
-        returns the answers that came in time, by name.
+        returns the answers that came in time, by name. That an answer came from the site of this
+        name is the transport's promise; what is in it is checked.
 
     Example:
       >>> from fcojax.flower import Transport
@@ -51,6 +55,9 @@ def coordinate(
     progress: Report | None = None,
 ) -> tuple[Params, list[dict[str, float]]]:
     """Run the rounds of a federation.
+
+    An answer that is not in order is a lost upload, and its site is logged once. Warns if no round
+    has changed the model.
 
     Args:
       federation: what is agreed on.
@@ -136,7 +143,27 @@ def _coordinated(
             progress(history[-1])
         if tolerance is not None and measures.get(VIOLATION, tolerance + 1) <= tolerance:
             break
+    _warn_if_idle(history)
     return server.model(now), history
+
+
+def _warn_if_idle(history: list[dict[str, float]]) -> None:
+    """Warn if no round has changed the model, or, as ``run`` does, of one that was not finite."""
+    counts = {
+        name: [row.get(name, 0.0) for row in history]
+        for name in ("participants", "dropped", "lost", "left_out", "refused")
+    }
+    participants, dropped, lost, left_out, refused = map(np.array, counts.values())
+    idle = (participants <= dropped + lost + left_out) | (refused > 0)
+    nonfinite = ((participants > 0) & (dropped >= participants)) | (refused > 0)
+    if history and (idle.all() or nonfinite.any()):
+        which = "none" if idle.all() else f"only {(~idle).sum()}"
+        warnings.warn(
+            f"{which} of {len(history)} rounds have changed the model: {lost.sum():g} uploads were "
+            f"lost, {dropped.sum():g} not finite and {left_out.sum():g} left out, and "
+            f"{refused.sum():g} steps were not finite.",
+            stacklevel=5,
+        )
 
 
 def drawn_name() -> str:
@@ -146,7 +173,15 @@ def drawn_name() -> str:
 
 def met(federation: Federation, transport: Transport, run: str) -> list[Site]:
     """Return the sites that introduced themselves, by their names."""
-    sites = [admitted(federation, reply) for reply in transport.join(invitation(federation, run))]
+    replies, sites = transport.join(invitation(federation, run)), []
+    for index, reply in enumerate(replies):
+        try:
+            sites.append(admitted(federation, reply))
+        except BadAnswer as error:
+            raise ValueError(
+                f"answer {index + 1} of {len(replies)} to the invitation has no name, and its site "
+                f"is refused: {error}"
+            ) from None
     if not sites:
         raise ValueError("no site has answered; start the sites, or wait for them longer.")
     return sorted(sites, key=lambda site: site.name)
@@ -192,5 +227,10 @@ def _certificate(
 
 
 def _traffic(messages: dict[str, bytes], replies: dict[str, bytes]) -> dict[str, float]:
-    down, up = (float(sum(map(len, each.values()))) for each in (messages, replies))
+    down, up = (float(sum(map(num_bytes, each.values()))) for each in (messages, replies))
     return {"bytes_down": down, "bytes_up": up}
+
+
+def num_bytes(sent: Any) -> int:
+    """Return the number of bytes of a message, 0 for what a site sends instead of bytes."""
+    return len(sent) if isinstance(sent, bytes) else 0

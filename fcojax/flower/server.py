@@ -5,13 +5,14 @@ clients.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcojax import ClientData, Draw, Plan, safetensors
+from fcojax import ClientData, Draw, Plan, safetensors, tree
 from fcojax.algorithms import ClientResult
 from fcojax.extend import (
     AGGREGATE,
@@ -35,9 +36,10 @@ from fcojax.extend import (
     server_step,
     violation_at,
 )
+from fcojax.flower.answers import BadAnswer, Judge, Value, filled, plain, read
 from fcojax.flower.federation import Federation
-from fcojax.flower.joining import Site
-from fcojax.flower.site import Forms, Keys, decoded_traced, forms
+from fcojax.flower.joining import MOST_ROWS, Site
+from fcojax.flower.site import EncodedUpload, Forms, Keys, decoded_traced, forms
 from fcojax.types import Array, Key, PyTree
 
 PURPOSES = CLIENT, BATCHES, ENCODE  # of the keys of one site in ``Keys``
@@ -61,10 +63,25 @@ class ServerProgress(NamedTuple):
     counted: np.ndarray
 
 
-class Server:
-    """The server of a federation: pure functions of its ``ServerProgress``.
+class Gradients(NamedTuple):
+    """What the sites say of a point.
 
     Attributes:
+      losses: the mean loss of each site of positive weight.
+      gradient: of F.
+      nonfinite: names of the sites whose loss or gradient is not finite.
+    """
+
+    losses: Array
+    gradient: PyTree
+    nonfinite: list[str]
+
+
+class Server:
+    """The server of a federation: functions of its ``ServerProgress``.
+
+    Attributes:
+      judge: reads the answers; all that a server remembers itself.
       sites: the sites, sorted by name; their order is that of the clients.
       data: their sizes and weights, without rows.
 
@@ -86,27 +103,41 @@ class Server:
       (3.0, 1.0)
     """
 
-    def __init__(self, federation: Federation, sites: list[Site], run: str):
+    def __init__(
+        self, federation: Federation, sites: list[Site], run: str, judge: Judge | None = None
+    ):
         """Fix who takes part.
 
         Args:
           federation: what is agreed on.
           sites: those that introduced themselves.
           run: a name of the run; what sites kept of another one does not count.
+          judge: of the answers, if runs share one.
         """
         self.sites = sorted(sites, key=lambda site: site.name)
-        names = np.array([site.name for site in self.sites])
-        if len({site.name for site in sites}) < len(sites):
-            raise ValueError(f"two sites have one name among {names.tolist()}; rename one.")
-        columns = {str(jax.tree.map(lambda x: (x.shape[1:], x.dtype), s.columns)) for s in sites}
-        if len(columns) > 1:
-            raise ValueError(f"the sites have different columns: {' and '.join(sorted(columns))}.")
+        names = [site.name for site in self.sites]
+        twice = [name for name, next_one in zip(names, names[1:], strict=False) if name == next_one]
+        if twice:
+            raise ValueError(f"two sites have one name, {twice[0]}; rename one.")
+        columns = [str(jax.tree.map(lambda x: (x.shape[1:], x.dtype), s.columns)) for s in sites]
+        for site, column in zip(sites, columns, strict=True):
+            if column != columns[0]:
+                raise ValueError(
+                    f"the sites {sites[0].name} and {site.name} have different columns: "
+                    f"{plain(columns[0])} and {plain(column)}."
+                )
+        sizes = np.array([site.num_examples for site in self.sites])
+        if sizes.sum() > MOST_ROWS:
+            largest = self.sites[int(np.argmax(sizes))]
+            raise ValueError(
+                f"the sites have {sizes.sum()} rows in all, {largest.num_examples} of them site "
+                f"{largest.name}, and {MOST_ROWS} are the most."
+            )
+        self.judge = judge or Judge()
         self._federation, self._run = federation, run
         self._plan: Plan = federation.plan
-        sizes = np.array([site.num_examples for site in self.sites])
-        self._weights = jnp.asarray(
-            in_range(checked_weights(federation.weights, sizes), names), jnp.result_type(float)
-        )
+        weights = checked_weights(_in_order(federation.weights, names), sizes)
+        self._weights = jnp.asarray(in_range(weights, np.array(names)), jnp.result_type(float))
         self.data = ClientData(
             examples=(),
             offsets=jnp.asarray(np.concatenate([[0], np.cumsum(sizes)]), jnp.int32),
@@ -187,7 +218,8 @@ class Server:
     ) -> tuple[ServerProgress, dict[str, float]]:
         """Return the progress after a round, and its metrics and counts.
 
-        An answer that is missing, or that belongs to an earlier round, is a lost upload.
+        An answer that is missing, that belongs to an earlier round or is not in order is a lost
+        upload.
 
         Args:
           progress: the progress before the round.
@@ -197,7 +229,10 @@ class Server:
         members = np.asarray(draw.indices)
         form = self._forms.decoded, self._forms.result.metrics
         zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), form)
-        found = [self._read(progress, client, replies) for client in members]
+        found = [
+            self._read(progress, client, replies) if is_asked else None
+            for client, is_asked in zip(members, asked, strict=True)
+        ]
         arrives = np.array([one is not None for one in found])
         if draw.arrives is not None:
             arrives &= np.asarray(draw.arrives)
@@ -253,12 +288,11 @@ class Server:
         found = self.gradient(params, str(progress.round), replies)
         if found is None:
             return {}
-        losses, gradient = found
         hparams = self._federation.hparams_at(max(progress.round - 1, 0))
         scale = getattr(hparams, "penalty_scale", 0.0)
         return {
-            "objective": float(self.mean(losses) + penalty.value(params, scale)),
-            VIOLATION: float(violation_at(gradient, penalty, scale, params)),
+            "objective": float(self.mean(found.losses) + penalty.value(params, scale)),
+            VIOLATION: float(violation_at(found.gradient, penalty, scale, params)),
         }
 
     def ask_gradient(self, params: PyTree, index: str) -> dict[str, bytes]:
@@ -283,9 +317,7 @@ class Server:
             for site in self._weighing()
         }
 
-    def gradient(
-        self, params: PyTree, index: str, replies: dict[str, bytes]
-    ) -> tuple[Array, PyTree] | None:
+    def gradient(self, params: PyTree, index: str, replies: dict[str, bytes]) -> Gradients | None:
         """Return the losses of the sites and the gradient of F, ``None`` if an answer is missing.
 
         Args:
@@ -295,13 +327,24 @@ class Server:
         """
         scalar = jax.ShapeDtypeStruct((), jnp.result_type(float))
         like, found = {"loss": scalar, "gradient": params}, []
+        # All are read, also after one is missing, so that every site is named that must be.
         for site in self._weighing():
-            arrays = self._answered(site.name, replies, index)
-            if arrays is None:
-                return None
-            found.append(safetensors.filled(like, arrays[0]))
+            one = self._answer(
+                site.name, "certificate", index, like, replies, lambda a, _: filled(like, a)
+            )
+            found.append(one)
+        if any(one is None for one in found):
+            return None
+        # They are no bad answers: far from the solution a loss may overflow, which ends a solve.
+        nonfinite = [
+            site.name
+            for site, one in zip(self._weighing(), found, strict=True)
+            if not tree.all_finite(one)
+        ]
+        for name in nonfinite:
+            self.judge.name(name, "its loss or gradient is not finite.")
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
-        return stacked["loss"], jax.tree.map(self.mean, stacked["gradient"])
+        return Gradients(stacked["loss"], jax.tree.map(self.mean, stacked["gradient"]), nonfinite)
 
     def mean(self, of_sites: Array) -> Array:
         """Return the weighted mean over the sites of positive weight.
@@ -322,35 +365,76 @@ class Server:
         weights = np.asarray(self._weights)[np.asarray(draw.indices)]
         return draw, np.asarray(draw.present) & (weights > 0)
 
-    def _answered(
-        self, name: str, replies: dict[str, bytes], index: str
-    ) -> tuple[dict[str, np.ndarray], dict[str, str]] | None:
-        """Return the answer of a site in a round; raise ``ValueError`` for a refusal."""
-        if name not in replies:
-            return None
-        arrays, facts = safetensors.loads(replies[name])
-        if "refused" in facts:
-            raise ValueError(facts["refused"])
-        place = facts["site"], facts["run"], facts["round"]
-        return (arrays, facts) if place == (name, self._run, index) else None
+    def _answer(
+        self,
+        name: str,
+        kind: str,
+        index: str,
+        like: PyTree,
+        replies: dict[str, bytes],
+        reader: Callable[[dict[str, np.ndarray], dict[str, str]], Value],
+    ) -> Value | None:
+        """Return what a site says, ``None`` without an answer that counts.
+
+        Raise ``ValueError`` if the site itself says that it cannot go on.
+        """
+        place = {"site": name, "run": self._run, "kind": kind, "round": index}
+
+        def read_one(reply: Any) -> Value:
+            arrays, facts = read(reply, like)
+            if any(facts.get(fact) != value for fact, value in place.items()):
+                raise BadAnswer("it answers another message, such as that of an earlier round.")
+            if "refused" in facts:
+                raise ValueError(f"site {name} {plain(facts['refused'])}")
+            return reader(arrays, facts)
+
+        return self.judge.judged(name, kind, replies, read_one)
 
     def _read(self, progress: ServerProgress, client: int, replies: dict[str, bytes]) -> Any:
         """Return a site's upload and metrics; ``()`` if they are not finite, ``None`` if lost."""
-        answered = self._answered(self.sites[client].name, replies, str(progress.round))
-        if answered is None:
-            return None
-        arrays, facts = answered
-        if facts["finite"] != "True":
-            return ()
-        sent = safetensors.filled(self._forms.sent, arrays)
+
+        def reader(arrays: dict[str, np.ndarray], facts: dict[str, str]) -> Any:
+            if facts.get("finite") == "False":
+                return ()
+            if facts.get("finite") != "True":
+                raise BadAnswer("it does not say whether it is finite.")
+            sent = filled(self._forms.sent, arrays)
+            upload = self._decoded(progress, client, sent)
+            if not tree.all_finite(upload):
+                raise BadAnswer("it says that it is finite, and is not.")
+            return upload, sent.metrics
+
+        name = self.sites[client].name
+        return self._answer(name, "round", str(progress.round), self._forms.sent, replies, reader)
+
+    def _decoded(self, progress: ServerProgress, client: int, sent: EncodedUpload) -> PyTree:
+        """Return the upload that a site has encoded."""
         hparams = self._federation.hparams_at(progress.round)
         index = jnp.int32(progress.round)
         own = jax.random.fold_in(purpose_key(progress.key, ENCODE, index), client)
         shared = purpose_key(progress.key, SHARED, index)
         form = self._forms.result.upload, self._forms.rows.residuals
         like, residual = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), form)
-        upload = _decode_compiled(self._plan.codec, hparams, sent, like, residual, own, shared)
-        return upload, sent.metrics
+        return _decode_compiled(self._plan.codec, hparams, sent, like, residual, own, shared)
+
+
+def _in_order(weights: Any, names: list[str]) -> Any:
+    """Return weights in the order of these names, if they are by name."""
+    if not isinstance(weights, dict):
+        return weights
+    unknown = [name for name in names if name not in weights]
+    if unknown:
+        raise ValueError(
+            f"site {unknown[0]} has no weight and is refused; the weights are of "
+            f"{', '.join(sorted(weights))}."
+        )
+    absent = sorted(set(weights) - set(names))
+    if absent:
+        raise ValueError(
+            f"site {absent[0]} has a weight and has not answered; start it, or leave it out of "
+            "the weights."
+        )
+    return [weights[name] for name in names]
 
 
 @jit_per(1)

@@ -199,11 +199,11 @@ def answer(
         return safetensors.dumps({}, own | _introduction(federation, data)), kept
     refused = None
     if facts["federation"] != federation.digest:
-        refused = f"site {name} runs another federation than the server; start both anew."
+        refused = "runs another federation than the server; start both anew."
     elif facts["num_examples"] != str(data.max_size):
         refused = (
-            f"site {name} has {data.max_size} rows and had {facts['num_examples']} when the run "
-            "began; restore them, or begin a new run."
+            f"has {data.max_size} rows and had {facts['num_examples']} when the run began; restore "
+            "them, or begin a new run."
         )
     if refused is not None:
         return safetensors.dumps({}, own | {"refused": refused}), kept
@@ -249,7 +249,7 @@ def _round(
     try:
         before = _state_before(plan, form, kept, facts["run"], counted, given)
     except ValueError as error:
-        return safetensors.dumps({}, own | {"refused": f"site {own['site']}: {error}"}), kept
+        return safetensors.dumps({}, own | {"refused": str(error)}), kept
     keys = Keys(*(jax.random.wrap_key_data(key, impl=facts["keys"]) for key in given["keys"]))
     upload, after, finite = site_compiled(
         federation.algorithm,
@@ -284,8 +284,7 @@ def _state_before(
             if int(places[name]) == counted:
                 return both[name]
     raise ValueError(
-        f"the state after round {counted + 1} is not here; restore what the site kept, or begin a "
-        "new run."
+        f"has not kept its state after round {counted + 1}; restore it, or begin a new run."
     )
 
 

@@ -11,10 +11,11 @@ import numpy as np
 
 from fcojax import tree
 from fcojax.extend import Outcome, has_failed, violation_at
+from fcojax.flower.answers import Judge
 from fcojax.flower.federation import Federation
 from fcojax.flower.joining import Site
-from fcojax.flower.loop import Report, Transport
-from fcojax.flower.server import Server, ServerProgress
+from fcojax.flower.loop import Report, Transport, num_bytes
+from fcojax.flower.server import Gradients, Server, ServerProgress
 from fcojax.flower.site import SOLVE
 from fcojax.selection import (
     Entry,
@@ -27,6 +28,8 @@ from fcojax.transforms import Penalty
 from fcojax.types import Array, Key, Params
 
 _TRIES = 3  # exchanges of gradients before a site that is silent ends the path
+# Rounds in a row: one site may be silent in some, and each of them costs the timeout.
+_ROUNDS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +47,11 @@ class Solves:
     # Shared with those on other weights:
     numbers: Iterator[int] = dataclasses.field(default_factory=itertools.count)
     entries: dict[str, Entry] = dataclasses.field(default_factory=dict)
+    judge: Judge = dataclasses.field(default_factory=Judge)
 
     @functools.cached_property
     def server(self) -> Server:
-        return Server(self.federation, self.sites, self.run)
+        return Server(self.federation, self.sites, self.run, self.judge)
 
     def on(self, weights: np.ndarray, part: str) -> "Solves":
         """Return the same with other weights of the sites; a site of weight 0 is not asked."""
@@ -58,7 +62,7 @@ class Solves:
         """Return the bytes of all messages so far."""
         return Ledger(tuple(self.entries.values()), tuple(site.name for site in self.sites))
 
-    def exchange(self, params: Params) -> tuple[Array, Params]:
+    def exchange(self, params: Params) -> Gradients:
         """Return the losses of the sites and the gradient of F at a point."""
         for _ in range(_TRIES):
             index = str(next(self.numbers))
@@ -66,21 +70,24 @@ class Solves:
             found = self.server.gradient(params, index, replies)
             if found is not None:
                 return found
-        raise ValueError(
-            f"a site has not sent its gradient in {_TRIES} exchanges; start it again, or wait "
-            "longer for answers."
-        )
+        missing = self.judge.silent("certificate", 1)
+        raise ValueError(_silent(missing, f"sent its gradient in {_TRIES} exchanges"))
 
     def losses(self, models: Sequence[Params]) -> np.ndarray:
         """Return the mean loss of each model."""
-        return np.array([float(self.server.mean(self.exchange(w)[0])) for w in models])
+        return np.array([float(self.server.mean(self.exchange(w).losses)) for w in models])
 
     def solver(self) -> Solver:
         """Return the solver of a path over the sites."""
 
         def gradient(params):
-            losses, found = self.exchange(params)
-            return self.server.mean(losses), found
+            found = self.exchange(params)
+            if found.nonfinite:  # the first strength, and with it all others, would be NaN
+                raise ValueError(
+                    f"the loss or gradient of site {found.nonfinite[0]} is not finite at the start "
+                    "of the path; look at its rows."
+                )
+            return self.server.mean(found.losses), found.gradient
 
         return Solver(
             penalty_of(self.federation),
@@ -97,7 +104,8 @@ class Solves:
         scale = jnp.asarray(strength, jnp.asarray(hparams.penalty_scale).dtype)
         hparams = hparams._replace(penalty_scale=scale)
         federation = dataclasses.replace(federation, hparams=hparams, params=model)
-        server = Server(federation, self.sites, f"{self.run}{SOLVE}{next(self.numbers)}")
+        run = f"{self.run}{SOLVE}{next(self.numbers)}"
+        server = Server(federation, self.sites, run, self.judge)
         now = server.start(key)
         found, objective, violation = self._judged(server, now, strength)
         first, checks, failed = violation, 1, not np.isfinite(violation)
@@ -105,6 +113,9 @@ class Solves:
             measures: dict[str, float] = {}
             for _ in range(self.eval_every):
                 now, measures = server.step(now, self._sent(server.ask(now)))
+                missing = self.judge.silent("round", _ROUNDS)
+                if missing:
+                    raise ValueError(_silent(missing, f"sent an upload in {_ROUNDS} rounds"))
             found, objective, violation = self._judged(server, now, strength)
             failed = bool(has_failed(measures, violation, first)) or not np.isfinite(violation)
             checks += 1
@@ -131,14 +142,14 @@ class Solves:
     ) -> tuple[Params, Array, float]:
         """Return the model, its objective and its violation."""
         model, penalty = server.model(now), penalty_of(self.federation)
-        losses, gradient = self.exchange(model)
+        losses, gradient, _ = self.exchange(model)
         objective = self.server.mean(losses) + penalty.value(model, strength)
         return model, objective, float(violation_at(gradient, penalty, strength, model))
 
     def _sent(self, messages: dict[str, bytes]) -> dict[str, bytes]:
         """Exchange messages, and count their bytes."""
         replies, names = self.transport.exchange(messages), [site.name for site in self.sites]
-        sent = [[len(each.get(name, b"")) for name in names] for each in (messages, replies)]
+        sent = [[num_bytes(each.get(name)) for name in names] for each in (messages, replies)]
         self._bill(np.array(sent), 0)
         return replies
 
@@ -152,6 +163,11 @@ class Solves:
         """Return the bytes of this part so far, axes [down and up, sites]."""
         entry = self.entries.get(self.part)
         return np.zeros((2, len(self.sites))) if entry is None else np.array(entry[1:3])
+
+
+def _silent(sites: list[str], what: str) -> str:
+    which = f"site {sites[0]} has" if len(sites) == 1 else f"sites {', '.join(sites)} have"
+    return f"{which} not {what}; start it again, or wait longer for answers."
 
 
 def penalty_of(federation: Federation) -> Penalty:

@@ -1,7 +1,8 @@
 """A federation of three sites in processes of Flower on this machine.
 
 It starts a SuperLink and three SuperNodes on free ports of 127.0.0.1 and calls ``flwr run``: one
-answer comes after its round, one upload is cut off, and one SuperNode is killed and started again.
+answer comes after its round, one upload is cut off, and one SuperNode is killed and started again;
+or a site spoils its answers.
 Every process is ended by its id, also after a failure. The processes of Flower import this module
 for their apps; the environment variable ``FCOJAX_SITES`` says what to run.
 """
@@ -22,11 +23,32 @@ import numpy as np
 import fcojax
 from fcojax import flower
 from fcojax.transforms import euclidean, group_l2, l1
+from tests.flower import bad_peers
 from tests.flower.three_sites import NAMES, federation_of, loss, rows_of
 
 KEY = jax.random.key(5)
 # (round, client): one reply is too late, one site is down, one connection is cut.
 LATE, DEAD, CUT = (1, 0), (3, 1), (2, 2)
+
+
+def failed(reply):
+    """An app whose error has escape codes in it."""
+    raise RuntimeError(bad_peers.ESCAPES[:-1])
+
+
+# What a bad site sends in each of its first rounds.
+WIRE = (
+    bad_peers.ROUND["nothing"],
+    bad_peers.ROUND["a number"],
+    bad_peers.ROUND["text"],
+    bad_peers.ROUND["no bytes"],
+    bad_peers.ROUND["a web page"],
+    bad_peers.ROUND["deep JSON"],
+    bad_peers.ROUND["longer arrays"],
+    bad_peers.ROUND["NaN"],
+    bad_peers.ROUND["another run"],
+    failed,
+)
 TOLD = json.loads(os.environ.get("FCOJAX_SITES", "{}"))
 FOLDER = pathlib.Path(TOLD.get("folder", "."))
 
@@ -69,6 +91,8 @@ def server_app():
 
     def progress(row):
         index = int(row["round"])
+        if "bad" in TOLD:
+            return
         (FOLDER / f"round {index}").touch()
         while index in (DEAD[0], DEAD[0] + 1) and not (FOLDER / f"go {index}").exists():
             time.sleep(0.1)
@@ -95,6 +119,8 @@ def client_app():
     def handle(message, context):
         reply = inner(message, context)
         _, facts = fcojax.safetensors.loads(message.content["fcojax"]["bytes"])
+        if "bad" in TOLD:
+            return spoiled(reply, message, facts)
         place = int(facts.get("round", -1)), NAMES.index(context.node_config["site"])
         if facts["kind"] == "round" and place == CUT:
             raise RuntimeError("the line was cut")
@@ -106,6 +132,22 @@ def client_app():
     for register in (outer.query(), outer.train(), outer.evaluate()):
         register(handle)
     return outer
+
+
+def spoiled(reply, message, facts):
+    """What a bad site sends: another kind in each round, or in place of its introduction."""
+    from flwr.app import ConfigRecord, Message, RecordDict
+
+    kind, of_joining = facts["kind"], {"introduction": "a web page", "rows": "-5 rows"}
+    if kind == "join" and TOLD["bad"] in of_joining:
+        spoil = (bad_peers.UNREADABLE | bad_peers.INTRODUCTION)[of_joining[TOLD["bad"]]]
+    elif kind == "round" and TOLD["bad"] == "answers" and int(facts["round"]) < len(WIRE):
+        spoil = WIRE[int(facts["round"])]
+    else:
+        return reply
+    value = spoil(reply.content["fcojax"]["bytes"])
+    record = {} if value is None else {"fcojax": ConfigRecord({"bytes": value})}
+    return Message(RecordDict(record), reply_to=message)
 
 
 class Processes:

@@ -12,7 +12,7 @@ from tests.flower.three_sites import NAMES, federation_of, rows_of, simulated
 
 pytest.importorskip("flwr", reason="Flower is not installed; pip install 'fcojax[flower]'")
 
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 KEY, NUM_ROUNDS = jax.random.key(5), 6
@@ -30,6 +30,7 @@ class Grid:
     def __init__(self, federation, folder=None):
         self.federation, self.folder = federation, folder
         self.contexts, self.silent, self.sent, self.waiting = {}, frozenset(), 0, []
+        self.spoiled = {}  # what a node sends in place of its record
         for name in NAMES:
             self.start(name)
 
@@ -54,6 +55,9 @@ class Grid:
                 reply = app(message, self.contexts[node])
             except Exception as error:
                 reply = Message(Error(1, str(error)), reply_to=message)
+            if node in self.spoiled:
+                record = RecordDict({"fcojax": ConfigRecord(self.spoiled[node])})
+                reply = Message(record, reply_to=message)
             reply.metadata.__dict__["_src_node_id"] = node
             self.waiting.append(reply)
         return [f"{index}" for index in range(first, self.sent)]
@@ -129,9 +133,41 @@ def test_two_runs_at_once_keep_their_states_apart(tmp_path):
     np.testing.assert_allclose(inner["model"], wanted, rtol=0, atol=1e-12)
 
 
-def test_a_node_without_a_name_and_too_few_sites_are_sentences(tmp_path, capsys):
+def test_a_node_without_a_name_and_too_few_sites_are_sentences(tmp_path, caplog):
     grid = Grid(federation_of("scaffold"))
     del grid.contexts[1002].node_config["site"]
     with pytest.raises(ValueError, match=r"2 of 3 sites have answered in 5 s; start the others"):
         run(grid, tmp_path)
-    assert "the node config has no site" in capsys.readouterr().out
+    assert "the node config has no site" in caplog.text
+
+
+def test_a_name_with_a_node_of_its_own_is_not_taken_by_another(tmp_path, caplog):
+    grid = Grid(federation_of("scaffold"))
+
+    def start_another(grid):
+        return lambda row: grid.start("Bern") if row["round"] == 3 else None
+
+    nodes = dict(zip(NAMES, grid.contexts, strict=True))
+    model, _ = run(grid, tmp_path / "a", progress=start_another(grid), nodes=nodes)
+    np.testing.assert_allclose(model, expected(), rtol=0, atol=1e-12)
+    # Without the nodes, the newcomer has the name of the site, but not what the site kept.
+    with pytest.raises(ValueError, match="site Bern has not kept its state after round 3"):
+        other = Grid(grid.federation)
+        run(other, tmp_path / "b", progress=start_another(other))
+    nodes["Bern"], nodes["Cork"] = nodes["Cork"], nodes["Bern"]
+    with pytest.raises(ValueError, match="1 of 3 sites have answered"):
+        run(Grid(grid.federation), tmp_path / "c", nodes=nodes)
+    assert "node 1001: it is refused: it introduces itself as site Bern, which is" in caplog.text
+
+
+def test_a_node_that_sends_no_introduction_is_named_once_and_the_others_go_on(tmp_path, caplog):
+    grid = Grid(federation_of("scaffold"))
+    grid.spoiled[grid.start("Delft")] = {"other": 7}
+    grid.spoiled[grid.start("Essen")] = {"bytes": 7}
+    model, _ = run(grid, tmp_path)
+    np.testing.assert_allclose(model, expected(), rtol=0, atol=1e-12)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.partition(", not")[0] for line in lines] == [
+        "node 1003: it is refused: it is of type NoneType",
+        "node 1004: it is refused: it is of type int",
+    ]

@@ -127,7 +127,7 @@ def test_a_server_with_an_older_folder_goes_on_if_sites_have_no_state(tmp_path):
         flower.coordinate(federation, sites, num_rounds=5, **given)
         given["checkpoints"] = tmp_path / "older" / name
         if name == "scaffold":
-            with pytest.raises(ValueError, match="the state after round 2 is not here; restore"):
+            with pytest.raises(ValueError, match="has not kept its state after round 2; restore"):
                 flower.coordinate(federation, sites, num_rounds=5, **given)
         else:
             model, history = flower.coordinate(federation, sites, num_rounds=5, **given)
@@ -187,7 +187,7 @@ def test_a_site_that_has_lost_its_state_says_so():
         if row["round"] == 4:
             sites.kept["Bern"] = None
 
-    with pytest.raises(ValueError, match="site Bern: the state after round 4 is not here; restore"):
+    with pytest.raises(ValueError, match="site Bern has not kept its state after round 4; restore"):
         flower.coordinate(federation, sites.transport, KEY, num_rounds=NUM_ROUNDS, progress=forget)
 
 

@@ -146,7 +146,10 @@ def test_a_silent_site_is_asked_again_and_a_dead_one_ends_the_path_in_a_sentence
     assert_equal(path, simulate(fcojax.path, **LIMITS))
     sites = Sites(federation)
     silent = flower.Transport(sites.join, lambda messages: {})
-    with pytest.raises(ValueError, match="a site has not sent its gradient in 3 exchanges; start"):
+    with pytest.raises(
+        ValueError,
+        match="sites Antwerp, Bern, Cork have not sent its gradient in 3 exchanges; start",
+    ):
         flower.path(federation, silent, KEY, **LIMITS)
 
 

@@ -49,7 +49,7 @@ def read(config: Config) -> Table:
     feature names and, after a comma, the array of client names. Sparse features F are four arrays:
     ``F_data``, ``F_indices``, ``F_indptr`` and ``F_shape``. In a CSV or Parquet file they name
     columns, and an empty ``features`` means all others. Any other file is read as LIBSVM text, and
-    ``client`` names a file beside it with one id a line. ``client`` is empty without sites.
+    ``client`` names a file beside it with one id per line. ``client`` is empty without sites.
     """
     path = _single_file(pathlib.Path(config.data_dir))
     if path.suffix == ".csv":

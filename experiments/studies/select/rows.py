@@ -169,7 +169,7 @@ def summarise(config: Config, rows: list[Row]) -> Summary:
     path, best, chosen = best_and_chosen(rows)
     rule = "the least score"
     if chosen["index"] != best["index"]:
-        rule = "the strongest within one standard error of the least score"
+        rule = "the largest strength within one standard error of the least score"
     if best["index"] == len(path) - 1:
         rule += ", which is at the last strength: a smaller config.least may find a lower one"
     ledger, [facts] = select(rows, part="ledger"), select(rows, part="data")
