@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         theory,
         uploads,
     )
+    from fcojax.bibliography import citation
     from fcojax.robust import norm_bound, norm_quantile
     from fcojax.rows import to_frame
     from fcojax.selection import path, select
@@ -124,6 +125,8 @@ __all__ = [
     # model selection
     "path",
     "select",
+    # sources
+    "citation",
 ]
 
 
@@ -146,6 +149,7 @@ _PACKAGES = (
     "uploads",
 )
 _FUNCTIONS = {
+    "citation": "bibliography",
     "norm_bound": "robust",
     "norm_quantile": "robust",
     "path": "selection",

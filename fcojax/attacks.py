@@ -117,7 +117,8 @@ def inner_product(strength: NonNegative = 2.0) -> Attack:
       [-4.0]
 
     References:
-      Xie, Koyejo and Gupta, "Fall of empires", UAI 2019.
+      Xie, Koyejo and Gupta, "Fall of empires: breaking Byzantine-tolerant SGD by inner product
+      manipulation", UAI 2019.
     """
 
     def together(points, weights, bad):
@@ -141,7 +142,8 @@ def little_is_enough(deviations: NonNegative = 1.5) -> Attack:
       [1.0]
 
     References:
-      Baruch, Baruch and Goldberg, "A little is enough", NeurIPS 2019.
+      Baruch, Baruch and Goldberg, "A little is enough: circumventing defenses for distributed
+      learning", NeurIPS 2019.
     """
 
     def together(points, weights, bad):
@@ -164,7 +166,8 @@ def mimic(client: CountOrZero = 0) -> Attack:
       [3.0]
 
     References:
-      Karimireddy, He and Jaggi, ICLR 2022.
+      Karimireddy, He and Jaggi, "Byzantine-robust learning on heterogeneous datasets via
+      bucketing", ICLR 2022.
     """
 
     def together(points, weights, bad):
@@ -196,7 +199,8 @@ def strongest(
       -6.16
 
     References:
-      Shejwalkar and Houmansadr, "Manipulating the Byzantine", NDSS 2021.
+      Shejwalkar and Houmansadr, "Manipulating the Byzantine: optimizing model poisoning attacks and
+      defenses for federated learning", NDSS 2021.
     """
     along = direction.together
     if along is None:

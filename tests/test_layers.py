@@ -34,6 +34,7 @@ SATELLITES = (  # top to bottom
     "networks",
     "datasets",
     "estimators",
+    "bibliography",
 )
 # The parts of the core that satellites may import: the public packages and ``fcojax.extend``.
 OPEN = {"fcojax"} | {

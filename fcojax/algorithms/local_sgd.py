@@ -1,6 +1,6 @@
 r"""FedGD and Local SGD: local gradient steps, averaged; the step size may follow the global step.
 
-Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-iid data", ICLR 2020, with
+Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-IID data", ICLR 2020, with
 full participation. ``fcojax.theory`` has their bound, and the limits of these methods.
 """
 

@@ -1,6 +1,7 @@
 r"""C-FedDualAvg and MC-FedDualAvg: dual averaging in a ball, in stages of falling penalties.
 
-Bao et al., "Fast composite optimization and statistical recovery in federated learning", 2022.
+Bao, Crawshaw, Luo and Liu, "Fast composite optimization and statistical recovery in federated
+learning", ICML 2022.
 """
 
 from collections.abc import Sequence

@@ -10,7 +10,8 @@ takes part k times, never within b rounds, changes that by at most :math:`\sqrt{
 its columns of C have no common row. Later sums may depend on earlier releases, as Z is Gaussian.
 
 Denisov, McMahan, Rush, Smith and Thakurta, NeurIPS 2022, theorem 2.1; Choquette-Choo, Ganesh,
-McKenna, McMahan, Rush, Thakurta and Xu, "(Amplified) banded matrix factorization", NeurIPS 2023.
+McKenna, McMahan, Rush, Thakurta and Xu, "(Amplified) banded matrix factorization: a
+unified approach to private training", NeurIPS 2023.
 """
 
 import math
@@ -37,7 +38,8 @@ def square_root_bands(num_bands: Count) -> tuple[float, ...]:
       (1.0, 0.5, 0.375)
 
     References:
-      Fichtenberger, Henzinger and Upadhyay, "Constant matters", ICML 2023, equation (2).
+      Fichtenberger, Henzinger and Upadhyay, "Constant matters: fine-grained error bound on
+      differentially private continual observation", ICML 2023, equation (2).
     """
     bands = [1.0]
     for k in range(1, num_bands):

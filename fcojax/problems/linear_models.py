@@ -173,7 +173,7 @@ def huber_regression(
       [0.5, 18.0]
 
     References:
-      Huber, Robust estimation of a location parameter, 1964.
+      Huber, "Robust estimation of a location parameter", 1964.
     """
     return linear_model(huber_loss(knee), train, validation)
 

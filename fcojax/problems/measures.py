@@ -163,7 +163,7 @@ def principal_angles(basis: Array, reference: Array) -> Array:
       [90.0, 0.0]
 
     References:
-      Bjorck and Golub, Numerical methods for computing angles between linear subspaces, 1973.
+      Bjorck and Golub, "Numerical methods for computing angles between linear subspaces", 1973.
     """
     with jax.default_matmul_precision("highest"):
         inner = reference.T @ basis

@@ -36,7 +36,8 @@ def median() -> Rule:
       [9.0]
 
     References:
-      Yin, Chen, Ramchandran and Bartlett, "Byzantine-robust distributed learning", ICML 2018.
+      Yin, Chen, Ramchandran and Bartlett, "Byzantine-robust distributed learning: towards optimal
+      statistical rates", ICML 2018.
     """
     return Rule("median()", lambda hparams, points, weights: weighted_median(points, weights))
 
@@ -54,7 +55,8 @@ def trimmed_mean(share: Any) -> Rule:
       [1.5]
 
     References:
-      Yin, Chen, Ramchandran and Bartlett, ICML 2018.
+      Yin, Chen, Ramchandran and Bartlett, "Byzantine-robust distributed learning: towards optimal
+      statistical rates", ICML 2018.
     """
     _require_minority(share)
 
@@ -143,7 +145,8 @@ def krum(share: Any) -> Rule:
       [1.0]
 
     References:
-      Blanchard, El Mhamdi, Guerraoui and Stainer, NeurIPS 2017. Of n equal weights they sum over
+      Blanchard, El Mhamdi, Guerraoui and Stainer, "Machine learning with adversaries: Byzantine
+      tolerant gradient descent", NeurIPS 2017. Of n equal weights they sum over
       n - f - 2 neighbours, and here it is n - f - 1, as weights know no single neighbour.
     """
     _require_minority(share)
@@ -170,7 +173,8 @@ def multi_krum(share: Any) -> Rule:
       [1.0]
 
     References:
-      Blanchard, El Mhamdi, Guerraoui and Stainer, NeurIPS 2017.
+      Blanchard, El Mhamdi, Guerraoui and Stainer, "Machine learning with adversaries: Byzantine
+      tolerant gradient descent", NeurIPS 2017.
     """
     _require_minority(share)
 

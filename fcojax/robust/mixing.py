@@ -57,7 +57,8 @@ def nearest_neighbour_mixing(share: Any) -> Mixing:
       [[1.0], [1.0], [1.0], [4.0]]
 
     References:
-      Allouah, Farhadkhani, Guerraoui, Gupta, Pinot and Stephan, "Fixing by mixing", AISTATS 2023.
+      Allouah, Farhadkhani, Guerraoui, Gupta, Pinot and Stephan, "Fixing by
+      mixing: a recipe for optimal Byzantine ML under heterogeneity", AISTATS 2023.
     """
     _require_share(share)
 

@@ -1,6 +1,6 @@
 r"""Local SGD: the 1/T theorem with computable constants, its lemmas, and exact limits.
 
-Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-iid data", ICLR 2020, Theorem
+Li, Huang, Yang, Wang and Zhang, "On the convergence of FedAvg on non-IID data", ICLR 2020, Theorem
 1 with full participation. Steps are counted from t = 0, so :math:`s_t = 2 / (\alpha (\gamma + t))`
 with :math:`\gamma = \max(8 \kappa, E)`, and the bound holds with gamma + T where the paper has
 gamma + T - 1. Stochastic gradients are means of ``batch_size`` examples drawn with replacement, or

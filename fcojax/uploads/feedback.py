@@ -8,13 +8,6 @@ Plain compression by a contractive C ends at a wrong point. Two remedies, for tw
 - ``ef21`` and its relatives keep an estimate of each client's upload, which the server mirrors, and
   send compressed corrections of it. They are for methods whose uploads do not vanish, such as
   ``fed_avg`` and ``fed_mid``: clients with unlike data pull in different directions for ever.
-
-Seide, Fu, Droppo, Li and Yu, "1-bit stochastic gradient descent", Interspeech 2014; Richtarik,
-Sokolov and Fatkhullin, "EF21: a new, simpler, theoretically better, and practically faster error
-feedback", NeurIPS 2021; Fatkhullin, Sokolov, Gorbunov, Li and Richtarik, "EF21 with bells and
-whistles", 2021; Fatkhullin, Tyurin and Richtarik, "Momentum provably improves error feedback",
-NeurIPS 2023; Gao, Islamov and Stich, "EControl: fast distributed optimization with compression and
-error control", ICLR 2024.
 """
 
 from collections.abc import Callable
@@ -90,6 +83,10 @@ def ef14(compressor: Compressor) -> Codec:
       [3.0, 0.0] [0.0, 2.0]
       [3.0, 0.0] [0.0, 3.0]
       [0.0, 4.0] [3.0, 0.0]
+
+    References:
+      Seide, Fu, Droppo, Li and Yu, "1-bit stochastic gradient descent and its application to
+      data-parallel distributed training of speech DNNs", Interspeech 2014.
     """
     require_contractive(compressor)
 
@@ -126,6 +123,11 @@ def ef21(compressor: Compressor) -> Uploads:
       ...     print(codec.decode(encoded).value[0].tolist(), estimate[0].tolist())
       [3.0, 0.0] [3.0, 0.0]
       [0.0, 1.0] [3.0, 1.0]
+
+    References:
+      Richtarik, Sokolov and Fatkhullin, "EF21: a new, simpler, theoretically better, and
+      practically faster error feedback", NeurIPS 2021; Fatkhullin, Sokolov, Gorbunov, Li and
+      Richtarik, "EF21 with bells and whistles", 2021, for cohorts.
     """
     require_contractive(compressor)
 
@@ -161,6 +163,9 @@ def ef21_sgdm(
       ...     _, kept = codec.encode(None, payload, kept, key, key)
       >>> kept.estimate[0].tolist()
       [3.0]
+
+    References:
+      Fatkhullin, Tyurin and Richtarik, "Momentum provably improves error feedback", NeurIPS 2023.
     """
     require_contractive(compressor)
 
@@ -199,6 +204,10 @@ def econtrol(compressor: Compressor, rate: NonNegative | Callable[[Any], Any] = 
       >>> _, kept = codec.encode(None, payload, kept, key, key)
       >>> kept.estimate[0].tolist(), kept.missing[0].tolist()
       ([3.0, 0.0], [0.0, 1.0])
+
+    References:
+      Gao, Islamov and Stich, "EControl: fast distributed optimization with compression and error
+      control", ICLR 2024.
     """
     require_contractive(compressor)
 

@@ -1,10 +1,4 @@
-r"""Compressors that send each entry in a few bits: QSGD, TernGrad, powers of two, signs, halves.
-
-Alistarh, Grubic, Li, Tomioka and Vojnovic, "QSGD: communication-efficient SGD via gradient
-quantization and encoding", NeurIPS 2017; Wen et al., "TernGrad", NeurIPS 2017; Horvath, Ho,
-Horvath, Sahu, Canini and Richtarik, "Natural compression for distributed deep learning", 2019;
-Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD", ICML 2018.
-"""
+r"""Compressors that send each entry in a few bits: QSGD, TernGrad, powers of two, signs, halves."""
 
 import math
 from collections.abc import Callable
@@ -49,6 +43,10 @@ def qsgd(levels: Levels) -> Compressor:
       [3.0, 0.0, -4.0, 0.0]
       >>> uploads.facts(fifths, jnp.zeros(1024, "float32")).num_bytes  # 4 bits each, and the norm
       516
+
+    References:
+      Alistarh, Grubic, Li, Tomioka and Vojnovic, "QSGD: communication-efficient SGD via gradient
+      quantization and encoding", NeurIPS 2017.
     """
 
     def num_levels(hparams: Any, dtype: Any = float) -> Any:
@@ -108,6 +106,10 @@ def terngrad(clip: Positive | None = None) -> Compressor:
       [3.0, 0.0, -3.0, 3.0]
       >>> three.variance(None, jnp.zeros(9)), terngrad(2.5).variance
       (1.0, None)
+
+    References:
+      Wen et al., "TernGrad: ternary gradients to reduce communication in distributed deep
+      learning", NeurIPS 2017.
     """
 
     def encode(hparams, x, key):
@@ -147,6 +149,10 @@ def natural() -> Compressor:
       >>> powers, x, key = natural(), jnp.array([0.5, -4.0, 0.0, 1.0]), jax.random.key(0)
       >>> powers.decode(None, powers.encode(None, x, key), key, x).tolist()
       [0.5, -4.0, 0.0, 1.0]
+
+    References:
+      Horvath, Ho, Horvath, Sahu, Canini and Richtarik, "Natural compression for distributed deep
+      learning", 2019.
     """
 
     def encode(hparams, x, key):
@@ -182,6 +188,10 @@ def sign() -> Compressor:
       >>> signs, x, key = sign(), jnp.array([1.0, -2.0, 3.0]), jax.random.key(0)
       >>> signs.decode(None, signs.encode(None, x, key), key, x).tolist()
       [2.0, -2.0, 2.0]
+
+    References:
+      Bernstein, Wang, Azizzadenesheli and Anandkumar, "signSGD: compressed optimisation for
+      non-convex problems", ICML 2018.
     """
 
     def encode(hparams, x, key):

@@ -1,10 +1,7 @@
 r"""DRIVE and EDEN: a random rotation, then one or a few bits an entry and one scale.
 
-Vargaftik, Ben-Basat, Portnoy, Mendelson, Ben-Itzhak and Mitzenmacher, "DRIVE: one-bit distributed
-mean estimation", NeurIPS 2021, and "EDEN: communication-efficient and robust distributed mean
-estimation for federated learning", ICML 2022. They rotate by a Hadamard transform, which
-pads to a power of two; the Hartley transform here has every size, and entries at most a factor of
-sqrt 2 above theirs.
+The papers rotate by a Hadamard transform, which pads to a power of two; the Hartley transform here
+has every size, and entries at most a factor of sqrt 2 above theirs.
 """
 
 import functools
@@ -52,6 +49,10 @@ def drive(scale: Scale = "unbiased") -> Compressor:
       >>> decoded = one_bit.decode(None, one_bit.encode(None, x, key), key, x)
       >>> round(float(decoded @ x), 4), float(x @ x)
       (26.25, 26.25)
+
+    References:
+      Vargaftik, Ben-Basat, Portnoy, Mendelson, Ben-Itzhak and Mitzenmacher, "DRIVE: one-bit
+      distributed mean estimation", NeurIPS 2021.
     """
 
     def encode(hparams, x, key):
@@ -104,6 +105,11 @@ def eden(bits: Literal[1, 2, 3, 4] = 2, scale: Scale = "unbiased") -> Compressor
       26.25
       >>> uploads.facts(two_bits, jnp.zeros(1024, "float32")).num_bytes
       260
+
+    References:
+      Vargaftik, Ben-Basat, Portnoy, Mendelson, Ben-Itzhak and Mitzenmacher, "EDEN:
+      communication-efficient and robust distributed mean estimation for federated learning", ICML
+      2022.
     """
     levels = normal_levels(bits)
     half = len(levels)

@@ -1,9 +1,4 @@
-r"""Compressors that send k of d entries: random ones, or the largest.
-
-Alistarh, Hoefler, Johansson, Konstantinov, Khirirat and Renggli, "The convergence of sparsified
-gradient methods", NeurIPS 2018; Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS
-2018.
-"""
+r"""Compressors that send k of d entries: random ones, or the largest."""
 
 import operator
 from collections.abc import Callable
@@ -52,6 +47,9 @@ def rand_k(k: Number) -> Compressor:
       ((2,), 1.0)
       >>> sorted((half.decode(None, half.encode(None, x, key), key, x) / x).tolist())
       [0.0, 0.0, 2.0, 2.0]
+
+    References:
+      Stich, Cordonnier and Jaggi, "Sparsified SGD with memory", NeurIPS 2018.
     """
 
     def places(key, like, number):
@@ -106,6 +104,11 @@ def top_k(k: Number) -> Compressor:
       ([-4.0, 3.0], [192])
       >>> uploads.facts(top_k(0.01), jnp.zeros(1024, "float32")).num_bytes  # 10 times 32 + 10 bits
       53
+
+    References:
+      Alistarh, Hoefler, Johansson, Konstantinov, Khirirat and Renggli, "The convergence of
+      sparsified gradient methods", NeurIPS 2018; Stich, Cordonnier and Jaggi, "Sparsified SGD with
+      memory", NeurIPS 2018.
     """
 
     def encode(hparams, x, key):

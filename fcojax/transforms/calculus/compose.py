@@ -213,7 +213,7 @@ def precomposed(
       [[2.0, 0.0]]
 
     References:
-      Beck, First-Order Methods in Optimization, 2017, theorem 6.15.
+      Beck, "First-Order Methods in Optimization", 2017, theorem 6.15.
     """
 
     def value(x, scale):
@@ -310,7 +310,7 @@ def with_box(penalty: Penalty, lower: PyTree, upper: PyTree) -> Penalty:
       [1.0, 0.5, 0.0]
 
     References:
-      Yu, On decomposing the proximal map, 2013, on when the prox of a sum is a composition.
+      Yu, "On decomposing the proximal map", 2013, on when the prox of a sum is a composition.
     """
     if not penalty.convex:
         raise ValueError(

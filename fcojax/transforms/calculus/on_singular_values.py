@@ -43,7 +43,7 @@ def on_singular_values(penalty: Penalty) -> Penalty:
       Array([1.5, 1. , 0. ], ...)
 
     References:
-      Lewis, The convex analysis of unitarily invariant matrix functions, 1995.
+      Lewis, "The convex analysis of unitarily invariant matrix functions", 1995.
     """
     _require_even(penalty)
 

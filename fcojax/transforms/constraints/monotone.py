@@ -38,9 +38,9 @@ def monotone(axis: Axis = -1) -> Penalty:
       [1.0, 2.5, 2.5, 4.0]
 
     References:
-      Best and Chakravarti, Active set algorithms for isotonic regression, 1990; Luss, Rosset and
-      Shahar, Efficient regularized isotonic regression with application to gene-gene interaction
-      search, 2012, for splitting a block at its mean.
+      Best and Chakravarti, "Active set algorithms for isotonic regression", 1990; Luss, Rosset and
+      Shahar, "Efficient regularized isotonic regression with application to gene-gene interaction
+      search", 2012, for splitting a block at its mean.
     """
 
     def value(x, scale):

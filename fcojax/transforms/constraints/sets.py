@@ -238,7 +238,7 @@ def affine(matrix: ArrayLike, right_side: ArrayLike) -> Penalty:
       [0.75, 0.25]
 
     References:
-      Parikh and Boyd, Proximal Algorithms, 2014, section 6.2.
+      Parikh and Boyd, "Proximal Algorithms", 2014, section 6.2.
     """
     left_side, right_side = np.asarray(matrix, np.float64), np.asarray(right_side, np.float64)
     shape = left_side.shape

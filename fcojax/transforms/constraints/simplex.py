@@ -27,9 +27,9 @@ def simplex() -> Penalty:
       [0.75, 0.25, 0.0]
 
     References:
-      Michelot, A finite algorithm for finding the projection of a point onto the canonical
-      simplex of R^n, 1986. Our starting point is better, and sums are taken relative to the
-      current theta, and theta relative to the largest entry, which avoids cancellation.
+      Michelot, "A finite algorithm for finding the projection of a point onto the canonical simplex
+      of R^n", 1986. Our starting point is better, and sums are taken relative to the current theta,
+      and theta relative to the largest entry, which avoids cancellation.
     """
 
     def value(x, scale):
@@ -71,8 +71,8 @@ def l1_ball() -> Penalty:
       [0.75, -0.25, 0.0]
 
     References:
-      Duchi, Shalev-Shwartz, Singer and Chandra, Efficient projections onto the l1-ball for
-      learning in high dimensions, 2008, with the iteration of ``simplex`` in place of a sort.
+      Duchi, Shalev-Shwartz, Singer and Chandra, "Efficient projections onto the l1-ball for
+      learning in high dimensions", 2008, with the iteration of ``simplex`` in place of a sort.
     """
 
     def value(x, scale):

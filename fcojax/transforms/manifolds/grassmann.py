@@ -33,7 +33,7 @@ def grassmann() -> Manifold:
       [[0.0], [-133.0]]
 
     References:
-      Edelman, Arias and Smith, The geometry of algorithms with orthogonality constraints, 1998.
+      Edelman, Arias and Smith, "The geometry of algorithms with orthogonality constraints", 1998.
     """
 
     def to_tangent(x, v):

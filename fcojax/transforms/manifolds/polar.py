@@ -76,9 +76,9 @@ def polar(y: Array, method: Method | None = None) -> Array:
       [[60.0], [80.0]]
 
     References:
-      Higham, Functions of Matrices, 2008, chapter 8.
-      Nakatsukasa, Bai and Gygi, Optimizing Halley's iteration, 2010 (``qdwh``).
-      Amsel, Persson, Musco and Gower, The Polar Express, 2025 (``polar_express``).
+      Higham, "Functions of Matrices", 2008, chapter 8. Nakatsukasa, Bai and Gygi, "Optimizing
+      Halley's iteration", 2010 (``qdwh``). Amsel, Persson, Musco and Gower, "The Polar Express",
+      2025 (``polar_express``).
     """
     return _orthonormal(y, method or default_method(), False)
 

@@ -31,7 +31,7 @@ def sphere() -> Manifold:
       1571.0
 
     References:
-      Absil, Mahony and Sepulchre, Optimization Algorithms on Matrix Manifolds, 2008, section 3.5.
+      Absil, Mahony and Sepulchre, "Optimization Algorithms on Matrix Manifolds", 2008, section 3.5.
     """
     return _unit_vectors(axis=None)
 
@@ -48,7 +48,7 @@ def oblique() -> Manifold:
       [[60.0, 100.0], [80.0, 0.0]]
 
     References:
-      Absil and Gallivan, Joint diagonalization on the oblique manifold, 2006.
+      Absil and Gallivan, "Joint diagonalization on the oblique manifold", 2006.
     """
     return _unit_vectors(axis=0)
 

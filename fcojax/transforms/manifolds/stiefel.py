@@ -57,9 +57,9 @@ def stiefel(
       [[100.0, 0.0], [0.0, 60.0], [0.0, 80.0]]
 
     References:
-      Absil, Mahony and Sepulchre, Optimization Algorithms on Matrix Manifolds, 2008, section 4.1.
-      Edelman, Arias and Smith, The geometry of algorithms with orthogonality constraints, 1998.
-      Kaneko, Fiori and Tanaka, Empirical arithmetic averaging over the compact Stiefel manifold,
+      Absil, Mahony and Sepulchre, "Optimization Algorithms on Matrix Manifolds", 2008, section 4.1.
+      Edelman, Arias and Smith, "The geometry of algorithms with orthogonality constraints", 1998.
+      Kaneko, Fiori and Tanaka, "Empirical arithmetic averaging over the compact Stiefel manifold",
       2013 (inverse retractions).
     """
     retractions = {"polar": lambda x, u: polar(x + u, method), "qr": _retract_qr}

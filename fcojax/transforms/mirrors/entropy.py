@@ -2,7 +2,7 @@ r"""Entropic mirror maps, whose multiplicative steps keep positive points positi
 
 All h are sums over entries, :math:`h(x) = \sum_i \phi(x_i)`. All but ``entropic_simplex`` are
 paired with the l1 norm, for which a ``scale`` of 0 means no penalty. Kivinen and Warmuth,
-Exponentiated gradient versus gradient descent, 1997; Beck and Teboulle, Mirror descent, 2003.
+"Exponentiated gradient versus gradient descent", 1997; Beck and Teboulle, "Mirror descent", 2003.
 """
 
 import jax

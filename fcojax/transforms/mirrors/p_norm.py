@@ -44,8 +44,8 @@ def p_norm(p: Exponent) -> Mirror:
       [1.0, 0.0]
 
     References:
-      Gentile, The robustness of the p-norm algorithms, 2003; Yuan, Zaheer and Reddi, Federated
-      composite optimization, 2021, section 2.
+      Gentile, "The robustness of the p-norm algorithms", 2003; Yuan, Zaheer and Reddi, "Federated
+      composite optimization", ICML 2021, section 2.
     """
     q = p / (p - 1)
     penalty = l1()

@@ -43,8 +43,9 @@ def grid_variation(mask: ArrayLike, num_steps: Count = 100) -> Penalty:
       [[0.5, 0.5, 3.5], [0.5, 0.5, 3.5]]
 
     References:
-      Rudin, Osher and Fatemi, 1992, with differences along each axis; Michel, Gramfort, Varoquaux,
-      Eger and Thirion, Total variation regularization for fMRI-based prediction of behavior, 2011.
+      Rudin, Osher and Fatemi, "Nonlinear total variation based noise removal algorithms", 1992,
+      with differences along each axis; Michel, Gramfort, Varoquaux, Eger and Thirion, "Total
+      variation regularization for fMRI-based prediction of behavior", 2011.
     """
     inside = _checked(mask)
 

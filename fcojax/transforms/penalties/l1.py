@@ -49,7 +49,7 @@ def l1() -> Penalty:
       [2.0, 0.0]
 
     References:
-      Parikh and Boyd, Proximal Algorithms, 2014, section 6.5.
+      Parikh and Boyd, "Proximal Algorithms", 2014, section 6.5.
     """
 
     def value(x, scale):

@@ -46,7 +46,7 @@ def mcp(reach: Positive) -> Penalty:
       [0.0, 1.0, 5.0]
 
     References:
-      Zhang, Nearly unbiased variable selection under minimax concave penalty, 2010.
+      Zhang, "Nearly unbiased variable selection under minimax concave penalty", 2010.
     """
 
     def value(x, scale):
@@ -100,8 +100,8 @@ def scad(reach: AboveTwo) -> Penalty:
       [0.0, 1.0, 2.5, 5.0]
 
     References:
-      Fan and Li, Variable selection via nonconcave penalized likelihood and its oracle properties,
-      2001, for t = 1.
+      Fan and Li, "Variable selection via nonconcave penalized likelihood and its oracle
+      properties", 2001, for t = 1.
     """
 
     def value(x, scale):
@@ -156,7 +156,7 @@ def l0_ball(num_nonzero: CountOrZero) -> Penalty:
       [0.0, -3.0, 0.0]
 
     References:
-      Blumensath and Davies, Iterative hard thresholding for compressed sensing, 2009.
+      Blumensath and Davies, "Iterative hard thresholding for compressed sensing", 2009.
     """
 
     def value(x, scale):

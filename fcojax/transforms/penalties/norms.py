@@ -42,7 +42,7 @@ def l2() -> Penalty:
       [1.5, 2.0]
 
     References:
-      Parikh and Boyd, Proximal Algorithms, 2014, section 6.5.
+      Parikh and Boyd, "Proximal Algorithms", 2014, section 6.5.
     """
 
     def value(x, scale):
@@ -93,7 +93,7 @@ def l_inf() -> Penalty:
       [3.0, -1.0, 0.5]
 
     References:
-      Parikh and Boyd, Proximal Algorithms, 2014, section 6.5.
+      Parikh and Boyd, "Proximal Algorithms", 2014, section 6.5.
     """
 
     def value(x, scale):
@@ -211,7 +211,7 @@ def group_l2(*, axis: int | tuple[int, ...] | None = None, labels: PyTree = None
       [1.5, 2.0, 0.0]
 
     References:
-      Yuan and Lin, Model selection and estimation in regression with grouped variables, 2006,
+      Yuan and Lin, "Model selection and estimation in regression with grouped variables", 2006,
       with identity kernels, and without weights by group size.
     """
     groups = grouped(axis, labels)
@@ -264,7 +264,7 @@ def sparse_group(
       [[1.5, 2.0, 0.0], [0.0, 0.0, 0.0]]
 
     References:
-      Simon, Friedman, Hastie and Tibshirani, A sparse-group lasso, 2013.
+      Simon, Friedman, Hastie and Tibshirani, "A sparse-group lasso", 2013.
     """
     groups = grouped(axis, labels)
 

@@ -39,8 +39,8 @@ def lp_power(p: AboveOne) -> Penalty:
       [1.0, -1.0]
 
     References:
-      Chaux, Combettes, Pesquet and Wajs, A variational formulation for frame-based inverse
-      problems, 2007, which tabulates the closed forms.
+      Chaux, Combettes, Pesquet and Wajs, "A variational formulation for frame-based inverse
+      problems", 2007, which tabulates the closed forms.
     """
     p = float(p)
 

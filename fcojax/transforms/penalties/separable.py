@@ -41,7 +41,7 @@ def weighted_l1(weights: PyTree) -> Penalty:
       [1.0, 0.5]
 
     References:
-      Zou, The adaptive lasso and its oracle properties, 2006.
+      Zou, "The adaptive lasso and its oracle properties", 2006.
     """
     require_numbers("weights", weights)
     least = min((float(np.min(w, initial=0.0)) for w in jax.tree.leaves(weights)), default=0.0)
@@ -123,7 +123,7 @@ def elastic_net(l1_fraction: Fraction) -> Penalty:
       [0.6666666..., 0.0]
 
     References:
-      Zou and Hastie, Regularization and variable selection via the elastic net, 2005.
+      Zou and Hastie, "Regularization and variable selection via the elastic net", 2005.
     """
     absolute, square = l1(), l2_squared()
 
@@ -180,7 +180,7 @@ def huber(knee: Positive) -> Penalty:
       [0.5, 4.0]
 
     References:
-      Huber, Robust estimation of a location parameter, 1964.
+      Huber, "Robust estimation of a location parameter", 1964.
     """
     envelope = moreau_envelope(l1())
 

@@ -34,9 +34,9 @@ def slope(weights: Array) -> Penalty:
       [2.5, -2.5]
 
     References:
-      Bogdan, van den Berg, Sabatti, Su and Candes, SLOPE: adaptive variable selection via convex
-      optimization, 2015, algorithm 3; Bondell and Reich, Simultaneous regression shrinkage,
-      variable selection, and supervised clustering of predictors with OSCAR, 2008.
+      Bogdan, van den Berg, Sabatti, Su and Candes, "SLOPE: adaptive variable selection via convex
+      optimization", 2015, algorithm 3; Bondell and Reich, "Simultaneous regression shrinkage,
+      variable selection, and supervised clustering of predictors with OSCAR", 2008.
     """
     require_numbers("weights", weights)
     levels = np.asarray(weights)

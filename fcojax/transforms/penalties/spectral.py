@@ -2,9 +2,6 @@ r"""Penalties and constraints on the singular values or eigenvalues of matrices.
 
 A leaf of shape (..., m, n) is a stack of matrices. A norm is summed over all matrices of the
 pytree, and a constraint applies to each of them, with the same ``scale``.
-
-References: Cai, Candes and Shen, A singular value thresholding algorithm for matrix completion,
-2010.
 """
 
 from collections.abc import Callable
@@ -48,7 +45,8 @@ def nuclear() -> Penalty:
       Array([[2., 0.], [0., 0.]], ...)
 
     References:
-      Cai, Candes and Shen, 2010, theorem 2.1.
+      Cai, Candes and Shen, "A singular value thresholding algorithm for matrix completion", 2010,
+      theorem 2.1.
     """
 
     def value(x, scale):
@@ -133,7 +131,7 @@ def rank_ball(k: CountOrZero) -> Penalty:
       Array([[3., 0.], [0., 0.]], ...)
 
     References:
-      Eckart and Young, The approximation of one matrix by another of lower rank, 1936.
+      Eckart and Young, "The approximation of one matrix by another of lower rank", 1936.
     """
 
     def value(x, scale):
@@ -174,7 +172,7 @@ def psd() -> Penalty:
       Array([[2., 0.], [0., 0.]], ...)
 
     References:
-      Higham, Computing a nearest symmetric positive semidefinite matrix, 1988, theorem 2.1.
+      Higham, "Computing a nearest symmetric positive semidefinite matrix", 1988, theorem 2.1.
     """
 
     def value(x, scale):

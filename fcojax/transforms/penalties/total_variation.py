@@ -45,7 +45,7 @@ def total_variation(axis: Axis = -1) -> Penalty:
       [0.5, 1.0, 4.25, 4.25]
 
     References:
-      Rudin, Osher and Fatemi, Nonlinear total variation based noise removal algorithms, 1992, in
+      Rudin, Osher and Fatemi, "Nonlinear total variation based noise removal algorithms", 1992, in
       one dimension and with the penalty in place of the constraint.
     """
 
@@ -80,9 +80,9 @@ def fused_lasso(l1_fraction: Fraction, axis: Axis = -1) -> Penalty:
       [0.0, 0.5, 3.75, 3.75]
 
     References:
-      Tibshirani, Saunders, Rosset, Zhu and Knight, Sparsity and smoothness via the fused lasso,
-      2005; Friedman, Hastie, Hoefling and Tibshirani, Pathwise coordinate optimization, 2007,
-      for the order of the two.
+      Tibshirani, Saunders, Rosset, Zhu and Knight, "Sparsity and smoothness via the fused lasso",
+      2005; Friedman, Hastie, Hoefling and Tibshirani, "Pathwise coordinate optimization", 2007, for
+      the order of the two.
     """
     variation = total_variation(axis)
 

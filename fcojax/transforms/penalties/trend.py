@@ -58,8 +58,8 @@ def trend_filter(degree: Count = 1, axis: Axis = -1) -> Penalty:
       [-0.125, 1.25, 2.875...]
 
     References:
-      Kim, Koh, Boyd and Gorinevsky, l1 trend filtering, 2009; Tibshirani, Adaptive piecewise
-      polynomial estimation via trend filtering, 2014.
+      Kim, Koh, Boyd and Gorinevsky, "l1 trend filtering", 2009; Tibshirani, "Adaptive piecewise
+      polynomial estimation via trend filtering", 2014.
     """
 
     def of_signals(function, leaf):

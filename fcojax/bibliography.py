@@ -1,0 +1,145 @@
+"""The sources of what a run used, as BibTeX, read from the docstrings of the factories.
+
+A docstring cites as ``Authors, "Title", Venue Year (arXiv number)``, with surnames only, which is
+all that an entry has.
+"""
+
+import functools
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from fcojax import __version__
+
+# Packages whose public factories are cited; samplers and the like are at the top.
+_PACKAGES = ("algorithms", "transforms", "uploads", "robust", "attacks", "privacy", "engine")
+_WORD = r"[A-Z][\w'-]*"
+_NAME = rf"(?:(?:van|den|de|von) )*{_WORD}(?: (?:y )?{_WORD})*"
+_REFERENCE = re.compile(
+    rf"(?P<authors>{_NAME}(?:, {_NAME})* and {_NAME}|{_NAME}(?: et al\.)?), "
+    r'"(?P<title>[^"]+)",(?P<venue>[^;"()]*?)\s*(?P<year>\d{4})(?: \(arXiv (?P<arxiv>[\d.]+)\))?'
+)
+# The other venues are conferences. An abbreviated name, with a full stop, is a journal's.
+_JOURNALS = (".", "TMLR", "Biometrika", "Applied Set-Valued Analysis and Optimization")
+
+
+def citation(*parts: Any) -> str:
+    """Return the BibTeX entries of this library and of the sources of what a run used.
+
+    Sources of a penalty, mirror map, manifold, codec, aggregator or sampler are found inside the
+    algorithm and the plan that were made with it. Authors have their surnames only.
+
+    Args:
+      *parts: algorithms, penalties, plans and the like, or factories of them; factories of one's
+        own too, if their docstrings cite as those of the library do.
+
+    Example:
+      >>> import fcojax
+      >>> from fcojax.transforms import euclidean, nuclear
+      >>> algorithm = fcojax.algorithms.fed_dual_avg(None, euclidean(nuclear()))
+      >>> plan = fcojax.Plan(fcojax.local_steps(5), codec=fcojax.uploads.compressed(
+      ...     fcojax.uploads.qsgd(levels=7)))
+      >>> lines = fcojax.citation(algorithm, plan).splitlines()
+      >>> print(*(line for line in lines if line.startswith("@")))
+      @software{fcojax, @inproceedings{yuan2021federated, @misc{cai2010singular,
+      @inproceedings{alistarh2017qsgd,
+    """
+    own = _entry(
+        "software",
+        "fcojax",
+        author="{The fcojax authors}",
+        title="{fcojax: federated composite optimisation in JAX}",
+        version=__version__,
+        year="2026",
+    )
+    entries = {"fcojax": own}
+    for docstring in dict.fromkeys(_docstrings(parts, set())):
+        entries |= references(docstring)
+    return "\n\n".join(entries.values())
+
+
+def references(docstring: str) -> dict[str, str]:
+    """Return the BibTeX entries, by key, of the works that a docstring cites with their titles.
+
+    Args:
+      docstring: any text.
+
+    Example:
+      >>> print(*references('Li and Ma, "On two sets", ICML 2020; see also Li, 2021.').values())
+      @inproceedings{li2020on,
+        author = {Li and Ma},
+        title = {{On two sets}},
+        booktitle = {ICML},
+        year = {2020},
+      }
+    """
+    entries = {}
+    for match in _REFERENCE.finditer(re.sub(r"\s+", " ", docstring)):
+        listed = match["authors"].removesuffix(" et al.")
+        names = re.split(r", | and ", listed) + ["others"] * (listed != match["authors"])
+        venue = match["venue"].strip(" ,")
+        is_journal = any(name in venue for name in _JOURNALS)
+        kind = ("article" if is_journal else "inproceedings") if venue else "misc"
+        first = re.sub(r"\W", "", names[0].split()[-1]).lower()
+        word = re.search(r"[A-Za-z]\w+", match["title"].removeprefix("A ").removeprefix("The "))
+        key = f"{first}{match['year']}{word[0].lower() if word else ''}"
+        arxiv = {"eprint": match["arxiv"], "archiveprefix": "arXiv"} if match["arxiv"] else {}
+        entries[key] = _entry(
+            kind,
+            key,
+            author=" and ".join(f"{{{name}}}" if " " in name else name for name in names),
+            title=f"{{{match['title']}}}",
+            **({"journal" if is_journal else "booktitle": venue} if venue else {}),
+            year=match["year"],
+            **arxiv,
+        )
+    return entries
+
+
+def _entry(kind: str, key: str, **fields: str) -> str:
+    lines = [f"  {name} = {{{text}}}," for name, text in fields.items()]
+    return "\n".join([f"@{kind}{{{key},", *lines, "}"])
+
+
+def _docstrings(part: Any, seen: set[int]) -> Iterator[str]:
+    """Yield the docstrings of the factories that made a part, and all that it is made of."""
+    if id(part) in seen:
+        return
+    seen.add(id(part))
+    if isinstance(part, dict):
+        yield from _docstrings(tuple(part.values()), seen)
+    elif isinstance(part, list | tuple):
+        yield from _of_factory(type(part))
+        for entry in part:
+            yield from _docstrings(entry, seen)
+    elif isinstance(part, functools.partial):
+        yield from _docstrings((part.func, part.args, part.keywords), seen)
+    elif callable(part) or hasattr(part, "__dataclass_fields__"):
+        function = inspect.unwrap(part) if callable(part) else part
+        yield from _of_factory(function if hasattr(function, "__qualname__") else type(function))
+        # A codec's functions hold its compressor, an algorithm's its loss and its penalty.
+        for cell in getattr(function, "__closure__", None) or ():
+            try:
+                yield from _docstrings(cell.cell_contents, seen)
+            except ValueError:  # not filled yet, as that of a function that calls itself
+                continue
+        if not inspect.isclass(part):
+            yield from _docstrings(getattr(part, "__dict__", {}), seen)
+
+
+def _of_factory(thing: Any) -> Iterator[str]:
+    """Yield the docstrings of the factory whose function or result this is."""
+    module, root = getattr(thing, "__module__", None) or "", thing.__qualname__.split(".")[0]
+    package = module.split(".")[1] if module.startswith("fcojax.") else ""
+    if package in _PACKAGES:
+        public = importlib.import_module("fcojax" if package == "engine" else f"fcojax.{package}")
+        # A sampler is an instance of a class of the factory's name: Markov of markov().
+        names = (root, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", root).lower())
+        found = [getattr(public, name) for name in names if hasattr(public, name)]
+        for factory in filter(inspect.isroutine, found[:1]):
+            yield inspect.getdoc(factory) or ""
+            yield importlib.import_module(module).__doc__ or ""
+    elif not package and root == getattr(thing, "__qualname__", ""):
+        yield inspect.getdoc(thing) or ""
