@@ -94,7 +94,7 @@ def fed_pd(
     References:
       Wang, Marella and Anderson, "FedADMM: a federated primal-dual algorithm allowing partial
       participation", CDC 2022 (arXiv 2203.15104), for the penalty. The authors' MATLAB code
-      proposes :math:`x_i + \eta \lambda_i` with the old dual; this is the paper's, with the new one.
+      proposes :math:`x_i + \eta \lambda_i` with the old dual; this is the paper's, with the new.
     """
     gradient, penalty, solver = mean_gradient(loss), penalty or zero(), solver or gd()
 
