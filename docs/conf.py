@@ -1,6 +1,7 @@
-"""The site: sphinx-build -W docs build/site."""
+"""The site: sphinx-build -W docs build/site; by version, docs/build.py."""
 
 import importlib.util
+import os
 import pathlib
 
 import fcojax
@@ -18,23 +19,38 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
 ]
-exclude_patterns = ["build"]
+exclude_patterns = ["build", "templates", "static"]
 
 # Formulas without a network: one file of MathJax, from a package.
 _mathjax = importlib.util.find_spec(
     "sphinx-mathjax-offline"
 ).submodule_search_locations[0]
 html_static_path = [
-    str(pathlib.Path(_mathjax) / "static" / "mathjax" / "tex-svg.js")
+    "static",
+    str(pathlib.Path(_mathjax) / "static" / "mathjax" / "tex-svg.js"),
 ]
 mathjax_path = "tex-svg.js"
 
 html_theme = "sphinx_book_theme"
 html_title = f"fcojax {version}"
+html_css_files = ["fcojax.css"]
 html_theme_options = {
     "show_toc_level": 2,
-    "navbar_persistent": [],
-}  # one search is enough
+    "navbar_persistent": [],  # one search is enough
+    "show_navbar_depth": 1,
+}
+# A site with several versions has a link to the others; docs/build.py asks.
+html_context = {"has_versions": bool(os.environ.get("FCOJAX_VERSIONS"))}
+templates_path = ["templates"]
+html_sidebars = {
+    "**": [
+        "navbar-logo.html",
+        "icon-links.html",
+        "search-button-field.html",
+        "sbt-sidebar-nav.html",
+        "versions.html",
+    ]
+}
 
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3

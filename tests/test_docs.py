@@ -210,3 +210,26 @@ def test_skeletons_of_experiments_run_from_another_folder(name, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "index.html").exists()
+
+
+def test_numbers_of_the_readme_are_those_of_the_library():
+    text = (ROOT / "README.md").read_text("utf-8")
+    algorithms = [
+        name
+        for name in fcojax.algorithms.__all__
+        if hasattr(getattr(fcojax.algorithms, name), "Hparams")
+    ]
+    assert f"**{len(algorithms)} algorithms under one contract" in text
+    claims = re.search(r"Of the (\d+) claims (\d+) hold", (DOCS / "results.md").read_text("utf-8"))
+    assert f"Of {claims[1]} claims of the sources" in text and f"[{claims[2]} hold]" in text
+    transforms = fcojax.transforms
+    kinds = [inspect.unwrap(getattr(transforms, name)) for name in transforms.__all__]
+    penalties = [
+        kind
+        for kind in kinds
+        if inspect.isfunction(kind)
+        and kind.__name__ != "zero"
+        and kind.__annotations__.get("return") is transforms.Penalty
+        and kind.__module__.split(".")[2] in ("penalties", "constraints")
+    ]
+    assert f"| proxes of penalties and constraints | {len(penalties)} |" in text
