@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import time
+from typing import Any
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
@@ -143,14 +144,12 @@ def flower(rounds: int, linear: bool, quick: bool) -> dict:
         first = ArrayRecord(model_of(linear).state_dict())
         strategy.start(grid=grid, initial_arrays=first, num_rounds=rounds + 1, evaluate_fn=after)
 
+    backend: Any = {
+        "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        "init_args": {"num_cpus": os.cpu_count(), "include_dashboard": False},
+    }
     run_simulation(
-        server_app,
-        client_app,
-        num_supernodes=len(clients(quick)),
-        backend_config={
-            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-            "init_args": {"num_cpus": os.cpu_count(), "include_dashboard": False},
-        },
+        server_app, client_app, num_supernodes=len(clients(quick)), backend_config=backend
     )
     return {
         "ms": 1e3 * (times[-1] - times[1]) / rounds,

@@ -5,7 +5,7 @@
 A commit with a tag vX.Y.Z goes into the folder X.Y.Z, any other into ``dev``.
 The folders that are there already stay, so that building each tag in turn, or
 adding one to what was published, makes the whole site; ``index.html`` lists
-them and opens the newest release. Nothing loads over the network.
+them, newest first. Nothing loads over the network.
 """
 
 import argparse

@@ -111,13 +111,25 @@ def test_pages_for_users_name_what_a_wheel_has():
     assert not found
 
 
-def skeleton(name):
-    """Import a file of docs/skeletons, as somebody who copied it would."""
-    path = DOCS / "skeletons" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"skeleton_{name}", path)
+def module_at(path):
+    spec = importlib.util.spec_from_file_location(f"docs_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def skeleton(name):
+    """Import a file of docs/skeletons, as somebody who copied it would."""
+    return module_at(DOCS / "skeletons" / f"{name}.py")
+
+
+def test_versions_of_the_site_are_listed_newest_first(tmp_path):
+    for name in ("dev", "0.9.0", "0.10.0", "not_a_site"):
+        (tmp_path / name).mkdir()
+        if name != "not_a_site":
+            (tmp_path / name / "index.html").touch()
+    page = module_at(DOCS / "build.py").index(tmp_path)
+    assert re.findall('href="(.*?)/index', page) == ["0.10.0", "0.9.0", "dev"]
 
 
 @pytest.fixture
