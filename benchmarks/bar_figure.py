@@ -54,8 +54,7 @@ _TOLERANCE = 0.01
 
 
 def ours(rounds: int, linear: bool, quick: bool) -> dict:
-    """One JSON line of the library, in this process: a device per core, and ``devices.spread``."""
-    jax.config.update("jax_num_cpu_devices", os.cpu_count())
+    """One JSON line of the library, in this process, as a user would write it."""
     x, y = emnist_cnn.draw(quick, learnable=True)
     params, apply = emnist_net(emnist_cnn.start(linear))
     if linear:
@@ -73,7 +72,6 @@ def ours(rounds: int, linear: bool, quick: bool) -> dict:
     hparams = algorithm.hparams_type(client_lr=emnist_cnn.LR)
     plan = fcojax.Plan(fcojax.local_epochs(1, emnist_cnn.BATCH_SIZE))
     params = jax.tree.map(jnp.asarray, params)
-    data = fcojax.devices.spread(algorithm, hparams, params, data, plan=plan)
 
     def run(num_rounds):
         key = jax.random.key(0)
@@ -151,6 +149,10 @@ def machine() -> str:
     return f"{os.cpu_count()} cores of {name}, load {os.getloadavg()[0]:.1f}"
 
 
+def _shown(ms: float) -> str:
+    return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.2g} ms"
+
+
 def draw(found: dict, path: pathlib.Path) -> None:
     """Draw a panel for each model, a bar for each side, on a log scale."""
     import matplotlib
@@ -163,7 +165,7 @@ def draw(found: dict, path: pathlib.Path) -> None:
         names = list(sides)[::-1]
         times = [sides[name]["ms"] for name in names]
         bars = panel.barh(names, times, color=["C7"] * (len(names) - 1) + ["C0"])
-        panel.bar_label(bars, [f"{ms:.3g} ms" for ms in times], padding=3, fontsize="small")
+        panel.bar_label(bars, [_shown(ms) for ms in times], padding=3, fontsize="small")
         panel.set(xscale="log", title=model, xlabel="milliseconds a round, log scale")
         panel.set_xlim(min(times) / 3, max(times) * 6)
         panel.spines[["top", "right"]].set_visible(False)

@@ -4,8 +4,12 @@ import importlib.util
 import os
 import pathlib
 
+from docutils import nodes
+from sphinx.util.nodes import make_refnode
+
 import fcojax
 
+_LINKED = ("function", "class", "module")
 project, author, copyright = (
     "fcojax",
     "The fcojax authors",
@@ -77,6 +81,40 @@ def without_fields(app, what, name, thing, skip, options):
     return True if alias else None
 
 
+def link_names(app, doctree, page):
+    """Link names of public functions in tables to their documentation.
+
+    A literal may have several names, and arguments behind a single one.
+    """
+    full = {}  # by the last part of the name; "" if two objects share it
+    domain = app.env.get_domain("py")
+    for name, thing in domain.objects.items():
+        if name.startswith("fcojax.") and thing.objtype in _LINKED:
+            last = name.rpartition(".")[2]
+            full[last] = "" if last in full else name
+            full[name] = name
+    for table in doctree.findall(nodes.table):
+        for literal in list(table.findall(nodes.literal)):
+            text = literal.astext()
+            words = [text] if "(" in text else text.split()
+            names = [full.get(word.partition("(")[0], "") for word in words]
+            if isinstance(literal.parent, nodes.reference) or not all(names):
+                continue
+            links = []
+            for word, name in zip(words, names, strict=True):
+                inner = literal.deepcopy()
+                inner.children = [nodes.Text(word)]
+                target = domain.objects[name]
+                links += [
+                    make_refnode(
+                        app.builder, page, target.docname, name, inner
+                    ),
+                    nodes.Text(" "),
+                ]
+            literal.parent.replace(literal, links[:-1])
+
+
 def setup(app):
     """Register the hooks with Sphinx."""
+    app.connect("doctree-resolved", link_names)
     app.connect("autodoc-skip-member", without_fields)

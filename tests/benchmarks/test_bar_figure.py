@@ -8,6 +8,7 @@ import pytest
 from benchmarks import bar_figure
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
+MEASURED = ROOT / "docs" / "figures" / "round_times.json"
 
 
 def row(ms, loss):
@@ -32,8 +33,10 @@ def test_our_side_learns(linear):
     assert last < first
 
 
+@pytest.mark.skipif(not MEASURED.exists(), reason="benchmarks.bar_figure has not run in full")
 def test_the_readme_has_the_numbers_that_were_measured(tmp_path):
-    found = json.loads((ROOT / "docs" / "figures" / "round_times.json").read_text("utf-8"))
+    found = json.loads(MEASURED.read_text("utf-8"))
+    assert not found["quick"]
     assert bar_figure.sentence(found) in (ROOT / "README.md").read_text("utf-8").splitlines()
     bar_figure.draw(found, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 0
