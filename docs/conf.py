@@ -91,26 +91,25 @@ def link_names(app, doctree, page):
     for name, thing in domain.objects.items():
         if name.startswith("fcojax.") and thing.objtype in _LINKED:
             last = name.rpartition(".")[2]
-            full[last] = "" if last in full else name
             full[name] = name
+            if thing.objtype != "module":
+                full[last] = "" if last in full else name
     for table in doctree.findall(nodes.table):
         for literal in list(table.findall(nodes.literal)):
             text = literal.astext()
             words = [text] if "(" in text else text.split()
-            names = [full.get(word.partition("(")[0], "") for word in words]
-            if isinstance(literal.parent, nodes.reference) or not all(names):
+            names = [full.get(word.partition("(")[0]) for word in words]
+            known = None not in names and any(names)
+            if isinstance(literal.parent, nodes.reference) or not known:
                 continue
             links = []
             for word, name in zip(words, names, strict=True):
-                inner = literal.deepcopy()
-                inner.children = [nodes.Text(word)]
-                target = domain.objects[name]
-                links += [
-                    make_refnode(
-                        app.builder, page, target.docname, name, inner
-                    ),
-                    nodes.Text(" "),
-                ]
+                link = literal.deepcopy()
+                link.children = [nodes.Text(word)]
+                if name:
+                    where = domain.objects[name].docname
+                    link = make_refnode(app.builder, page, where, name, link)
+                links += [link, nodes.Text(" ")]
             literal.parent.replace(literal, links[:-1])
 
 
