@@ -12,6 +12,7 @@ import argparse
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -68,6 +69,8 @@ def main() -> None:
     subprocess.run(
         command, check=True, env=os.environ | {"FCOJAX_VERSIONS": "1"}
     )
+    # What myst-nb leaves beside its output is no part of the site.
+    shutil.rmtree(options.folder / "jupyter_execute", ignore_errors=True)
     text = index(options.folder)
     (options.folder / "index.html").write_text(text, "utf-8")
 
